@@ -1,0 +1,343 @@
+"""The JSON messages of the two links that end at the pool; ``docs/wire.md`` tells their order.
+
+*Session link*: a process with a virtual device speaks to the pool over the WebSocket ``api/session``.
+*Worker link*: a worker speaks to the pool over the WebSocket ``api/worker``.
+
+Tensors and commands never pass here: they go from client to worker on the command stream (:mod:`forebay_wire.stream`).
+Every time is an integer of nanoseconds, every amount of money an integer of nano-units (1e-9) of its currency.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+PROTOCOL = 1
+"""Version of both links. A peer with another version is refused with one sentence naming both."""
+
+MESSAGE_BYTES_MAX = 64 * 1024
+"""Longest message either side accepts."""
+
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+Text = Annotated[str, Field(max_length=2048)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class MessageError(ValueError):
+    """A message that is not one of this link's, or has a field that is missing, unknown or out of range."""
+
+
+class Message(BaseModel):
+    """Base of all messages: immutable, and without unknown fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    def encode(self) -> str:
+        """The message as one line of JSON."""
+        return self.model_dump_json()
+
+
+class Span(Message):
+    """What device work is attributed to: one cell execution, or one whole process run."""
+
+    id: Name
+    kind: Literal["cell", "process"]
+    label: Text
+    """What the user recognises: the script's argv, or the notebook's path."""
+    cell: Count | None = None
+    """The cell's execution count; None for a process."""
+
+
+class Flavor(Message):
+    """The size of a virtual device and what it costs."""
+
+    name: Name
+    memory_bytes: Count
+    price_nano_per_second: Count | None = None
+    """None where nobody bills (the embedded pool)."""
+    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] | None = None
+
+
+class DeviceModel(Message):
+    """The make of the physical device behind a lease."""
+
+    kind: Literal["cpu", "cuda", "hip", "null"]
+    model: Name
+    """For example ``MI250``, or ``cpu-dev`` for a development device."""
+
+
+# Session link, client to pool
+
+
+class Hello(Message):
+    """First message of the session link; answered by :class:`SessionOpened` or :class:`Refused`."""
+
+    type: Literal["hello"] = "hello"
+    protocol: int = PROTOCOL
+    process: Text
+    """Command line of the process, for people to read."""
+    pid: Count
+    torch: Name
+    flavor: Name | None = None
+    """None: the user's last choice, else the pool's default."""
+
+
+class Acquire(Message):
+    """Asks for a lease for a span; answered by any number of :class:`Queued`, then :class:`Granted` or :class:`Refused`."""
+
+    type: Literal["acquire"] = "acquire"
+    request: Count
+    span: Span
+
+
+class Cancel(Message):
+    """Takes a waiting :class:`Acquire` back (the user pressed stop). Not answered; a grant under way is returned at once."""
+
+    type: Literal["cancel"] = "cancel"
+    request: Count
+
+
+class ChooseFlavor(Message):
+    """Changes the flavor of the session, from its next lease on; answered by :class:`SessionOpened` or :class:`Refused`."""
+
+    type: Literal["choose_flavor"] = "choose_flavor"
+    flavor: Name
+
+
+class Release(Message):
+    """Gives an open lease back now, without waiting for idleness. Answered by :class:`LeaseClosed`."""
+
+    type: Literal["release"] = "release"
+    epoch: Count
+
+
+# Session link, pool to client
+
+
+class SessionOpened(Message):
+    """The session and its flavor."""
+
+    type: Literal["session"] = "session"
+    session: Name
+    flavor: Flavor
+    heartbeat_seconds: Annotated[float, Field(gt=0)]
+    """The pool pings this often; silence of three times as long means that the peer is gone."""
+
+
+class Queued(Message):
+    """The span waits. Sent at once when it must wait, and again whenever something in it changed."""
+
+    type: Literal["queued"] = "queued"
+    request: Count
+    position: Count
+    """1 is next."""
+    reason: Text
+
+
+class Granted(Message):
+    """A lease is open: work may flow."""
+
+    type: Literal["granted"] = "granted"
+    request: Count
+    lease: Name
+    epoch: Count
+    """Counts the leases of this session, from 1."""
+    worker: Name
+    address: Text
+    """``unix:/path`` or ``tcp:host:port`` of the worker's command stream."""
+    ticket: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Presented in the command stream's HELLO; good for this session and worker only."""
+    device: DeviceModel
+    devices: Count = 1
+    flavor: Flavor
+
+
+class LeaseClosed(Message):
+    """The lease is closed. New device work must :class:`Acquire` again; the tensors are kept."""
+
+    type: Literal["closed"] = "closed"
+    lease: Name
+    epoch: Count
+    reason: Literal["drained", "idle", "released", "revoked", "failed"]
+    duration_ns: Count
+    cost_nano: Count | None = None
+
+
+class SessionLost(Message):
+    """The session's tensors are gone (its worker died). A new :class:`Hello` begins afresh."""
+
+    type: Literal["lost"] = "lost"
+    message: Text
+
+
+class Refused(Message):
+    """A request that cannot be served; ``message`` is a sentence for the user that says what to do."""
+
+    type: Literal["refused"] = "refused"
+    request: Count | None = None
+    code: Literal[
+        "protocol", "bad_message", "unauthorized", "unknown_flavor", "not_servable", "quota", "budget", "limit", "no_session", "shutting_down"
+    ]
+    message: Text
+
+
+# Worker link, worker to pool
+
+
+class Ready(Message):
+    """First message of the worker link: the worker listens and is free."""
+
+    type: Literal["ready"] = "ready"
+    protocol: int = PROTOCOL
+    worker: Name
+    address: Text
+    torch: Name
+    device: DeviceModel
+    pid: Count
+
+
+class Assigned(Message):
+    """The worker serves the session of :class:`Assign` and accepts its ticket."""
+
+    type: Literal["assigned"] = "assigned"
+    session: Name
+
+
+class Drained(Message):
+    """The span of this epoch ended and all its work is done."""
+
+    type: Literal["drained"] = "drained"
+    epoch: Count
+
+
+class Idle(Message):
+    """No command has been executed for ``idle_release_seconds``; ``idle_ns`` says for how long."""
+
+    type: Literal["idle"] = "idle"
+    epoch: Count
+    idle_ns: Count
+
+
+class Starved(Message):
+    """Device work waits in the command stream, and no lease is open."""
+
+    type: Literal["starved"] = "starved"
+
+
+class Heartbeat(Message):
+    """The worker lives and holds ``memory_bytes``; ``epoch`` is the open lease's, or None."""
+
+    type: Literal["heartbeat"] = "heartbeat"
+    epoch: Count | None
+    memory_bytes: Count
+    busy_ns: Count
+    """Time spent executing commands since the worker started."""
+    commands: Count
+
+
+class Parked(Message):
+    """The session's storages are in host memory, the device is free of them."""
+
+    type: Literal["parked"] = "parked"
+    bytes: Count
+
+
+class Closed(Message):
+    """No command of ``epoch`` runs any more, and none will start."""
+
+    type: Literal["closed"] = "closed"
+    epoch: Count
+
+
+class ClientGone(Message):
+    """The client's connection ended: its process is gone."""
+
+    type: Literal["client_gone"] = "client_gone"
+
+
+# Worker link, pool to worker
+
+
+class Assign(Message):
+    """Gives the worker its one session. ``ticket`` is what the client will present."""
+
+    type: Literal["assign"] = "assign"
+    session: Name
+    ticket: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    memory_limit_bytes: Count
+    idle_release_seconds: Annotated[float, Field(gt=0)]
+    heartbeat_seconds: Annotated[float, Field(gt=0)]
+
+
+class Open(Message):
+    """A lease is open: execute. Restores parked storages first."""
+
+    type: Literal["open"] = "open"
+    epoch: Count
+    memory_limit_bytes: Count
+
+
+class Close(Message):
+    """The lease is over: stop at the next command boundary and answer :class:`Closed`."""
+
+    type: Literal["close"] = "close"
+    epoch: Count
+
+
+class Park(Message):
+    """Move all storages to host memory; answered by :class:`Parked`. Only without an open lease."""
+
+    type: Literal["park"] = "park"
+
+
+class End(Message):
+    """The session is over: exit. A worker is never given a second session."""
+
+    type: Literal["end"] = "end"
+
+
+FromClient = Annotated[Hello | Acquire | Cancel | ChooseFlavor | Release, Field(discriminator="type")]
+ToClient = Annotated[SessionOpened | Queued | Granted | LeaseClosed | SessionLost | Refused, Field(discriminator="type")]
+FromWorker = Annotated[
+    Ready | Assigned | Drained | Idle | Starved | Heartbeat | Parked | Closed | ClientGone, Field(discriminator="type")
+]
+ToWorker = Annotated[Assign | Open | Close | Park | End, Field(discriminator="type")]
+
+T = TypeVar("T")
+
+_FROM_CLIENT: TypeAdapter[FromClient] = TypeAdapter(FromClient)
+_TO_CLIENT: TypeAdapter[ToClient] = TypeAdapter(ToClient)
+_FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)
+_TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(ToWorker)
+
+
+def _decode(adapter: TypeAdapter[T], text: str | bytes) -> T:
+    if len(text) > MESSAGE_BYTES_MAX:
+        raise MessageError(f"a message of {len(text)} bytes; at most {MESSAGE_BYTES_MAX} are accepted")
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "message"
+        raise MessageError(f"{where}: {first['msg']}") from None
+
+
+def from_client(text: str | bytes) -> FromClient:
+    """Decodes what a client sent. Raises MessageError."""
+    return _decode(_FROM_CLIENT, text)
+
+
+def to_client(text: str | bytes) -> ToClient:
+    """Decodes what the pool sent to a client. Raises MessageError."""
+    return _decode(_TO_CLIENT, text)
+
+
+def from_worker(text: str | bytes) -> FromWorker:
+    """Decodes what a worker sent. Raises MessageError."""
+    return _decode(_FROM_WORKER, text)
+
+
+def to_worker(text: str | bytes) -> ToWorker:
+    """Decodes what the pool sent to a worker. Raises MessageError."""
+    return _decode(_TO_WORKER, text)
