@@ -1,0 +1,405 @@
+// The command stream between a virtual device and its worker; docs/wire.md is the specification.
+//
+// This header knows bytes and limits only: no torch, no sockets, no threads. Both sides of the trust boundary
+// compile it, so every read is bounds-checked and every count is compared with its limit before anything is
+// allocated. Integers are LEB128 varints (signed ones zigzag), floats are IEEE 754 binary64, little-endian.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace forebay::wire {
+
+constexpr uint32_t kMagic = 0x59414246;  // "FBAY"
+constexpr uint16_t kVersion = 1;
+
+constexpr size_t kFrameHeaderBytes = 4;
+constexpr size_t kFrameBytesMax = size_t{16} << 20;
+constexpr size_t kChunkBytesMax = size_t{4} << 20;  // payload of one WRITE or DATA
+constexpr size_t kTicketBytes = 32;
+constexpr size_t kStringBytesMax = 4096;
+constexpr size_t kMessageBytesMax = 16384;
+constexpr size_t kDimsMax = 64;
+constexpr size_t kItemsMax = 65536;       // of one list
+constexpr size_t kArgumentsMax = 256;     // of one operator
+constexpr size_t kOperatorsMax = 8192;    // of one connection
+constexpr size_t kTemplatesMax = 65536;   // before the client forgets them all
+constexpr size_t kStoragesMax = size_t{1} << 22;  // alive at a time
+constexpr int64_t kStorageBytesMax = int64_t{1} << 46;
+
+// Client to worker. Several commands share a frame; HELLO comes first and alone.
+enum class Command : uint8_t {
+  kHello = 1,
+  kOperator = 2,
+  kTemplate = 3,
+  kCall = 4,
+  kAsk = 5,
+  kAllocate = 6,
+  kResize = 7,
+  kFree = 8,
+  kWrite = 9,
+  kRead = 10,
+  kSync = 11,
+  kMark = 12,
+  kForget = 13,
+};
+
+// Worker to client, one a frame.
+enum class Reply : uint8_t {
+  kWelcome = 65,
+  kRefused = 66,
+  kData = 67,
+  kDone = 68,
+  kOutputs = 69,
+  kFailure = 70,
+};
+
+enum class FailureCode : uint8_t {
+  kOperator = 1,      // the operator itself failed
+  kOutOfMemory = 2,   // the flavor's memory limit, or the device's
+  kPoisoned = 3,      // an input was the result of an earlier failure
+  kUnsupported = 4,   // this worker has no such kernel
+  kGeometry = 5,      // the result is not what the client predicted
+};
+
+enum class Tag : uint8_t {
+  kNone = 0,
+  kTensor = 1,         // geometry; bound to storage id and offset
+  kScalarTensor = 2,   // dtype, wrapped; bound to a value
+  kTensorList = 3,     // items of the three tags above
+  kInt = 4,
+  kDouble = 5,         // bound to a value
+  kBool = 6,
+  kScalarDouble = 7,   // bound to a value, as are the next three
+  kScalarInt = 8,
+  kScalarBool = 9,
+  kScalarComplex = 10,
+  kIntList = 11,
+  kDoubleList = 12,    // bound to values
+  kBoolList = 13,
+  kString = 14,
+  kDevice = 15,        // 0: host, 1: the worker's device
+  kGenerator = 16,     // the worker's, set to the call's seed and counter
+  kScalarList = 17,    // items of the scalar tags
+};
+
+enum class OutputTag : uint8_t {
+  kNone = 0,
+  kNew = 1,       // geometry, storage bytes; bound to a new storage id
+  kSame = 2,      // index of the tensor argument it is
+  kList = 3,      // items of the two tags above
+  kUnknown = 4,   // the worker tells (ASK)
+  kInt = 5,       // values, told by the worker (ASK)
+  kDouble = 6,
+  kBool = 7,
+  kComplex = 8,
+};
+
+constexpr uint8_t kFlagConj = 1;
+constexpr uint8_t kFlagNeg = 2;
+constexpr uint8_t kTemplateRandom = 1;  // calls carry (seed, counter)
+
+// What a peer sent cannot be read as this protocol.
+struct WireError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Writer {
+ public:
+  const std::vector<uint8_t>& bytes() const { return bytes_; }
+  std::vector<uint8_t>& bytes() { return bytes_; }
+  size_t size() const { return bytes_.size(); }
+  void clear() { bytes_.clear(); }
+
+  void u8(uint8_t value) { bytes_.push_back(value); }
+  void command(Command value) { u8(static_cast<uint8_t>(value)); }
+  void reply(Reply value) { u8(static_cast<uint8_t>(value)); }
+  void tag(Tag value) { u8(static_cast<uint8_t>(value)); }
+  void tag(OutputTag value) { u8(static_cast<uint8_t>(value)); }
+
+  void varint(uint64_t value) {
+    while (value >= 0x80) {
+      bytes_.push_back(static_cast<uint8_t>(value) | 0x80);
+      value >>= 7;
+    }
+    bytes_.push_back(static_cast<uint8_t>(value));
+  }
+  void zigzag(int64_t value) { varint((static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63)); }
+  void f64(double value) { raw(&value, sizeof(value)); }
+  void u64(uint64_t value) { raw(&value, sizeof(value)); }
+  void raw(const void* data, size_t size) {
+    const auto* first = static_cast<const uint8_t*>(data);
+    bytes_.insert(bytes_.end(), first, first + size);
+  }
+  void string(std::string_view text) {
+    varint(text.size());
+    raw(text.data(), text.size());
+  }
+
+ private:
+  std::vector<uint8_t> bytes_;
+};
+
+class Reader {
+ public:
+  Reader(const uint8_t* data, size_t size) : next_(data), end_(data + size) {}
+
+  bool done() const { return next_ == end_; }
+  size_t left() const { return static_cast<size_t>(end_ - next_); }
+  const uint8_t* position() const { return next_; }
+
+  uint8_t u8() {
+    need(1);
+    return *next_++;
+  }
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const uint8_t byte = u8();
+      if (shift == 63 && byte > 1) break;
+      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    throw WireError("an integer longer than 64 bits");
+  }
+  int64_t zigzag() {
+    const uint64_t value = varint();
+    return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
+  }
+  // A count, an index or a size that must not exceed `most`.
+  uint64_t bounded(uint64_t most, const char* what) {
+    const uint64_t value = varint();
+    if (value > most) {
+      throw WireError(std::string(what) + " is " + std::to_string(value) + ", at most " + std::to_string(most) + " is accepted");
+    }
+    return value;
+  }
+  // As bounded, for a list whose items take at least one byte each: the count is also held against what is left.
+  size_t count(uint64_t most, const char* what) {
+    const uint64_t value = bounded(most, what);
+    if (value > left()) throw WireError(std::string(what) + " is " + std::to_string(value) + ", the frame ends before");
+    return static_cast<size_t>(value);
+  }
+  double f64() {
+    double value;
+    copy(&value, sizeof(value));
+    return value;
+  }
+  uint64_t u64() {
+    uint64_t value;
+    copy(&value, sizeof(value));
+    return value;
+  }
+  const uint8_t* raw(size_t size) {
+    need(size);
+    const uint8_t* first = next_;
+    next_ += size;
+    return first;
+  }
+  std::string string(size_t most = kStringBytesMax) {
+    const size_t size = count(most, "the length of a string");
+    return std::string(reinterpret_cast<const char*>(raw(size)), size);
+  }
+
+ private:
+  void need(size_t size) const {
+    if (size > left()) throw WireError("a frame ends in the middle of a command");
+  }
+  void copy(void* target, size_t size) { std::memcpy(target, raw(size), size); }
+
+  const uint8_t* next_;
+  const uint8_t* end_;
+};
+
+// The bytes to put before a frame's body.
+inline void put_frame_header(uint8_t* target, size_t body_bytes) {
+  const auto size = static_cast<uint32_t>(body_bytes);
+  std::memcpy(target, &size, sizeof(size));
+}
+
+// The body's size from a frame header; throws if it is empty or larger than a frame may be.
+inline size_t get_frame_header(const uint8_t* header) {
+  uint32_t size;
+  std::memcpy(&size, header, sizeof(size));
+  if (size == 0 || size > kFrameBytesMax) {
+    throw WireError("a frame of " + std::to_string(size) + " bytes, between 1 and " + std::to_string(kFrameBytesMax) + " are accepted");
+  }
+  return size;
+}
+
+// Sizes and strides in elements; dtype is c10::ScalarType's number.
+struct Geometry {
+  uint8_t dtype = 0;
+  uint8_t flags = 0;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+};
+
+template <typename Sizes, typename Strides>
+void put_geometry(Writer& out, uint8_t dtype, uint8_t flags, const Sizes& sizes, const Strides& strides) {
+  out.u8(dtype);
+  out.u8(flags);
+  out.varint(sizes.size());
+  for (const int64_t size : sizes) out.varint(static_cast<uint64_t>(size));
+  for (const int64_t stride : strides) out.varint(static_cast<uint64_t>(stride));
+}
+
+inline Geometry get_geometry(Reader& in) {
+  Geometry geometry;
+  geometry.dtype = in.u8();
+  geometry.flags = in.u8();
+  const size_t dims = in.count(kDimsMax, "the number of dimensions");
+  geometry.sizes.resize(dims);
+  geometry.strides.resize(dims);
+  for (auto& size : geometry.sizes) size = static_cast<int64_t>(in.bounded(kStorageBytesMax, "a size"));
+  for (auto& stride : geometry.strides) stride = static_cast<int64_t>(in.bounded(kStorageBytesMax, "a stride"));
+  return geometry;
+}
+
+// Elements a view spans from its offset on (0 when it has none); throws where that overflows what a storage may hold.
+inline int64_t span_of(const Geometry& geometry) {
+  __int128 last = 0;
+  for (size_t dim = 0; dim < geometry.sizes.size(); ++dim) {
+    if (geometry.sizes[dim] == 0) return 0;
+    last += static_cast<__int128>(geometry.sizes[dim] - 1) * geometry.strides[dim];
+    if (last >= kStorageBytesMax) throw WireError("a tensor larger than a storage may be");
+  }
+  return static_cast<int64_t>(last) + 1;
+}
+
+// One argument of a template. Which members mean something depends on the tag.
+struct Argument {
+  Tag tag = Tag::kNone;
+  Geometry geometry;            // kTensor
+  uint8_t dtype = 0;            // kScalarTensor
+  bool flag = false;            // kBool's value, kScalarTensor's "wrapped number", kDevice: is the worker's
+  int64_t integer = 0;          // kInt
+  uint64_t count = 0;           // kDoubleList: how many values a call binds
+  std::vector<int64_t> list;    // kIntList, kBoolList
+  std::string text;             // kString
+  std::vector<Argument> items;  // kTensorList, kScalarList
+};
+
+struct Output {
+  OutputTag tag = OutputTag::kNone;
+  Geometry geometry;           // kNew
+  int64_t storage_bytes = 0;   // kNew
+  uint64_t same = 0;           // kSame
+  std::vector<Output> items;   // kList
+};
+
+struct Template {
+  uint64_t op = 0;
+  uint8_t flags = 0;
+  std::vector<Argument> arguments;
+  std::vector<Output> outputs;
+};
+
+namespace detail {
+
+inline Tag get_tag(Reader& in) {
+  const uint8_t tag = in.u8();
+  if (tag > static_cast<uint8_t>(Tag::kScalarList)) throw WireError("an argument of unknown kind " + std::to_string(tag));
+  return static_cast<Tag>(tag);
+}
+
+inline bool is_tensor_item(Tag tag) { return tag == Tag::kNone || tag == Tag::kTensor || tag == Tag::kScalarTensor; }
+inline bool is_scalar_item(Tag tag) { return tag >= Tag::kScalarDouble && tag <= Tag::kScalarComplex; }
+
+inline Argument get_argument(Reader& in, bool nested);
+
+inline void get_items(Reader& in, Argument& argument) {
+  argument.items.resize(in.count(kItemsMax, "the length of a list"));
+  for (auto& item : argument.items) {
+    item = get_argument(in, true);
+    const bool fits = argument.tag == Tag::kTensorList ? is_tensor_item(item.tag) : is_scalar_item(item.tag);
+    if (!fits) throw WireError("a list holds an item of another kind");
+  }
+}
+
+inline Argument get_argument(Reader& in, bool nested) {
+  Argument argument;
+  argument.tag = get_tag(in);
+  switch (argument.tag) {
+    case Tag::kTensor:
+      argument.geometry = get_geometry(in);
+      break;
+    case Tag::kScalarTensor:
+      argument.dtype = in.u8();
+      argument.flag = in.u8() != 0;
+      break;
+    case Tag::kTensorList:
+    case Tag::kScalarList:
+      if (nested) throw WireError("a list within a list");
+      get_items(in, argument);
+      break;
+    case Tag::kInt:
+      argument.integer = in.zigzag();
+      break;
+    case Tag::kBool:
+    case Tag::kDevice:
+      argument.flag = in.u8() != 0;
+      break;
+    case Tag::kIntList:
+      argument.list.resize(in.count(kItemsMax, "the length of a list"));
+      for (auto& item : argument.list) item = in.zigzag();
+      break;
+    case Tag::kBoolList:
+      argument.list.resize(in.count(kItemsMax, "the length of a list"));
+      for (auto& item : argument.list) item = in.u8() != 0;
+      break;
+    case Tag::kDoubleList:
+      argument.count = in.bounded(kItemsMax, "the length of a list");
+      break;
+    case Tag::kString:
+      argument.text = in.string();
+      break;
+    case Tag::kNone:
+    case Tag::kDouble:
+    case Tag::kScalarDouble:
+    case Tag::kScalarInt:
+    case Tag::kScalarBool:
+    case Tag::kScalarComplex:
+    case Tag::kGenerator:
+      break;
+  }
+  return argument;
+}
+
+inline Output get_output(Reader& in, bool nested) {
+  Output output;
+  const uint8_t tag = in.u8();
+  if (tag > static_cast<uint8_t>(OutputTag::kComplex)) throw WireError("an output of unknown kind " + std::to_string(tag));
+  output.tag = static_cast<OutputTag>(tag);
+  if (output.tag == OutputTag::kNew) {
+    output.geometry = get_geometry(in);
+    output.storage_bytes = static_cast<int64_t>(in.bounded(kStorageBytesMax, "the size of a storage"));
+  } else if (output.tag == OutputTag::kSame) {
+    output.same = in.bounded(kItemsMax, "the index of a tensor argument");
+  } else if (output.tag == OutputTag::kList) {
+    if (nested) throw WireError("a list within a list");
+    output.items.resize(in.count(kItemsMax, "the length of a list"));
+    for (auto& item : output.items) item = get_output(in, true);
+  }
+  return output;
+}
+
+}  // namespace detail
+
+inline Template get_template(Reader& in) {
+  Template result;
+  result.op = in.bounded(kOperatorsMax, "an operator's number");
+  result.flags = in.u8();
+  result.arguments.resize(in.count(kArgumentsMax, "the number of arguments"));
+  for (auto& argument : result.arguments) argument = detail::get_argument(in, false);
+  result.outputs.resize(in.count(kArgumentsMax, "the number of outputs"));
+  for (auto& output : result.outputs) output = detail::get_output(in, false);
+  return result;
+}
+
+}  // namespace forebay::wire
