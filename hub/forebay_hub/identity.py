@@ -61,7 +61,10 @@ class TokenAuthenticator:
 
 
 class HubAuthenticator:
-    """Asks JupyterHub (``GET user``, https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html) and remembers the answer for CACHE_SECONDS."""
+    """Asks JupyterHub (``GET user``) and remembers the answer for CACHE_SECONDS.
+
+    https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html
+    """
 
     def __init__(self, api_url: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._url = api_url.rstrip("/") + "/user"

@@ -1,0 +1,42 @@
+# Forebay on one machine. `make help` lists what there is.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+PYTEST_ARGS ?=
+FOREBAY_PORT ?= 8000
+FOREBAY_STATE ?= $(CURDIR)/var
+FOREBAY_ADDRESS ?= 127.0.0.1
+export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
+
+BIN := .venv/bin
+PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_hub forebay_spawner forebay_dashboards
+SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
+
+.PHONY: help setup up test lint bench
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "Variables: FOREBAY_PORT=$(FOREBAY_PORT) FOREBAY_STATE=$(FOREBAY_STATE) FOREBAY_ADDRESS=$(FOREBAY_ADDRESS)"
+	@echo "           PYTHON=$(PYTHON) TORCH=$(TORCH) TORCH_INDEX=$(TORCH_INDEX)"
+
+setup: ## install everything into .venv (again only what has changed)
+	@$(SETUP)
+
+up: setup ## start the cloud, print its address and the demo logins; Ctrl-C stops it
+	@exec $(PYTHON) deploy/local/up.py
+
+test: ## set up, lint, and run every test
+	@$(SETUP) --dev
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: ## style, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
+	MYPYPATH=deploy/local $(BIN)/mypy deploy/local/install.py deploy/local/place.py deploy/local/up.py
+	$(BIN)/lint-imports
+
+bench: setup ## measure, print ratios, and write bench/results
+	$(BIN)/python bench/run.py

@@ -1,0 +1,264 @@
+"""``make setup``: installs everything into ``.venv`` (services, workers) and ``.venv/notebook`` (what users get).
+
+Plain standard library, since nothing is installed yet. Each step leaves a stamp of what it was made from; a second run
+repeats only the steps whose stamp no longer fits. Nothing is written outside the checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from place import CHECKOUT
+
+SERVER = CHECKOUT / ".venv"
+NOTEBOOK = SERVER / "notebook"
+BUILD = CHECKOUT / "build"
+LOG = BUILD / "setup.log"
+PACKAGES = ("wire", "device", "worker", "pool", "billing", "hub", "spawner", "dashboards")
+NOTEBOOK_PACKAGES = ("wire", "device")
+NATIVE_PACKAGES = ("wire", "device", "worker")
+PYTHON = f"{sys.executable} {sys.version}"
+PYTHON_OLDEST = (3, 11)
+DISK_NEEDED_BYTES = 6 * 2**30
+"""Two environments with PyTorch's CPU build; a CUDA build takes three times as much."""
+LOG_LINES_SHOWN = 15
+KERNEL_NAME = "Python 3 (virtual GPU)"
+
+
+class SetupError(Exception):
+    """Why set-up cannot go on; the message is a sentence with the fix."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What set-up needs of the machine."""
+
+    python: tuple[int, int]
+    modules: frozenset[str]
+    compiler: str | None
+    headers: bool
+    free_bytes: int
+
+    @classmethod
+    def look(cls, environment: Mapping[str, str]) -> Machine:
+        modules = frozenset(name for name in ("venv", "ensurepip") if importlib.util.find_spec(name))
+        compiler = shutil.which(environment.get("CXX") or "c++", path=environment.get("PATH"))
+        headers = Path(sysconfig.get_path("include"), "Python.h").exists()
+        return cls(sys.version_info[:2], modules, compiler, headers, shutil.disk_usage(CHECKOUT).free)
+
+    def refusal(self, installed: bool) -> str | None:
+        """The first thing that is missing, and how to get it. Pure."""
+        version = ".".join(map(str, self.python))
+        if self.python < PYTHON_OLDEST:
+            return f"Python {version} is too old; install Python 3.11 or newer and run: make setup PYTHON=python3.11"
+        if not {"venv", "ensurepip"} <= self.modules:
+            return f"Python's venv module is missing; on Debian or Ubuntu run: apt install python{version}-venv"
+        if self.compiler is None:
+            return "There is no C++ compiler; on Debian or Ubuntu run: apt install g++ (or set CXX to yours)"
+        if not self.headers:
+            return f"Python's C headers are missing; on Debian or Ubuntu run: apt install python{version}-dev"
+        if not installed and self.free_bytes < DISK_NEEDED_BYTES:
+            have, need = self.free_bytes / 2**30, DISK_NEEDED_BYTES / 2**30
+            return f"Only {have:.1f} GiB are free in {CHECKOUT}, set-up needs {need:.0f} GiB; free some room and run: make setup"
+        return None
+
+
+@dataclass(frozen=True)
+class Step:
+    """``sources`` are the texts and files that decide whether the step must be repeated."""
+
+    title: str
+    stamp: Path
+    sources: tuple[str | Path, ...]
+    action: Callable[[], None]
+
+    @property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for source in self.sources:
+            for part in _parts(source):
+                digest.update(len(part).to_bytes(8, "big") + part)
+        return digest.hexdigest()
+
+    @property
+    def done(self) -> bool:
+        return self.stamp.exists() and self.stamp.read_text(encoding="ascii") == self.fingerprint
+
+    def run(self) -> None:
+        self.stamp.unlink(missing_ok=True)
+        self.action()
+        self.stamp.parent.mkdir(parents=True, exist_ok=True)
+        self.stamp.write_text(self.fingerprint, encoding="ascii")
+
+
+def _parts(source: str | Path) -> Iterable[bytes]:
+    if isinstance(source, str):
+        yield source.encode()
+    elif source.is_dir():
+        for path in sorted(source.rglob("*")):
+            generated = {"build", "__pycache__"} & set(path.relative_to(source).parts) or path.suffix == ".so" or ".egg-info" in str(path)
+            if path.is_file() and not generated:
+                yield str(path.relative_to(source)).encode()
+                yield path.read_bytes()
+    else:
+        yield source.read_bytes()
+
+
+def run(*command: str | Path) -> None:
+    """Runs a command, its output in the log. Raises SetupError with the end of that output."""
+    environment = {
+        **os.environ,
+        "PIP_CACHE_DIR": str(BUILD / "cache" / "pip"),
+        "UV_CACHE_DIR": str(BUILD / "cache" / "uv"),
+        "DIST_EXTRA_CONFIG": str(BUILD / "extensions.cfg"),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PATH": f"{SERVER / 'bin'}:{os.environ.get('PATH', os.defpath)}",
+    }
+    with LOG.open("ab") as log:
+        start = log.tell()
+        log.write(f"\n$ {' '.join(map(str, command))}\n".encode())
+        log.flush()
+        words = [str(part) for part in command]
+        finished = subprocess.run(words, stdout=log, stderr=log, env=environment, cwd=CHECKOUT, check=False)
+    if finished.returncode != 0:
+        raise SetupError(explain(LOG.read_bytes()[start:].decode(errors="replace")))
+
+
+def explain(output: str) -> str:
+    """Why a command failed, from its output. Pure."""
+    if "No space left on device" in output:
+        return f"The disk is full; free some room and run: make setup (the whole log: {LOG})"
+    lines = "\n".join(f"  | {line}" for line in output.splitlines()[-LOG_LINES_SHOWN:])
+    return f"A command failed:\n{lines}\nThe whole log: {LOG}"
+
+
+def make_environment(folder: Path, torch: str, index: str | None) -> None:
+    """A virtual environment with PyTorch, which is installed first and apart: everything else is pinned around it."""
+    if not (folder / "bin" / "pip").exists():
+        run(sys.executable, "-m", "venv", folder)
+    where = ("--index-url", index) if index else ()
+    run(folder / "bin" / "python", "-m", "pip", "install", torch, *where)
+    run(folder / "bin" / "python", "-m", "pip", "install", "numpy", "uv")
+
+
+def install_requirements(folder: Path, lock: Path) -> None:
+    run(folder / "bin" / "uv", "pip", "install", "--python", folder / "bin" / "python", "-r", lock)
+
+
+def install_ours() -> None:
+    """Our packages as they lie in the checkout; the C++ extensions are compiled here, once."""
+    editable = [part for package in PACKAGES for part in ("-e", f"./{package}")]
+    run(SERVER / "bin" / "python", "-m", "pip", "install", "--no-build-isolation", "--no-deps", *editable)
+
+
+def install_notebook_packages() -> None:
+    """The two packages that notebooks get, as wheels made from the objects already compiled."""
+    wheels = BUILD / "wheels"
+    shutil.rmtree(wheels, ignore_errors=True)
+    sources = [f"./{package}" for package in NOTEBOOK_PACKAGES]
+    run(SERVER / "bin" / "python", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, *sources)
+    run(NOTEBOOK / "bin" / "python", "-m", "pip", "install", "--no-deps", "--force-reinstall", *sorted(wheels.glob("*.whl")))
+
+
+def install_kernel() -> None:
+    """The notebooks' one kernel, and JupyterLab without its news pop-up."""
+    run(NOTEBOOK / "bin" / "python", "-m", "ipykernel", "install", "--prefix", NOTEBOOK, "--name", "python3", "--display-name", KERNEL_NAME)
+    settings = NOTEBOOK / "etc" / "jupyter" / "labconfig"
+    settings.mkdir(parents=True, exist_ok=True)
+    page = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+    (settings / "page_config.json").write_text(json.dumps(page, indent=2) + "\n", encoding="utf-8")
+
+
+def server_steps(torch: str, index: str | None, lock: str) -> list[Step]:
+    """``.venv``: PyTorch, the requirements of ``lock``, and our packages as they lie in the checkout."""
+    stamps, requirements = SERVER / "stamps", CHECKOUT / "requirements" / lock
+    projects = tuple(CHECKOUT / package / "pyproject.toml" for package in PACKAGES)
+    return [
+        Step(f"PyTorch for the services ({torch})", stamps / "torch", (PYTHON, torch), lambda: make_environment(SERVER, torch, index)),
+        Step(
+            f"Requirements of the services ({lock})",
+            stamps / lock,
+            (PYTHON, torch, requirements),
+            lambda: install_requirements(SERVER, requirements),
+        ),
+        Step("Our services, and the C++ extensions", stamps / "ours", (PYTHON, torch, *projects, *native_sources()), install_ours),
+    ]
+
+
+def notebook_steps(torch: str, index: str | None) -> list[Step]:
+    """``.venv/notebook``: PyTorch, what users expect beside it, and the virtual device."""
+    stamps, requirements = NOTEBOOK / "stamps", CHECKOUT / "requirements" / "notebook.txt"
+    packages = tuple(CHECKOUT / package for package in NOTEBOOK_PACKAGES)
+    return [
+        Step(f"PyTorch for the notebooks ({torch})", stamps / "torch", (PYTHON, torch), lambda: make_environment(NOTEBOOK, torch, index)),
+        Step(
+            "Requirements of the notebooks",
+            stamps / "requirements",
+            (PYTHON, torch, requirements),
+            lambda: install_requirements(NOTEBOOK, requirements),
+        ),
+        Step("The virtual device for the notebooks", stamps / "ours", (PYTHON, torch, *packages), install_notebook_packages),
+        Step("The notebooks' kernel", stamps / "kernel", (PYTHON, KERNEL_NAME, requirements), install_kernel),
+    ]
+
+
+def native_sources() -> list[Path]:
+    """What the C++ extensions are made from."""
+    files = (path for package in NATIVE_PACKAGES for path in sorted((CHECKOUT / package).rglob("*")))
+    return [path for path in files if path.suffix in (".cpp", ".h") or path.name == "setup.py"]
+
+
+def install(torch: str, index: str | None, lock: str) -> None:
+    """Carries out the steps that are not done. Raises SetupError."""
+    refusal = Machine.look(os.environ).refusal(installed=(NOTEBOOK / "stamps" / "torch").exists())
+    if refusal:
+        raise SetupError(refusal)
+    BUILD.mkdir(exist_ok=True)
+    (BUILD / "extensions.cfg").write_text("[build_ext]\nbuild_temp = build/objects\n", encoding="ascii")
+    todo = [step for step in (*server_steps(torch, index, lock), *notebook_steps(torch, index)) if not step.done]
+    for number, step in enumerate(todo, start=1):
+        print(f"[{number}/{len(todo)}] {step.title} …", end=" ", flush=True)
+        started = time.monotonic()
+        try:
+            step.run()
+        except BaseException:
+            print("failed", flush=True)
+            raise
+        print(f"{time.monotonic() - started:.0f} s", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make setup", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch", default="torch==2.13.0", help="what pip installs as PyTorch")
+    parser.add_argument("--torch-index", help="package index of PyTorch builds, for example the one of its CPU builds")
+    parser.add_argument("--dev", action="store_true", help="also what the tests need")
+    arguments = parser.parse_args()
+    try:
+        install(arguments.torch, arguments.torch_index or None, "dev.txt" if arguments.dev else "server.txt")
+    except SetupError as error:
+        print(f"make setup: {error}", file=sys.stderr, flush=True)
+        return 1
+    except OSError as error:
+        where = error.filename or CHECKOUT
+        print(f"make setup: {where} cannot be written ({error.strerror}); free some room, or correct its permissions", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nmake setup: interrupted; run it again to go on", file=sys.stderr, flush=True)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

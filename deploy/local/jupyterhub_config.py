@@ -1,0 +1,72 @@
+"""JupyterHub on one machine; ``docs/operators/local.md`` describes every setting. Started by ``make up``."""
+
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from forebay_hub.configuration import Settings, configure
+from forebay_hub.logins import LoginsAuthenticator, ensure_logins
+from forebay_hub.services import python_service
+from forebay_hub.tenants import read_directory
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from place import CHECKOUT, SERVICES, Place  # noqa: E402 - lies beside this file
+
+c = get_config()  # type: ignore[name-defined]  # noqa: F821 - JupyterHub provides it
+place = Place.from_environment(os.environ)
+directory = read_directory(HERE / "hub.toml")
+spawner_token = secrets.token_hex(32)
+addresses = {f"FOREBAY_{service.upper()}_URL": place.service_url(service) for service in SERVICES}
+
+configure(
+    c,
+    Settings(
+        directory=directory,
+        services=tuple(
+            python_service(
+                f"forebay_{service}",
+                HERE / f"{service}.toml",
+                place.url_of(service),
+                {"FOREBAY_STATE": str(place.state), **addresses},
+                display=service == "dashboards",
+            )
+            for service in SERVICES
+        ),
+        spawner_token=spawner_token,
+    ),
+)
+
+c.JupyterHub.bind_url = f"http://{place.address}:{place.port}"
+c.JupyterHub.hub_bind_url = place.url_of("hub")
+c.JupyterHub.db_url = f"sqlite:///{place.state}/hub.sqlite"
+c.JupyterHub.cookie_secret_file = str(place.state / "cookie_secret")
+c.JupyterHub.template_vars = {"announcement_login": f"The demo passwords are in {place.state.name}/logins.json."}
+
+c.JupyterHub.authenticator_class = LoginsAuthenticator
+c.LoginsAuthenticator.logins_file = str(place.state / "logins.json")
+ensure_logins(place.state / "logins.json", directory.people)
+
+c.JupyterHub.proxy_class = "traefik_file"
+c.TraefikProxy.traefik_api_url = place.url_of("proxy")
+c.TraefikProxy.traefik_api_username = "hub"
+c.TraefikProxy.traefik_api_password = secrets.token_hex(32)
+c.TraefikProxy.static_config_file = str(place.state / "proxy.toml")
+c.TraefikFileProviderProxy.dynamic_config_file = str(place.state / "routes.toml")
+c.TraefikProxy.extra_static_config = {
+    "global": {"checkNewVersion": False, "sendAnonymousUsage": False},
+    "entryPoints": {"http": {"transport": {"respondingTimeouts": {"readTimeout": "0s"}}}},
+}
+
+c.JupyterHub.spawner_class = "forebay"
+c.LocalVirtualGpuSpawner.pool_url = place.service_url("pool")
+c.LocalVirtualGpuSpawner.pool_token = spawner_token
+c.LocalVirtualGpuSpawner.default_flavor = "dev.4gb"
+c.LocalVirtualGpuSpawner.notebook_prefix = str(CHECKOUT / ".venv" / "notebook")
+c.LocalVirtualGpuSpawner.home_dir_template = str(place.state / "homes" / "{username}")
+c.LocalVirtualGpuSpawner.starter_notebooks = [str(notebook) for notebook in sorted((HERE / "notebooks").glob("*.ipynb"))]
+c.Spawner.default_url = "/lab"
+c.Spawner.http_timeout = 120
+c.Spawner.start_timeout = 120

@@ -1,0 +1,248 @@
+"""``make up``: starts the hub with its services, prints where to sign in, and stops every process on Ctrl-C.
+
+Plain standard library: it runs on the system's Python and starts what is installed in ``.venv``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from place import CHECKOUT, SERVICES, Place, PlaceError
+
+READY_TIMEOUT_SECONDS = 180
+HUB_STOP_TIMEOUT_SECONDS = 40
+"""The hub stops servers, services and proxy in turn."""
+STRAGGLER_TIMEOUT_SECONDS = 10
+POLL_SECONDS = 0.2
+LOG_LINES_SHOWN = 25
+PR_SET_CHILD_SUBREAPER = 36
+"""From linux/prctl.h: orphaned descendants become our children, so that none is lost."""
+
+
+class UpError(Exception):
+    """Why it does not start; the message says what to do."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C, or a request to terminate."""
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise Interrupted
+
+
+def prepare(place: Place) -> None:
+    """Checks what starting needs. Raises UpError."""
+    for environment in (".venv", ".venv/notebook"):
+        if not (CHECKOUT / environment / "bin" / "jupyterhub-singleuser").exists():
+            raise UpError(f"{environment} is not set up; run: make setup")
+    try:
+        (place.state / "log").mkdir(parents=True, exist_ok=True)
+        place.state.chmod(0o700)
+    except OSError as error:
+        raise UpError(f"{place.state} cannot be used ({error.strerror}); set FOREBAY_STATE to a folder of yours") from None
+
+
+@contextmanager
+def alone(place: Place) -> Iterator[None]:
+    """Holds the state folder's lock. Raises UpError where another installation runs on it."""
+    with open(place.state / "up.lock", "a+", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            raise UpError(
+                f"Forebay already runs on {place.state} (process {lock.read().strip() or 'unknown'}); stop it with Ctrl-C there, "
+                "or set FOREBAY_STATE and FOREBAY_PORT to run a second one"
+            ) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def refuse_taken_ports(place: Place) -> None:
+    """Raises UpError where another program listens on one of our ports."""
+    taken = place.taken()
+    if taken:
+        names = ", ".join(f"{place.port_of(listener)} ({listener})" for listener in taken)
+        raise UpError(f"Port {names} is taken by another program; stop it, or choose other ports: make up FOREBAY_PORT={place.port + 1000}")
+
+
+def start_hub(place: Place, log: Path) -> subprocess.Popen[bytes]:
+    """Starts JupyterHub in a session of its own, so that Ctrl-C reaches it through us alone."""
+    if log.exists():
+        log.replace(log.with_suffix(".log.1"))
+    binaries = CHECKOUT / ".venv" / "bin"
+    environment = {**os.environ, **place.environment, "PATH": f"{binaries}:{os.environ.get('PATH', os.defpath)}"}
+    command = [
+        str(binaries / "python"),
+        *("-m", "forebay_hub.leash", str(binaries / "python")),
+        *("-m", "jupyterhub", "--config", str(CHECKOUT / "deploy" / "local" / "jupyterhub_config.py")),
+    ]
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command, cwd=place.state, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def answers(url: str) -> bool:
+    """Whether a health check succeeds."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310 - our own http address
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def wait_ready(place: Place, hub: subprocess.Popen[bytes], log: Path) -> None:
+    """Waits until hub and services answer on the public port. Raises UpError."""
+    public = place.url_of("public")
+    health = {"hub": f"{public}/hub/health", **{name: f"{public}/services/{name}/health" for name in SERVICES}}
+    started = time.monotonic()
+    while health:
+        if hub.poll() is not None:
+            raise UpError(f"JupyterHub ended while starting (exit code {hub.returncode}):\n{tail(log)}")
+        if time.monotonic() - started > READY_TIMEOUT_SECONDS:
+            raise UpError(f"No answer from {', '.join(health)} within {READY_TIMEOUT_SECONDS} s:\n{tail(log)}")
+        for name in [name for name, url in health.items() if answers(url)]:
+            say(f"  {name} is up ({time.monotonic() - started:.1f} s)")
+            del health[name]
+        time.sleep(POLL_SECONDS)
+
+
+def tail(log: Path) -> str:
+    """The end of the log, and where the rest is."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+    return "\n".join([*(f"  | {line}" for line in lines), f"The whole log: {log}"])
+
+
+def announce(place: Place, log: Path) -> None:
+    logins = json.loads((place.state / "logins.json").read_text(encoding="utf-8"))
+    width = max(map(len, logins))
+    say(f"\nForebay is up: {place.url_of('public')}\n\nDemo logins (kept in {place.state / 'logins.json'}):")
+    for name, password in logins.items():
+        say(f"  {name:<{width}}  {password}")
+    if place.address not in ("127.0.0.1", "localhost", "::1"):
+        say(f"\nListening on {place.address}: everybody who signs in runs code as your own user. Do this among friends only.")
+    say(f"\nLog: {log}\nCtrl-C stops everything.")
+
+
+def stop(hub: subprocess.Popen[bytes]) -> None:
+    """Stops the hub, which stops what it started; then whatever is left."""
+    say("\nStopping …")
+    hub.terminate()
+    try:
+        hub.wait(HUB_STOP_TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        say(f"The hub has not stopped within {HUB_STOP_TIMEOUT_SECONDS} s; it is killed.")
+        hub.kill()
+        hub.wait()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        end_descendants(number)
+    say("Stopped.")
+
+
+def end_descendants(number: signal.Signals) -> None:
+    """Signals every descendant until none is left, or STRAGGLER_TIMEOUT_SECONDS have passed."""
+    deadline = time.monotonic() + STRAGGLER_TIMEOUT_SECONDS
+    signalled: set[int] = set()
+    while (left := descendants(os.getpid())) and time.monotonic() < deadline:
+        for pid in left - signalled:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+            signalled.add(pid)
+        reap()
+        time.sleep(POLL_SECONDS / 4)
+
+
+def reap() -> None:
+    """Buries the children that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def descendants(root: int) -> set[int]:
+    """Every process below ``root``, from /proc."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {root}
+
+
+def run(place: Place) -> None:
+    """Runs until interrupted. Raises UpError where it cannot start, or the hub ends by itself."""
+    log = place.state / "log" / "hub.log"
+    say(f"Starting Forebay in {place.state} …")
+    hub = start_hub(place, log)
+    try:
+        wait_ready(place, hub, log)
+        announce(place, log)
+        hub.wait()
+        raise UpError(f"JupyterHub ended by itself (exit code {hub.returncode}):\n{tail(log)}")
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        stop(hub)
+
+
+def main() -> int:
+    """The exit status: 0 after Ctrl-C, 1 where it could not start or ended by itself."""
+    argparse.ArgumentParser(
+        prog="make up",
+        description=__doc__,
+        epilog="Settings are environment variables: FOREBAY_PORT (8000; this one and the five after it), FOREBAY_STATE (var/ of the\n"
+        "checkout), FOREBAY_ADDRESS (127.0.0.1). See docs/operators/local.md.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args()
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    try:
+        place = Place.from_environment(os.environ)
+        prepare(place)
+        with alone(place):
+            refuse_taken_ports(place)
+            run(place)
+    except (UpError, PlaceError) as error:
+        print(f"make up: {error}", file=sys.stderr, flush=True)
+        return 1
+    except Interrupted:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

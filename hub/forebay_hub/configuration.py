@@ -1,0 +1,37 @@
+"""Sets on JupyterHub what every installation of Forebay needs, whatever its proxy, spawner and sign-in are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from forebay_hub.roles import SCOPES, SERVER_TOKEN_SCOPES, roles
+from forebay_hub.services import ManagedService
+from forebay_hub.tenants import Directory
+
+SPAWNER_SERVICE = "spawner"
+"""Name under which the spawner asks the pool for flavors."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``spawner_token`` is what the spawner presents to the pool: it identifies, and permits nothing."""
+
+    directory: Directory
+    services: tuple[ManagedService, ...]
+    spawner_token: str
+
+
+def configure(c: Any, settings: Settings) -> None:
+    """Writes tenants, scopes, roles and services into a JupyterHub configuration object."""
+    c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}
+    c.JupyterHub.load_groups = settings.directory.groups
+    c.JupyterHub.load_roles = [role.spec for role in roles(settings.directory, [service.name for service in settings.services])]
+    c.JupyterHub.services = [*_specs(settings.services), {"name": SPAWNER_SERVICE, "api_token": settings.spawner_token, "display": False}]
+    c.Spawner.server_token_scopes = list(SERVER_TOKEN_SCOPES)
+    c.Authenticator.allowed_users = set(settings.directory.people)
+
+
+def _specs(services: Iterable[ManagedService]) -> list[dict[str, Any]]:
+    return [service.spec for service in services]

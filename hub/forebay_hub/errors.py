@@ -1,0 +1,11 @@
+"""What can be wrong with the hub's settings; each message says what to change."""
+
+from __future__ import annotations
+
+
+class SettingsError(ValueError):
+    """A setting of the hub that cannot be used."""
+
+
+class LoginsError(RuntimeError):
+    """The file with the demo logins cannot be used."""

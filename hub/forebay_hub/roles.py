@@ -1,0 +1,82 @@
+"""The one table of who may do what: Forebay's custom scopes, and the roles that hold them.
+
+JupyterHub's own scopes: https://jupyterhub.readthedocs.io/en/stable/rbac/scopes.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, TENANT
+from forebay_hub.tenants import Directory
+
+SCOPES = {
+    COMPUTE: "Hold devices of the pool, and see one's own sessions.",
+    TENANT: "Administer a tenant: see what its members use and spend.",
+    OPERATE: "Operate the installation: devices, flavors, prices, every tenant's usage.",
+    SERVICE: "Act as one of Forebay's services towards the others.",
+}
+"""Custom scopes and what they permit; shown on JupyterHub's consent pages."""
+
+SERVER_TOKEN_SCOPES = ("users:activity!user", "access:servers!server", f"{COMPUTE}!user")
+"""What a notebook server's token may do: report activity, be visited, hold devices on behalf of its user."""
+
+OAUTH_SCOPES = (COMPUTE, TENANT, OPERATE)
+"""What a service may do on behalf of a visitor; JupyterHub narrows it to what the visitor holds."""
+
+OPERATOR_SCOPES = (
+    OPERATE,
+    "access:services",
+    "admin-ui",
+    "delete:servers",
+    "list:groups",
+    "list:services",
+    "list:users",
+    "read:hub",
+    "read:metrics",
+    "servers",
+)
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role as JupyterHub loads it. The description is what an operator reads on the admin page."""
+
+    name: str
+    description: str
+    scopes: tuple[str, ...]
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    services: tuple[str, ...] = field(default=())
+
+    @property
+    def spec(self) -> dict[str, str | list[str]]:
+        """The role as an entry of ``JupyterHub.load_roles``."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "scopes": list(self.scopes),
+            "users": list(self.users),
+            "groups": list(self.groups),
+            "services": list(self.services),
+        }
+
+
+def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
+    """Every role of an installation with these people and services."""
+    visits = tuple(f"access:services!service={name}" for name in services)
+    tenants = tuple(tenant.name for tenant in directory.tenants)
+    members = Role("forebay-member", "Members of tenants compute, and visit the pages", (f"{COMPUTE}!user", *visits), groups=tenants)
+    admins = [
+        Role(
+            f"forebay-admin-{tenant.name}",
+            f"Admins of tenant {tenant.name}",
+            (f"{TENANT}!group={tenant.name}", f"list:users!group={tenant.name}", f"read:groups!group={tenant.name}"),
+            users=tuple(sorted(tenant.admins)),
+        )
+        for tenant in directory.tenants
+    ]
+    operators = Role("forebay-operator", "Operators of this installation", OPERATOR_SCOPES, users=tuple(sorted(directory.operators)))
+    ours = Role("forebay-service", "Forebay's services among themselves", (SERVICE,), services=tuple(services))
+    return [members, *admins, operators, ours]

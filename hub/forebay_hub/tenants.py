@@ -1,0 +1,100 @@
+"""Who pays: a tenant is a JupyterHub group, its admins hold a role on that group."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forebay_hub.errors import SettingsError
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+"""Names of tenants and logins: they become group names, role names and parts of URLs."""
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A customer. ``admins`` see the tenant's spend, ``members`` their own; both may compute."""
+
+    name: str
+    admins: frozenset[str]
+    members: frozenset[str]
+
+    @property
+    def people(self) -> frozenset[str]:
+        return self.admins | self.members
+
+
+@dataclass(frozen=True)
+class Directory:
+    """Everybody who may sign in. Operators run the installation and belong to no tenant."""
+
+    tenants: tuple[Tenant, ...]
+    operators: frozenset[str]
+
+    def __post_init__(self) -> None:
+        owner: dict[str, str] = dict.fromkeys(self.operators, "the operators")
+        for tenant in self.tenants:
+            for person in sorted(tenant.people):
+                if person in owner:
+                    raise SettingsError(f"{person} is in {owner[person]} and in tenant {tenant.name}; a login belongs to one of them")
+                owner[person] = f"tenant {tenant.name}"
+        for name in [*owner, *(tenant.name for tenant in self.tenants)]:
+            if not NAME.fullmatch(name):
+                raise SettingsError(f"{name!r} cannot be a name; use lower-case letters, digits and '-', at most 63 of them")
+
+    @property
+    def people(self) -> frozenset[str]:
+        return self.operators.union(*(tenant.people for tenant in self.tenants))
+
+    @property
+    def groups(self) -> dict[str, dict[str, Any]]:
+        """The tenants as ``JupyterHub.load_groups``."""
+        return {tenant.name: {"users": sorted(tenant.people)} for tenant in self.tenants}
+
+
+def read_directory(path: Path) -> Directory:
+    """The directory in a TOML file: ``operators = [...]`` and ``[tenants.NAME]`` with ``admins`` and ``members``. Raises SettingsError."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from None
+    return directory_of(content)
+
+
+def directory_of(content: Mapping[str, Any]) -> Directory:
+    """Checks what a file says. Raises SettingsError."""
+    _refuse_unknown(content, {"operators", "tenants"}, "the file")
+    tenants = content.get("tenants", {})
+    if not isinstance(tenants, Mapping):
+        raise SettingsError("tenants must be tables: [tenants.NAME]")
+    return Directory(
+        tenants=tuple(_tenant_of(name, table) for name, table in tenants.items()),
+        operators=_names(content.get("operators", []), "operators"),
+    )
+
+
+def _tenant_of(name: str, table: object) -> Tenant:
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"tenant {name} must be a table: [tenants.{name}]")
+    _refuse_unknown(table, {"admins", "members"}, f"[tenants.{name}]")
+    admins = _names(table.get("admins", []), f"tenants.{name}.admins")
+    members = _names(table.get("members", []), f"tenants.{name}.members")
+    return Tenant(name, admins, members)
+
+
+def _names(value: object, where: str) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise SettingsError(f"{where} must be a list of names, not {value!r}")
+    return frozenset(value)
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        raise SettingsError(f"{where} has the unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}")

@@ -1,0 +1,25 @@
+"""The environment of a server that has no GPU, wherever it runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NO_GPU = {
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "HIP_VISIBLE_DEVICES": "-1",
+    "NVIDIA_VISIBLE_DEVICES": "void",
+    "ROCR_VISIBLE_DEVICES": "-1",
+}
+"""Hides every GPU from CUDA and ROCm; ``void`` keeps NVIDIA's container runtime from attaching one."""
+
+SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+def virtual_device(url: str, token: str, flavor: str) -> dict[str, str]:
+    """What the ``forebay`` package in the notebook reads."""
+    return {"FOREBAY_URL": url, "FOREBAY_TOKEN": token, "FOREBAY_FLAVOR": flavor, **NO_GPU}
+
+
+def search_path(first: Sequence[str]) -> str:
+    """PATH of a server on the hub's machine: these folders, then the system's, and nothing that the hub's own PATH names."""
+    return ":".join((*first, *SYSTEM_PATH))

@@ -1,0 +1,40 @@
+"""Why a server does not start; each message is a sentence for the user."""
+
+from __future__ import annotations
+
+
+class SpawnRefused(Exception):
+    """Base of the refusals. ``reason`` is the label in JupyterHub's spawn metrics, ``status`` the HTTP status."""
+
+    reason = "forebay"
+    status = 400
+
+
+class FlavorRefused(SpawnRefused):
+    """The flavor is unknown, or cannot be served here."""
+
+    reason = "flavor"
+
+
+class TenantMissing(SpawnRefused):
+    """The user belongs to no tenant, so nobody would pay."""
+
+    reason = "tenant"
+    status = 403
+
+
+class PoolUnavailable(SpawnRefused):
+    """The pool cannot be asked for flavors."""
+
+    reason = "pool"
+    status = 503
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"The pool that lends devices cannot be asked right now ({detail}). Try again in a minute, or tell an operator.")
+
+
+class GpuRequested(SpawnRefused):
+    """The server's pod would hold a GPU of its own."""
+
+    reason = "gpu"
+    status = 500
