@@ -1,0 +1,1 @@
+"""What device time costs and who owes it: price book, usage records, double-entry ledger, statements."""

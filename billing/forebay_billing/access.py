@@ -1,0 +1,54 @@
+"""Who may see whose usage. Every read of tenant data goes through :func:`usage_scope`, every other endpoint through its own line here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity
+
+from forebay_billing.errors import Forbidden
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a caller may see, and asked for. None means all tenants, or all users of the tenant."""
+
+    tenant: str | None
+    user: str | None
+
+
+def usage_scope(identity: Identity, tenant: str | None, user: str | None) -> Scope:
+    """The part of ``tenant`` and ``user`` (None: all there is) that ``identity`` may see. Raises Forbidden."""
+    if identity.may(SERVICE):
+        return Scope(tenant, user)
+    if identity.may(OPERATE):
+        return Scope(tenant, user)
+    if identity.kind != "user":
+        raise Forbidden(f"The service {identity.name} needs the scope {SERVICE} to see usage.")
+    if identity.tenant is None:
+        raise Forbidden(f"The user {identity.name} belongs to no tenant, so there is no usage to see.")
+    if tenant not in (None, identity.tenant):
+        raise Forbidden(f"The user {identity.name} belongs to the tenant {identity.tenant} and may not see another's usage.")
+    if identity.may(TENANT):
+        return Scope(identity.tenant, user)
+    if user not in (None, identity.name):
+        raise Forbidden(f"The user {identity.name} may see their own usage only; {TENANT} is needed for others of the tenant.")
+    return Scope(identity.tenant, identity.name)
+
+
+def check_may_post_usage(identity: Identity) -> None:
+    """Raises Forbidden unless the caller is one of our services."""
+    if not identity.may(SERVICE):
+        raise Forbidden(f"{identity.name} needs the scope {SERVICE} to post usage.")
+
+
+def check_may_change_books(identity: Identity) -> None:
+    """Prices and corrections. Raises Forbidden unless the caller is an operator."""
+    if not identity.may(OPERATE):
+        raise Forbidden(f"{identity.name} needs the scope {OPERATE} to change prices or correct usage.")
+
+
+def check_may_scrape(identity: Identity) -> None:
+    """Raises Forbidden unless the caller is an operator or one of our services."""
+    if not (identity.may(OPERATE) or identity.may(SERVICE)):
+        raise Forbidden(f"{identity.name} needs the scope {OPERATE} or {SERVICE} to read metrics.")

@@ -1,0 +1,152 @@
+"""What HTTP callers send, checked field by field; unknown fields and arguments are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from forebay_billing.errors import InvalidRequest
+from forebay_billing.prices import TIME_NS_MAX
+from forebay_billing.queries import USAGE_DURATION_NS_MAX
+from forebay_billing.schema import LABEL_CHARS_MAX, NAME_CHARS_MAX
+from forebay_billing.types import Span, UsageRecord
+
+RECORDS_MAX = 1000
+PAGE_RECORDS_MAX = 1000
+PAGE_RECORDS = 100
+DEVICES_MAX = 1_000_000
+
+_NO_NUL = r"^[^\x00]*$"
+Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARS_MAX, pattern=_NO_NUL)]
+Label = Annotated[str, StringConstraints(max_length=LABEL_CHARS_MAX, pattern=_NO_NUL)]
+TimeNs = Annotated[int, Field(ge=0, le=TIME_NS_MAX)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SpanBody(_Body):
+    """``span`` of a usage record."""
+
+    id: Name
+    kind: Literal["cell", "process"]
+    label: Label
+    cell: TimeNs | None = None
+
+
+class UsageBody(_Body):
+    """One usage record."""
+
+    source: Name
+    id: Name
+    tenant: Name
+    user: Name
+    session: Name
+    lease: Name
+    span: SpanBody
+    flavor: Name
+    device_model: Name
+    devices: Annotated[int, Field(ge=1, le=DEVICES_MAX)]
+    started_at_ns: TimeNs
+    duration_ns: Annotated[int, Field(ge=0, le=USAGE_DURATION_NS_MAX)]
+    close_reason: Name
+
+    def record(self) -> UsageRecord:
+        """The same as the core has it."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "span"}
+        return UsageRecord(span=Span(self.span.id, self.span.kind, self.span.label, self.span.cell), **fields)
+
+
+class UsageBatchBody(_Body):
+    """``POST api/usage``."""
+
+    records: Annotated[list[UsageBody], Field(max_length=RECORDS_MAX)]
+
+
+class PriceBody(_Body):
+    """``PUT api/prices/{flavor}``; the price book checks the values."""
+
+    price_nano_per_second: int
+    currency: str
+    valid_from_ns: int | None = None
+
+
+class CorrectionBody(_Body):
+    """``POST api/corrections``."""
+
+    source: Name
+    id: Name
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=_NO_NUL)]
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PricesQuery(_Query):
+    """``GET api/prices``."""
+
+    flavor: Name | None = None
+    history: Literal["0", "1"] = "0"
+
+
+class UsageQuery(_Query):
+    """``GET api/usage``."""
+
+    tenant: Name | None = None
+    user: Name | None = None
+    since_ns: TimeNs | None = None
+    until_ns: TimeNs | None = None
+    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
+    cursor: Annotated[str, Field(pattern=r"^[0-9]{1,19}\.[0-9]{1,18}$")] | None = None
+
+
+class SummaryQuery(_Query):
+    """``GET api/summary``."""
+
+    by: str = "tenant,user,flavor"
+    tenant: Name | None = None
+    user: Name | None = None
+    since_ns: TimeNs | None = None
+    until_ns: TimeNs | None = None
+
+
+class StatementQuery(_Query):
+    """``GET api/statement``."""
+
+    tenant: Name | None = None
+    user: Name | None = None
+    month: str
+    format: Literal["json", "html", "csv"] = "json"
+
+
+class NoQuery(_Query):
+    """Endpoints without arguments."""
+
+
+B = TypeVar("B", bound=BaseModel)
+
+
+def body_of(model: type[B], body: bytes) -> B:
+    """The JSON body as ``model``. Raises InvalidRequest with the first fault."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise InvalidRequest(_first_fault(error, "body")) from None
+
+
+def query_of(model: type[B], arguments: Mapping[str, str]) -> B:
+    """The query arguments as ``model``. Raises InvalidRequest with the first fault."""
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        raise InvalidRequest(_first_fault(error, "query")) from None
+
+
+def _first_fault(error: ValidationError, whole: str) -> str:
+    first = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or whole
+    return f"{where}: {first['msg']}."

@@ -1,0 +1,145 @@
+"""Statements and rows as JSON, HTML and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from forebay_billing.money import decimal_text, exact_text, minor_text, nano_of, nano_text
+from forebay_billing.queries import Charge, Page, SummaryRow
+from forebay_billing.types import Line, PriceVersion, Statement
+
+_CSV_COLUMNS = (
+    "tenant", "month", "kind", "user", "flavor", "price_version", "price_nano_per_second",
+    "currency", "leases", "seconds", "exact_amount", "amount",
+)  # fmt: skip
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+_pages = Environment(
+    loader=PackageLoader("forebay_billing"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+
+
+def price_json(price: PriceVersion) -> dict[str, Any]:
+    """A price in force."""
+    return {
+        "flavor": price.flavor,
+        "price_nano_per_second": price.price_nano_per_second,
+        "currency": price.currency,
+        "valid_from_ns": price.valid_from_ns,
+        "version": price.version,
+    }
+
+
+def price_history_json(price: PriceVersion) -> dict[str, Any]:
+    """A price version, with who made it and when."""
+    return {**price_json(price), "changed_at_ns": price.changed_at_ns, "changed_by": price.changed_by}
+
+
+def page_json(page: Page) -> dict[str, Any]:
+    """Usage records with the cursor of the next page."""
+    return {
+        "records": [_charge_json(charge) for charge in page.charges],
+        "next": None if page.next is None else f"{page.next[0]}.{page.next[1]}",
+    }
+
+
+def _charge_json(charge: Charge) -> dict[str, Any]:
+    price = charge.price.price_nano_per_second
+    return {
+        **asdict(charge.record),
+        "price_nano_per_second": price,
+        "price_version": charge.price.version,
+        "cost_nano": nano_of(charge.record.duration_ns * price),
+        "currency": charge.price.currency,
+        "corrected_at_ns": charge.corrected_at_ns,
+    }
+
+
+def summary_json(row: SummaryRow) -> dict[str, Any]:
+    """One row of a summary."""
+    return {
+        "tenant": row.tenant,
+        "user": row.user,
+        "flavor": row.flavor,
+        "currency": row.currency,
+        "duration_ns": row.duration_ns,
+        "cost_nano": nano_of(row.cost_atto),
+        "leases": row.leases,
+    }
+
+
+def statement_json(statement: Statement) -> dict[str, Any]:
+    """``amount`` is rounded to the currency's minor unit, ``cost_nano`` to the nano-unit, ``cost_exact`` not at all."""
+    return {
+        "tenant": statement.tenant,
+        "user": statement.user,
+        "month": str(statement.month),
+        "final": statement.final,
+        "lines": [_line_json(line) for line in statement.lines],
+        "totals": [
+            {
+                "currency": total.currency,
+                "amount": minor_text(total.amount_minor, total.currency),
+                "cost_nano": nano_of(total.cost_atto),
+                "cost_exact": exact_text(total.cost_atto),
+            }
+            for total in statement.totals
+        ],
+    }
+
+
+def _line_json(line: Line) -> dict[str, Any]:
+    return {
+        "kind": line.kind,
+        "user": line.user,
+        "flavor": line.flavor,
+        "price_version": line.price_version,
+        "price_nano_per_second": line.price_nano_per_second,
+        "currency": line.currency,
+        "leases": line.leases,
+        "duration_ns": line.duration_ns,
+        "amount": minor_text(line.amount_minor, line.currency),
+        "cost_nano": nano_of(line.cost_atto),
+        "cost_exact": exact_text(line.cost_atto),
+    }
+
+
+def statement_csv(statement: Statement) -> str:
+    """One row a line; amounts are plain decimals. A name that a spreadsheet would take for a formula gets an apostrophe before it."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\r\n")
+    rows.writerow(_CSV_COLUMNS)
+    for line in statement.lines:
+        rows.writerow(
+            (
+                _plain(statement.tenant), str(statement.month), line.kind, _plain(line.user), _plain(line.flavor), line.price_version,
+                line.price_nano_per_second, line.currency, line.leases, decimal_text(line.duration_ns, 9), exact_text(line.cost_atto),
+                minor_text(line.amount_minor, line.currency),
+            )
+        )  # fmt: skip
+    return out.getvalue()
+
+
+def _plain(text: str) -> str:
+    return "'" + text if text.startswith(_FORMULA_STARTS) else text
+
+
+def statement_html(statement: Statement) -> str:
+    """A page to read and to print."""
+    return _pages.get_template("statement.html").render(
+        statement=statement, minor_text=minor_text, nano_text=nano_text, seconds_text=_seconds_text, rate_text=_rate_text
+    )
+
+
+def _seconds_text(duration_ns: int) -> str:
+    return decimal_text(duration_ns, 9)
+
+
+def _rate_text(price_nano_per_second: int) -> str:
+    """Per hour, exactly."""
+    return decimal_text(price_nano_per_second * 3600, 9).rstrip("0").rstrip(".")

@@ -1,0 +1,119 @@
+"""Everything this service refuses, with the HTTP status and the code word of its JSON answer."""
+
+from __future__ import annotations
+
+
+class BillingError(Exception):
+    """Base: ``str(error)`` is one sentence for the caller."""
+
+    status = 500
+    code = "internal"
+
+
+class InvalidRequest(BillingError):
+    """A field, query argument or body that is missing, unknown or out of range."""
+
+    status = 400
+    code = "invalid"
+
+
+class InvalidPrice(BillingError):
+    """A price that no price book accepts: below zero, too high, in an unknown currency, or valid from the past."""
+
+    status = 400
+    code = "invalid_price"
+
+
+class Unauthenticated(BillingError):
+    """No token, or one that is unknown, expired or revoked."""
+
+    status = 401
+    code = "unauthenticated"
+
+
+class Forbidden(BillingError):
+    """A known caller who may not do this."""
+
+    status = 403
+    code = "forbidden"
+
+
+class UnknownFlavor(BillingError):
+    """A flavor that the price book has never held."""
+
+    status = 404
+    code = "unknown_flavor"
+
+
+class UnknownTenant(BillingError):
+    """A tenant for which nothing was ever recorded."""
+
+    status = 404
+    code = "unknown_tenant"
+
+
+class UnknownRecord(BillingError):
+    """A usage record that was never accepted."""
+
+    status = 404
+    code = "unknown_record"
+
+
+class UnknownPath(BillingError):
+    """No endpoint lives at this path."""
+
+    status = 404
+    code = "unknown_path"
+
+
+class MethodRefused(BillingError):
+    """The endpoint exists, but not for this method."""
+
+    status = 405
+    code = "method_refused"
+
+
+class RecordConflict(BillingError):
+    """The same (source, id) arrived again with another content."""
+
+    status = 409
+    code = "conflict"
+
+
+class AlreadyCorrected(BillingError):
+    """A usage record can be reversed once."""
+
+    status = 409
+    code = "already_corrected"
+
+
+class TooLarge(BillingError):
+    """A body longer than the service reads."""
+
+    status = 413
+    code = "too_large"
+
+
+class Unpriced(BillingError):
+    """Usage of a flavor that has no price in the tenant's currency at the time."""
+
+    status = 422
+    code = "unpriced"
+
+
+class LedgerError(BillingError):
+    """The books do not add up. Nothing is written or shown; an operator must look."""
+
+    status = 500
+    code = "ledger"
+
+
+class StoreUnavailable(BillingError):
+    """The database cannot be read or written right now. Nothing was written; send the same again later."""
+
+    status = 503
+    code = "unavailable"
+
+
+class ConfigurationError(Exception):
+    """The service cannot start with these settings; the message says which and what to do."""

@@ -1,0 +1,310 @@
+"""The endpoints of ARCHITECTURE.md's billing table, each a few lines: who, what, answer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from forebay_hub.identity import Authenticator, Identity, IdentityUnavailable
+from pydantic import BaseModel
+from tornado.web import HTTPError, MissingArgumentError, RequestHandler, stream_request_body
+
+from forebay_billing import documents
+from forebay_billing.access import check_may_change_books, check_may_post_usage, check_may_scrape, usage_scope
+from forebay_billing.bodies import (
+    CorrectionBody,
+    NoQuery,
+    PriceBody,
+    PricesQuery,
+    StatementQuery,
+    SummaryQuery,
+    UsageBatchBody,
+    UsageQuery,
+    body_of,
+    query_of,
+)
+from forebay_billing.errors import BillingError, InvalidRequest, MethodRefused, StoreUnavailable, TooLarge, Unauthenticated, UnknownPath
+from forebay_billing.metrics import Metrics
+from forebay_billing.months import Month
+from forebay_billing.queries import By, Window
+from forebay_billing.store import Store
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES_MAX = 8 * 1024 * 1024
+"""Longest body that is read: a full batch of long labels fits."""
+FUTURE_NS_MAX = 3600 * 10**9
+"""A record may end this far in the future, because clocks differ; prices further ahead may still change."""
+_LOOPBACK = ("127.0.0.1", "::1")
+_BY: dict[str, By] = {"tenant": "tenant", "user": "user", "flavor": "flavor"}
+
+B = TypeVar("B", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What handlers work with."""
+
+    store: Store
+    authenticator: Authenticator
+    metrics: Metrics
+    clock_ns: Callable[[], int]
+
+
+@stream_request_body
+class BillingHandler(RequestHandler):
+    """Bodies within bounds, callers by token, errors as ``{code, message}``, every request counted."""
+
+    endpoint: ClassVar[str] = "unknown"
+
+    def initialize(self, context: Context) -> None:
+        self.context = context
+        self._body = bytearray()
+        self._too_large = False
+        self._failure_code = "internal"
+
+    def data_received(self, chunk: bytes) -> None:
+        self._too_large = self._too_large or len(self._body) + len(chunk) > BODY_BYTES_MAX
+        if not self._too_large:
+            self._body += chunk
+
+    def set_default_headers(self) -> None:
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.clear_header("Server")
+
+    def check_xsrf_cookie(self) -> None:
+        """Callers present a token, never a cookie, so no other site can make a browser call."""
+
+    async def caller(self) -> Identity:
+        """Who sent the request. Raises Unauthenticated, StoreUnavailable where the hub cannot be asked."""
+        scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() not in ("token", "bearer") or not token.strip():
+            raise Unauthenticated("Send the header 'Authorization: token …' with a JupyterHub token.")
+        try:
+            identity = await self.context.authenticator.identify(token.strip())
+        except IdentityUnavailable as error:
+            raise StoreUnavailable(str(error)) from None
+        if identity is None:
+            raise Unauthenticated("The token is unknown, expired or revoked; get a new one from JupyterHub.")
+        return identity
+
+    def body(self, model: type[B]) -> B:
+        """The JSON body. Raises InvalidRequest, TooLarge."""
+        if self._too_large:
+            raise TooLarge(f"The body is longer than {BODY_BYTES_MAX} bytes; send fewer records at once.")
+        return body_of(model, bytes(self._body))
+
+    def query(self, model: type[B]) -> B:
+        """The query arguments; the last of a repeated one counts. Raises InvalidRequest."""
+        try:
+            return query_of(model, {name: values[-1].decode() for name, values in self.request.query_arguments.items()})
+        except UnicodeDecodeError:
+            raise InvalidRequest("query: the arguments are not UTF-8.") from None
+
+    def answer(self, value: Any) -> None:
+        """Finishes with JSON."""
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.finish(json.dumps(value))
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        if not isinstance(value, BillingError | HTTPError):
+            log.error("action=request.failed endpoint=%s method=%s", self.endpoint, self.request.method, exc_info=(typ, value, tb))
+
+    def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        if isinstance(error, StoreUnavailable):
+            self.context.metrics.unavailable.inc()
+        super().send_error(error.status if isinstance(error, BillingError) else status_code, **kwargs)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = _as_billing_error(status_code, kwargs.get("exc_info", (None, None, None))[1], self.request.path)
+        self._failure_code = error.code
+        if error.status == 503:
+            self.set_header("Retry-After", "1")
+        if error.status == 401:
+            self.set_header("WWW-Authenticate", "token")
+        self.answer({"code": error.code, "message": str(error)})
+
+    def on_finish(self) -> None:
+        status = self.get_status()
+        self.context.metrics.requests.labels(self.endpoint, self.request.method, str(status)).inc()
+        self.context.metrics.request_seconds.labels(self.endpoint).observe(time.time() - self.request._start_time)
+        if status >= 400:
+            log.warning(
+                "action=request.refused endpoint=%s method=%s status=%d code=%s",
+                self.endpoint, self.request.method, status, self._failure_code,
+            )  # fmt: skip
+
+
+def _as_billing_error(status: int, error: object, path: str) -> BillingError:
+    if isinstance(error, BillingError):
+        return error
+    if status == 405:
+        return MethodRefused(f"{path} does not answer this method.")
+    if status < 500 and isinstance(error, MissingArgumentError | HTTPError):
+        return InvalidRequest(f"The request is not understood: {error.log_message or error.reason or status}.")
+    return BillingError("The billing service failed; the operator finds the cause in its log.")
+
+
+class UsageHandler(BillingHandler):
+    """``POST`` and ``GET api/usage``."""
+
+    endpoint = "usage"
+
+    async def post(self) -> None:
+        check_may_post_usage(await self.caller())
+        self.query(NoQuery)
+        records = [body.record() for body in self.body(UsageBatchBody).records]
+        latest_ns = self.context.clock_ns() + FUTURE_NS_MAX
+        for record in records:
+            if record.started_at_ns + record.duration_ns > latest_ns:
+                raise InvalidRequest(f"Usage {record.source}/{record.id} ends more than an hour in the future; compare the clocks.")
+        done = await self.context.store.post_usage(records)
+        self.context.metrics.accepted(done.accepted, done.duplicates, done.cost_atto)
+        log.info("action=usage.post accepted=%d duplicates=%d", done.accepted, done.duplicates)
+        self.answer({"accepted": done.accepted, "duplicates": done.duplicates})
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(UsageQuery)
+        scope = usage_scope(identity, query.tenant, query.user)
+        after = None
+        if query.cursor is not None:
+            start, _, transaction = query.cursor.partition(".")
+            after = (int(start), int(transaction))
+        page = await self.context.store.usage_page(scope, Window(query.since_ns, query.until_ns), query.limit, after)
+        self.answer(documents.page_json(page))
+
+
+class PricesHandler(BillingHandler):
+    """``GET api/prices``."""
+
+    endpoint = "prices"
+
+    async def get(self) -> None:
+        await self.caller()
+        query = self.query(PricesQuery)
+        book = await self.context.store.price_book()
+        if query.flavor is not None:
+            book.check_flavor(query.flavor)
+        if query.history == "1":
+            self.answer([documents.price_history_json(price) for price in book.history(query.flavor)])
+            return
+        current = book.current(self.context.clock_ns())
+        self.answer([documents.price_json(price) for price in current if query.flavor in (None, price.flavor)])
+
+
+class PriceHandler(BillingHandler):
+    """``PUT api/prices/{flavor}``."""
+
+    endpoint = "price"
+
+    async def put(self, flavor: str) -> None:
+        identity = await self.caller()
+        check_may_change_books(identity)
+        self.query(NoQuery)
+        body = self.body(PriceBody)
+        price = await self.context.store.change_price(flavor, body.currency, body.price_nano_per_second, body.valid_from_ns, identity.name)
+        log.info(
+            "action=price.change who=%s flavor=%s currency=%s version=%d price_nano_per_second=%d valid_from_ns=%d",
+            identity.name, price.flavor, price.currency, price.version, price.price_nano_per_second, price.valid_from_ns,
+        )  # fmt: skip
+        self.answer(documents.price_json(price))
+
+
+class CorrectionsHandler(BillingHandler):
+    """``POST api/corrections``."""
+
+    endpoint = "corrections"
+
+    async def post(self) -> None:
+        identity = await self.caller()
+        check_may_change_books(identity)
+        self.query(NoQuery)
+        body = self.body(CorrectionBody)
+        transaction = await self.context.store.correct(body.source, body.id, body.reason, identity.name)
+        log.info("action=usage.correct who=%s source=%s id=%s transaction=%d", identity.name, body.source, body.id, transaction)
+        self.answer({"source": body.source, "id": body.id, "transaction": transaction})
+
+
+class SummaryHandler(BillingHandler):
+    """``GET api/summary``."""
+
+    endpoint = "summary"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(SummaryQuery)
+        scope = usage_scope(identity, query.tenant, query.user)
+        rows = await self.context.store.summary(scope, Window(query.since_ns, query.until_ns), _keys(query.by))
+        self.answer([documents.summary_json(row) for row in rows])
+
+
+def _keys(by: str) -> list[By]:
+    keys = by.split(",")
+    if len(set(keys)) != len(keys) or not all(key in _BY for key in keys):
+        raise InvalidRequest(f"by: {by!r} is not a list of tenant, user and flavor, each at most once, separated by commas.")
+    return [_BY[key] for key in keys]
+
+
+class StatementHandler(BillingHandler):
+    """``GET api/statement``."""
+
+    endpoint = "statement"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(StatementQuery)
+        scope = usage_scope(identity, query.tenant, query.user)
+        if scope.tenant is None:
+            raise InvalidRequest("tenant: name the tenant whose statement you want.")
+        month = Month.parse(query.month)
+        if scope.tenant != identity.tenant:
+            await self.context.store.check_tenant(scope.tenant)
+        statement = await self.context.store.statement(scope.tenant, scope.user, month)
+        if query.format == "json":
+            self.answer(documents.statement_json(statement))
+        elif query.format == "html":
+            self.set_header("Content-Type", "text/html; charset=utf-8")
+            self.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+            self.finish(documents.statement_html(statement))
+        else:
+            self.set_header("Content-Type", "text/csv; charset=utf-8")
+            self.set_header("Content-Disposition", f'attachment; filename="statement-{month}.csv"')
+            self.finish(documents.statement_csv(statement))
+
+
+class MetricsHandler(BillingHandler):
+    """``GET metrics``: free on the loopback interface, with a token through a proxy or from elsewhere."""
+
+    endpoint = "metrics"
+
+    async def get(self) -> None:
+        self.query(NoQuery)
+        if self.request.remote_ip not in _LOOPBACK or "X-Forwarded-For" in self.request.headers:
+            check_may_scrape(await self.caller())
+        self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.finish(self.context.metrics.text())
+
+
+class HealthHandler(BillingHandler):
+    """``GET health``: 200 when the database answers."""
+
+    endpoint = "health"
+
+    async def get(self) -> None:
+        self.query(NoQuery)
+        await self.context.store.check()
+        self.answer({"status": "ready"})
+
+
+class UnknownHandler(BillingHandler):
+    """Every other path."""
+
+    async def prepare(self) -> None:
+        raise UnknownPath(f"There is no {self.request.path!r} here.")

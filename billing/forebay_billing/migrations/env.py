@@ -1,0 +1,11 @@
+"""Runs migrations on the connection that the caller hands over in ``config.attributes``."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from forebay_billing.schema import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,70 @@
+"""Calendar months in UTC, and the exact division of a stretch of time among them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from forebay_billing.errors import InvalidRequest
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TEXT = re.compile(r"(\d{4})-(0[1-9]|1[0-2])", re.ASCII)
+
+
+@dataclass(frozen=True, order=True)
+class Month:
+    """A month of the proleptic Gregorian calendar in UTC; its end is the next one's start."""
+
+    year: int
+    month: int
+
+    @classmethod
+    def parse(cls, text: str) -> Month:
+        """The month written ``YYYY-MM``. Raises InvalidRequest outside 1970-01 to 2261-12, where nanoseconds fit 64 bits."""
+        match = _TEXT.fullmatch(text)
+        if match is None or not 1970 <= int(match[1]) <= 2261:
+            raise InvalidRequest(f"month: {text!r} is not a month; write it as YYYY-MM, for example 2026-11.")
+        return cls(int(match[1]), int(match[2]))
+
+    @classmethod
+    def of(cls, time_ns: int) -> Month:
+        """The month that holds a Unix time in nanoseconds."""
+        moment = _EPOCH + timedelta(seconds=time_ns // 10**9)
+        return cls(moment.year, moment.month)
+
+    @property
+    def next(self) -> Month:
+        return Month(self.year + 1, 1) if self.month == 12 else Month(self.year, self.month + 1)
+
+    @property
+    def start_ns(self) -> int:
+        """Unix time of the first nanosecond."""
+        return (datetime(self.year, self.month, 1, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1) * 10**9
+
+    @property
+    def end_ns(self) -> int:
+        """Unix time of the first nanosecond that is no longer in it."""
+        return self.next.start_ns
+
+    def __str__(self) -> str:
+        return f"{self.year:04d}-{self.month:02d}"
+
+
+def parts(started_at_ns: int, duration_ns: int) -> list[tuple[Month, int]]:
+    """The nanoseconds of a stretch by month, in order; they sum to ``duration_ns``. An empty stretch lies in the month of its start."""
+    month = Month.of(started_at_ns)
+    ended_at_ns = started_at_ns + duration_ns
+    found: list[tuple[Month, int]] = []
+    at_ns = started_at_ns
+    while ended_at_ns > month.end_ns:
+        found.append((month, month.end_ns - at_ns))
+        at_ns = month.end_ns
+        month = month.next
+    found.append((month, ended_at_ns - at_ns))
+    return found
+
+
+def part_in(month: Month, started_at_ns: int, duration_ns: int) -> int:
+    """The nanoseconds of a stretch that lie in ``month``."""
+    return max(0, min(started_at_ns + duration_ns, month.end_ns) - max(started_at_ns, month.start_ns))

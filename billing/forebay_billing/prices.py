@@ -1,0 +1,110 @@
+"""The price book: which price is in force when, and which new ones are accepted."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable
+from importlib import resources
+
+from forebay_billing.errors import InvalidPrice, UnknownFlavor, Unpriced
+from forebay_billing.money import decimals_of
+from forebay_billing.types import PriceVersion, UsageRecord
+
+PRICE_NANO_PER_SECOND_MAX = 10**15
+"""One million currency units a second: no flavor costs that in any currency, and every cost fits the ledger's columns."""
+TIME_NS_MAX = 2**63 - 1
+
+
+class PriceBook:
+    """All versions of all prices. A version is in force from its ``valid_from_ns``; of two with the same, the later version is."""
+
+    def __init__(self, versions: Iterable[PriceVersion]) -> None:
+        by_key: dict[tuple[str, str], list[PriceVersion]] = defaultdict(list)
+        for version in versions:
+            by_key[version.flavor, version.currency].append(version)
+        self._versions = {key: sorted(found, key=lambda v: (v.valid_from_ns, v.version)) for key, found in by_key.items()}
+        self._flavors = {flavor for flavor, _ in self._versions}
+
+    def at(self, flavor: str, currency: str, time_ns: int) -> PriceVersion | None:
+        """The version in force at ``time_ns``, or None before the first."""
+        in_force = None
+        for version in self._versions.get((flavor, currency), ()):
+            if version.valid_from_ns > time_ns:
+                break
+            in_force = version
+        return in_force
+
+    def rate(self, record: UsageRecord, currency: str) -> PriceVersion:
+        """The version that prices ``record``: the one in force when it started. Raises Unpriced."""
+        version = self.at(record.flavor, currency, record.started_at_ns)
+        if version is None:
+            raise Unpriced(
+                f"Usage {record.source}/{record.id} is of flavor {record.flavor!r}, which had no price in {currency} at "
+                f"{record.started_at_ns} ns; set one with PUT api/prices/{record.flavor}, then send the usage again."
+            )
+        return version
+
+    def current(self, now_ns: int) -> list[PriceVersion]:
+        """The versions in force at ``now_ns``, by flavor and currency."""
+        found = (self.at(flavor, currency, now_ns) for flavor, currency in sorted(self._versions))
+        return [version for version in found if version is not None]
+
+    def history(self, flavor: str | None) -> list[PriceVersion]:
+        """All versions, oldest first within flavor and currency; of one flavor where given."""
+        return [
+            version
+            for key in sorted(self._versions)
+            if flavor is None or key[0] == flavor
+            for version in sorted(self._versions[key], key=lambda v: v.version)
+        ]
+
+    def check_flavor(self, flavor: str) -> None:
+        """Raises UnknownFlavor for one that was never in the book."""
+        if flavor not in self._flavors:
+            raise UnknownFlavor(f"There is no flavor {flavor!r}; the price book holds {', '.join(sorted(self._flavors))}.")
+
+    def next_version(
+        self, flavor: str, currency: str, price_nano_per_second: int, valid_from_ns: int | None, now_ns: int, who: str
+    ) -> PriceVersion:
+        """The version that a change makes; valid from now on where no time is given. Raises UnknownFlavor, InvalidPrice."""
+        self.check_flavor(flavor)
+        decimals_of(currency)
+        if price_nano_per_second < 0:
+            raise InvalidPrice(f"A price cannot be below zero; {price_nano_per_second} nano-units per second was given.")
+        if price_nano_per_second > PRICE_NANO_PER_SECOND_MAX:
+            raise InvalidPrice(f"A price is at most {PRICE_NANO_PER_SECOND_MAX} nano-units per second; {price_nano_per_second} was given.")
+        if valid_from_ns is not None and valid_from_ns < now_ns:
+            raise InvalidPrice(
+                f"A price cannot be valid from the past: valid_from_ns {valid_from_ns} lies before now, {now_ns}; "
+                "leave it out for a price that is valid at once."
+            )
+        if valid_from_ns is not None and valid_from_ns > TIME_NS_MAX:
+            raise InvalidPrice(f"valid_from_ns {valid_from_ns} is too large; it can be at most {TIME_NS_MAX}.")
+        return PriceVersion(
+            flavor=flavor,
+            currency=currency,
+            version=1 + max((v.version for v in self._versions.get((flavor, currency), ())), default=0),
+            price_nano_per_second=price_nano_per_second,
+            valid_from_ns=now_ns if valid_from_ns is None else valid_from_ns,
+            changed_at_ns=now_ns,
+            changed_by=who,
+        )
+
+
+def seed_prices(now_ns: int) -> list[PriceVersion]:
+    """Version 1 of every flavor, valid for all time before a change, from ``seeds/prices.toml``."""
+    text = resources.files("forebay_billing").joinpath("seeds", "prices.toml").read_text(encoding="utf-8")
+    seeds = tomllib.loads(text)
+    return [
+        PriceVersion(
+            flavor=flavor,
+            currency=seeds["currency"],
+            version=1,
+            price_nano_per_second=price,
+            valid_from_ns=0,
+            changed_at_ns=now_ns,
+            changed_by="seed",
+        )
+        for flavor, price in seeds["price_nano_per_second"].items()
+    ]

@@ -1,0 +1,94 @@
+"""Puts the parts together: store, sign-in, metrics, HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+from forebay_hub.identity import Authenticator, HubAuthenticator, TokenAuthenticator
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application
+
+from forebay_billing import handlers
+from forebay_billing.engines import open_engines
+from forebay_billing.errors import ConfigurationError
+from forebay_billing.metrics import Metrics
+from forebay_billing.settings import Settings
+from forebay_billing.store import Store
+
+log = logging.getLogger(__name__)
+
+BODY_SECONDS_MAX = 30
+IDLE_SECONDS_MAX = 120
+BODY_BYTES_CUT = 8 * handlers.BODY_BYTES_MAX
+"""A body this long is not even read to its end to be refused politely: the connection closes."""
+
+ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
+    (r"api/usage", handlers.UsageHandler),
+    (r"api/prices", handlers.PricesHandler),
+    (r"api/prices/([^/]+)", handlers.PriceHandler),
+    (r"api/corrections", handlers.CorrectionsHandler),
+    (r"api/summary", handlers.SummaryHandler),
+    (r"api/statement", handlers.StatementHandler),
+    (r"metrics", handlers.MetricsHandler),
+    (r"health", handlers.HealthHandler),
+)
+
+
+class Service:
+    """The running service. Made inside an event loop; :meth:`close` ends it."""
+
+    def __init__(self, settings: Settings, authenticator: Authenticator, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        metrics = Metrics()
+        self.store = Store(open_engines(settings.database_url, settings.busy_seconds), settings.currency_of, clock_ns, metrics.committed)
+        metrics.watch_queue(lambda: self.store.writes_waiting)
+        context = {"context": handlers.Context(self.store, authenticator, metrics, clock_ns)}
+        routes = [(settings.prefix + path, handler, context) for path, handler in ENDPOINTS]
+        application = Application(
+            routes, default_handler_class=handlers.UnknownHandler, default_handler_args=context, log_function=lambda handler: None
+        )
+        self._server = HTTPServer(
+            application, max_body_size=BODY_BYTES_CUT, body_timeout=BODY_SECONDS_MAX, idle_connection_timeout=IDLE_SECONDS_MAX
+        )
+        try:
+            sockets = bind_sockets(settings.port, settings.host)
+        except OSError as error:
+            self.store.close()
+            raise ConfigurationError(
+                f"Cannot listen on {settings.host}:{settings.port} ({error.strerror}); choose another port or stop what holds it."
+            ) from None
+        for listener in sockets:
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._server.add_sockets(sockets)
+        self.port: int = sockets[0].getsockname()[1]
+        log.info("action=service.start host=%s port=%d prefix=%s seeded=%d", settings.host, self.port, settings.prefix, self.store.seeded)
+
+    async def close(self) -> None:
+        """Stops listening, finishes what was accepted, closes the database."""
+        self._server.stop()
+        await asyncio.to_thread(self.store.close)
+        await self._server.close_all_connections()
+        log.info("action=service.stop port=%d", self.port)
+
+
+def authenticator_of(settings: Settings) -> Authenticator:
+    """The hub where there is one, else the fixed tokens."""
+    if settings.hub_api_url is not None:
+        return HubAuthenticator(settings.hub_api_url)
+    return TokenAuthenticator({entry.token: entry.identity() for entry in settings.tokens})
+
+
+async def serve(settings: Settings) -> None:
+    """Runs until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    service = Service(settings, authenticator_of(settings))
+    await stop.wait()
+    await service.close()

@@ -1,0 +1,113 @@
+"""Settings: defaults, then a TOML file, then ``FOREBAY_BILLING_*``, then what JupyterHub tells a managed service."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from forebay_hub.identity import Identity
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from forebay_billing.currencies import DECIMALS
+from forebay_billing.errors import ConfigurationError
+
+ENVIRONMENT_PREFIX = "FOREBAY_BILLING_"
+
+
+def _currency(code: str) -> str:
+    if code not in DECIMALS:
+        raise ValueError(f"{code!r} is not a currency of ISO 4217")
+    return code
+
+
+Currency = Annotated[str, AfterValidator(_currency)]
+
+
+class TokenSettings(BaseModel):
+    """A caller known by a fixed token, for an installation without a hub."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token: Annotated[str, Field(min_length=16)]
+    name: Annotated[str, Field(min_length=1)]
+    kind: Literal["user", "service"]
+    tenant: str | None = None
+    scopes: frozenset[str] = frozenset()
+
+    def identity(self) -> Identity:
+        """Who the bearer is."""
+        return Identity(self.name, self.kind, self.tenant, self.scopes)
+
+
+class Settings(BaseModel):
+    """All of them; ``docs/reference/billing.md`` says the same to operators, and a test compares."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    database_url: Annotated[str, Field(description="Where the books are: sqlite:///path or postgresql+psycopg://user@host/name.")] = ""
+    host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8712
+    prefix: Annotated[str, Field(pattern=r"^/([^\s?#]*/)?$", description="Path before every endpoint; begins and ends with a slash.")] = "/"
+    hub_api_url: Annotated[str | None, Field(description="JupyterHub's API, which is asked whose a token is.")] = None
+    tokens: Annotated[tuple[TokenSettings, ...], Field(description="Fixed callers, for an installation without a hub.")] = ()
+    currency: Annotated[Currency, Field(description="Currency in which tenants are billed.")] = "USD"
+    tenant_currencies: Annotated[dict[str, Currency], Field(description="Other currencies, by tenant.")] = {}
+    busy_seconds: Annotated[float, Field(gt=0, le=60, description="How long a locked database is waited for.")] = 2.0
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="Least severe records to log.")] = "INFO"
+
+    def currency_of(self, tenant: str) -> str:
+        """What ``tenant`` is billed in."""
+        return self.tenant_currencies.get(tenant, self.currency)
+
+
+def load_settings(path: Path | None, environment: Mapping[str, str]) -> Settings:
+    """Reads ``path`` and the environment. Raises ConfigurationError, one sentence that names the setting."""
+    values = {} if path is None else _read(path)
+    for name, field in Settings.model_fields.items():
+        text = environment.get(ENVIRONMENT_PREFIX + name.upper())
+        if text is not None:
+            values[name] = text if field.annotation is str else _literal(text)
+    values |= _from_hub(environment)
+    values.setdefault("database_url", f"sqlite:///{Path(environment.get('FOREBAY_STATE', 'var')) / 'billing.sqlite3'}")
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise ConfigurationError(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}.") from None
+    if settings.hub_api_url is None and not settings.tokens:
+        raise ConfigurationError("Nobody could sign in: set hub_api_url (JupyterHub's API), or list callers under [[tokens]].")
+    return settings
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise ConfigurationError(f"The settings file {path} cannot be read ({error.strerror}).") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"The settings file {path} is not TOML: {error}.") from None
+
+
+def _literal(text: str) -> Any:
+    """A TOML value, so that lists and tables can be given too; what is none is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _from_hub(environment: Mapping[str, str]) -> dict[str, Any]:
+    """What JupyterHub hands to a service that it starts; its proxy will look there, so it wins over the file."""
+    values: dict[str, Any] = {}
+    if "JUPYTERHUB_API_URL" in environment:
+        values["hub_api_url"] = environment["JUPYTERHUB_API_URL"]
+    if "JUPYTERHUB_SERVICE_PREFIX" in environment:
+        values["prefix"] = environment["JUPYTERHUB_SERVICE_PREFIX"]
+    if "JUPYTERHUB_SERVICE_URL" in environment:
+        url = urlsplit(environment["JUPYTERHUB_SERVICE_URL"])
+        values["host"], values["port"] = url.hostname or "127.0.0.1", url.port or 0
+    return values

@@ -1,0 +1,53 @@
+"""A tenant's month as lines and totals, and the proof that it equals the ledger."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from forebay_billing.errors import LedgerError
+from forebay_billing.money import cost_atto, minor_of
+from forebay_billing.months import Month
+from forebay_billing.types import Line, PriceVersion, Statement, Total
+
+
+def line_of(kind: Literal["usage", "correction"], user: str, price: PriceVersion, leases: int, duration_ns: int) -> Line:
+    """The line of all usage of ``user`` under ``price``; ``duration_ns`` is negative in a correction. Rounds, once."""
+    cost = cost_atto(duration_ns, price.price_nano_per_second)
+    return Line(
+        kind=kind,
+        user=user,
+        flavor=price.flavor,
+        currency=price.currency,
+        price_version=price.version,
+        price_nano_per_second=price.price_nano_per_second,
+        leases=leases,
+        duration_ns=duration_ns,
+        cost_atto=cost,
+        amount_minor=minor_of(cost, price.currency),
+    )
+
+
+def statement_of(tenant: str, user: str | None, month: Month, now_ns: int, lines: Iterable[Line]) -> Statement:
+    """The statement of ``lines``, ordered by user, flavor, currency, price version, corrections last."""
+    ordered = tuple(sorted(lines, key=lambda line: (line.user, line.flavor, line.currency, line.price_version, line.kind != "usage")))
+    exact: dict[str, int] = defaultdict(int)
+    rounded: dict[str, int] = defaultdict(int)
+    for line in ordered:
+        exact[line.currency] += line.cost_atto
+        rounded[line.currency] += line.amount_minor
+    totals = tuple(Total(currency, exact[currency], rounded[currency]) for currency in sorted(exact))
+    return Statement(tenant, user, month, now_ns >= month.end_ns, ordered, totals)
+
+
+def check_against_ledger(statement: Statement, receivable_atto: Mapping[str, int]) -> None:
+    """Raises LedgerError unless the statement's exact totals are the receivable account's postings of the month, to the last atto-unit."""
+    totals = {total.currency: total.cost_atto for total in statement.totals}
+    for currency in sorted(totals.keys() | receivable_atto.keys()):
+        stated, posted = totals.get(currency, 0), receivable_atto.get(currency, 0)
+        if stated != posted:
+            raise LedgerError(
+                f"The statement of {statement.tenant} for {statement.month} sums to {stated} atto-units of {currency}, "
+                f"the ledger to {posted}; the statement is withheld until an operator has found the difference."
+            )

@@ -1,0 +1,106 @@
+"""The books as one object: jobs for the writer's thread, snapshots on the readers' threads, answers as awaitables."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from sqlalchemy import Connection, text
+
+from forebay_billing import journal, queries
+from forebay_billing.access import Scope
+from forebay_billing.engines import READERS_MAX, Engines, migrate, reading, writing
+from forebay_billing.months import Month
+from forebay_billing.prices import PriceBook
+from forebay_billing.types import PriceVersion, Statement, UsageRecord
+from forebay_billing.writer import Writer
+
+T = TypeVar("T")
+
+
+class Store:
+    """Owns ``engines`` and its threads until :meth:`close`. ``currency_of(tenant)`` is what a tenant is billed in.
+
+    Every method may raise StoreUnavailable; of the writing ones nothing has happened then.
+    """
+
+    def __init__(
+        self,
+        engines: Engines,
+        currency_of: Callable[[str], str],
+        clock_ns: Callable[[], int],
+        on_commit: Callable[[int, float], None] = lambda jobs, seconds: None,
+    ) -> None:
+        self._engines = engines
+        self._currency_of = currency_of
+        self._clock_ns = clock_ns
+        migrate(engines)
+        with writing(engines) as connection:
+            self.seeded = journal.seed(connection, clock_ns())
+        self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="billing-reader")
+        self._writer = Writer(engines, on_commit)
+
+    @property
+    def writes_waiting(self) -> int:
+        """Writes that wait for the writer."""
+        return self._writer.waiting
+
+    def close(self) -> None:
+        """Finishes what was accepted and closes the database."""
+        self._writer.close()
+        self._readers.shutdown()
+        self._engines.dispose()
+
+    async def post_usage(self, records: Sequence[UsageRecord]) -> journal.Accepted:
+        """See :func:`journal.post_usage`."""
+        return await self._write(lambda connection: journal.post_usage(connection, records, self._currency_of, self._clock_ns))
+
+    async def change_price(
+        self, flavor: str, currency: str, price_nano_per_second: int, valid_from_ns: int | None, who: str
+    ) -> PriceVersion:
+        """See :func:`journal.change_price`."""
+
+        def job(connection: Connection) -> PriceVersion:
+            return journal.change_price(connection, flavor, currency, price_nano_per_second, valid_from_ns, self._clock_ns, who)
+
+        return await self._write(job)
+
+    async def correct(self, source: str, record_id: str, reason: str, who: str) -> int:
+        """See :func:`journal.correct`."""
+        return await self._write(lambda connection: journal.correct(connection, source, record_id, reason, self._clock_ns, who))
+
+    async def price_book(self) -> PriceBook:
+        """All prices."""
+        return await self._read(queries.price_book)
+
+    async def usage_page(self, scope: Scope, window: queries.Window, limit: int, after: tuple[int, int] | None) -> queries.Page:
+        """See :func:`queries.usage_page`."""
+        return await self._read(lambda connection: queries.usage_page(connection, scope, window, limit, after))
+
+    async def summary(self, scope: Scope, window: queries.Window, by: Sequence[queries.By]) -> list[queries.SummaryRow]:
+        """See :func:`queries.summary`."""
+        return await self._read(lambda connection: queries.summary(connection, scope, window, by))
+
+    async def statement(self, tenant: str, user: str | None, month: Month) -> Statement:
+        """See :func:`queries.statement`."""
+        return await self._read(lambda connection: queries.statement(connection, tenant, user, month, self._clock_ns()))
+
+    async def check_tenant(self, tenant: str) -> None:
+        """See :func:`queries.check_tenant`."""
+        await self._read(lambda connection: queries.check_tenant(connection, tenant))
+
+    async def check(self) -> None:
+        """Returns when the database answers."""
+        await self._read(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
+
+    async def _write(self, job: Callable[[Connection], T]) -> T:
+        return await asyncio.wrap_future(self._writer.submit(job))
+
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        def run() -> T:
+            with reading(self._engines) as connection:
+                return work(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._readers, run)

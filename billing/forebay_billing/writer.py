@@ -1,0 +1,113 @@
+"""Group commit: jobs of many requests share one database transaction, because a commit costs far more than a row.
+
+While one group is being made durable the next one gathers. A job that refuses its input takes only itself back; a database that
+fails takes the whole group back, and every caller hears so. Callers are answered after the commit, never before.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from forebay_billing.engines import Engines, writing
+from forebay_billing.errors import BillingError, StoreUnavailable
+
+GROUP_JOBS_MAX = 64
+QUEUE_JOBS_MAX = 512
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Job:
+    work: Callable[[Connection], Any]
+    future: Future[Any]
+
+
+class Writer:
+    """The one thread that writes. ``on_commit(jobs, seconds)`` is told of every group, from that thread."""
+
+    def __init__(self, engines: Engines, on_commit: Callable[[int, float], None]) -> None:
+        self._engines = engines
+        self._on_commit = on_commit
+        self._queue: queue.Queue[_Job | None] = queue.Queue(QUEUE_JOBS_MAX)
+        self._closed = False
+        self._closing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="billing-writer")
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that wait for their group."""
+        return self._queue.qsize()
+
+    def submit(self, work: Callable[[Connection], T]) -> Future[T]:
+        """Runs ``work`` in a later group; the future ends after its commit, with the result, a BillingError or StoreUnavailable."""
+        future: Future[T] = Future()
+        with self._closing:
+            if self._closed:
+                raise StoreUnavailable("The billing service is shutting down; send the same again later.")
+            try:
+                self._queue.put_nowait(_Job(work, future))
+            except queue.Full:
+                raise StoreUnavailable(f"{QUEUE_JOBS_MAX} writes are waiting; nothing was written, send the same again later.") from None
+        return future
+
+    def close(self) -> None:
+        """Writes what was accepted, then ends the thread."""
+        with self._closing:
+            already, self._closed = self._closed, True
+        if not already:
+            self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        running = True
+        while running:
+            job = self._queue.get()
+            group: list[_Job] = []
+            while job is not None:
+                group.append(job)
+                if len(group) == GROUP_JOBS_MAX:
+                    break
+                try:
+                    job = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            running = job is not None
+            if group:
+                self._commit(group)
+
+    def _commit(self, group: list[_Job]) -> None:
+        started = time.monotonic()
+        outcomes: list[tuple[Future[Any], Any]] = []
+        try:
+            with writing(self._engines) as connection:
+                for job in group:
+                    outcomes.append((job.future, _run_alone(job, connection)))
+        except Exception as error:
+            for job in group:
+                job.future.set_exception(error)
+            return
+        self._on_commit(len(group), time.monotonic() - started)
+        for future, outcome in outcomes:
+            if isinstance(outcome, BillingError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+
+def _run_alone(job: _Job, connection: Connection) -> Any:
+    """The job's result, or the BillingError for which it was taken back. What the database raises passes through."""
+    try:
+        with connection.begin_nested():
+            return job.work(connection)
+    except BillingError as refusal:
+        return refusal
