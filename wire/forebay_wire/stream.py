@@ -1,0 +1,837 @@
+"""The command stream in Python: what ``docs/wire.md`` specifies, over the primitives of ``wire.h``.
+
+The virtual device and the worker speak it from C++; this module is for tests, fuzzing and diagnosis.
+A :class:`CommandWriter` and a :class:`CommandReader` remember the templates of their stream, as both ends must.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from forebay_wire import _stream
+from forebay_wire._stream import CHUNK_BYTES_MAX, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, MAGIC, VERSION, Reader, WireError, Writer
+
+__all__ = [
+    "CHUNK_BYTES_MAX",
+    "FRAME_BYTES_MAX",
+    "MAGIC",
+    "VERSION",
+    "Allocate",
+    "Argument",
+    "Ask",
+    "Call",
+    "Command",
+    "CommandReader",
+    "CommandWriter",
+    "Data",
+    "DefineTemplate",
+    "Done",
+    "Failure",
+    "FailureCode",
+    "Forget",
+    "Free",
+    "Geometry",
+    "Hello",
+    "Mark",
+    "Operator",
+    "Output",
+    "OutputTag",
+    "Outputs",
+    "Produced",
+    "Random",
+    "Read",
+    "Reader",
+    "Refused",
+    "Reply",
+    "Resize",
+    "Sync",
+    "Tag",
+    "Template",
+    "Welcome",
+    "WireError",
+    "Write",
+    "Writer",
+    "decode_reply",
+    "encode_reply",
+    "frame",
+    "read_frame",
+    "schema_hash",
+]
+
+RANDOM = 1
+"""Template flag: calls carry a seed and a counter."""
+
+
+class Tag(IntEnum):
+    """Kinds of arguments."""
+
+    NONE = 0
+    TENSOR = 1
+    SCALAR_TENSOR = 2
+    TENSOR_LIST = 3
+    INT = 4
+    DOUBLE = 5
+    BOOL = 6
+    SCALAR_DOUBLE = 7
+    SCALAR_INT = 8
+    SCALAR_BOOL = 9
+    SCALAR_COMPLEX = 10
+    INT_LIST = 11
+    DOUBLE_LIST = 12
+    BOOL_LIST = 13
+    STRING = 14
+    DEVICE = 15
+    GENERATOR = 16
+    SCALAR_LIST = 17
+
+
+class OutputTag(IntEnum):
+    """Kinds of outputs."""
+
+    NONE = 0
+    NEW = 1
+    SAME = 2
+    LIST = 3
+    UNKNOWN = 4
+    INT = 5
+    DOUBLE = 6
+    BOOL = 7
+    COMPLEX = 8
+
+
+class FailureCode(IntEnum):
+    """Why a command failed."""
+
+    OPERATOR = 1
+    OUT_OF_MEMORY = 2
+    POISONED = 3
+    UNSUPPORTED = 4
+    GEOMETRY = 5
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes and strides in elements; ``dtype`` is PyTorch's ScalarType number; flags: 1 conjugate bit, 2 negative bit."""
+
+    dtype: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    flags: int = 0
+
+    def span(self) -> int:
+        """Elements from the first to the last, both included; 0 if there are none. Raises WireError where a storage cannot hold it."""
+        return _stream.span_of(self.dtype, self.sizes, self.strides, self.flags)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The constant part of one argument; which fields mean something depends on the tag, as in ``wire.h``."""
+
+    tag: Tag
+    geometry: Geometry | None = None
+    dtype: int = 0
+    flag: bool = False
+    integer: int = 0
+    count: int = 0
+    list: tuple[int, ...] = ()
+    text: str = ""
+    items: tuple[Argument, ...] = ()
+
+
+@dataclass(frozen=True)
+class Output:
+    """The constant part of one output."""
+
+    tag: OutputTag
+    geometry: Geometry | None = None
+    storage_bytes: int = 0
+    same: int = 0
+    items: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True)
+class Template:
+    """Everything of a call that does not change from step to step."""
+
+    op: int
+    arguments: tuple[Argument, ...]
+    outputs: tuple[Output, ...]
+    flags: int = 0
+
+
+class Random(NamedTuple):
+    """The state of the generator a random call starts from."""
+
+    seed: int
+    counter: int
+
+
+class View(NamedTuple):
+    """What a tensor argument is bound to; the offset counts elements."""
+
+    storage: int
+    offset: int = 0
+
+
+Binding = View | int | float | complex | tuple[float, ...]
+"""A tensor's view, a number's value, a double list's values, or (for an output) a storage id."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    ticket: bytes
+    torch: str
+    version: int = VERSION
+    magic: int = MAGIC
+
+
+@dataclass(frozen=True)
+class Operator:
+    name: str
+    overload: str
+    schema_hash: int
+
+
+@dataclass(frozen=True)
+class DefineTemplate:
+    template: Template
+
+
+@dataclass(frozen=True)
+class Call:
+    """Bindings are flat, in the order of the arguments, then of the outputs, lists flattened."""
+
+    template: int
+    bindings: tuple[Binding, ...]
+    random: Random | None = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    request: int
+    first_storage: int
+    template: int
+    bindings: tuple[Binding, ...]
+    random: Random | None = None
+
+
+@dataclass(frozen=True)
+class Allocate:
+    storage: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Resize:
+    storage: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Free:
+    storages: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Write:
+    storage: int
+    offset_bytes: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Read:
+    request: int
+    storage: int
+    offset_bytes: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Sync:
+    request: int
+
+
+@dataclass(frozen=True)
+class Mark:
+    count: int
+
+
+@dataclass(frozen=True)
+class Forget:
+    pass
+
+
+Command = Hello | Operator | DefineTemplate | Call | Ask | Allocate | Resize | Free | Write | Read | Sync | Mark | Forget
+
+
+@dataclass(frozen=True)
+class Welcome:
+    version: int
+    torch: str
+    device_kind: str
+    device_model: str
+    memory_limit_bytes: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    message: str
+
+
+@dataclass(frozen=True)
+class Data:
+    request: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Done:
+    request: int
+
+
+@dataclass(frozen=True)
+class Produced:
+    """One output that the worker tells: a storage with its geometry, an argument's index, a list, or a value."""
+
+    tag: OutputTag
+    storage: int = 0
+    geometry: Geometry | None = None
+    storage_bytes: int = 0
+    same: int = 0
+    value: int | float | bool | complex = 0
+    items: tuple[Produced, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outputs:
+    request: int
+    outputs: tuple[Produced, ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    request: int
+    code: FailureCode
+    sequence: int
+    operator: str
+    message: str
+
+
+Reply = Welcome | Refused | Data | Done | Outputs | Failure
+
+
+def schema_hash(schema: str) -> int:
+    """FNV-1a (64 bits) of the schema's text, as http://www.isthe.com/chongo/tech/comp/fnv/ defines it."""
+    value = 0xCBF29CE484222325
+    for byte in schema.encode():
+        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def frame(body: bytes) -> bytes:
+    """The body with its header. Raises WireError if it is empty or too long."""
+    return _stream.frame_header(len(body)) + body
+
+
+def read_frame(peer: socket.socket) -> bytes | None:
+    """The next frame's body from a blocking socket; None at a clean end. Raises WireError at an end within a frame."""
+    header = _read_exactly(peer, FRAME_HEADER_BYTES)
+    if not header:
+        return None
+    if len(header) < FRAME_HEADER_BYTES:
+        raise WireError("the stream ends in the middle of a frame header")
+    size = _stream.frame_size(header)
+    body = _read_exactly(peer, size)
+    if len(body) < size:
+        raise WireError("the stream ends in the middle of a frame")
+    return body
+
+
+def _read_exactly(peer: socket.socket, size: int) -> bytes:
+    parts: list[bytes] = []
+    while size:
+        part = peer.recv(min(size, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _is_float(dtype: int) -> bool:
+    return dtype in _FLOATS
+
+
+_FLOATS = frozenset({5, 6, 7, 15, *range(23, 27), 44, 45})
+"""ScalarType numbers whose values travel as f64: half, float, double, bfloat16, the float8 and float4 types."""
+_COMPLEX = frozenset({8, 9, 10})
+
+
+@dataclass
+class CommandWriter:
+    """Collects commands into the body of a frame."""
+
+    templates: list[Template] = field(default_factory=list)
+    _out: Writer = field(default_factory=Writer)
+
+    def take(self) -> bytes:
+        """The body so far; the next one begins empty."""
+        body = self._out.bytes()
+        self._out.clear()
+        return body
+
+    def __len__(self) -> int:
+        return len(self._out)
+
+    def add(self, command: Command) -> None:
+        """Appends a command. Raises WireError for a template that was not defined or bindings that do not fit it."""
+        out = self._out
+        match command:
+            case Hello():
+                out.u8(1)
+                out.raw(command.magic.to_bytes(4, "little"))
+                out.varint(command.version)
+                out.raw(command.ticket)
+                out.string(command.torch)
+            case Operator():
+                out.u8(2)
+                out.string(command.name)
+                out.string(command.overload)
+                out.u64(command.schema_hash)
+            case DefineTemplate():
+                out.u8(3)
+                _put_template(out, command.template)
+                self.templates.append(command.template)
+            case Call():
+                out.u8(4)
+                self._put_call(command)
+            case Ask():
+                out.u8(5)
+                out.varint(command.request)
+                out.varint(command.first_storage)
+                self._put_call(command)
+            case Forget():
+                out.u8(13)
+                self.templates.clear()
+            case _:
+                _put_storage_command(out, command)
+
+    def _put_call(self, command: Call | Ask) -> None:
+        if command.template >= len(self.templates):
+            raise WireError(f"template {command.template} is not defined")
+        template = self.templates[command.template]
+        self._out.varint(command.template)
+        bindings = iter(command.bindings)
+        for argument in template.arguments:
+            _put_binding(self._out, argument, bindings)
+        for output in template.outputs:
+            _put_output_binding(self._out, output, bindings)
+        if next(bindings, None) is not None:
+            raise WireError("more bindings than the template takes")
+        if template.flags & RANDOM:
+            if command.random is None:
+                raise WireError("a random call carries a seed and a counter")
+            self._out.u64(command.random.seed)
+            self._out.varint(command.random.counter)
+
+
+def _put_storage_command(out: Writer, command: Allocate | Resize | Free | Write | Read | Sync | Mark) -> None:
+    match command:
+        case Allocate():
+            _put_numbers(out, 6, command.storage, command.bytes)
+        case Resize():
+            _put_numbers(out, 7, command.storage, command.bytes)
+        case Free():
+            _put_numbers(out, 8, len(command.storages), *command.storages)
+        case Write():
+            _put_numbers(out, 9, command.storage, command.offset_bytes, len(command.data))
+            out.raw(command.data)
+        case Read():
+            _put_numbers(out, 10, command.request, command.storage, command.offset_bytes, command.bytes)
+        case Sync():
+            _put_numbers(out, 11, command.request)
+        case Mark():
+            _put_numbers(out, 12, command.count)
+
+
+def _put_numbers(out: Writer, opcode: int, *numbers: int) -> None:
+    out.u8(opcode)
+    for number in numbers:
+        out.varint(number)
+
+
+def _put_template(out: Writer, template: Template) -> None:
+    out.varint(template.op)
+    out.u8(template.flags)
+    out.varint(len(template.arguments))
+    for argument in template.arguments:
+        _put_argument(out, argument)
+    out.varint(len(template.outputs))
+    for output in template.outputs:
+        _put_output(out, output)
+
+
+def _put_geometry(out: Writer, geometry: Geometry | None) -> None:
+    if geometry is None:
+        raise WireError("a tensor without a geometry")
+    out.geometry(geometry.dtype, geometry.sizes, geometry.strides, geometry.flags)
+
+
+def _put_argument(out: Writer, argument: Argument) -> None:
+    out.u8(argument.tag)
+    match argument.tag:
+        case Tag.TENSOR:
+            _put_geometry(out, argument.geometry)
+        case Tag.SCALAR_TENSOR:
+            out.u8(argument.dtype)
+            out.u8(argument.flag)
+        case Tag.TENSOR_LIST | Tag.SCALAR_LIST:
+            out.varint(len(argument.items))
+            for item in argument.items:
+                _put_argument(out, item)
+        case Tag.INT:
+            out.zigzag(argument.integer)
+        case Tag.BOOL | Tag.DEVICE:
+            out.u8(argument.flag)
+        case Tag.INT_LIST:
+            out.varint(len(argument.list))
+            for value in argument.list:
+                out.zigzag(value)
+        case Tag.BOOL_LIST:
+            out.varint(len(argument.list))
+            for value in argument.list:
+                out.u8(value)
+        case Tag.DOUBLE_LIST:
+            out.varint(argument.count)
+        case Tag.STRING:
+            out.string(argument.text)
+
+
+def _put_output(out: Writer, output: Output) -> None:
+    out.u8(output.tag)
+    match output.tag:
+        case OutputTag.NEW:
+            _put_geometry(out, output.geometry)
+            out.varint(output.storage_bytes)
+        case OutputTag.SAME:
+            out.varint(output.same)
+        case OutputTag.LIST:
+            out.varint(len(output.items))
+            for item in output.items:
+                _put_output(out, item)
+
+
+def _next(bindings: Iterator[Binding]) -> Binding:
+    try:
+        return next(bindings)
+    except StopIteration:
+        raise WireError("fewer bindings than the template takes") from None
+
+
+def _put_number(out: Writer, dtype: int, value: Binding) -> None:
+    if not isinstance(value, int | float | complex):
+        raise WireError("a number is bound to a number")
+    if dtype in _COMPLEX:
+        value = complex(value)
+        out.f64(value.real)
+        out.f64(value.imag)
+    elif isinstance(value, complex):
+        raise WireError("a real number is bound to a complex one")
+    elif _is_float(dtype):
+        out.f64(value)
+    else:
+        out.zigzag(int(value))
+
+
+_SCALAR_DTYPES = {Tag.DOUBLE: 7, Tag.SCALAR_DOUBLE: 7, Tag.SCALAR_INT: 4, Tag.SCALAR_COMPLEX: 10}
+
+
+def _put_binding(out: Writer, argument: Argument, bindings: Iterator[Binding]) -> None:
+    match argument.tag:
+        case Tag.TENSOR:
+            view = _next(bindings)
+            if not isinstance(view, View):
+                raise WireError("a tensor is bound to a View")
+            out.varint(view.storage)
+            out.varint(view.offset)
+        case Tag.SCALAR_TENSOR:
+            _put_number(out, argument.dtype, _next(bindings))
+        case Tag.DOUBLE | Tag.SCALAR_DOUBLE | Tag.SCALAR_INT | Tag.SCALAR_COMPLEX:
+            _put_number(out, _SCALAR_DTYPES[argument.tag], _next(bindings))
+        case Tag.SCALAR_BOOL:
+            out.u8(bool(_next(bindings)))
+        case Tag.DOUBLE_LIST:
+            values = _next(bindings)
+            if not isinstance(values, tuple) or len(values) != argument.count:
+                raise WireError(f"a list of {argument.count} doubles is bound to as many")
+            for value in values:
+                out.f64(value)
+        case Tag.TENSOR_LIST | Tag.SCALAR_LIST:
+            for item in argument.items:
+                _put_binding(out, item, bindings)
+
+
+def _put_output_binding(out: Writer, output: Output, bindings: Iterator[Binding]) -> None:
+    if output.tag == OutputTag.NEW:
+        storage = _next(bindings)
+        if not isinstance(storage, int):
+            raise WireError("a new tensor is bound to a storage id")
+        out.varint(storage)
+    for item in output.items:
+        _put_output_binding(out, item, bindings)
+
+
+@dataclass
+class CommandReader:
+    """Reads the commands in the bodies of frames."""
+
+    templates: list[Template] = field(default_factory=list)
+
+    def read(self, body: bytes) -> list[Command]:
+        """All commands of one body. Raises WireError."""
+        reader = Reader(body)
+        commands: list[Command] = []
+        while not reader.done():
+            commands.append(self._command(reader))
+        return commands
+
+    def _command(self, reader: Reader) -> Command:
+        opcode = reader.u8()
+        match opcode:
+            case 1:
+                magic = int.from_bytes(reader.raw(4), "little")
+                version = reader.varint()
+                return Hello(ticket=reader.raw(_stream.TICKET_BYTES), torch=_text(reader), version=version, magic=magic)
+            case 2:
+                return Operator(_text(reader), _text(reader), reader.u64())
+            case 3:
+                template = _template(reader)
+                self.templates.append(template)
+                return DefineTemplate(template)
+            case 4:
+                return Call(*self._bound(reader))
+            case 5:
+                return Ask(reader.varint(), reader.varint(), *self._bound(reader))
+            case 13:
+                self.templates.clear()
+                return Forget()
+        return _storage_command(reader, opcode)
+
+    def _bound(self, reader: Reader) -> tuple[int, tuple[Binding, ...], Random | None]:
+        number = reader.varint()
+        if number >= len(self.templates):
+            raise WireError(f"template {number} is not defined")
+        template = self.templates[number]
+        bindings: list[Binding] = []
+        for argument in template.arguments:
+            _get_binding(reader, argument, bindings)
+        for output in template.outputs:
+            _get_output_binding(reader, output, bindings)
+        random = Random(reader.u64(), reader.varint()) if template.flags & RANDOM else None
+        return number, tuple(bindings), random
+
+
+def _storage_command(reader: Reader, opcode: int) -> Command:
+    match opcode:
+        case 6:
+            return Allocate(reader.varint(), reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of a storage"))
+        case 7:
+            return Resize(reader.varint(), reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of a storage"))
+        case 8:
+            count = reader.count(_stream.STORAGES_MAX, "the number of storages")
+            return Free(tuple(reader.varint() for _ in range(count)))
+        case 9:
+            storage, offset = reader.varint(), reader.varint()
+            return Write(storage, offset, reader.raw(reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk")))
+        case 10:
+            request, storage, offset = reader.varint(), reader.varint(), reader.varint()
+            return Read(request, storage, offset, reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk"))
+        case 11:
+            return Sync(reader.varint())
+        case 12:
+            return Mark(reader.varint())
+    raise WireError(f"an unknown command {opcode}")
+
+
+def _text(reader: Reader, most: int = _stream.STRING_BYTES_MAX) -> str:
+    return _decoded(reader.string(most))
+
+
+def _decoded(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise WireError("a string that is not UTF-8") from None
+
+
+def _geometry(raw: _stream.RawGeometry | None) -> Geometry | None:
+    return None if raw is None else Geometry(*raw)
+
+
+def _argument(raw: _stream.RawArgument) -> Argument:
+    tag, geometry, dtype, flag, integer, count, values, text, items = raw
+    nested = tuple(_argument(item) for item in items)
+    return Argument(Tag(tag), _geometry(geometry), dtype, flag, integer, count, values, _decoded(text), nested)
+
+
+def _output(raw: _stream.RawOutput) -> Output:
+    tag, geometry, storage_bytes, same, items = raw
+    return Output(OutputTag(tag), _geometry(geometry), storage_bytes, same, tuple(_output(item) for item in items))
+
+
+def _template(reader: Reader) -> Template:
+    op, flags, arguments, outputs = reader.template()
+    return Template(op, tuple(_argument(raw) for raw in arguments), tuple(_output(raw) for raw in outputs), flags)
+
+
+def _get_number(reader: Reader, dtype: int) -> int | float | complex:
+    if dtype in _COMPLEX:
+        return complex(reader.f64(), reader.f64())
+    return reader.f64() if _is_float(dtype) else reader.zigzag()
+
+
+def _get_binding(reader: Reader, argument: Argument, bindings: list[Binding]) -> None:
+    match argument.tag:
+        case Tag.TENSOR:
+            bindings.append(View(reader.varint(), reader.varint()))
+        case Tag.SCALAR_TENSOR:
+            bindings.append(_get_number(reader, argument.dtype))
+        case Tag.DOUBLE | Tag.SCALAR_DOUBLE | Tag.SCALAR_INT | Tag.SCALAR_COMPLEX:
+            bindings.append(_get_number(reader, _SCALAR_DTYPES[argument.tag]))
+        case Tag.SCALAR_BOOL:
+            bindings.append(bool(reader.u8()))
+        case Tag.DOUBLE_LIST:
+            if argument.count * 8 > reader.left():
+                raise WireError("a frame ends in the middle of a command")
+            bindings.append(tuple(reader.f64() for _ in range(argument.count)))
+        case Tag.TENSOR_LIST | Tag.SCALAR_LIST:
+            for item in argument.items:
+                _get_binding(reader, item, bindings)
+
+
+def _get_output_binding(reader: Reader, output: Output, bindings: list[Binding]) -> None:
+    if output.tag == OutputTag.NEW:
+        bindings.append(reader.varint())
+    for item in output.items:
+        _get_output_binding(reader, item, bindings)
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """The body of a frame that holds the reply."""
+    out = Writer()
+    match reply:
+        case Welcome():
+            out.u8(65)
+            out.varint(reply.version)
+            out.string(reply.torch)
+            out.string(reply.device_kind)
+            out.string(reply.device_model)
+            out.varint(reply.memory_limit_bytes)
+        case Refused():
+            out.u8(66)
+            out.string(reply.message)
+        case Data():
+            _put_numbers(out, 67, reply.request, len(reply.data))
+            out.raw(reply.data)
+        case Done():
+            _put_numbers(out, 68, reply.request)
+        case Outputs():
+            _put_numbers(out, 69, reply.request, len(reply.outputs))
+            for output in reply.outputs:
+                _put_produced(out, output)
+        case Failure():
+            _put_numbers(out, 70, reply.request)
+            out.u8(reply.code)
+            out.u64(reply.sequence)
+            out.string(reply.operator)
+            out.string(reply.message)
+    return out.bytes()
+
+
+def _put_produced(out: Writer, output: Produced) -> None:
+    out.u8(output.tag)
+    match output.tag:
+        case OutputTag.NEW:
+            out.varint(output.storage)
+            _put_geometry(out, output.geometry)
+            out.varint(output.storage_bytes)
+        case OutputTag.SAME:
+            out.varint(output.same)
+        case OutputTag.LIST:
+            out.varint(len(output.items))
+            for item in output.items:
+                _put_produced(out, item)
+        case OutputTag.BOOL:
+            out.u8(bool(output.value))
+        case OutputTag.INT | OutputTag.DOUBLE | OutputTag.COMPLEX:
+            _put_number(out, {OutputTag.INT: 4, OutputTag.DOUBLE: 7, OutputTag.COMPLEX: 10}[output.tag], output.value)
+
+
+def decode_reply(body: bytes) -> Reply:
+    """The reply that a frame's body holds. Raises WireError."""
+    reader = Reader(body)
+    reply = _reply(reader)
+    if not reader.done():
+        raise WireError(f"{reader.left()} bytes after a reply")
+    return reply
+
+
+def _reply(reader: Reader) -> Reply:
+    opcode = reader.u8()
+    match opcode:
+        case 65:
+            return Welcome(reader.varint(), _text(reader), _text(reader), _text(reader), reader.varint())
+        case 66:
+            return Refused(_text(reader, _stream.MESSAGE_BYTES_MAX))
+        case 67:
+            request = reader.varint()
+            return Data(request, reader.raw(reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk")))
+        case 68:
+            return Done(reader.varint())
+        case 69:
+            request = reader.varint()
+            count = reader.count(_stream.ARGUMENTS_MAX, "the number of outputs")
+            return Outputs(request, tuple(_produced(reader, nested=False) for _ in range(count)))
+        case 70:
+            request, code, sequence = reader.varint(), reader.u8(), reader.u64()
+            if code not in set(FailureCode):
+                raise WireError(f"a failure of unknown code {code}")
+            return Failure(request, FailureCode(code), sequence, _text(reader), _text(reader, _stream.MESSAGE_BYTES_MAX))
+    raise WireError(f"an unknown reply {opcode}")
+
+
+def _produced(reader: Reader, nested: bool) -> Produced:
+    code = reader.u8()
+    if code not in set(OutputTag):
+        raise WireError(f"an output of unknown kind {code}")
+    tag = OutputTag(code)
+    match tag:
+        case OutputTag.NONE:
+            return Produced(tag)
+        case OutputTag.NEW:
+            return Produced(tag, reader.varint(), Geometry(*reader.geometry()), reader.varint())
+        case OutputTag.SAME:
+            return Produced(tag, same=reader.bounded(_stream.ITEMS_MAX, "the index of a tensor argument"))
+        case OutputTag.LIST if not nested:
+            count = reader.count(_stream.ITEMS_MAX, "the length of a list")
+            return Produced(tag, items=tuple(_produced(reader, nested=True) for _ in range(count)))
+        case OutputTag.BOOL:
+            return Produced(tag, value=bool(reader.u8()))
+        case OutputTag.INT | OutputTag.DOUBLE | OutputTag.COMPLEX:
+            return Produced(tag, value=_get_number(reader, {OutputTag.INT: 4, OutputTag.DOUBLE: 7, OutputTag.COMPLEX: 10}[tag]))
+    raise WireError(f"an output of kind {tag.name.lower()} where the worker must tell what it is")
+
+
+def tensor(geometry: Geometry) -> Argument:
+    """A tensor argument."""
+    return Argument(Tag.TENSOR, geometry=geometry)
+
+
+def tensors(items: Sequence[Argument]) -> Argument:
+    """A list of tensor, scalar tensor and none arguments."""
+    return Argument(Tag.TENSOR_LIST, items=tuple(items))

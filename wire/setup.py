@@ -1,0 +1,16 @@
+"""Builds forebay_wire._stream; everything else is in pyproject.toml."""
+
+from pybind11.setup_helpers import Pybind11Extension
+from setuptools import setup
+
+setup(
+    ext_modules=[
+        Pybind11Extension(
+            "forebay_wire._stream",
+            ["csrc/stream.cpp"],
+            include_dirs=["forebay_wire/include"],
+            depends=["forebay_wire/include/forebay/wire.h"],
+            cxx_std=17,
+        )
+    ]
+)
