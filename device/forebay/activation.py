@@ -1,0 +1,41 @@
+"""What ``import torch`` runs, through the entry point group ``torch.backends``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_active = False
+
+
+def activate() -> None:
+    """Makes ``cuda:0`` a virtual device if FOREBAY_URL is set. Never raises: an error is one line on standard error."""
+    global _active
+    if _active or not os.environ.get("FOREBAY_URL", "").strip():
+        return
+    try:
+        _activate()
+        _active = True
+    except Exception as error:
+        sys.stderr.write(f"forebay: the virtual device is off: {error} Run `forebay doctor` to check each step.\n")
+
+
+def _activate() -> None:
+    import torch
+
+    from forebay.errors import ForebayError
+    from forebay.service import check_url, configured
+
+    check_url(configured() or "")
+    if hasattr(torch._C, "_cuda_getDeviceCount"):
+        raise ForebayError(f"torch {torch.__version__} is a build with CUDA of its own; install the CPU build of torch.")
+    try:
+        from forebay import _C  # noqa: F401 its absence is told apart from other errors
+    except ImportError as error:
+        raise ForebayError(f"the extension forebay._C cannot be loaded ({error}); build it again for torch {torch.__version__}.") from error
+    from forebay import facade
+    from forebay.virtual_device import VirtualDevice
+
+    device = VirtualDevice()
+    device.start()
+    facade.install(device)

@@ -1,0 +1,78 @@
+"""The pool of ``FOREBAY_URL=local``: a child process, with a private directory that goes when this process goes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from forebay.errors import NotConfigured, PoolUnreachable
+from forebay.service import LOCAL, URL_VARIABLE, Service
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 10.0
+POLL_SECONDS = 0.01
+LOG_LINES_SHOWN = 3
+
+
+class EmbeddedPool:
+    """Starts a pool with a worker on this machine, for this process and its children."""
+
+    def __init__(self) -> None:
+        if importlib.util.find_spec("forebay_pool") is None:
+            raise NotConfigured(
+                f"{URL_VARIABLE}={LOCAL} needs the package forebay-pool in this environment ({sys.executable}); "
+                f"install it, or set {URL_VARIABLE} to the address of a pool."
+            )
+        self._directory = Path(tempfile.mkdtemp(prefix="forebay-"))
+        self._log = self._directory / "pool.log"
+        self._owner = os.getpid()
+        try:
+            self._process = self._start()
+            self.service = self._await_service()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "forebay_pool", "--embedded", "--state-dir", str(self._directory)]
+        command += ["--port", "0", "--parent-pid", str(self._owner)]
+        with self._log.open("wb") as log:
+            # A session of its own: Ctrl-C at the terminal is for the user's program, which then ends the pool in order.
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+
+    def _await_service(self) -> Service:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < deadline:
+            with contextlib.suppress(FileNotFoundError, ValueError):
+                found = json.loads((self._directory / "pool.json").read_text())
+                return Service(found["url"].rstrip("/") + "/", found["token"])
+            if self._process.poll() is not None:
+                raise PoolUnreachable(f"The embedded pool ended with status {self._process.returncode} as it started: {self._last_words()}")
+            time.sleep(POLL_SECONDS)
+        raise PoolUnreachable(f"The embedded pool did not start within {START_SECONDS_MAX:.0f} seconds: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines() if self._log.exists() else []
+        return " | ".join(lines[-LOG_LINES_SHOWN:]) or "it wrote nothing"
+
+    def stop(self) -> None:
+        """Ends the pool, then removes its directory. Does nothing in a forked child."""
+        if os.getpid() != self._owner:
+            return
+        process = getattr(self, "_process", None)
+        if process is not None and process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,39 @@
+"""What can go wrong between user code and its virtual device. Every message is a sentence for the user that says what to do."""
+
+from __future__ import annotations
+
+
+class ForebayError(RuntimeError):
+    """Base of all errors of this package. A RuntimeError, as PyTorch's own device errors are."""
+
+
+class NotConfigured(ForebayError):
+    """No service is configured, or its address cannot be read."""
+
+
+class PoolUnreachable(ForebayError):
+    """Nobody answers at FOREBAY_URL, or what answers is not a pool."""
+
+
+class PoolRefused(ForebayError):
+    """The pool answered, and will not do it. ``code`` is the machine-readable reason."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SessionEnded(ForebayError):
+    """The session is over, and its tensors are gone with it."""
+
+
+class ForkedProcess(ForebayError):
+    """A forked child wants to use the virtual device of its parent."""
+
+
+class NotOnVirtualDevice(ForebayError):
+    """A function of ``torch.cuda`` has no meaning on a virtual device."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} is not available on a Forebay virtual device: {reason}")
+        self.name = name

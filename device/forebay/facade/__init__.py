@@ -1,0 +1,21 @@
+"""``torch.cuda`` on a build of PyTorch without CUDA.
+
+PyTorch's own Python code in ``torch.cuda`` stays; it is given the functions of ``torch._C`` that a CUDA build has (`driver`),
+the base classes of streams and events (`streams`), and memory statistics (`memory`). What cannot have a meaning on a virtual
+device is refused by name (`refusals`).
+"""
+
+from __future__ import annotations
+
+from forebay.facade import driver, legacy_types, memory, refusals, replication, streams
+from forebay.virtual_device import VirtualDevice
+
+
+def install(device: VirtualDevice) -> None:
+    """Fits ``torch.cuda`` to the device. Queries that follow open no lease."""
+    driver.install(device)
+    memory.install(device)
+    streams.install()
+    legacy_types.install()
+    replication.install()
+    refusals.install()

@@ -1,0 +1,133 @@
+"""The functions of ``torch._C`` that PyTorch's Python code calls on a CUDA build, for one virtual device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from forebay import _C
+from forebay.errors import NotOnVirtualDevice
+from forebay.facade.properties import DeviceProperties
+from forebay.virtual_device import VirtualDevice
+
+CUDNN_BENCHMARK_LIMIT = 10
+"""PyTorch's default."""
+
+
+def select(index: int) -> int:
+    """Selects a device: there is one. Returns the one selected before; a negative index selects nothing, as in CUDA."""
+    if index > 0:
+        raise RuntimeError(f"CUDA error: invalid device ordinal: there is one virtual device, cuda:0; cuda:{index} does not exist")
+    return 0 if index == 0 else -1
+
+
+def _set_device(index: int) -> None:
+    select(index)
+
+
+def _set_sync_debug_mode(mode: int) -> None:
+    if mode != 0:
+        raise NotOnVirtualDevice("torch.cuda.set_sync_debug_mode", "only the mode 'default' exists here.")
+
+
+class _Setting:
+    """A setting of CUDA libraries that code sets and reads back. It steers nothing: the worker's device decides."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def get(self) -> Any:
+        return self.value
+
+    def set(self, value: Any) -> None:
+        self.value = value
+
+
+def functions(device: VirtualDevice) -> dict[str, Callable[..., Any]]:
+    """Name in ``torch._C`` → function."""
+    benchmark_limit, caching = _Setting(CUDNN_BENCHMARK_LIMIT), _Setting(True)
+    blas_bytes, blas_lt_bytes = _Setting(0), _Setting(0)
+    return {
+        "_cuda_init": lambda: None,
+        "_cuda_getDeviceCount": lambda: 1,
+        "_cuda_getDevice": lambda: 0,
+        "_cuda_setDevice": _set_device,
+        "_cuda_exchangeDevice": select,
+        "_cuda_maybeExchangeDevice": select,
+        "_cuda_isInBadFork": lambda: device.forked,
+        "_cuda_hasPrimaryContext": lambda index: index == 0 and _C.connected(),
+        "_cuda_synchronize": _C.synchronize,
+        "_cuda_isCurrentStreamCapturing": lambda: False,
+        "_cuda_canDeviceAccessPeer": lambda index, peer: False,
+        "_cuda_ipc_collect": lambda: None,
+        "_cuda_getArchFlags": lambda: None,
+        "_cuda_getCompiledVersion": lambda: 0,
+        "_cuda_get_sync_debug_mode": lambda: 0,
+        "_cuda_set_sync_debug_mode": _set_sync_debug_mode,
+        "_cuda_get_cudnn_benchmark_limit": benchmark_limit.get,
+        "_cuda_set_cudnn_benchmark_limit": benchmark_limit.set,
+        "_cuda_get_conv_benchmark_empty_cache": lambda: False,
+        "_cuda_clearCublasWorkspaces": lambda: None,
+        "_cuda_getCublasWorkspaceSize": blas_bytes.get,
+        "_cuda_setCublasWorkspaceSize": blas_bytes.set,
+        "_cuda_resetCublasWorkspaceSize": lambda: blas_bytes.set(0),
+        "_cuda_getCublasLtWorkspaceSize": blas_lt_bytes.get,
+        "_cuda_setCublasLtWorkspaceSize": blas_lt_bytes.set,
+        "_cuda_resetCublasLtWorkspaceSize": lambda: blas_lt_bytes.set(0),
+        "_cuda_cudaCachingAllocator_is_enabled": caching.get,
+        "_cuda_cudaCachingAllocator_enable": caching.set,
+        "_cuda_tunableop_is_enabled": lambda: False,
+        "_cuda_tunableop_tuning_is_enabled": lambda: False,
+        "_cuda_record_untuned_is_enabled": lambda: False,
+    }
+
+
+class _RangeMarkers:
+    """NVTX without a profiler that listens: ranges nest, and lead nowhere."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._ids = 0
+
+    def rangePushA(self, message: str) -> int:
+        self._depth += 1
+        return self._depth - 1
+
+    def rangePop(self) -> int:
+        self._depth = max(0, self._depth - 1)
+        return self._depth
+
+    def rangeStartA(self, message: str) -> int:
+        self._ids += 1
+        return self._ids
+
+    def rangeEnd(self, identifier: int) -> None:
+        return None
+
+    def markA(self, message: str) -> None:
+        return None
+
+    def deviceRangeStart(self, message: str, stream: int) -> int:
+        return self.rangeStartA(message)
+
+    def deviceRangeEnd(self, identifier: int, stream: int) -> None:
+        return None
+
+
+def install(device: VirtualDevice) -> None:
+    """Puts the functions in place, also where ``torch.cuda`` captured their absence during its import."""
+    for name, function in functions(device).items():
+        setattr(torch._C, name, function)
+    properties = DeviceProperties(device)
+    cuda: Any = torch.cuda
+    cuda._exchange_device = cuda._maybe_exchange_device = select
+    cuda._is_in_bad_fork = torch._C._cuda_isInBadFork  # type: ignore[attr-defined]
+    cuda._CudaDeviceProperties = DeviceProperties
+    cuda._get_device_properties = lambda index: properties
+    cuda._device_count_nvml = lambda: -1  # a GPU that this host happens to have is not ours
+    cuda.default_generators = (_C.default_generator(),)
+    cuda.graphs._cuda_isCurrentStreamCapturing = torch._C._cuda_isCurrentStreamCapturing
+    cuda.nvtx._nvtx = _RangeMarkers()
+    torch._C._has_cuda = True

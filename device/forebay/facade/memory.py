@@ -1,0 +1,124 @@
+"""Memory of the virtual device, as the client asked for it: what the worker counts against the flavor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from forebay import _C
+from forebay.errors import NotOnVirtualDevice
+from forebay.virtual_device import VirtualDevice
+
+Counters = dict[str, int]
+
+
+def _pools(all_of_it: Counters) -> dict[str, Counters]:
+    """PyTorch's shape of a statistic. There is one pool, shown as the large one."""
+    nothing = dict.fromkeys(all_of_it, 0)
+    return {"all": all_of_it, "small_pool": nothing, "large_pool": dict(all_of_it)}
+
+
+class Statistics:
+    """PyTorch's allocator statistics. Nothing is cached or split here, so reserved is allocated.
+
+    Of bytes only present and peak are kept; their running totals are shown as if they had begun with what is held now.
+    """
+
+    def __init__(self) -> None:
+        self._allocations_before = 0
+        self._frees_before = 0
+        self._peak_count = 0
+
+    def nested(self) -> dict[str, Any]:
+        """As ``torch.cuda.memory_stats_as_nested_dict()``."""
+        use = _C.memory()
+        alive = use["allocations"] - use["frees"]
+        self._peak_count = max(self._peak_count, alive)
+        made, gone = use["allocations"] - self._allocations_before, use["frees"] - self._frees_before
+        bytes_now = {"current": use["allocated"], "peak": use["peak"], "allocated": use["allocated"], "freed": 0}
+        counts = {"current": alive, "peak": self._peak_count, "allocated": made, "freed": gone}
+        none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+        nested: dict[str, Any] = {name: _pools(dict(counts)) for name in ("allocation", "segment", "active")}
+        nested |= {f"{name}_bytes": _pools(dict(bytes_now)) for name in ("allocated", "reserved", "active", "requested")}
+        nested |= {name: _pools(dict(none)) for name in ("inactive_split", "inactive_split_bytes")}
+        nested |= {name: dict(none) for name in ("oversize_allocations", "oversize_segments")}
+        nested |= dict.fromkeys(("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free"), 0)
+        nested["max_split_size"] = -1
+        return nested
+
+    def reset_peak(self) -> None:
+        """Peaks begin again at what is allocated now."""
+        _C.reset_peak_memory()
+        self._peak_count = 0
+
+    def reset_accumulated(self) -> None:
+        """Counts of allocations and frees begin again at 0."""
+        use = _C.memory()
+        self._allocations_before, self._frees_before = use["allocations"], use["frees"]
+
+
+class CudaStatus(int):
+    """A return code of the CUDA runtime."""
+
+    success: CudaStatus
+
+
+CudaStatus.success = CudaStatus(0)
+
+
+class CudaRuntime:
+    """The few functions of ``torch.cuda.cudart()`` that make sense here."""
+
+    cudaError = CudaStatus
+
+    def __init__(self, device: VirtualDevice) -> None:
+        self._device = device
+
+    def cudaMemGetInfo(self, index: int = 0) -> tuple[int, int]:
+        """Bytes free and in all: those of the flavor."""
+        total = self._device.flavor().memory_bytes
+        return max(0, total - _C.memory()["allocated"]), total
+
+    def cudaGetErrorString(self, status: int) -> str:
+        """There is one good status."""
+        return "no error" if status == CudaStatus.success else "unknown error"
+
+    def cudaProfilerStart(self) -> CudaStatus:
+        """No profiler of the CUDA runtime listens; torch.profiler sees the host's side."""
+        return CudaStatus.success
+
+    def cudaProfilerStop(self) -> CudaStatus:
+        """As :meth:`cudaProfilerStart`."""
+        return CudaStatus.success
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("cuda"):
+            raise NotOnVirtualDevice(f"torch.cuda.cudart().{name}", "it acts on a physical GPU of this machine.")
+        raise AttributeError(name)
+
+
+def _set_fraction(fraction: float, index: int) -> None:
+    if fraction != 1.0:
+        reason = "the limit is the flavor's; choose a smaller one with `forebay flavor set NAME`."
+        raise NotOnVirtualDevice("torch.cuda.set_per_process_memory_fraction", reason)
+
+
+def install(device: VirtualDevice) -> None:
+    """Puts the statistics where ``torch.cuda`` and ``torch.accelerator`` look for them."""
+    statistics = Statistics()
+    runtime = CudaRuntime(device)
+    core: Any = torch._C
+    core._cuda_memoryStats = core._accelerator_getDeviceStats = lambda index: statistics.nested()
+    core._cuda_resetPeakMemoryStats = core._accelerator_resetPeakStats = lambda index: statistics.reset_peak()
+    core._cuda_resetAccumulatedMemoryStats = core._accelerator_resetAccumulatedStats = lambda index: statistics.reset_accumulated()
+    core._cuda_emptyCache = core._accelerator_emptyCache = lambda: None
+    core._accelerator_isAllocatorInitialized = lambda: True
+    core._accelerator_getMemoryInfo = runtime.cudaMemGetInfo
+    core._cuda_getAllocatorBackend = lambda: "forebay"
+    core._cuda_getMemoryFraction = lambda index: 1.0
+    core._cuda_setMemoryFraction = _set_fraction
+    core._cudart = runtime
+    cuda: Any = torch.cuda
+    cuda._cudart = runtime
+    cuda.device_memory_used = lambda device=None: torch.cuda.memory_allocated(device)

@@ -1,0 +1,124 @@
+"""What of ``torch.cuda`` has no meaning on a virtual device, and what to do instead: one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import torch
+
+from forebay.errors import NotOnVirtualDevice
+
+_GRAPHS = "graphs are captured by the worker itself; leave them out, the steps that repeat are replayed anyway."
+_ADDRESSES = "its memory has no address in this process; exchange tensors through the CPU."
+_SENSORS = "the physical device behind it changes from lease to lease; `forebay smi` shows what is held and used."
+_POOLS = "the worker allocates; the flavor's memory is the one limit."
+_HISTORY = "the worker allocates; torch.cuda.memory_stats() and memory_summary() say what this process holds."
+_HANDLES = "a library handle lives on a physical GPU; call PyTorch's own operators."
+_KERNELS = "the make of the physical device is open, so only PyTorch's own operators run; write it with them."
+_TUNING = "the worker chooses its kernels; leave tuning out."
+_PEERS = "there is one virtual device per process; torch.distributed with gloo joins processes."
+_PINNED = "pinned host memory is ordinary memory here and is not counted."
+
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "CUDAGraph": _GRAPHS,
+        "graph": _GRAPHS,
+        "graph_pool_handle": _GRAPHS,
+        "make_graphed_callables": _GRAPHS,
+        "GreenContext": _GRAPHS,
+        "caching_allocator_alloc": _ADDRESSES,
+        "caching_allocator_delete": _ADDRESSES,
+        "get_stream_from_external": _ADDRESSES,
+        "CUDAPluggableAllocator": _POOLS,
+        "change_current_allocator": _POOLS,
+        "MemPool": _POOLS,
+        "use_mem_pool": _POOLS,
+        "memory_snapshot": _HISTORY,
+        "host_memory_stats": _PINNED,
+        "host_memory_stats_as_nested_dict": _PINNED,
+        "reset_accumulated_host_memory_stats": _PINNED,
+        "reset_peak_host_memory_stats": _PINNED,
+        "current_blas_handle": _HANDLES,
+        "current_solver_handle": _HANDLES,
+        "list_gpu_processes": _SENSORS,
+        "memory_usage": _SENSORS,
+        "utilization": _SENSORS,
+        "temperature": _SENSORS,
+        "power_draw": _SENSORS,
+        "clock_rate": _SENSORS,
+    }
+)
+"""Public name in ``torch.cuda`` → what to do instead."""
+
+REFUSED_BELOW: Mapping[str, str] = MappingProxyType(
+    {
+        "ExternalStream": _ADDRESSES,  # refused by its base, forebay.facade.streams.StreamBase
+        "_cuda_sleep": "a virtual device does not idle on purpose; use time.sleep().",
+        "_cuda_memorySnapshot": _HISTORY,
+        "_cuda_record_memory_history": _HISTORY,
+        "_cuda_record_memory_history_legacy": _HISTORY,
+        "_cuda_allocationTraceback": _HISTORY,
+        "_cuda_setMemoryMetadata": _HISTORY,
+        "_cuda_getMemoryMetadata": _HISTORY,
+        "_cuda_isHistoryEnabled": _HISTORY,
+        "_cuda_attach_out_of_memory_observer": _HISTORY,
+        "_cuda_cudaHostAllocator": _ADDRESSES,
+        "_cuda_jiterator_compile_and_launch_kernel": _KERNELS,
+        "_gds_register_buffer": _ADDRESSES,
+        "_gds_deregister_buffer": _ADDRESSES,
+        "_gds_register_handle": _ADDRESSES,
+        "_gds_deregister_handle": _ADDRESSES,
+        "_cuda_tunableop_enable": _TUNING,
+        "_cuda_tunableop_tuning_enable": _TUNING,
+        "_cuda_record_untuned_enable": _TUNING,
+        "_cuda_tunableop_set_filename": _TUNING,
+        "_cuda_tunableop_get_filename": _TUNING,
+        "_cuda_tunableop_read_file": _TUNING,
+        "_cuda_tunableop_get_results": _TUNING,
+        "_cuda_tunableop_get_validators": _TUNING,
+        "_cuda_tunableop_set_max_tuning_duration": _TUNING,
+        "_cuda_tunableop_get_max_tuning_duration": _TUNING,
+        "_cuda_tunableop_set_max_tuning_iterations": _TUNING,
+        "_cuda_tunableop_get_max_tuning_iterations": _TUNING,
+        "_cuda_tunableop_set_rotating_buffer_size": _TUNING,
+        "_cuda_tunableop_get_rotating_buffer_size": _TUNING,
+        "_cuda_tunableop_set_numerical_check_tolerances": _TUNING,
+        "_nccl_version": _PEERS,
+        "_nccl_unique_id": _PEERS,
+        "_nccl_init_rank": _PEERS,
+    }
+)
+"""Function of ``torch._C`` behind submodules of ``torch.cuda`` → what to do instead."""
+
+
+def _refusing_function(name: str, reason: str) -> Callable[..., NoReturn]:
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise NotOnVirtualDevice(name, reason)
+
+    refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
+    refuse.__doc__ = f"Not available on a Forebay virtual device: {reason}"
+    return refuse
+
+
+def _refusing_class(name: str, reason: str) -> type:
+    """A class, so that annotations and ``isinstance`` still work."""
+    short = name.rpartition(".")[2]
+    return type(short, (), {"__new__": _refusing_function(name, reason), "__doc__": f"Not available on a Forebay virtual device: {reason}"})
+
+
+def install() -> None:
+    """Replaces what is in the tables."""
+    for name, reason in REFUSED.items():
+        original = getattr(torch.cuda, name, None)
+        if original is None:
+            continue
+        make = _refusing_class if isinstance(original, type) else _refusing_function
+        refused = make(f"torch.cuda.{name}", reason)
+        for module in (torch.cuda, torch.cuda.memory, torch.cuda.graphs):
+            if hasattr(module, name):
+                setattr(module, name, refused)
+    for name, reason in REFUSED_BELOW.items():
+        if name.startswith("_"):
+            setattr(torch._C, name, _refusing_function(f"torch._C.{name}", reason))

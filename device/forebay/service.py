@@ -1,0 +1,126 @@
+"""Which pool serves this process: what FOREBAY_URL and FOREBAY_TOKEN say, and plain HTTP calls to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from forebay.errors import NotConfigured, PoolRefused, PoolUnreachable
+
+URL_VARIABLE = "FOREBAY_URL"
+TOKEN_VARIABLE = "FOREBAY_TOKEN"  # noqa: S105 the variable's name, not a token
+HUB_TOKEN_VARIABLE = "JUPYTERHUB_API_TOKEN"  # noqa: S105 as above
+FLAVOR_VARIABLE = "FOREBAY_FLAVOR"
+LOCAL = "local"
+REQUEST_SECONDS_MAX = 10.0
+RESPONSE_BYTES_MAX = 16 * 1024 * 1024
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True)
+class Service:
+    """A pool's address, with the token that this process presents to it."""
+
+    url: str
+    """Ends with a slash."""
+    token: str
+
+    @property
+    def session_url(self) -> str:
+        """The session link's WebSocket address."""
+        parts = urlsplit(self.url)
+        scheme = "wss" if parts.scheme == "https" else "ws"
+        return urlunsplit((scheme, parts.netloc, parts.path + "api/session", "", ""))
+
+    @property
+    def authorization(self) -> str:
+        """The value of the Authorization header."""
+        return f"token {self.token}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the pool is on this host, where no HTTP proxy may stand between."""
+        return urlsplit(self.url).hostname in LOOPBACK_HOSTS
+
+    def get(self, path: str) -> Any:
+        """What the pool answers to ``GET path``, decoded. Raises PoolUnreachable, PoolRefused."""
+        return self._call("GET", path, None)
+
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
+        """What the pool answers to ``PUT path``, decoded. Raises PoolUnreachable, PoolRefused."""
+        return self._call("PUT", path, json.dumps(body).encode())
+
+    def unreachable(self, why: object) -> PoolUnreachable:
+        """The error that says that nobody answers here, and how to find out more."""
+        return PoolUnreachable(f"The pool at {self.url} ({URL_VARIABLE}) cannot be reached: {why}. Run `forebay doctor` to find out more.")
+
+    def _call(self, method: str, path: str, body: bytes | None) -> Any:
+        headers = {"Authorization": self.authorization, "Accept": "application/json", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, data=body, headers=headers, method=method)  # noqa: S310 http(s) alone: see service_at
+        handlers = [urllib.request.ProxyHandler({})] if self.is_loopback else []
+        try:
+            with urllib.request.build_opener(*handlers).open(request, timeout=REQUEST_SECONDS_MAX) as response:
+                text = response.read(RESPONSE_BYTES_MAX + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read(RESPONSE_BYTES_MAX), self.url) from None
+        except OSError as error:
+            raise self.unreachable(getattr(error, "reason", error)) from None
+        return _decoded(text, self.url)
+
+
+def _decoded(text: bytes, url: str) -> Any:
+    if not text:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise PoolUnreachable(f"What answers at {url} is not a Forebay pool; check {URL_VARIABLE}.") from None
+
+
+def _refusal(status: int, text: bytes, url: str) -> PoolRefused:
+    try:
+        error = json.loads(text)
+        return PoolRefused(str(error["message"]), str(error["code"]))
+    except (ValueError, KeyError, TypeError):
+        pass
+    if status in (401, 403):
+        return PoolRefused(f"The pool at {url} does not accept this token; set {TOKEN_VARIABLE} to one that is valid.", "unauthorized")
+    return PoolRefused(f"The pool at {url} answered with HTTP status {status}; check {URL_VARIABLE}.", "http")
+
+
+def configured(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The value of FOREBAY_URL, or None where none is set."""
+    return environment.get(URL_VARIABLE, "").strip() or None
+
+
+def check_url(url: str) -> None:
+    """Raises NotConfigured unless ``url`` is ``local`` or the address of an HTTP service."""
+    if url == LOCAL:
+        return
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise NotConfigured(f"{URL_VARIABLE} is {url!r}; it must be `{LOCAL}` or an address like http://host:port/services/pool/.")
+
+
+def service_at(url: str, environment: Mapping[str, str] = os.environ) -> Service:
+    """The pool at an HTTP address, with the token that the environment holds. Raises NotConfigured."""
+    check_url(url)
+    if url == LOCAL:
+        raise NotConfigured(f"{URL_VARIABLE}={LOCAL} names no pool until a process has started one.")
+    token = environment.get(TOKEN_VARIABLE) or environment.get(HUB_TOKEN_VARIABLE)
+    if not token:
+        raise NotConfigured(f"No token for the pool at {url}: set {TOKEN_VARIABLE}; JupyterHub's servers have {HUB_TOKEN_VARIABLE}.")
+    if not token.isascii() or not token.isprintable():
+        raise NotConfigured(f"The token in {TOKEN_VARIABLE} has characters that no token has; copy it again.")
+    return Service(url.rstrip("/") + "/", token)

@@ -1,0 +1,360 @@
+"""The session link: opens a session at the pool when it is first needed, and gets leases for it.
+
+Two kinds of threads meet here: one that needs a device waits in :meth:`Session.acquire`, and the link's reader turns the
+pool's messages into state. All state is guarded by one condition; nothing that can block runs under it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+from forebay_wire import messages
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.sync.client import ClientConnection, connect
+
+from forebay.errors import ForebayError, PoolRefused, SessionEnded
+from forebay.service import TOKEN_VARIABLE, Service
+from forebay.spans import Work, process_label
+from forebay.waiting import QUIET_SECONDS, WaitingLine
+
+OPEN_SECONDS_MAX = 15.0
+PING_SECONDS = 20.0
+PING_ANSWER_SECONDS_MAX = 60.0
+"""Long, since user code that holds the interpreter's lock keeps the answer from being read."""
+CLOSE_SECONDS_MAX = 2.0
+DRAIN_SECONDS_MAX = 10.0
+"""How long a process that ends waits for its recorded work to be done."""
+
+
+class Stream(Protocol):
+    """What a session does to the command stream: ``forebay._C``."""
+
+    def connect(self, address: str, ticket: bytes, /) -> object: ...
+    def lease_opened(self) -> None: ...
+    def lease_closed(self) -> None: ...
+    def lose(self, message: str, /) -> None: ...
+
+
+class _Request:
+    """A wait for a lease; several threads may share one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.queued: messages.Queued | None = None
+        self.granted: messages.Granted | None = None
+        self.error: ForebayError | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.granted is not None or self.error is not None
+
+
+class _Link:
+    """One WebSocket to the pool: one session, with what the pool said of it."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.opened: messages.SessionOpened | None = None
+        self.lease: messages.Granted | None = None
+        self.draining_epoch: int | None = None
+        self.request: _Request | None = None
+        self.cancelled: set[int] = set()
+        self.refused: ForebayError | None = None
+        self.over: ForebayError | None = None
+        self.worker: str | None = None
+        self.connecting = threading.Lock()
+
+
+class Session:
+    """A process's session at the pool: opened lazily, and opened anew when work follows a loss."""
+
+    def __init__(
+        self,
+        service: Callable[[], Service],
+        stream: Stream,
+        torch_version: str,
+        flavor: str | None = None,
+        stderr: TextIO | None = None,
+        quiet_seconds: float = QUIET_SECONDS,
+    ) -> None:
+        self._service = service
+        self._stream = stream
+        self._torch_version = torch_version
+        self._flavor = flavor
+        self._stderr = stderr
+        self._quiet_seconds = quiet_seconds
+        self._changed = threading.Condition()
+        self._opening = threading.Lock()
+        self._link: _Link | None = None
+        self._requests = 0
+
+    @property
+    def has_worker(self) -> bool:
+        """Whether device work was ever sent in this session."""
+        return self._link is not None and self._link.worker is not None
+
+    def flavor(self) -> messages.Flavor:
+        """The session's flavor; opens the session link, but no lease. Raises ForebayError."""
+        return self._open()[1].flavor
+
+    def acquire(self, work: Work) -> None:
+        """Returns when a lease is open for ``work``. Raises ForebayError, or KeyboardInterrupt if the user does not want to wait."""
+        link, _ = self._open()
+        with self._changed:
+            lease = link.lease
+            request = None if lease else link.request or self._new_request(link)
+            fresh = request is not None and request is not link.request
+            if fresh:
+                link.request = request
+        if request is None or lease is not None:
+            self._stream.lease_opened()
+            return
+        try:
+            if fresh:
+                self._send(link, messages.Acquire(request=request.number, span=_span(work)))
+            self._wait(request)
+        except BaseException:
+            self._cancel(link, request)
+            raise
+        if request.error is not None:
+            raise request.error
+        self._begin(link, request)
+
+    def marked(self) -> None:
+        """The span's end is in the stream: the open lease will drain, and is no longer for new work."""
+        with self._changed:
+            link = self._link
+            if link is not None and link.lease is not None:
+                link.draining_epoch, link.lease = link.lease.epoch, None
+
+    def close(self) -> None:
+        """Waits, within bounds, until marked work is done, then ends the session."""
+        with self._changed:
+            link, self._link = self._link, None
+            if link is None:
+                return
+            self._changed.wait_for(lambda: link.draining_epoch is None or link.over is not None, DRAIN_SECONDS_MAX)
+            link.over = link.over or SessionEnded("The session was closed.")
+        link.socket.close()
+
+    def forget_in_child(self) -> None:
+        """In a forked child: lets go of the parent's link, without a word to the pool."""
+        link, self._link = self._link, None
+        self._changed = threading.Condition()
+        self._opening = threading.Lock()
+        if link is not None:
+            link.socket.socket.close()
+
+    # Opening the link
+
+    def _open(self) -> tuple[_Link, messages.SessionOpened]:
+        with self._opening:
+            with self._changed:
+                link = self._link
+                if link is not None and link.opened is not None and link.over is None:
+                    return link, link.opened
+            return self._open_new()
+
+    def _open_new(self) -> tuple[_Link, messages.SessionOpened]:
+        service = self._service()
+        link = _Link(_connect(service))
+        threading.Thread(target=self._read, args=(link, service), name="forebay-session", daemon=True).start()
+        try:
+            hello = messages.Hello(process=process_label(sys.orig_argv), pid=os.getpid(), torch=self._torch_version, flavor=self._flavor)
+            self._send(link, hello)
+            with self._changed:
+                self._changed.wait_for(lambda: link.opened or link.refused or link.over, OPEN_SECONDS_MAX)
+                if link.opened is not None and link.over is None:
+                    self._link = link
+                    return link, link.opened
+            raise link.refused or link.over or service.unreachable(f"no session within {OPEN_SECONDS_MAX:.0f} seconds")
+        except BaseException:
+            link.socket.close()
+            raise
+
+    def _send(self, link: _Link, message: messages.Message) -> None:
+        try:
+            link.socket.send(message.encode())
+        except ConnectionClosed:
+            with self._changed:
+                self._changed.wait_for(lambda: link.over is not None, CLOSE_SECONDS_MAX)
+            raise link.over or SessionEnded("The connection to the pool ended; run this again.") from None
+
+    # Waiting for a lease
+
+    def _new_request(self, link: _Link) -> _Request:
+        self._requests += 1
+        return _Request(self._requests)
+
+    def _wait(self, request: _Request) -> None:
+        started = time.monotonic()
+        line = WaitingLine(self._stderr)
+        shown: messages.Queued | None = None
+        with self._changed:
+            self._changed.wait_for(lambda: request.settled, self._quiet_seconds)
+        try:
+            while not request.settled:
+                with self._changed:
+                    self._changed.wait_for(lambda seen=shown: request.settled or request.queued is not seen)  # type: ignore[misc]
+                    shown = request.queued
+                if shown is not None and not request.settled:
+                    line.show(shown.position, shown.reason)
+        except BaseException:
+            line.finish("stopped waiting", time.monotonic() - started)
+            raise
+        line.finish("granted" if request.granted is not None else "not granted", time.monotonic() - started)
+
+    def _cancel(self, link: _Link, request: _Request) -> None:
+        with self._changed:
+            if link.request is request:
+                link.request = None
+            link.cancelled.add(request.number)
+            if request.error is None:
+                request.error = SessionEnded("The wait for a device was stopped; run this again.")
+            self._changed.notify_all()
+        with contextlib.suppress(ForebayError):
+            self._send(link, messages.Cancel(request=request.number))
+
+    def _begin(self, link: _Link, request: _Request) -> None:
+        granted = request.granted
+        if granted is None:
+            raise SessionEnded("The lease was not granted; run this again.")
+        with link.connecting:
+            if link.worker != granted.worker:
+                try:
+                    self._stream.connect(granted.address, bytes.fromhex(granted.ticket))
+                except RuntimeError as error:
+                    self._send(link, messages.Release(epoch=granted.epoch))
+                    raise SessionEnded(f"The worker at {granted.address} cannot be used: {error}. Run this again.") from None
+                link.worker = granted.worker
+        with self._changed:
+            still = link.lease is granted
+        if still:
+            self._stream.lease_opened()
+
+    # The reader
+
+    def _read(self, link: _Link, service: Service) -> None:
+        error: ForebayError = SessionEnded("The session ended.")
+        try:
+            for text in link.socket:
+                self._take(link, messages.to_client(text))
+            error = _ended(service, "the pool closed it")
+        except ConnectionClosed as closed:
+            error = _ended(service, closed)
+        except messages.MessageError as garbled:
+            error = _ended(service, f"the pool sent what this version does not understand ({garbled})")
+        except SessionEnded as lost:
+            error = lost
+        finally:
+            self._finish(link, error)
+            link.socket.close()
+
+    def _take(self, link: _Link, message: messages.ToClient) -> None:
+        """Applies one message of the pool."""
+        match message:
+            case messages.SessionOpened():
+                with self._changed:
+                    link.opened = message
+                    self._changed.notify_all()
+            case messages.Queued():
+                with self._changed:
+                    if link.request is not None and link.request.number == message.request:
+                        link.request.queued = message
+                        self._changed.notify_all()
+            case messages.Granted():
+                self._take_grant(link, message)
+            case messages.LeaseClosed():
+                self._take_close(link, message)
+            case messages.Refused():
+                self._take_refusal(link, message)
+            case messages.SessionLost():
+                raise SessionEnded(message.message)
+
+    def _take_grant(self, link: _Link, granted: messages.Granted) -> None:
+        with self._changed:
+            request = link.request
+            if request is None and granted.request in link.cancelled:
+                link.cancelled.discard(granted.request)
+                return
+            link.lease = granted
+            if request is not None:
+                link.request, request.granted = None, granted
+                self._changed.notify_all()
+                return
+        # The pool acquired by itself: the worker found work in the stream after the lease had been closed for idleness.
+        if link.worker == granted.worker:
+            self._stream.lease_opened()
+
+    def _take_close(self, link: _Link, closed: messages.LeaseClosed) -> None:
+        with self._changed:
+            if link.draining_epoch is not None and closed.epoch >= link.draining_epoch:
+                link.draining_epoch = None
+            current = link.lease is not None and closed.epoch >= link.lease.epoch
+            if current:
+                link.lease = None
+            self._changed.notify_all()
+        if current:
+            self._stream.lease_closed()
+
+    def _take_refusal(self, link: _Link, refused: messages.Refused) -> None:
+        error = PoolRefused(refused.message, refused.code)
+        with self._changed:
+            request = link.request
+            if request is not None and refused.request == request.number:
+                link.request, request.error = None, error
+            elif refused.request is None:
+                link.refused = error
+            self._changed.notify_all()
+
+    def _finish(self, link: _Link, error: ForebayError) -> None:
+        with self._changed:
+            closed_by_us = link.over is not None
+            link.over = link.over or error
+            request, link.request = link.request, None
+            if request is not None:
+                request.error = error
+            link.lease = None
+            self._changed.notify_all()
+        if link.worker is not None and not closed_by_us:
+            self._stream.lose(str(error))
+
+
+def _span(work: Work) -> messages.Span:
+    return messages.Span(id=work.id, kind=work.kind, label=work.label, cell=work.cell)
+
+
+def _ended(service: Service, why: object) -> SessionEnded:
+    return SessionEnded(
+        f"The connection to the pool at {service.url} ended: {why}. "
+        "The tensors on the virtual device are gone; run your code from where it made them."
+    )
+
+
+def _connect(service: Service) -> ClientConnection:
+    try:
+        return connect(
+            service.session_url,
+            additional_headers={"Authorization": service.authorization},
+            proxy=None if service.is_loopback else True,
+            compression=None,
+            open_timeout=OPEN_SECONDS_MAX,
+            ping_interval=PING_SECONDS,
+            ping_timeout=PING_ANSWER_SECONDS_MAX,
+            close_timeout=CLOSE_SECONDS_MAX,
+            max_size=messages.MESSAGE_BYTES_MAX,
+        )
+    except InvalidStatus as error:
+        status = error.response.status_code
+        if status in (401, 403):
+            message = f"The pool at {service.url} does not accept this token (HTTP status {status}); "
+            raise PoolRefused(message + f"set {TOKEN_VARIABLE} to one that is valid.", "unauthorized") from None
+        raise service.unreachable(f"it answered with HTTP status {status}") from None
+    except (OSError, InvalidHandshake, InvalidURI) as error:
+        raise service.unreachable(error or type(error).__name__) from None
