@@ -19,7 +19,14 @@ c = get_config()  # type: ignore[name-defined]  # noqa: F821 - JupyterHub provid
 place = Place.from_environment(os.environ)
 directory = read_directory(HERE / "hub.toml")
 spawner_token = secrets.token_hex(32)
-addresses = {f"FOREBAY_{service.upper()}_URL": place.service_url(service) for service in SERVICES}
+environments = {
+    "pool": {"FOREBAY_STATE": str(place.state), "FOREBAY_POOL_BILLING_URL": place.service_url("billing")},
+    "billing": {"FOREBAY_STATE": str(place.state)},
+    "dashboards": {
+        "FOREBAY_DASHBOARDS_POOL_URL": place.service_url("pool"),
+        "FOREBAY_DASHBOARDS_BILLING_URL": place.service_url("billing"),
+    },
+}
 
 configure(
     c,
@@ -30,7 +37,7 @@ configure(
                 f"forebay_{service}",
                 HERE / f"{service}.toml",
                 place.url_of(service),
-                {"FOREBAY_STATE": str(place.state), **addresses},
+                environments[service],
                 display=service == "dashboards",
             )
             for service in SERVICES

@@ -28,7 +28,7 @@ HUB_STOP_TIMEOUT_SECONDS = 40
 """The hub stops servers, services and proxy in turn."""
 STRAGGLER_TIMEOUT_SECONDS = 10
 POLL_SECONDS = 0.2
-LOG_LINES_SHOWN = 25
+LOG_LINES_SHOWN = 12
 PR_SET_CHILD_SUBREAPER = 36
 """From linux/prctl.h: orphaned descendants become our children, so that none is lost."""
 
@@ -148,8 +148,9 @@ def announce(place: Place, log: Path) -> None:
 
 def stop(hub: subprocess.Popen[bytes]) -> None:
     """Stops the hub, which stops what it started; then whatever is left."""
-    say("\nStopping …")
-    hub.terminate()
+    if hub.poll() is None:
+        say("\nStopping …")
+        hub.terminate()
     try:
         hub.wait(HUB_STOP_TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:

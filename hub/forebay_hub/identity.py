@@ -92,7 +92,10 @@ class HubAuthenticator:
             raise IdentityUnavailable(f"JupyterHub answered {error.code} when asked about a token; try again") from None
         except OSError as error:
             raise IdentityUnavailable(f"JupyterHub cannot be reached ({error}); try again") from None
-        return identity_of(json.loads(response.body))
+        try:
+            return identity_of(json.loads(response.body))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise IdentityUnavailable("JupyterHub's answer about a token cannot be understood; is its address right?") from None
 
 
 def identity_of(model: Mapping[str, Any]) -> Identity:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from forebay_hub.roles import OAUTH_SCOPES
@@ -22,7 +21,7 @@ class ManagedService:
     name: str
     url: str
     command: tuple[str, ...]
-    environment: Mapping[str, str] = MappingProxyType({})
+    environment: Mapping[str, str]
     display: bool = False
 
     @property
@@ -40,9 +39,7 @@ class ManagedService:
         }
 
 
-def python_service(
-    package: str, config: Path, url: str, environment: Mapping[str, str] = MappingProxyType({}), *, display: bool = False
-) -> ManagedService:
+def python_service(package: str, config: Path, url: str, environment: Mapping[str, str], *, display: bool = False) -> ManagedService:
     """A service of ours: ``python -m forebay_NAME --config FILE``."""
     command = (sys.executable, "-m", package, "--config", str(config))
     return ManagedService(package.removeprefix("forebay_"), url, command, environment, display)

@@ -1,0 +1,111 @@
+"""A real JupyterHub with Forebay's tenants, roles and scopes, and nothing else of Forebay."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+START_TIMEOUT_SECONDS = 60
+STOP_TIMEOUT_SECONDS = 30
+ADMIN_TOKEN = "a" * 32
+SPAWNER_TOKEN = "b" * 32
+
+CONFIGURATION = """
+import os
+from forebay_hub.configuration import Settings, configure
+from forebay_hub.services import ManagedService
+from forebay_hub.tenants import directory_of
+
+directory = directory_of({{
+    "operators": ["operator"],
+    "tenants": {{
+        "acme": {{"admins": ["acme-owner"], "members": ["acme-member"]}},
+        "globex": {{"admins": ["globex-owner"], "members": []}},
+    }},
+}})
+pages = ManagedService("dashboards", "http://127.0.0.1:{pages}", ("{python}", "-m", "http.server", "--bind", "127.0.0.1", "{pages}"), {{}})
+configure(c, Settings(directory, (pages,), "{spawner_token}"))
+c.JupyterHub.services.append({{"name": "tests", "api_token": "{admin_token}"}})
+c.JupyterHub.load_roles.append({{"name": "tests", "services": ["tests"], "scopes": ["admin:users", "tokens"]}})
+c.JupyterHub.bind_url = "http://127.0.0.1:{public}"
+c.JupyterHub.hub_bind_url = "http://127.0.0.1:{hub}"
+c.JupyterHub.authenticator_class = "null"
+c.JupyterHub.proxy_class = "traefik_file"
+c.TraefikProxy.traefik_api_url = "http://127.0.0.1:{proxy}"
+c.TraefikProxy.traefik_api_username = "hub"
+c.TraefikProxy.traefik_api_password = "tests"
+"""
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A running hub; ``ask`` acts as an administrator."""
+
+    api_url: str
+    log: Path
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        headers = {"Authorization": f"token {ADMIN_TOKEN}"}
+        response = httpx.request(method, f"{self.api_url}/{path}", json=body, headers=headers, timeout=10).raise_for_status()
+        return response.json() if response.content else None
+
+    def new_token(self, user: str, **fields: object) -> str:
+        """An API token of a user; ``expires_in`` in seconds, ``scopes`` default to all of the user's."""
+        token = self.ask("POST", f"users/{user}/tokens", fields)["token"]
+        assert isinstance(token, str)
+        return token
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@pytest.fixture(scope="session")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    folder = tmp_path_factory.mktemp("hub")
+    public, api, proxy, pages = free_ports(4)
+    (folder / "jupyterhub_config.py").write_text(
+        CONFIGURATION.format(
+            public=public, hub=api, proxy=proxy, pages=pages, python=sys.executable, spawner_token=SPAWNER_TOKEN, admin_token=ADMIN_TOKEN
+        )
+    )
+    log = folder / "hub.log"
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with log.open("wb") as output:
+        process = subprocess.Popen([sys.executable, "-m", "jupyterhub"], cwd=folder, env=environment, stdout=output, stderr=output)
+    running = Hub(f"http://127.0.0.1:{api}/hub/api", log)
+    try:
+        _wait_ready(process, f"http://127.0.0.1:{public}/hub/health", log)
+        yield running
+    finally:
+        process.terminate()
+        process.wait(STOP_TIMEOUT_SECONDS)
+
+
+def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if httpx.get(url, timeout=2).status_code == httpx.codes.OK:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    pytest.fail(f"the hub did not start:\n{log.read_text()[-3000:]}")
