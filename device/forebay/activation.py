@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import sys
 
-_active = False
+active = False
+failure: str | None = None
+"""Why the virtual device is off although FOREBAY_URL is set."""
 
 
 def activate() -> None:
     """Makes ``cuda:0`` a virtual device if FOREBAY_URL is set. Never raises: an error is one line on standard error."""
-    global _active
-    if _active or not os.environ.get("FOREBAY_URL", "").strip():
+    global active, failure
+    if active or not os.environ.get("FOREBAY_URL", "").strip():
         return
     try:
         _activate()
-        _active = True
+        active = True
     except Exception as error:
+        failure = str(error)
         sys.stderr.write(f"forebay: the virtual device is off: {error} Run `forebay doctor` to check each step.\n")
 
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from forebay.errors import NotConfigured, PoolUnreachable
-from forebay.service import LOCAL, URL_VARIABLE, Service
+from forebay.service import LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
@@ -46,7 +46,7 @@ class EmbeddedPool:
         command += ["--port", "0", "--parent-pid", str(self._owner)]
         with self._log.open("wb") as log:
             # A session of its own: Ctrl-C at the terminal is for the user's program, which then ends the pool in order.
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True)
 
     def _await_service(self) -> Service:
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -76,3 +76,9 @@ class EmbeddedPool:
                 process.kill()
                 process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what would make the pool a client of a pool, or a service of the JupyterHub that we run in."""
+    own = (URL_VARIABLE, TOKEN_VARIABLE)
+    return {name: value for name, value in os.environ.items() if name not in own and not name.startswith("JUPYTERHUB_")}

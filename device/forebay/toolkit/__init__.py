@@ -1,0 +1,1 @@
+"""The command ``forebay``: one module per subcommand."""

@@ -1,0 +1,54 @@
+"""``forebay``: runs programs on a virtual device, and shows and chooses devices."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from forebay.errors import ForebayError
+from forebay.toolkit import doctor, flavor, run, smi
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+ENVIRONMENT = """\
+environment:
+  FOREBAY_URL     address of the pool, http(s)://host/prefix/, or `local`: start one in this machine when it is needed
+  FOREBAY_TOKEN   your token; in a JupyterHub server JUPYTERHUB_API_TOKEN is taken
+  FOREBAY_FLAVOR  flavor of new sessions; without it your last choice (`forebay flavor set`), else the pool's default
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``forebay``."""
+    top = argparse.ArgumentParser(
+        prog="forebay",
+        description="One virtual device cuda:0 for stock PyTorch, served by a shared pool of accelerators.",
+        epilog=ENVIRONMENT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"forebay {_version()}")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for module in (run, smi, flavor, doctor):
+        module.add_to(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parsed = parser().parse_args(arguments)
+    try:
+        return int(parsed.perform(parsed))
+    except ForebayError as error:
+        sys.stderr.write(f"forebay: {error}\n")
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _version() -> str:
+    try:
+        return version("forebay")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,85 @@
+"""``forebay flavor``: lists the sizes of a virtual device, and chooses one."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forebay.errors import ForebayError
+from forebay.toolkit import pool, table
+from forebay.toolkit.smi import served_by
+
+NEAREST_SHOWN = 3
+
+Row = Mapping[str, Any]
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the subcommand with its own two."""
+    command = commands.add_parser(
+        "flavor", help="list the sizes of a virtual device, and choose one", description="Sizes of a virtual device."
+    )
+    actions = command.add_subparsers(title="actions", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="list all flavors", description='Lists all flavors; "*" marks your choice.')
+    listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    listing.set_defaults(perform=perform_list)
+    setting = actions.add_parser("set", help="choose a flavor", description="Chooses the flavor of your new sessions.")
+    setting.add_argument("name", help="as `forebay flavor list` shows it")
+    setting.set_defaults(perform=perform_set)
+
+
+def perform_list(arguments: argparse.Namespace) -> int:
+    """Prints the flavors."""
+    with pool.any_pool() as service:
+        flavors = pool.rows(service, "api/flavors")
+        chosen = pool.chosen_flavor(service)
+    if arguments.json:
+        json.dump([{**flavor, "chosen": flavor["name"] == chosen} for flavor in flavors], sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        sys.stdout.write(text(flavors, chosen) + "\n")
+    return 0
+
+
+def text(flavors: Sequence[Row], chosen: str | None) -> str:
+    """The flavors as a table."""
+    rows = [_row(flavor, flavor["name"] == chosen) for flavor in flavors]
+    return table.render(["", "Flavor", "Memory", "Rate", "Served by", "Here"], rows)
+
+
+def _row(flavor: Row, is_chosen: bool) -> list[str]:
+    return [
+        "*" if is_chosen else "",
+        str(flavor["name"]),
+        table.memory(flavor["memory_bytes"]),
+        table.rate(flavor.get("price_nano_per_second"), flavor.get("currency")),
+        served_by(flavor),
+        "yes" if flavor.get("servable") else f"no: {flavor.get('reason') or 'no device serves it'}",
+    ]
+
+
+def perform_set(arguments: argparse.Namespace) -> int:
+    """Stores the choice at the pool."""
+    service = pool.remote("that could keep a choice; use `forebay run --flavor NAME script.py`")
+    flavors = {str(flavor["name"]): flavor for flavor in pool.rows(service, "api/flavors")}
+    flavor = flavors.get(arguments.name)
+    if flavor is None:
+        raise ForebayError(unknown(arguments.name, list(flavors)))
+    service.put("api/choice", {"flavor": arguments.name})
+    price = table.rate(flavor.get("price_nano_per_second"), flavor.get("currency"))
+    size = table.memory(flavor["memory_bytes"])
+    sys.stdout.write(f"Your new sessions get {arguments.name}: {size}, {price}. A notebook gets it when its kernel is restarted.\n")
+    return 0
+
+
+def unknown(name: str, names: Sequence[str]) -> str:
+    """One sentence with the names that are nearest."""
+    lowered = {known.lower(): known for known in names}
+    nearest = [lowered[one] for one in difflib.get_close_matches(name.lower(), list(lowered), NEAREST_SHOWN, 0.4)]
+    if nearest:
+        return f"There is no flavor {name!r}; the nearest are {', '.join(nearest)}."
+    return f"There is no flavor {name!r}; `forebay flavor list` shows all."

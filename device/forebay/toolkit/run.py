@@ -1,0 +1,53 @@
+"""``forebay run``: a program on the virtual device, without any change to it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from forebay.errors import ForebayError, NotConfigured
+from forebay.service import FLAVOR_VARIABLE, LOCAL, URL_VARIABLE, check_url, configured
+
+DESCRIPTION = """\
+Runs a Python program whose cuda:0 is a virtual device. Without FOREBAY_URL, a pool with one development device
+is started on this machine when the program first uses cuda:0, and ends with it. The exit status is the program's.
+"""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the subcommand."""
+    command = commands.add_parser(
+        "run",
+        help="run a script or module on a virtual device",
+        description=DESCRIPTION,
+        usage="forebay run [-h] [--flavor NAME] (script.py | -m module) [arguments ...]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--flavor", metavar="NAME", help="flavor of the device; see `forebay flavor list`")
+    command.add_argument("-m", dest="module", action="store_true", help="what follows is a module's name, as in `python -m`")
+    command.add_argument("program", help="the script, or the module after -m")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, help="given to the program as they are")
+    command.set_defaults(perform=perform)
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Becomes the program: the same process, so that its signals and exit status are the program's own."""
+    environment = dict(os.environ)
+    url = configured() or LOCAL
+    check_url(url)
+    if url == LOCAL and importlib.util.find_spec("forebay_pool") is None:
+        raise NotConfigured(
+            f"Running without a service needs the package forebay-pool in this environment ({sys.executable}); "
+            f"install it, or set {URL_VARIABLE} to the address of a pool."
+        )
+    environment[URL_VARIABLE] = url
+    if arguments.flavor:
+        environment[FLAVOR_VARIABLE] = arguments.flavor
+    if not arguments.module and not Path(arguments.program).exists():
+        raise ForebayError(f"There is no file {arguments.program}; give a script's path, or -m and a module's name.")
+    program = ["-m", arguments.program] if arguments.module else [arguments.program]
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, *program, *arguments.arguments], environment)  # noqa: S606 no shell is the point

@@ -1,0 +1,82 @@
+"""``forebay smi``: the user's virtual devices and what they hold, in the manner of nvidia-smi."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forebay.toolkit import pool, table
+
+PROCESS_CHARACTERS_MAX = 48
+
+Row = Mapping[str, Any]
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the subcommand."""
+    help_text = "show your virtual devices, their memory and state"
+    command = commands.add_parser("smi", help=help_text, description="Shows the virtual devices of your processes, one row each.")
+    command.add_argument("--json", action="store_true", help="print the sessions as JSON instead of tables")
+    command.set_defaults(perform=perform)
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Prints the tables, or JSON."""
+    service = pool.remote("to show; torch.cuda.memory_summary() shows what the process itself holds")
+    sessions = pool.rows(service, "api/sessions")
+    flavors = {str(flavor["name"]): flavor for flavor in pool.rows(service, "api/flavors")}
+    if arguments.json:
+        json.dump(sessions, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        sys.stdout.write(text(sessions, flavors) + "\n")
+    return 0
+
+
+def text(sessions: Sequence[Row], flavors: Mapping[str, Row]) -> str:
+    """Both tables, or a sentence where there is no session."""
+    if not sessions:
+        return "No process of yours has a virtual device now."
+    devices = [_device(number, session, flavors.get(session["flavor"], {})) for number, session in enumerate(sessions)]
+    processes = [_process(number, session) for number, session in enumerate(sessions)]
+    return "\n".join(
+        [
+            table.render(["Device", "Flavor", "Served by", "Memory usage", "Total memory", "State"], devices),
+            "",
+            "Processes",
+            table.render(["Device", "Session", "User", "Process", "Memory usage"], processes),
+        ]
+    )
+
+
+def served_by(flavor: Row) -> str:
+    """The physical devices that may serve the flavor, for example ``16 x MI250 or 8 x MI300X``."""
+    equivalents = flavor.get("equivalents") or []
+    return " or ".join(f"{one['count']} x {one['model']}" for one in equivalents) or "-"
+
+
+def _device(number: int, session: Row, flavor: Row) -> list[str]:
+    total = flavor.get("memory_bytes")
+    return [
+        str(number),
+        str(session["flavor"]),
+        served_by(flavor),
+        table.memory(session.get("memory_bytes") or 0),
+        table.memory(total) if total is not None else "-",
+        _state(session),
+    ]
+
+
+def _state(session: Row) -> str:
+    if session["state"] != "queued":
+        return str(session["state"])
+    return f"queued, position {session.get('position')}: {session.get('reason')}"
+
+
+def _process(number: int, session: Row) -> list[str]:
+    process = str(session.get("process") or "")
+    shown = process if len(process) <= PROCESS_CHARACTERS_MAX else process[: PROCESS_CHARACTERS_MAX - 1] + "…"
+    return [str(number), str(session["session"]), str(session["user"]), shown, table.memory(session.get("memory_bytes") or 0)]

@@ -1,0 +1,34 @@
+"""Text tables and amounts for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+SECONDS_PER_HOUR = 3600
+NANO = 10**9
+
+
+def render(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table with lines around it."""
+    widths = [max(len(cells[column]) for cells in (headers, *rows)) for column in range(len(headers))]
+    rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+
+    def line(cells: Sequence[str]) -> str:
+        return "|" + "|".join(f" {cell:<{width}} " for cell, width in zip(cells, widths, strict=True)) + "|"
+
+    return "\n".join([rule, line(headers), rule, *(line(cells) for cells in rows), rule])
+
+
+def memory(count_bytes: int) -> str:
+    """In MiB, as nvidia-smi and moreh-smi show it."""
+    return f"{count_bytes / 2**20:,.0f} MiB"
+
+
+def rate(price_nano_per_second: int | None, currency: str | None) -> str:
+    """The exact price of an hour, with at least two decimals; "not billed" where nobody bills."""
+    if price_nano_per_second is None:
+        return "not billed"
+    hourly = Decimal(price_nano_per_second * SECONDS_PER_HOUR) / NANO
+    whole, _, fraction = f"{hourly:f}".partition(".")
+    return f"{whole}.{fraction.rstrip('0').ljust(2, '0')} {currency or ''}/h"
