@@ -22,6 +22,8 @@ class Memory(TypedDict):
     allocations: int
     """How many storages were ever made."""
     frees: int
+    alive: int
+    """Storages now."""
 
 class Statistics(TypedDict):
     commands: int
@@ -55,7 +57,6 @@ def synchronize() -> None:
 def lose(message: str, /) -> None:
     """All tensors are gone; later uses of them raise RuntimeError(message). The connection is dropped."""
 
-def set_device(name: str, memory_bytes: int, multi_processor_count: int, /) -> None: ...
 def memory() -> Memory: ...
 def reset_peak_memory() -> None: ...
 def statistics() -> Statistics: ...

@@ -24,9 +24,6 @@ FORKED = (
     "This process was forked from one that uses the virtual device, which cannot be shared: "
     "start it with multiprocessing's 'spawn' method (torch.multiprocessing.set_start_method('spawn'))."
 )
-MULTI_PROCESSOR_COUNT = 64
-"""What programs see that size their work by it; the scale of one unit of a flavor, not of the device that serves it."""
-
 
 class VirtualDevice:
     """``cuda:0``. Nothing goes over the network before :meth:`flavor` or the first device work."""
@@ -61,8 +58,7 @@ class VirtualDevice:
     def flavor(self) -> Flavor:
         """The device's size and name. Opens the session link the first time, but no lease."""
         if self._flavor is None:
-            self._flavor = flavor = self.session().flavor()
-            _C.set_device(device_name(flavor), flavor.memory_bytes, MULTI_PROCESSOR_COUNT)
+            self._flavor = self.session().flavor()
         return self._flavor
 
     def session(self) -> Session:
@@ -98,10 +94,8 @@ class VirtualDevice:
 
     def _forked_child(self) -> None:
         self._making = threading.Lock()
-        if _C.connected():
-            self.forked = True
-            _C.lose(FORKED)
         if self._session is not None:
+            self.forked = self._session.has_worker
             self._session.forget_in_child()
 
 

@@ -1,0 +1,92 @@
+// Operators that PyTorch asks of CUDA devices alone, made here of operators that every worker has.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+#include "registration.h"
+
+namespace forebay {
+namespace {
+
+using at::Tensor;
+
+// cuDNN's CTC loss is not asked of a worker: the native one serves every device.
+bool use_cudnn_ctc_loss(const Tensor&, const Tensor&, at::IntArrayRef, at::IntArrayRef, int64_t) { return false; }
+bool use_cudnn_ctc_loss_tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t) { return false; }
+
+// Workspace: the four activated gates (input, forget, cell, output), side by side.
+std::tuple<Tensor, Tensor, Tensor> fused_lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx,
+                                                   const std::optional<Tensor>& input_bias, const std::optional<Tensor>& hidden_bias) {
+  Tensor gates = input_gates + hidden_gates;
+  if (input_bias && input_bias->defined()) gates = gates + *input_bias;
+  if (hidden_bias && hidden_bias->defined()) gates = gates + *hidden_bias;
+  const auto parts = gates.chunk(4, 1);
+  const Tensor in = parts[0].sigmoid(), forget = parts[1].sigmoid(), cell = parts[2].tanh(), out = parts[3].sigmoid();
+  const Tensor cy = forget * cx + in * cell;
+  return {out * cy.tanh(), cy, at::cat({in, forget, cell, out}, 1)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> fused_lstm_cell_backward(const std::optional<Tensor>& grad_hy, const std::optional<Tensor>& grad_cy, const Tensor& cx,
+                                                            const Tensor& cy, const Tensor& workspace, bool has_bias) {
+  const bool has_hy = grad_hy && grad_hy->defined(), has_cy = grad_cy && grad_cy->defined();
+  if (!has_hy && !has_cy) return {};
+  const auto parts = workspace.chunk(4, 1);
+  const Tensor &in = parts[0], &forget = parts[1], &cell = parts[2], &out = parts[3];
+  const Tensor tanh_cy = cy.tanh();
+  const Tensor from_hy = has_hy ? *grad_hy : at::zeros_like(cy);
+  Tensor from_cy = from_hy * out * (1 - tanh_cy * tanh_cy);
+  if (has_cy) from_cy = from_cy + *grad_cy;
+  const Tensor grad_gates = at::cat(
+      {
+          from_cy * cell * in * (1 - in),
+          from_cy * cx * forget * (1 - forget),
+          from_cy * in * (1 - cell * cell),
+          from_hy * tanh_cy * out * (1 - out),
+      },
+      1);
+  return {grad_gates, from_cy * forget, has_bias ? grad_gates.sum(0) : Tensor()};
+}
+
+// Workspace: reset, update, new gates, the hidden state, and the hidden part of the new gate.
+std::tuple<Tensor, Tensor> fused_gru_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& hx,
+                                          const std::optional<Tensor>& input_bias, const std::optional<Tensor>& hidden_bias) {
+  const bool has_bias = input_bias && input_bias->defined();
+  const auto from_input = (has_bias ? input_gates + *input_bias : input_gates).chunk(3, 1);
+  const auto from_hidden = (has_bias ? hidden_gates + *hidden_bias : hidden_gates).chunk(3, 1);
+  const Tensor reset = (from_input[0] + from_hidden[0]).sigmoid(), update = (from_input[1] + from_hidden[1]).sigmoid();
+  const Tensor fresh = (from_input[2] + reset * from_hidden[2]).tanh();
+  return {fresh + update * (hx - fresh), at::cat({reset, update, fresh, hx, from_hidden[2]}, 1)};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> fused_gru_cell_backward(const Tensor& grad_hy, const Tensor& workspace, bool has_bias) {
+  const auto parts = workspace.chunk(5, 1);
+  const Tensor &reset = parts[0], &update = parts[1], &fresh = parts[2], &hx = parts[3], &hidden = parts[4];
+  const Tensor to_update = grad_hy * (hx - fresh) * update * (1 - update);
+  const Tensor to_fresh = grad_hy * (1 - update) * (1 - fresh * fresh);
+  const Tensor to_reset = to_fresh * hidden * reset * (1 - reset);
+  const Tensor grad_input = at::cat({to_reset, to_update, to_fresh}, 1), grad_hidden = at::cat({to_reset, to_update, to_fresh * reset}, 1);
+  return {grad_input, grad_hidden, grad_hy * update, has_bias ? grad_input.sum(0) : Tensor(), has_bias ? grad_hidden.sum(0) : Tensor()};
+}
+
+std::tuple<Tensor, Tensor> fused_dropout(const Tensor& self, double keep, std::optional<at::Generator> generator) {
+  const Tensor mask = at::empty_like(self).bernoulli_(keep, std::move(generator));
+  return {self * mask / keep, mask.to(at::kByte)};
+}
+
+Tensor masked_scale(const Tensor& self, const Tensor& mask, double scale) { return self * mask.to(self.dtype()) * scale; }
+
+}  // namespace
+
+void register_compositions(torch::Library& library) {
+  library.impl("_use_cudnn_ctc_loss", TORCH_FN(use_cudnn_ctc_loss));
+  library.impl("_use_cudnn_ctc_loss.Tensor", TORCH_FN(use_cudnn_ctc_loss_tensor));
+  library.impl("_thnn_fused_lstm_cell", TORCH_FN(fused_lstm_cell));
+  library.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(fused_lstm_cell_backward));
+  library.impl("_thnn_fused_gru_cell", TORCH_FN(fused_gru_cell));
+  library.impl("_thnn_fused_gru_cell_backward", TORCH_FN(fused_gru_cell_backward));
+  library.impl("_fused_dropout", TORCH_FN(fused_dropout));
+  library.impl("_masked_scale", TORCH_FN(masked_scale));
+}
+
+}  // namespace forebay

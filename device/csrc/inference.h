@@ -1,0 +1,38 @@
+// What a call's results will look like, found on this side: the operator is run on meta tensors, which have no data.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "operator_info.h"
+
+namespace forebay {
+
+struct ResultGeometry {
+  bool defined = true;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t storage_bytes = 0;
+};
+
+struct Result {
+  int argument = -1;  // the argument it is, or -1
+  bool list = false;
+  std::vector<ResultGeometry> items;  // one, or the list's
+};
+
+struct Prediction {
+  bool asks = false;  // only the worker can tell
+  std::vector<Result> results;
+  uint64_t new_storages = 0;
+};
+
+// Throws what the operator throws for such arguments (shape errors). May resize the call's `out` arguments, as the operator
+// would: then it returns nothing, and the call is to be looked at again.
+std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack);
+
+}  // namespace forebay

@@ -1,0 +1,159 @@
+// CPython keeps a thread's frames in a linked list that only that thread changes. While it waits in one of our kernels the list
+// stands still, so it is read here without the GIL; a code object seen for the first time is kept alive (with the GIL) for good.
+#include "locations.h"
+
+#include <Python.h>
+#if PY_VERSION_HEX < 0x030D0000
+#define Py_BUILD_CORE
+#include <internal/pycore_frame.h>
+#undef Py_BUILD_CORE
+#endif
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <shared_mutex>
+#include <string_view>
+#include <unordered_map>
+
+namespace forebay {
+namespace {
+
+constexpr uint64_t kRingSize = 1 << 16;
+constexpr int kDepthMax = 200;
+
+struct Location {
+  std::atomic<uint64_t> sequence{UINT64_MAX};
+  std::atomic<PyCodeObject*> code{nullptr};
+  std::atomic<int> instruction{0};
+};
+
+std::array<Location, kRingSize> ring;
+std::atomic<PyCodeObject*> last_code{nullptr};
+std::atomic<int> last_instruction{0};
+
+bool is_library(PyCodeObject* code) {
+  const char* name = PyUnicode_AsUTF8(code->co_filename);
+  if (name == nullptr) {
+    PyErr_Clear();
+    return true;
+  }
+  const std::string_view path(name);
+  const auto has = [&](std::string_view part) { return path.find(part) != std::string_view::npos; };
+  return has("/site-packages/") || has("/dist-packages/") || has("/lib/python3") || has("/device/forebay/") || has("<frozen ");
+}
+
+#if PY_VERSION_HEX < 0x030D0000
+
+class CodeTable {
+ public:
+  // Whether the code object is the user's. Called without the GIL.
+  bool is_user(PyCodeObject* code) {
+    thread_local PyCodeObject* recent[64] = {};
+    thread_local bool recent_user[64] = {};
+    const size_t slot = (reinterpret_cast<uintptr_t>(code) >> 6) & 63;
+    if (recent[slot] == code) return recent_user[slot];
+    const bool user = look_up(code);
+    recent[slot] = code;
+    recent_user[slot] = user;
+    return user;
+  }
+
+ private:
+  bool look_up(PyCodeObject* code) {
+    {
+      const std::shared_lock lock(mutex_);
+      const auto found = user_.find(code);
+      if (found != user_.end()) return found->second;
+    }
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    Py_INCREF(code);
+    const bool user = !is_library(code);
+    PyGILState_Release(gil);
+    const std::unique_lock lock(mutex_);
+    return user_.emplace(code, user).first->second;
+  }
+
+  std::shared_mutex mutex_;
+  std::unordered_map<PyCodeObject*, bool> user_;
+};
+
+CodeTable& codes() {
+  static auto* table = new CodeTable;
+  return *table;
+}
+
+bool find_frame(PyCodeObject*& code, int& instruction) {
+  PyThreadState* thread = PyGILState_GetThisThreadState();
+  if (thread == nullptr || thread->cframe == nullptr) return false;
+  const _PyInterpreterFrame* frame = thread->cframe->current_frame;
+  for (int depth = 0; frame != nullptr && depth < kDepthMax; ++depth, frame = frame->previous) {
+    if (frame->f_code == nullptr || !PyCode_Check(reinterpret_cast<PyObject*>(frame->f_code))) continue;
+    if (!codes().is_user(frame->f_code)) continue;
+    code = frame->f_code;
+    instruction = static_cast<int>(frame->prev_instr - _PyCode_CODE(frame->f_code)) * static_cast<int>(sizeof(_Py_CODEUNIT));
+    return true;
+  }
+  return false;
+}
+
+#else
+
+bool find_frame(PyCodeObject*& code, int& instruction) {
+  if (PyGILState_GetThisThreadState() == nullptr) return false;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  bool found = false;
+  for (int depth = 0; frame != nullptr && depth < kDepthMax && !found; ++depth) {
+    PyCodeObject* candidate = PyFrame_GetCode(frame);
+    if (!is_library(candidate)) {
+      code = candidate;  // kept alive for good: a failure may name it at any time
+      instruction = PyFrame_GetLasti(frame);
+      found = true;
+    } else {
+      Py_DECREF(candidate);
+    }
+    PyFrameObject* back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  PyGILState_Release(gil);
+  return found;
+}
+
+#endif
+
+}  // namespace
+
+void note_location(uint64_t sequence) {
+  PyCodeObject* code = nullptr;
+  int instruction = 0;
+  if (find_frame(code, instruction)) {
+    last_code.store(code, std::memory_order_relaxed);
+    last_instruction.store(instruction, std::memory_order_relaxed);
+  } else {
+    code = last_code.load(std::memory_order_relaxed);
+    instruction = last_instruction.load(std::memory_order_relaxed);
+  }
+  auto& location = ring[sequence % kRingSize];
+  location.code.store(code, std::memory_order_relaxed);
+  location.instruction.store(instruction, std::memory_order_relaxed);
+  location.sequence.store(sequence, std::memory_order_relaxed);
+}
+
+std::string location_of(uint64_t sequence) {
+  const auto& location = ring[sequence % kRingSize];
+  PyCodeObject* code = location.code.load();
+  if (location.sequence.load() != sequence || code == nullptr) return {};
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  const int line = PyCode_Addr2Line(code, location.instruction.load());
+  const char* file = PyUnicode_AsUTF8(code->co_filename);
+  const char* function = PyUnicode_AsUTF8(code->co_qualname);
+  std::string text = std::string(file ? file : "?") + ", line " + std::to_string(line) + ", in " + (function ? function : "?");
+  PyErr_Clear();
+  PyGILState_Release(gil);
+  return text;
+}
+
+}  // namespace forebay

@@ -1,0 +1,86 @@
+// forebay._C: what Python may ask of the virtual device; device/forebay/_C.pyi says it with types.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Generator.h>
+
+#include <mutex>
+
+#include "generator.h"
+#include "recorder.h"
+#include "registration.h"
+#include "storage.h"
+#include "stream.h"
+
+namespace py = pybind11;
+
+namespace forebay {
+namespace {
+
+void install() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    c10::SetAllocator(c10::kCUDA, device_allocator(), 1);
+    install_guard();
+    install_operators();
+    install_hooks();
+  });
+}
+
+py::dict connect(const std::string& address, const py::bytes& ticket) {
+  const auto welcome = CommandStream::get().connect(address, std::string(ticket));
+  py::dict result;
+  result["torch"] = welcome.torch;
+  result["kind"] = welcome.kind;
+  result["model"] = welcome.model;
+  result["memory_limit"] = welcome.memory_limit;
+  return result;
+}
+
+void set_lease_callback(py::object callback) {
+  // Kept for good: device work may be recorded until the interpreter is gone.
+  auto* kept = new py::object(std::move(callback));
+  CommandStream::get().set_lease_callback([kept] { (*kept)(); });
+}
+
+py::dict memory() {
+  const auto use = memory_use();
+  py::dict result;
+  result["allocated"] = use.allocated;
+  result["peak"] = use.peak;
+  result["allocations"] = use.allocations;
+  result["frees"] = use.frees;
+  result["alive"] = use.alive;
+  return result;
+}
+
+py::dict statistics() {
+  const auto numbers = CommandStream::get().statistics();
+  py::dict result;
+  result["commands"] = numbers.calls;
+  result["bytes_sent"] = numbers.bytes_sent;
+  result["bytes_received"] = numbers.bytes_received;
+  result["syncs"] = numbers.syncs;
+  result["waited_ns"] = numbers.waited_ns;
+  result["templates"] = Recorder::get().templates();
+  return result;
+}
+
+}  // namespace
+}  // namespace forebay
+
+PYBIND11_MODULE(_C, module) {
+  using forebay::CommandStream;
+  module.def("install", &forebay::install);
+  module.def("set_lease_callback", &forebay::set_lease_callback);
+  module.def("connect", &forebay::connect);
+  module.def("connected", [] { return CommandStream::get().connected(); });
+  module.def("lease_opened", [] { CommandStream::get().lease_opened(); });
+  module.def("lease_closed", [] { CommandStream::get().lease_closed(); });
+  module.def("mark", [] { return CommandStream::get().mark(); });
+  module.def("synchronize", [] { CommandStream::get().synchronize(); });
+  module.def("lose", [](const std::string& message) { CommandStream::get().lose(message); });
+  module.def("memory", &forebay::memory);
+  module.def("reset_peak_memory", &forebay::reset_peak_memory);
+  module.def("statistics", &forebay::statistics);
+  module.def("default_generator", [] { return py::reinterpret_steal<py::object>(THPGenerator_Wrap(forebay::default_generator(0))); });
+}

@@ -1,0 +1,103 @@
+#include "operator_info.h"
+
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/function_schema.h>
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <string_view>
+
+namespace forebay {
+namespace {
+
+Kind kind_of(const c10::TypePtr& declared) {
+  c10::TypePtr type = declared;
+  if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+  switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+      return Kind::kTensor;
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType:
+      return Kind::kInt;
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::SymFloatType:
+      return Kind::kDouble;
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::SymBoolType:
+      return Kind::kBool;
+    case c10::TypeKind::NumberType:
+      return Kind::kScalar;
+    case c10::TypeKind::StringType:
+      return Kind::kString;
+    case c10::TypeKind::DeviceObjType:
+      return Kind::kDevice;
+    case c10::TypeKind::GeneratorType:
+      return Kind::kGenerator;
+    case c10::TypeKind::ListType:
+      break;
+    default:
+      return Kind::kUnsupported;
+  }
+  switch (kind_of(type->expectRef<c10::ListType>().getElementType())) {
+    case Kind::kTensor:
+      return Kind::kTensorList;
+    case Kind::kInt:
+      return Kind::kIntList;
+    case Kind::kDouble:
+      return Kind::kDoubleList;
+    case Kind::kBool:
+      return Kind::kBoolList;
+    case Kind::kScalar:
+      return Kind::kScalarList;
+    default:
+      return Kind::kUnsupported;
+  }
+}
+
+uint64_t fnv1a(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char letter : text) hash = (hash ^ static_cast<uint8_t>(letter)) * 0x100000001b3ULL;
+  return hash;
+}
+
+bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+int returned_argument(const c10::FunctionSchema& schema, const c10::Argument& result) {
+  if (result.alias_info() == nullptr || !result.alias_info()->isWrite()) return -1;
+  for (size_t index = 0; index < schema.arguments().size(); ++index) {
+    const auto* alias = schema.arguments()[index].alias_info();
+    if (alias != nullptr && alias->isWrite() && alias->beforeSets() == result.alias_info()->beforeSets()) return static_cast<int>(index);
+  }
+  return -1;
+}
+
+}  // namespace
+
+OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
+    : op(handle), name(handle.operator_name().name), overload(handle.operator_name().overload_name), schema_hash(0) {
+  const auto& schema = handle.schema();
+  std::ostringstream text;
+  text << schema;
+  schema_hash = fnv1a(text.str());
+  supported = true;
+  for (const auto& argument : schema.arguments()) {
+    arguments.push_back({kind_of(argument.type()), argument.alias_info() != nullptr && argument.alias_info()->isWrite()});
+    supported = supported && arguments.back().kind != Kind::kUnsupported;
+  }
+  views = asks = false;
+  for (const auto& result : schema.returns()) {
+    returns.push_back(returned_argument(schema, result));
+    views = views || (result.alias_info() != nullptr && !result.alias_info()->isWrite());
+    const Kind kind = kind_of(result.type());
+    asks = asks || (kind != Kind::kTensor && kind != Kind::kTensorList);
+  }
+  random = handle.hasTag(at::Tag::nondeterministic_seeded);
+  asks = asks || handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
+  scalars_shape = is_any_of(name, {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"});
+  moves_indices = is_any_of(name, {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"});
+}
+
+}  // namespace forebay

@@ -1,0 +1,552 @@
+#include "recorder.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/List.h>
+#include <c10/util/Exception.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "generator.h"
+#include "locations.h"
+#include "storage.h"
+#include "stream.h"
+
+namespace forebay {
+namespace {
+
+using torch::jit::Stack;
+using wire::Command;
+using wire::OutputTag;
+using wire::Tag;
+
+const bool launch_blocking = [] {
+  const char* value = std::getenv("FOREBAY_LAUNCH_BLOCKING");
+  return value != nullptr && std::string_view(value) == "1";
+}();
+
+uint64_t hash_of(const std::vector<uint64_t>& key) {
+  uint64_t hash = key.size();
+  for (const uint64_t word : key) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+uint8_t flags_of(const at::Tensor& tensor) {
+  return static_cast<uint8_t>((tensor.is_conj() ? wire::kFlagConj : 0) | (tensor.is_neg() ? wire::kFlagNeg : 0));
+}
+
+bool is_host_scalar(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.dim() == 0; }
+
+[[noreturn]] void refuse_device(const at::Tensor& tensor) {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and ", tensor.device(), "!");
+}
+
+// Scanning: the key and the bindings, in one pass over the arguments.
+
+class Scanner {
+ public:
+  Scanner(const OperatorInfo& info, Scan& scan) : info_(info), scan_(scan), key_(scan.key), bindings_(scan.bindings) {}
+
+  void scan(const Stack& stack) {
+    key_.push_back(reinterpret_cast<uintptr_t>(&info_));
+    for (size_t index = 0; index < stack.size(); ++index) argument(stack[index], info_.arguments[index]);
+  }
+
+ private:
+  void word(Tag tag, uint64_t rest = 0) { key_.push_back(static_cast<uint64_t>(tag) | rest << 8); }
+
+  void argument(const c10::IValue& value, const ArgumentInfo& info) {
+    if (value.isNone()) return word(Tag::kNone);
+    switch (info.kind) {
+      case Kind::kTensor:
+        return tensor(value.toTensor(), info.written);
+      case Kind::kTensorList:
+        return tensors(value, info.written);
+      case Kind::kInt:
+        return integer(value);
+      case Kind::kDouble:
+        word(Tag::kDouble);
+        return bindings_.f64(value.toDouble());
+      case Kind::kBool:
+        return word(Tag::kBool, value.toBool());
+      case Kind::kScalar:
+        return scalar(value.toScalar());
+      case Kind::kString:
+        return text(value.toStringRef());
+      case Kind::kDevice:
+        return word(Tag::kDevice, static_cast<uint64_t>(value.toDevice().type()));
+      case Kind::kGenerator:
+        scan_.generator = value.toGenerator();
+        return word(Tag::kGenerator);
+      case Kind::kScalarList:
+        word(Tag::kScalarList, value.toListRef().size());
+        for (const auto& item : value.toListRef()) scalar(item.toScalar());
+        return;
+      default:
+        return numbers(value, info.kind);
+    }
+  }
+
+  void tensor(const at::Tensor& tensor, bool written) {
+    if (!tensor.defined()) return word(Tag::kNone);
+    if (!tensor.is_cuda()) return host(tensor, written);
+    const auto* impl = tensor.unsafeGetTensorImpl();
+    const auto& handle = handle_of(*impl);
+    const auto sizes = impl->sizes(), strides = impl->strides();
+    word(Tag::kTensor, static_cast<uint64_t>(tensor.scalar_type()) | static_cast<uint64_t>(flags_of(tensor)) << 8 | sizes.size() << 16);
+    for (const int64_t size : sizes) key_.push_back(static_cast<uint64_t>(size));
+    for (const int64_t stride : strides) key_.push_back(static_cast<uint64_t>(stride));
+    bindings_.varint(handle.id);
+    bindings_.varint(static_cast<uint64_t>(impl->storage_offset()));
+  }
+
+  void host(const at::Tensor& tensor, bool written) {
+    if (!is_host_scalar(tensor) || written) refuse_device(tensor);
+    const bool wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    word(Tag::kScalarTensor, static_cast<uint64_t>(tensor.scalar_type()) | static_cast<uint64_t>(wrapped) << 8);
+    const auto value = tensor.item();
+    if (tensor.is_complex()) {
+      bindings_.f64(value.toComplexDouble().real());
+      bindings_.f64(value.toComplexDouble().imag());
+    } else if (tensor.is_floating_point()) {
+      bindings_.f64(value.toDouble());
+    } else {
+      bindings_.zigzag(value.toLong());
+    }
+  }
+
+  void tensors(const c10::IValue& value, bool written) {
+    const auto list = value.toListRef();
+    word(Tag::kTensorList, list.size());
+    for (const auto& item : list) {
+      if (item.isNone()) {
+        word(Tag::kNone);
+      } else {
+        tensor(item.toTensor(), written);
+      }
+    }
+  }
+
+  void integer(const c10::IValue& value) {
+    word(Tag::kInt);
+    key_.push_back(static_cast<uint64_t>(value.toInt()));
+  }
+
+  void scalar(const at::Scalar& value) {
+    if (value.isBoolean()) {
+      word(Tag::kScalarBool, info_.scalars_shape && value.toBool());
+      bindings_.u8(value.toBool());
+    } else if (value.isIntegral(false)) {
+      word(Tag::kScalarInt);
+      if (info_.scalars_shape) key_.push_back(static_cast<uint64_t>(value.toLong()));
+      bindings_.zigzag(value.toLong());
+    } else if (value.isFloatingPoint()) {
+      word(Tag::kScalarDouble);
+      const double number = value.toDouble();
+      uint64_t bits;
+      std::memcpy(&bits, &number, sizeof(bits));
+      if (info_.scalars_shape) key_.push_back(bits);
+      bindings_.f64(number);
+    } else {
+      word(Tag::kScalarComplex);
+      bindings_.f64(value.toComplexDouble().real());
+      bindings_.f64(value.toComplexDouble().imag());
+    }
+  }
+
+  void text(const std::string& value) {
+    word(Tag::kString, value.size());
+    for (const char letter : value) key_.push_back(static_cast<uint8_t>(letter));
+  }
+
+  void numbers(const c10::IValue& value, Kind kind) {
+    if (kind == Kind::kDoubleList) {
+      const auto list = value.toDoubleVector();
+      word(Tag::kDoubleList, list.size());
+      for (const double number : list) bindings_.f64(number);
+    } else if (kind == Kind::kBoolList) {
+      const auto list = value.toBoolList();
+      word(Tag::kBoolList, list.size());
+      for (const bool flag : list) key_.push_back(flag);
+    } else {
+      const auto list = value.toListRef();
+      word(Tag::kIntList, list.size());
+      for (const auto& number : list) key_.push_back(static_cast<uint64_t>(number.toInt()));
+    }
+  }
+
+  const OperatorInfo& info_;
+  Scan& scan_;
+  std::vector<uint64_t>& key_;
+  wire::Writer& bindings_;
+};
+
+// Writing a template: the same arguments once more, in full.
+
+void put_tensor(wire::Writer& out, const at::Tensor& tensor) {
+  if (!tensor.defined()) return out.tag(Tag::kNone);
+  if (tensor.is_cuda()) {
+    out.tag(Tag::kTensor);
+    return wire::put_geometry(out, static_cast<uint8_t>(tensor.scalar_type()), flags_of(tensor), tensor.sizes(), tensor.strides());
+  }
+  out.tag(Tag::kScalarTensor);
+  out.u8(static_cast<uint8_t>(tensor.scalar_type()));
+  out.u8(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+}
+
+void put_scalar(wire::Writer& out, const at::Scalar& value) {
+  if (value.isBoolean()) return out.tag(Tag::kScalarBool);
+  if (value.isIntegral(false)) return out.tag(Tag::kScalarInt);
+  out.tag(value.isFloatingPoint() ? Tag::kScalarDouble : Tag::kScalarComplex);
+}
+
+void put_items(wire::Writer& out, Tag tag, c10::ArrayRef<c10::IValue> list) {
+  out.tag(tag);
+  out.varint(list.size());
+  for (const auto& item : list) {
+    switch (tag) {
+      case Tag::kTensorList:
+        put_tensor(out, item.isNone() ? at::Tensor() : item.toTensor());
+        break;
+      case Tag::kScalarList:
+        put_scalar(out, item.toScalar());
+        break;
+      default:
+        out.zigzag(item.toInt());
+    }
+  }
+}
+
+void put_argument(wire::Writer& out, const c10::IValue& value, Kind kind) {
+  if (value.isNone()) return out.tag(Tag::kNone);
+  switch (kind) {
+    case Kind::kTensor:
+      return put_tensor(out, value.toTensor());
+    case Kind::kTensorList:
+      return put_items(out, Tag::kTensorList, value.toListRef());
+    case Kind::kScalarList:
+      return put_items(out, Tag::kScalarList, value.toListRef());
+    case Kind::kIntList:
+      return put_items(out, Tag::kIntList, value.toListRef());
+    case Kind::kInt:
+      out.tag(Tag::kInt);
+      return out.zigzag(value.toInt());
+    case Kind::kDouble:
+      return out.tag(Tag::kDouble);
+    case Kind::kBool:
+      out.tag(Tag::kBool);
+      return out.u8(value.toBool());
+    case Kind::kScalar:
+      return put_scalar(out, value.toScalar());
+    case Kind::kString:
+      out.tag(Tag::kString);
+      return out.string(value.toStringRef());
+    case Kind::kDevice:
+      out.tag(Tag::kDevice);
+      return out.u8(!value.toDevice().is_cpu());
+    case Kind::kGenerator:
+      return out.tag(Tag::kGenerator);
+    case Kind::kDoubleList:
+      out.tag(Tag::kDoubleList);
+      return out.varint(value.toDoubleVector().size());
+    case Kind::kBoolList: {
+      const auto list = value.toBoolList();
+      out.tag(Tag::kBoolList);
+      out.varint(list.size());
+      for (const bool flag : list) out.u8(flag);
+      return;
+    }
+    case Kind::kUnsupported:
+      TORCH_CHECK(false, "an argument of a kind that the command stream has no word for");
+  }
+}
+
+// How many of the wire's tensor arguments an argument is: anything absent counts as one.
+size_t tensors_in(const c10::IValue& value, Kind kind) {
+  if (value.isNone() || kind == Kind::kTensor) return 1;
+  return kind == Kind::kTensorList ? value.toListRef().size() : 0;
+}
+
+// The number of the first tensor of each argument, lists flattened.
+std::vector<size_t> tensor_numbers(const OperatorInfo& info, const Stack& stack) {
+  std::vector<size_t> numbers;
+  size_t next = 0;
+  for (size_t index = 0; index < stack.size(); ++index) {
+    numbers.push_back(next);
+    next += tensors_in(stack[index], info.arguments[index].kind);
+  }
+  return numbers;
+}
+
+void put_geometry(wire::Writer& out, const ResultGeometry& item) {
+  if (!item.defined) return out.tag(OutputTag::kNone);
+  out.tag(OutputTag::kNew);
+  wire::put_geometry(out, static_cast<uint8_t>(item.dtype), 0, item.sizes, item.strides);
+  out.varint(static_cast<uint64_t>(item.storage_bytes));
+}
+
+void put_result(wire::Writer& out, const Result& result, const OperatorInfo& info, const Stack& stack, const std::vector<size_t>& numbers) {
+  if (result.argument < 0) {
+    if (result.items.empty() && !result.list) return out.tag(OutputTag::kUnknown);
+    if (result.list) {
+      out.tag(OutputTag::kList);
+      out.varint(result.items.size());
+    }
+    for (const auto& item : result.items) put_geometry(out, item);
+    return;
+  }
+  const auto argument = static_cast<size_t>(result.argument);
+  if (info.arguments[argument].kind != Kind::kTensorList) {
+    out.tag(OutputTag::kSame);
+    return out.varint(numbers[argument]);
+  }
+  const size_t count = tensors_in(stack[argument], Kind::kTensorList);
+  out.tag(OutputTag::kList);
+  out.varint(count);
+  for (size_t item = 0; item < count; ++item) {
+    out.tag(OutputTag::kSame);
+    out.varint(numbers[argument] + item);
+  }
+}
+
+// Making results.
+
+at::Tensor make_tensor(uint64_t storage, at::ScalarType dtype, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t storage_bytes) {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(adopt_storage(storage, storage_bytes), c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                                         c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+at::Tensor make_result(const ResultGeometry& item, uint64_t& next_storage) {
+  if (!item.defined) return {};
+  return make_tensor(next_storage++, item.dtype, item.sizes, item.strides, item.storage_bytes);
+}
+
+Stack make_results(const Prediction& prediction, const Stack& arguments, uint64_t next_storage) {
+  Stack results;
+  for (const auto& result : prediction.results) {
+    if (result.argument >= 0) {
+      results.push_back(arguments[static_cast<size_t>(result.argument)]);
+    } else if (result.list) {
+      c10::List<at::Tensor> list;
+      for (const auto& item : result.items) list.push_back(make_result(item, next_storage));
+      results.emplace_back(std::move(list));
+    } else {
+      results.emplace_back(make_result(result.items.front(), next_storage));
+    }
+  }
+  return results;
+}
+
+// Reads what the worker told of one result.
+c10::IValue get_answer(wire::Reader& in) {
+  switch (static_cast<OutputTag>(in.u8())) {
+    case OutputTag::kNone:
+      return at::Tensor();
+    case OutputTag::kNew: {
+      const uint64_t storage = in.varint();
+      const auto geometry = wire::get_geometry(in);
+      const auto bytes = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "the size of a storage"));
+      return make_tensor(storage, static_cast<at::ScalarType>(geometry.dtype), geometry.sizes, geometry.strides, bytes);
+    }
+    case OutputTag::kList: {
+      c10::List<at::Tensor> list;
+      for (size_t left = in.count(wire::kItemsMax, "the length of a list"); left > 0; --left) list.push_back(get_answer(in).toTensor());
+      return list;
+    }
+    case OutputTag::kInt:
+      return in.zigzag();
+    case OutputTag::kDouble:
+      return in.f64();
+    case OutputTag::kBool:
+      return in.u8() != 0;
+    case OutputTag::kComplex: {
+      const double real = in.f64();
+      return c10::complex<double>(real, in.f64());
+    }
+    default:
+      TORCH_CHECK(false, "the worker told of a result of unknown kind");
+  }
+}
+
+void move_indices(Stack& stack) {
+  auto list = stack[1].toListRef();
+  c10::List<std::optional<at::Tensor>> moved;
+  bool any = false;
+  for (const auto& item : list) {
+    if (item.isNone() || !item.toTensor().defined() || !item.toTensor().device().is_cpu()) {
+      moved.push_back(item.isNone() ? std::optional<at::Tensor>() : std::optional(item.toTensor()));
+      continue;
+    }
+    moved.push_back(item.toTensor().to(at::kCUDA));
+    any = true;
+  }
+  if (any) stack[1] = std::move(moved);
+}
+
+constexpr uint64_t kStoragesOfAnswer = wire::kItemsMax;  // ids set aside for a list of unknown length
+
+}  // namespace
+
+void Scan::clear() {
+  key.clear();
+  bindings.clear();
+  generator = at::Generator();
+}
+
+Recorder& Recorder::get() {
+  static auto* recorder = new Recorder;
+  return *recorder;
+}
+
+void Recorder::record(OperatorInfo& info, Stack& stack) {
+  auto& stream = CommandStream::get();
+  if (info.moves_indices) move_indices(stack);
+  stream.need_lease();
+  thread_local Scan scan;
+  scan.clear();
+  Scanner(info, scan).scan(stack);
+  {
+    std::unique_lock lock(stream.mutex());
+    const Entry* entry = find(hash_of(scan.key), scan.key);
+    if (entry == nullptr || entry->prediction.asks) {
+      lock.unlock();  // meta kernels in Python take the GIL, whose holder may wait for this lock
+      return record_slowly(info, stack, Scan(scan));
+    }
+    append_call(info, stack, scan, *entry, lock);
+  }
+  stream.send_if_due();
+  if (launch_blocking) [[unlikely]] stream.synchronize();
+}
+
+void Recorder::record_slowly(OperatorInfo& info, Stack& stack, const Scan& scan) {
+  auto& stream = CommandStream::get();
+  auto prediction = infer(info, stack);
+  if (!prediction) return record(info, stack);
+  if (prediction->asks) return ask(info, stack, scan, *prediction);
+  {
+    std::unique_lock lock(stream.mutex());
+    const Entry& entry = find_or_insert(info, stack, scan, *prediction);
+    append_call(info, stack, scan, entry, lock);
+  }
+  stream.send_if_due();
+  if (launch_blocking) stream.synchronize();
+}
+
+void Recorder::append_call(OperatorInfo& info, Stack& stack, const Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock) {
+  auto& stream = CommandStream::get();
+  stream.open_frame();
+  auto& out = stream.buffer();
+  out.command(Command::kCall);
+  out.varint(entry.number);
+  out.raw(scan.bindings.bytes().data(), scan.bindings.size());
+  const uint64_t first = stream.new_storages(entry.prediction.new_storages);
+  for (uint64_t id = first; id < first + entry.prediction.new_storages; ++id) out.varint(id);
+  put_random(info, scan);
+  const uint64_t sequence = stream.next_call();
+  stream.appended();
+  Stack results = make_results(entry.prediction, stack, first);  // under the lock: a FORGET would drop the entry
+  lock.unlock();
+  note_location(sequence);
+  stack = std::move(results);
+}
+
+void Recorder::ask(OperatorInfo& info, Stack& stack, const Scan& scan, const Prediction& prediction) {
+  auto& stream = CommandStream::get();
+  const uint64_t first = stream.new_storages(kStoragesOfAnswer);
+  Stack results;
+  stream.ask(
+      [&](wire::Writer& out, uint64_t request) {
+        const Entry& entry = find_or_insert(info, stack, scan, prediction);
+        stream.open_frame();
+        out.command(Command::kAsk);
+        out.varint(request);
+        out.varint(first);
+        out.varint(entry.number);
+        out.raw(scan.bindings.bytes().data(), scan.bindings.size());
+        put_random(info, scan);
+        note_location(stream.next_call());
+      },
+      [&](wire::Reader& in) {
+        const size_t count = in.count(wire::kArgumentsMax, "the number of outputs");
+        TORCH_CHECK(count == prediction.results.size(), "the worker told of ", count, " results of ", info.name);
+        for (const auto& result : prediction.results) {
+          auto answer = get_answer(in);
+          results.push_back(result.argument < 0 ? std::move(answer) : stack[static_cast<size_t>(result.argument)]);
+        }
+      });
+  stack = std::move(results);
+}
+
+void Recorder::put_random(const OperatorInfo& info, const Scan& scan) {
+  if (!info.random) return;
+  const at::Generator& generator = scan.generator.defined() ? scan.generator : default_generator(0);
+  const auto [seed, counter] = at::check_generator<VirtualGenerator>(generator)->next();
+  auto& out = CommandStream::get().buffer();
+  out.u64(seed);
+  out.varint(counter);
+}
+
+// Templates; all under the stream's lock.
+
+Entry* Recorder::find(uint64_t hash, const std::vector<uint64_t>& key) {
+  const auto found = entries_.find(hash);
+  if (found == entries_.end()) return nullptr;
+  for (Entry* entry = found->second.get(); entry != nullptr; entry = entry->next.get()) {
+    if (entry->key == key) return entry;
+  }
+  return nullptr;
+}
+
+const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, const Scan& scan, const Prediction& prediction) {
+  const uint64_t hash = hash_of(scan.key);
+  if (const Entry* entry = find(hash, scan.key)) return *entry;
+  if (count_ == wire::kTemplatesMax) {
+    CommandStream::get().open_frame();
+    CommandStream::get().buffer().command(Command::kForget);
+    entries_.clear();
+    count_ = 0;
+  }
+  put_template(info, stack, prediction);
+  auto entry = std::make_unique<Entry>(Entry{scan.key, count_++, prediction, nullptr});
+  auto& slot = entries_[hash];
+  entry->next = std::move(slot);
+  slot = std::move(entry);
+  return *slot;
+}
+
+void Recorder::put_template(OperatorInfo& info, const Stack& stack, const Prediction& prediction) {
+  auto& stream = CommandStream::get();
+  auto& out = stream.buffer();
+  stream.open_frame();
+  if (info.numbering != numbering_) {
+    out.command(Command::kOperator);
+    out.string(info.name);
+    out.string(info.overload);
+    out.u64(info.schema_hash);
+    info.number = operators_++;
+    info.numbering = numbering_;
+  }
+  out.command(Command::kTemplate);
+  out.varint(info.number);
+  out.u8(info.random ? wire::kTemplateRandom : 0);
+  out.varint(stack.size());
+  for (size_t index = 0; index < stack.size(); ++index) put_argument(out, stack[index], info.arguments[index].kind);
+  const auto numbers = tensor_numbers(info, stack);
+  out.varint(prediction.results.size());
+  for (const auto& result : prediction.results) put_result(out, result, info, stack, numbers);
+}
+
+void Recorder::forget() {
+  const std::lock_guard lock(CommandStream::get().mutex());
+  entries_.clear();
+  count_ = 0;
+  operators_ = 0;
+  ++numbering_;
+}
+
+}  // namespace forebay

@@ -1,0 +1,68 @@
+// Turns an operator's call into bytes of the command stream, without waiting for the worker.
+//
+// All of a call that does not change from step to step is its template, sent once. What makes two calls share one is the key:
+// the operator, the geometry of its tensors and its arguments other than floats. The template also keeps the geometry of the
+// results, so that a call seen before costs one look-up.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/stack.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "forebay/wire.h"
+#include "inference.h"
+#include "operator_info.h"
+
+namespace forebay {
+
+// A template as the client keeps it.
+struct Entry {
+  std::vector<uint64_t> key;
+  uint64_t number;
+  Prediction prediction;
+  std::unique_ptr<Entry> next;  // of the same hash
+};
+
+// A call's arguments in the three forms that are needed of them; kept by each thread and used again.
+struct Scan {
+  std::vector<uint64_t> key;
+  wire::Writer bindings;
+  at::Generator generator;
+
+  void clear();
+};
+
+class Recorder {
+ public:
+  static Recorder& get();
+
+  // Records the call whose arguments are on the stack, and puts its results there.
+  void record(OperatorInfo& info, torch::jit::Stack& stack);
+
+  // The connection's numbering begins anew.
+  void forget();
+  size_t templates() const { return count_; }
+
+ private:
+  void record_slowly(OperatorInfo& info, torch::jit::Stack& stack, const Scan& scan);
+  void append_call(OperatorInfo& info, torch::jit::Stack& stack, const Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock);
+  void ask(OperatorInfo& info, torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
+  void put_random(const OperatorInfo& info, const Scan& scan);
+  Entry* find(uint64_t hash, const std::vector<uint64_t>& key);
+  const Entry& find_or_insert(OperatorInfo& info, const torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
+  void put_template(OperatorInfo& info, const torch::jit::Stack& stack, const Prediction& prediction);
+
+  // All guarded by the stream's mutex.
+  std::unordered_map<uint64_t, std::unique_ptr<Entry>> entries_;
+  size_t count_ = 0;
+  uint64_t numbering_ = 1;
+  uint64_t operators_ = 0;
+};
+
+}  // namespace forebay

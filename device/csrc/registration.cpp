@@ -1,0 +1,87 @@
+// Which operator goes where. The virtual device serves an operator by recording it, unless this side must do it (kernels.cpp),
+// or it is made of others (compositions.cpp, and PyTorch's own composite kernels).
+#include "registration.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "operator_info.h"
+#include "recorder.h"
+
+namespace forebay {
+namespace {
+
+// Composite in PyTorch, but recorded whole: the worker knows better how to do them on its device, and one command is cheaper than many.
+const std::unordered_set<std::string_view>& recorded_whole() {
+  static const std::unordered_set<std::string_view> names{
+      "aten::convolution", "aten::convolution_backward", "aten::native_group_norm", "aten::embedding_backward",
+  };
+  return names;
+}
+
+// Recording would be wrong: they are about this side's own memory, or call the dispatcher by other means.
+const std::unordered_set<std::string_view>& never_recorded() {
+  static const std::unordered_set<std::string_view> names{
+      "aten::is_pinned", "aten::_pin_memory", "aten::pin_memory", "aten::_copy_from", "aten::_copy_from_and_resize", "aten::from_file", "aten::_fused_sdp_choice",
+  };
+  return names;
+}
+
+class RecordKernel final : public c10::OperatorKernel {
+ public:
+  explicit RecordKernel(const c10::OperatorHandle& op) : info_(op) {}
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    const size_t count = info_.arguments.size();
+    if (stack->size() == count) {
+      Recorder::get().record(info_, *stack);
+      return;
+    }
+    torch::jit::Stack arguments(std::make_move_iterator(stack->end() - static_cast<std::ptrdiff_t>(count)), std::make_move_iterator(stack->end()));
+    stack->resize(stack->size() - count);
+    Recorder::get().record(info_, arguments);
+    std::move(arguments.begin(), arguments.end(), std::back_inserter(*stack));
+  }
+
+ private:
+  OperatorInfo info_;
+};
+
+bool is_recorded(const c10::OperatorHandle& op, const OperatorInfo& info) {
+  if (never_recorded().contains(info.name) || info.views || !info.supported) return false;
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CUDA)) return false;
+  if (recorded_whole().contains(info.name)) return true;
+  if (std::string_view(info.name).starts_with("aten::_foreach_")) return true;
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
+void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(), " is not available on the virtual device; run it on the CPU: x.cpu()");
+}
+
+}  // namespace
+
+void install_operators() {
+  static auto* kernels = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  register_kernels(*kernels);
+  register_compositions(*kernels);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    if (!std::string_view(name.name).starts_with("aten::")) continue;
+    const auto op = dispatcher.findOp(name);
+    if (!op || !op->hasSchema()) continue;
+    auto kernel = std::make_unique<RecordKernel>(*op);
+    const OperatorInfo info(*op);
+    if (!is_recorded(*op, info)) continue;
+    const std::string local = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
+    kernels->impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+  }
+  static auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+}
+
+}  // namespace forebay

@@ -1,0 +1,19 @@
+// What takes the CUDA key of a stock PyTorch, each in its own file.
+#pragma once
+
+namespace torch {
+class Library;
+}
+
+namespace forebay {
+
+void install_guard();         // guard.cpp
+void install_hooks();         // hooks.cpp
+void install_operators();     // registration.cpp
+
+// Kernels that this side must have itself: making, viewing, copying, reading.
+void register_kernels(torch::Library& library);  // kernels.cpp
+// Operators PyTorch asks of CUDA devices alone, made of others.
+void register_compositions(torch::Library& library);  // compositions.cpp
+
+}  // namespace forebay

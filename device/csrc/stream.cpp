@@ -1,0 +1,570 @@
+#include "stream.h"
+
+#include <c10/util/Exception.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "locations.h"
+#include "python.h"
+#include "recorder.h"
+
+namespace forebay {
+namespace {
+
+using namespace std::chrono_literals;
+using wire::Command;
+using wire::Reply;
+
+constexpr size_t kFrameBytesTarget = 64 << 10;  // a frame is closed after the command that passes this
+constexpr size_t kSendBytesDue = 8 << 10;       // the recording thread itself sends when this much is pending
+constexpr int64_t kDirectBytes = 64 << 10;      // larger uploads are sent from where they are
+constexpr size_t kReceiveBytes = 64 << 10;
+constexpr auto kTick = 50us;
+constexpr int kIdleTicks = 40;  // after these the ticker sleeps until something is recorded
+constexpr int kPollMs = 50;     // between looks at signals while waiting
+constexpr int kConnectMs = 10'000;
+
+int connect_unix(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  TORCH_CHECK(path.size() < sizeof(address.sun_path), "the worker's socket path is longer than ", sizeof(address.sun_path), " bytes: ", path);
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  TORCH_CHECK(fd >= 0, "cannot create a socket: ", std::strerror(errno));
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    const int error = errno;
+    ::close(fd);
+    TORCH_CHECK(false, "the worker at unix:", path, " cannot be reached: ", std::strerror(error));
+  }
+  return fd;
+}
+
+int connect_tcp(const std::string& host, const std::string& port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  const int status = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  TORCH_CHECK(status == 0, "the worker's host ", host, " cannot be found: ", ::gai_strerror(status));
+  int fd = -1, error = 0;
+  for (const addrinfo* entry = found; entry != nullptr && fd < 0; entry = entry->ai_next) {
+    fd = ::socket(entry->ai_family, entry->ai_socktype | SOCK_CLOEXEC, entry->ai_protocol);
+    if (fd < 0) continue;
+    const timeval limit{kConnectMs / 1000, 0};
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    if (::connect(fd, entry->ai_addr, entry->ai_addrlen) != 0) {
+      error = errno;
+      ::close(fd);
+      fd = -1;
+    }
+  }
+  ::freeaddrinfo(found);
+  TORCH_CHECK(fd >= 0, "the worker at tcp:", host, ":", port, " cannot be reached: ", std::strerror(error));
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  return fd;
+}
+
+int connect_address(const std::string& address) {
+  if (address.rfind("unix:", 0) == 0) return connect_unix(address.substr(5));
+  const size_t colon = address.rfind(':');
+  TORCH_CHECK(address.rfind("tcp:", 0) == 0 && colon > 4, "a worker's address is unix:PATH or tcp:HOST:PORT, not ", address);
+  return connect_tcp(address.substr(4, colon - 4), address.substr(colon + 1));
+}
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+class WaitClock {
+ public:
+  explicit WaitClock(std::atomic<uint64_t>& total) : total_(total), start_(now_ns()) {}
+  ~WaitClock() { total_.fetch_add(now_ns() - start_, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t>& total_;
+  uint64_t start_;
+};
+
+}  // namespace
+
+CommandStream& CommandStream::get() {
+  static auto* stream = new CommandStream;  // outlives static destruction: tensors may be freed that late
+  return *stream;
+}
+
+CommandStream::CommandStream() {
+  // A fork copies the locks as they are: hold them across it, so that the child's are free.
+  ::pthread_atfork(
+      [] {
+        get().send_mutex_.lock();
+        get().mutex_.lock();
+      },
+      [] {
+        get().mutex_.unlock();
+        get().send_mutex_.unlock();
+      },
+      [] {
+        get().mutex_.unlock();
+        get().send_mutex_.unlock();
+        get().forked();
+      });
+}
+
+void CommandStream::forked() {
+  const int fd = socket_.exchange(-1);
+  if (fd >= 0) ::close(fd);
+  forked_ = true;
+  connected_ = false;
+  lease_open_ = false;
+}
+
+// Session
+
+Welcome CommandStream::connect(const std::string& address, const std::string& ticket) {
+  TORCH_CHECK(ticket.size() == wire::kTicketBytes, "a ticket has ", wire::kTicketBytes, " bytes, not ", ticket.size());
+  TORCH_CHECK(!connected_, "the virtual device is connected already");
+  const WithoutGil free;
+  const std::scoped_lock lock(receive_mutex_, send_mutex_);
+  socket_ = connect_address(address);
+  outgoing_.clear();
+  sent_ = 0;
+  filled_ = 0;
+  wire::Writer hello;
+  hello.raw("\0\0\0\0", wire::kFrameHeaderBytes);
+  hello.command(Command::kHello);
+  hello.raw(&wire::kMagic, sizeof(wire::kMagic));
+  hello.varint(wire::kVersion);
+  hello.raw(ticket.data(), ticket.size());
+  hello.string(TORCH_VERSION);
+  wire::put_frame_header(hello.bytes().data(), hello.size() - wire::kFrameHeaderBytes);
+  outgoing_ = hello.bytes();
+  drain_outgoing(Wait::kYes);
+  while (!receive_frame()) {
+  }
+  wire::Reader body(incoming_.data() + wire::kFrameHeaderBytes, filled_ - wire::kFrameHeaderBytes);
+  filled_ = 0;
+  const auto reply = static_cast<Reply>(body.u8());
+  if (reply != Reply::kWelcome) {
+    const std::string message = reply == Reply::kRefused ? body.string(wire::kMessageBytesMax) : "it does not speak this protocol";
+    ::close(socket_.exchange(-1));
+    TORCH_CHECK(false, "the worker refused the virtual device: ", message);
+  }
+  body.varint();
+  Welcome welcome;
+  welcome.torch = body.string();
+  welcome.kind = body.string();
+  welcome.model = body.string();
+  welcome.memory_limit = body.varint();
+  connected_ = true;
+  start_ticker();
+  return welcome;
+}
+
+void CommandStream::lose(const std::string& message) {
+  const WithoutGil free;
+  lease_open_ = false;
+  connected_ = false;
+  const int fd = socket_.exchange(-1);
+  if (fd >= 0) ::shutdown(fd, SHUT_RDWR);
+  {
+    const std::scoped_lock lock(receive_mutex_, send_mutex_, mutex_);
+    if (fd >= 0) ::close(fd);
+    lost_message_ = message;
+    generation_.fetch_add(1);
+    pending_.clear();
+    frame_open_ = false;
+    outgoing_.clear();
+    sent_ = 0;
+    filled_ = 0;
+    calls_ = 0;
+    unsynchronised_ = 0;
+  }
+  Recorder::get().forget();
+}
+
+void CommandStream::refuse_generation() const {
+  TORCH_CHECK(!forked_, "a tensor of the virtual device cannot be used in a forked process; start processes with the 'spawn' method");
+  TORCH_CHECK(false, "this tensor is lost: ", lost_message_.empty() ? "its session ended" : lost_message_);
+}
+
+void CommandStream::fail_connection(const std::string& what) {
+  connected_ = false;
+  lease_open_ = false;
+  TORCH_CHECK(false, "the connection to the worker broke (", what, "); the tensors on this device are lost, and new ones get a new session");
+}
+
+// Lease
+
+void CommandStream::set_lease_callback(std::function<void()> callback) { lease_callback_ = std::move(callback); }
+
+void CommandStream::wait_for_lease() {
+  TORCH_CHECK(!forked_, "the virtual device cannot be used in a forked process; start processes with the 'spawn' method");
+  TORCH_CHECK(lease_callback_, "the virtual device has no service to draw from; set FOREBAY_URL, or use `forebay run`");
+  const WithoutGil free;
+  const std::lock_guard lock(lease_mutex_);
+  if (lease_open_.load(std::memory_order_acquire)) return;
+  call_python(lease_callback_);
+}
+
+bool CommandStream::mark() {
+  const WithoutGil free;
+  if (!lease_open_.exchange(false)) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    open_frame();
+    pending_.command(Command::kMark);
+    pending_.varint(1);
+    appended();
+  }
+  flush(Wait::kYes);
+  return true;
+}
+
+// Recording
+
+void CommandStream::open_frame() {
+  if (frame_open_) return;
+  frame_start_ = pending_.size();
+  pending_.raw("\0\0\0\0", wire::kFrameHeaderBytes);
+  frame_open_ = true;
+}
+
+void CommandStream::close_frame() {
+  if (!frame_open_) return;
+  wire::put_frame_header(pending_.bytes().data() + frame_start_, pending_.size() - frame_start_ - wire::kFrameHeaderBytes);
+  frame_open_ = false;
+}
+
+void CommandStream::appended() {
+  if (pending_.size() - frame_start_ > kFrameBytesTarget) close_frame();
+  if (pending_.size() > kSendBytesDue) due_.store(true, std::memory_order_relaxed);
+  if (ticker_asleep_.load(std::memory_order_relaxed)) [[unlikely]] {
+    ticker_asleep_ = false;
+    ticker_wake_.notify_one();
+  }
+}
+
+void CommandStream::send_if_due() {
+  if (due_.load(std::memory_order_relaxed) && connected_.load(std::memory_order_relaxed)) [[unlikely]] flush(Wait::kYes);
+}
+
+void CommandStream::allocate(uint64_t id, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  open_frame();
+  pending_.command(Command::kAllocate);
+  pending_.varint(id);
+  pending_.varint(static_cast<uint64_t>(bytes));
+  appended();
+}
+
+void CommandStream::resize(uint64_t id, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  open_frame();
+  pending_.command(Command::kResize);
+  pending_.varint(id);
+  pending_.varint(static_cast<uint64_t>(bytes));
+  appended();
+}
+
+// Runs wherever Python drops a tensor, often with the GIL: it must not wait, so it never sends.
+void CommandStream::free(const StorageHandle& handle) {
+  if (forked_ || handle.generation != generation()) return;
+  const std::lock_guard lock(mutex_);
+  open_frame();
+  pending_.command(Command::kFree);
+  pending_.varint(1);
+  pending_.varint(handle.id);
+  appended();
+}
+
+void CommandStream::write(uint64_t id, int64_t offset, const void* data, int64_t bytes) {
+  const WithoutGil free;
+  const auto* next = static_cast<const uint8_t*>(data);
+  while (bytes > 0) {
+    need_lease();
+    const int64_t chunk = std::min<int64_t>(bytes, wire::kChunkBytesMax);
+    wire::Writer direct;
+    const auto put = [&](wire::Writer& out) {
+      out.command(Command::kWrite);
+      out.varint(id);
+      out.varint(static_cast<uint64_t>(offset));
+      out.varint(static_cast<uint64_t>(chunk));
+    };
+    if (chunk >= kDirectBytes) {
+      put(direct);
+      send_direct(direct, next, static_cast<size_t>(chunk));
+    } else {
+      {
+        const std::lock_guard lock(mutex_);
+        open_frame();
+        put(pending_);
+        pending_.raw(next, static_cast<size_t>(chunk));
+        appended();
+      }
+      send_if_due();
+    }
+    unsynchronised_.fetch_add(1, std::memory_order_relaxed);
+    next += chunk;
+    offset += chunk;
+    bytes -= chunk;
+  }
+}
+
+void CommandStream::read(uint64_t id, int64_t offset, void* data, int64_t bytes) {
+  const WithoutGil free;
+  const WaitClock clock(waited_ns_);
+  need_lease();
+  syncs_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard receive_lock(receive_mutex_);
+  std::vector<std::pair<uint64_t, int64_t>> requests;
+  {
+    const std::lock_guard lock(mutex_);
+    for (int64_t done = 0; done < bytes; done += static_cast<int64_t>(wire::kChunkBytesMax)) {
+      const int64_t chunk = std::min<int64_t>(bytes - done, wire::kChunkBytesMax);
+      requests.emplace_back(new_request(), chunk);
+      open_frame();
+      pending_.command(Command::kRead);
+      pending_.varint(requests.back().first);
+      pending_.varint(id);
+      pending_.varint(static_cast<uint64_t>(offset + done));
+      pending_.varint(static_cast<uint64_t>(chunk));
+      appended();
+    }
+  }
+  flush(Wait::kYes);
+  auto* target = static_cast<uint8_t*>(data);
+  for (const auto& [request, chunk] : requests) {
+    receive(request, [&](Reply reply, wire::Reader& body) {
+      check_failure(reply, body);
+      const size_t size = body.count(wire::kChunkBytesMax, "the length of data");
+      TORCH_CHECK(size == static_cast<size_t>(chunk), "the worker sent ", size, " bytes where ", chunk, " were asked for");
+      std::memcpy(target, body.raw(size), size);
+    });
+    target += chunk;
+  }
+}
+
+void CommandStream::synchronize() {
+  if (unsynchronised_.load(std::memory_order_relaxed) == 0) return;
+  const WithoutGil free;
+  const WaitClock clock(waited_ns_);
+  need_lease();
+  syncs_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard receive_lock(receive_mutex_);
+  const uint64_t request = new_request();
+  {
+    const std::lock_guard lock(mutex_);
+    open_frame();
+    pending_.command(Command::kSync);
+    pending_.varint(request);
+    appended();
+    unsynchronised_ = 0;
+  }
+  flush(Wait::kYes);
+  receive(request, [&](Reply reply, wire::Reader& body) { check_failure(reply, body); });
+}
+
+void CommandStream::ask(const std::function<void(wire::Writer&, uint64_t)>& append, const std::function<void(wire::Reader&)>& take) {
+  const WithoutGil free;
+  const WaitClock clock(waited_ns_);
+  syncs_.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard receive_lock(receive_mutex_);
+  const uint64_t request = new_request();
+  {
+    const std::lock_guard lock(mutex_);
+    append(pending_, request);
+    appended();
+  }
+  flush(Wait::kYes);
+  receive(request, [&](Reply reply, wire::Reader& body) {
+    check_failure(reply, body);
+    take(body);
+  });
+}
+
+// Sending
+
+void CommandStream::flush(Wait wait) {
+  const WithoutGil free;
+  const std::lock_guard send_lock(send_mutex_);
+  if (!connected_) return;
+  take_pending();
+  drain_outgoing(wait);
+}
+
+void CommandStream::take_pending() {
+  const std::lock_guard lock(mutex_);
+  close_frame();
+  due_.store(false, std::memory_order_relaxed);
+  if (outgoing_.empty()) {
+    std::swap(outgoing_, pending_.bytes());
+  } else {
+    outgoing_.insert(outgoing_.end(), pending_.bytes().begin(), pending_.bytes().end());
+  }
+  pending_.clear();
+  frame_start_ = 0;
+}
+
+// An interrupt (Ctrl-C) may leave a part unsent: it is kept, and goes first the next time.
+void CommandStream::drain_outgoing(Wait wait) {
+  while (sent_ < outgoing_.size()) {
+    const ssize_t count = ::send(socket_, outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count >= 0) {
+      sent_ += static_cast<size_t>(count);
+      bytes_sent_.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      unsent_.store(true, std::memory_order_relaxed);
+      if (wait == Wait::kNo) return;
+      wait_ready(POLLOUT);
+    } else if (errno != EINTR) {
+      fail_connection(std::strerror(errno));
+    }
+  }
+  outgoing_.clear();
+  sent_ = 0;
+  unsent_.store(false, std::memory_order_relaxed);
+}
+
+void CommandStream::send_direct(const wire::Writer& prefix, const void* data, size_t bytes) {
+  const std::lock_guard send_lock(send_mutex_);
+  TORCH_CHECK(connected_, "the virtual device is not connected to a worker");
+  take_pending();
+  uint8_t header[wire::kFrameHeaderBytes];
+  wire::put_frame_header(header, prefix.size() + bytes);
+  outgoing_.insert(outgoing_.end(), header, header + sizeof(header));
+  outgoing_.insert(outgoing_.end(), prefix.bytes().begin(), prefix.bytes().end());
+  const auto* next = static_cast<const uint8_t*>(data);
+  try {
+    drain_outgoing(Wait::kYes);
+    while (bytes > 0) {
+      const ssize_t count = ::send(socket_, next, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (count >= 0) {
+        next += count;
+        bytes -= static_cast<size_t>(count);
+        bytes_sent_.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        wait_ready(POLLOUT);
+      } else if (errno != EINTR) {
+        fail_connection(std::strerror(errno));
+      }
+    }
+  } catch (...) {
+    outgoing_.insert(outgoing_.end(), next, next + bytes);
+    throw;
+  }
+}
+
+void CommandStream::wait_ready(short events) {
+  pollfd entry{socket_, events, 0};
+  const int ready = ::poll(&entry, 1, kPollMs);
+  if (ready < 0 && errno != EINTR) fail_connection(std::strerror(errno));
+  if (ready <= 0) {
+    check_signals();
+    if (!connected_ && socket_ < 0) fail_connection("it was closed");
+  }
+}
+
+// Receiving
+
+void CommandStream::fill(size_t bytes) {
+  if (incoming_.size() < bytes) incoming_.resize(bytes);
+  while (filled_ < bytes) {
+    const ssize_t count = ::recv(socket_, incoming_.data() + filled_, bytes - filled_, MSG_DONTWAIT);
+    if (count > 0) {
+      filled_ += static_cast<size_t>(count);
+      bytes_received_.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
+    } else if (count == 0) {
+      fail_connection("the worker ended");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      wait_ready(POLLIN);
+    } else if (errno != EINTR) {
+      fail_connection(std::strerror(errno));
+    }
+  }
+}
+
+// Reads one whole frame into incoming_; an interrupt leaves what came so far for the next call.
+bool CommandStream::receive_frame() {
+  fill(wire::kFrameHeaderBytes);
+  fill(wire::kFrameHeaderBytes + wire::get_frame_header(incoming_.data()));
+  return true;
+}
+
+void CommandStream::receive(uint64_t request, const std::function<void(Reply, wire::Reader&)>& take) {
+  TORCH_CHECK(connected_, "the virtual device is not connected to a worker");
+  while (receive_frame()) {
+    wire::Reader body(incoming_.data() + wire::kFrameHeaderBytes, filled_ - wire::kFrameHeaderBytes);
+    filled_ = 0;
+    const auto reply = static_cast<Reply>(body.u8());
+    if (reply == Reply::kRefused) fail_connection("the worker refused: " + body.string(wire::kMessageBytesMax));
+    const uint64_t answered = body.varint();
+    if (answered == request) return take(reply, body);
+    if (answered > request) fail_connection("an answer to a question not asked");
+  }
+}
+
+void CommandStream::check_failure(Reply reply, wire::Reader& body) const {
+  if (reply != Reply::kFailure) return;
+  const auto code = static_cast<wire::FailureCode>(body.u8());
+  const uint64_t sequence = body.u64();
+  const std::string op = body.string();
+  const std::string message = body.string(wire::kMessageBytesMax);
+  const std::string where = location_of(sequence);
+  const std::string text = op + ": " + message + (where.empty() ? "" : "\n  issued at " + where);
+  TORCH_CHECK_WITH(OutOfMemoryError, code != wire::FailureCode::kOutOfMemory, text);
+  TORCH_CHECK_NOT_IMPLEMENTED(code != wire::FailureCode::kUnsupported, text);
+  TORCH_CHECK(false, text);
+}
+
+// The ticker sends what is pending, soon after it was recorded.
+
+void CommandStream::start_ticker() {
+  std::call_once(ticker_once_, [this] { std::thread([this] { run_ticker(); }).detach(); });
+}
+
+bool CommandStream::has_pending() {
+  const std::lock_guard lock(mutex_);
+  return pending_.size() > 0 || unsent_.load(std::memory_order_relaxed);
+}
+
+void CommandStream::run_ticker() {
+  ::pthread_setname_np(::pthread_self(), "forebay-send");
+  ::prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
+  int idle = 0;
+  for (;;) {
+    std::this_thread::sleep_for(kTick);
+    if (connected_ && has_pending()) {
+      idle = 0;
+      try {
+        flush(Wait::kNo);
+      } catch (const std::exception&) {
+        continue;  // the next call that reads or records says so
+      }
+    } else if (++idle > kIdleTicks) {
+      idle = 0;
+      ticker_asleep_ = true;
+      std::unique_lock lock(ticker_mutex_);
+      ticker_wake_.wait_for(lock, 100ms, [this] { return !ticker_asleep_.load(); });
+      ticker_asleep_ = false;
+    }
+  }
+}
+
+StreamStatistics CommandStream::statistics() const {
+  return {calls_, bytes_sent_.load(), bytes_received_.load(), syncs_.load(), waited_ns_.load()};
+}
+
+}  // namespace forebay

@@ -1,0 +1,140 @@
+// The command stream of this process: what is recorded goes out in order, in the background; reads wait for their answer.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "forebay/wire.h"
+#include "storage.h"
+
+namespace forebay {
+
+struct Welcome {
+  std::string torch;
+  std::string kind;
+  std::string model;
+  uint64_t memory_limit;
+};
+
+struct StreamStatistics {
+  uint64_t calls;
+  uint64_t bytes_sent;
+  uint64_t bytes_received;
+  uint64_t syncs;
+  uint64_t waited_ns;
+};
+
+class CommandStream {
+ public:
+  static CommandStream& get();
+
+  // Session. A generation ends when its tensors are lost; storages of an earlier one are refused.
+  Welcome connect(const std::string& address, const std::string& ticket);
+  void lose(const std::string& message);
+  bool connected() const { return connected_.load(); }
+  uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
+  void check_generation(uint64_t generation) const {
+    if (generation != this->generation()) [[unlikely]] refuse_generation();
+  }
+
+  // Lease. `callback` blocks until one is open, or throws.
+  void set_lease_callback(std::function<void()> callback);
+  void need_lease() {
+    if (!lease_open_.load(std::memory_order_acquire)) [[unlikely]] wait_for_lease();
+  }
+  void lease_opened() { lease_open_.store(true, std::memory_order_release); }
+  void lease_closed() { lease_open_.store(false, std::memory_order_release); }
+  bool mark();
+
+  // Recording. A command is appended whole while `mutex()` is held.
+  uint64_t new_storage() { return next_storage_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t new_storages(uint64_t count) { return next_storage_.fetch_add(count, std::memory_order_relaxed); }
+  std::mutex& mutex() { return mutex_; }
+  wire::Writer& buffer() { return pending_; }
+  uint64_t next_call() { return calls_++; }
+  // Before an append, under the lock.
+  void open_frame();
+  // To be called under the lock after an append; sends when much is pending once the lock is given up by `sent_if_due`.
+  void appended();
+  void send_if_due();
+
+  void allocate(uint64_t id, int64_t bytes);
+  void resize(uint64_t id, int64_t bytes);
+  void free(const StorageHandle& handle);
+  void write(uint64_t id, int64_t offset, const void* data, int64_t bytes);
+  void read(uint64_t id, int64_t offset, void* data, int64_t bytes);
+  void synchronize();
+  // Appends by `append(request)` under the lock, and gives the body of the OUTPUTS reply to `take`.
+  void ask(const std::function<void(wire::Writer&, uint64_t)>& append, const std::function<void(wire::Reader&)>& take);
+
+  StreamStatistics statistics() const;
+
+ private:
+  CommandStream();
+
+  [[noreturn]] void refuse_generation() const;
+  [[noreturn]] void fail_connection(const std::string& what);
+  void wait_for_lease();
+  void close_frame();
+  enum class Wait : uint8_t { kNo, kYes };
+  void flush(Wait wait);
+  void take_pending();
+  bool has_pending();
+  void drain_outgoing(Wait wait);
+  void send_direct(const wire::Writer& prefix, const void* data, size_t bytes);
+  void wait_ready(short events);
+  uint64_t new_request() { return next_request_.fetch_add(1); }
+  void receive(uint64_t request, const std::function<void(wire::Reply, wire::Reader&)>& take);
+  bool receive_frame();
+  void fill(size_t bytes);
+  void check_failure(wire::Reply reply, wire::Reader& body) const;
+  void run_ticker();
+  void start_ticker();
+  void forked();
+
+  std::atomic<bool> connected_{false};
+  std::atomic<bool> lease_open_{false};
+  std::atomic<bool> forked_{false};
+  std::atomic<uint64_t> generation_{1};
+  std::atomic<uint64_t> next_storage_{1};
+  std::atomic<uint64_t> next_request_{1};
+  std::function<void()> lease_callback_;
+  std::mutex lease_mutex_;
+  std::string lost_message_;
+
+  std::mutex mutex_;  // guards pending_, frame_start_, calls_
+  wire::Writer pending_;
+  size_t frame_start_ = 0;
+  bool frame_open_ = false;
+  uint64_t calls_ = 0;
+  std::atomic<uint64_t> unsynchronised_{0};
+  std::atomic<bool> due_{false};
+
+  std::mutex send_mutex_;  // guards outgoing_, sent_; taken before mutex_
+  std::vector<uint8_t> outgoing_;
+  size_t sent_ = 0;
+  std::atomic<bool> unsent_{false};
+  std::atomic<int> socket_{-1};
+
+  std::mutex receive_mutex_;  // guards incoming_; taken before send_mutex_
+  std::vector<uint8_t> incoming_;
+  size_t filled_ = 0;
+
+  std::atomic<uint64_t> bytes_sent_{0};
+  std::atomic<uint64_t> bytes_received_{0};
+  std::atomic<uint64_t> syncs_{0};
+  std::atomic<uint64_t> waited_ns_{0};
+
+  std::once_flag ticker_once_;
+  std::mutex ticker_mutex_;
+  std::condition_variable ticker_wake_;
+  std::atomic<bool> ticker_asleep_{false};
+};
+
+}  // namespace forebay

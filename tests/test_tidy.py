@@ -1,0 +1,108 @@
+"""The source keeps the house's rules; each rule says how to mend a breach."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("wire", "device", "worker", "pool", "billing", "hub", "spawner", "dashboards")
+LINES_PER_FILE_MAX = 700
+LINES_PER_FUNCTION_MAX = 70
+FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|manager|misc)(\.|$)")
+
+
+def tracked(*patterns: str) -> list[Path]:
+    listing = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [path for name in listing.stdout.splitlines() if (path := ROOT / name).is_file()]
+
+
+def product_sources() -> list[Path]:
+    return [path for package in PACKAGES for path in tracked(f"{package}/*.py")]
+
+
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def test_every_file_is_named_after_a_noun_it_owns() -> None:
+    bad = [str(path.relative_to(ROOT)) for path in tracked("*.py", "*.cpp", "*.h") if FORBIDDEN_NAMES.search(path.name)]
+    assert not bad, f"name these after what they hold: {bad}"
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    long = {str(path.relative_to(ROOT)): lines for path in tracked("*.py", "*.cpp", "*.h") if (lines := path.read_text().count("\n")) > LINES_PER_FILE_MAX}
+    assert not long, f"split these into one file a noun: {long}"
+
+
+def test_every_function_fits_on_a_screen() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in tracked("*.py")
+        for node in functions(path)
+        if (node.end_lineno or node.lineno) - node.lineno + 1 > LINES_PER_FUNCTION_MAX
+    ]
+    assert not long, f"let the parent decide and leaves compute: {long}"
+
+
+def test_guards_are_never_asserts() -> None:
+    asserts = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in product_sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Assert)
+    ]
+    assert not asserts, f"`python -O` drops these: write if … raise: {asserts}"
+
+
+def test_nothing_is_pickled() -> None:
+    used = [
+        str(path.relative_to(ROOT))
+        for path in product_sources()
+        if re.search(r"^\s*(import|from) (c?pickle|dill|cloudpickle|marshal)\b", path.read_text(), re.MULTILINE)
+    ]
+    assert not used, f"no pickle anywhere: {used}"
+
+
+def test_nothing_unfinished_is_left_in_the_source() -> None:
+    mark = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    this = Path(__file__)
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tracked("*.py", "*.cpp", "*.h", "*.md", "*.html", "*.js", "*.css", "*.toml", "Makefile")
+        if path != this and "vendor" not in path.parts
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if mark.search(line)
+    ]
+    assert not found, f"do it or put it into the issue: {found}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_of_a_package_says_what_it_is(package: str) -> None:
+    silent = [str(path.relative_to(ROOT)) for path in tracked(f"{package}/*.py") if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))]
+    assert not silent, f"give these a docstring: {silent}"
+
+
+def test_tests_check_something() -> None:
+    empty = []
+    for path in tracked("tests/*.py"):
+        text = path.read_text()
+        for node in functions(path):
+            segment = ast.get_source_segment(text, node) or ""
+            if node.name.startswith("test_") and not re.search(r"\bassert|raises|expect|check|verify|validate|run_state_machine|warns", segment):
+                empty.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert not empty, f"these cannot fail: {empty}"
+
+
+def test_no_commit_names_this_machine() -> None:
+    places = re.compile(r"/work/(main|shared)|/root/|/opt/(pypi|wheels)")
+    found = [
+        str(path.relative_to(ROOT))
+        for path in tracked("*.py", "*.cpp", "*.h", "*.md", "*.toml", "*.txt", "*.in", "*.ipynb", "*.sh", "Makefile", "*.json")
+        if path != Path(__file__) and places.search(path.read_text())
+    ]
+    assert not found, f"paths of one machine: {found}"
