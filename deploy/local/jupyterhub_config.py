@@ -20,7 +20,7 @@ place = Place.from_environment(os.environ)
 directory = read_directory(HERE / "hub.toml")
 spawner_token = secrets.token_hex(32)
 environments = {
-    "pool": {"FOREBAY_STATE": str(place.state), "FOREBAY_POOL_BILLING_URL": place.service_url("billing")},
+    "pool": {"FOREBAY_POOL_STATE_DIR": str(place.state / "pool"), "FOREBAY_POOL_BILLING_URL": place.service_url("billing")},
     "billing": {"FOREBAY_STATE": str(place.state)},
     "dashboards": {
         "FOREBAY_DASHBOARDS_POOL_URL": place.service_url("pool"),
@@ -68,9 +68,9 @@ c.TraefikProxy.extra_static_config = {
 }
 
 c.JupyterHub.spawner_class = "forebay"
-c.LocalVirtualGpuSpawner.pool_url = place.service_url("pool")
-c.LocalVirtualGpuSpawner.pool_token = spawner_token
-c.LocalVirtualGpuSpawner.default_flavor = "dev.4gb"
+c.VirtualGpuMixin.pool_url = place.service_url("pool")
+c.VirtualGpuMixin.pool_token = spawner_token
+c.VirtualGpuMixin.default_flavor = "dev.4gb"
 c.LocalVirtualGpuSpawner.notebook_prefix = str(CHECKOUT / ".venv" / "notebook")
 c.LocalVirtualGpuSpawner.home_dir_template = str(place.state / "homes" / "{username}")
 c.LocalVirtualGpuSpawner.starter_notebooks = [str(notebook) for notebook in sorted((HERE / "notebooks").glob("*.ipynb"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kubespawner import KubeSpawner
@@ -19,17 +20,19 @@ class KubeVirtualGpuSpawner(VirtualGpuMixin, KubeSpawner):  # type: ignore[misc]
     async def get_pod_manifest(self) -> Any:
         """The pod. Raises GpuRequested where the configuration would give it a GPU."""
         pod = await super().get_pod_manifest()
-        refuse_gpu(pod)
+        refuse_gpu(self.api.api_client.sanitize_for_serialization(pod)["spec"])
         return pod
 
 
-def refuse_gpu(pod: Any) -> None:
-    """Checks every container's resources and the pod's resource claims. Raises GpuRequested."""
-    for container in [*pod.spec.containers, *(pod.spec.init_containers or ())]:
-        wanted = {**(container.resources.limits or {}), **(container.resources.requests or {})} if container.resources else {}
-        for resource in wanted:
-            if any(word in resource for word in GPU_WORDS):
-                raise GpuRequested(
-                    f"The server's pod would hold {resource}. Servers of this installation compute on virtual devices: "
-                    "an operator must remove it from the spawner's resource limits and guarantees."
-                )
+def refuse_gpu(spec: Mapping[str, Any]) -> None:
+    """Checks every container's resources and the pod's claims of dynamic resources. Raises GpuRequested."""
+    found = ["resourceClaims"] if spec.get("resourceClaims") else []
+    for container in [*spec["containers"], *spec.get("initContainers", ())]:
+        resources = container.get("resources", {})
+        wanted = {**resources.get("limits", {}), **resources.get("requests", {})}
+        found += [resource for resource in wanted if any(word in resource for word in GPU_WORDS)]
+    if found:
+        raise GpuRequested(
+            f"The server's pod would hold {found[0]}. Servers of this installation compute on virtual devices: "
+            "an operator must remove it from the spawner's configuration."
+        )

@@ -7,6 +7,7 @@ from typing import Any
 from jupyterhub.spawner import SpawnException
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from traitlets import Unicode, default
+from traitlets.config import Configurable
 
 from forebay_spawner.environment import virtual_device
 from forebay_spawner.errors import PoolUnavailable, SpawnRefused, TenantMissing
@@ -17,7 +18,7 @@ CONNECT_TIMEOUT_SECONDS = 2.0
 REQUEST_TIMEOUT_SECONDS = 5.0
 
 
-class VirtualGpuMixin:
+class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not followed
     """Goes before a JupyterHub spawner in the bases of a class."""
 
     user: Any
@@ -73,13 +74,13 @@ class VirtualGpuMixin:
             flavor = await self._admit()
             self.user_options = {**self.user_options, OPTION: flavor}
             self.log.info("action=spawn user=%s tenant=%s flavor=%s", self.user.name, self._tenant(), flavor)
-            return await super().start()  # type: ignore[misc]  # the spawner that follows in the bases
+            return await super().start()
         except SpawnRefused as error:
             raise SpawnException(str(error), reason=error.reason, status_code=error.status) from None
 
     def get_env(self) -> dict[str, str]:
         """The server's environment; nothing that an operator sets can show it a GPU."""
-        environment: dict[str, str] = super().get_env()  # type: ignore[misc]  # the spawner that follows in the bases
+        environment: dict[str, str] = super().get_env()
         flavor = requested(self.user_options) or self.default_flavor
         return {**environment, **virtual_device(self.pool_url, self.api_token, flavor)}
 

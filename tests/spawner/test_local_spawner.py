@@ -1,0 +1,162 @@
+"""The spawner of the local installation, built without a hub; its servers are real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forebay_spawner.environment import NO_GPU
+from forebay_spawner.local import SHIMS, LocalVirtualGpuSpawner
+from jupyterhub.spawner import SpawnException
+
+
+@pytest.fixture
+def spawner(tmp_path: Path, hub: Any, user: Any, pool: Any) -> LocalVirtualGpuSpawner:
+    starter = tmp_path / "digits.ipynb"
+    starter.write_text("{}")
+    return LocalVirtualGpuSpawner(
+        hub=hub,
+        user=user,
+        api_token="server-token",
+        pool_url=pool.url,
+        pool_token="spawner-token",
+        default_flavor="dev.4gb",
+        notebook_prefix="/venv",
+        home_dir_template=str(tmp_path / "homes" / "{username}"),
+        starter_notebooks=[str(starter)],
+        cmd=[sys.executable, "-c", "import json, os; json.dump(dict(os.environ), open('environment.json', 'w'))"],
+    )
+
+
+def start(spawner: LocalVirtualGpuSpawner, options: dict[str, Any]) -> dict[str, str]:
+    """Starts a server that writes down its environment, and reads it."""
+    spawner.user_options = options
+
+    async def go() -> None:
+        await spawner.start()
+        while await spawner.poll() is None:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(go())
+    environment: dict[str, str] = json.loads((Path(spawner.home_dir) / "environment.json").read_text())
+    return environment
+
+
+def refusal(spawner: LocalVirtualGpuSpawner, options: dict[str, Any]) -> SpawnException:
+    spawner.user_options = options
+    with pytest.raises(SpawnException) as refused:
+        asyncio.run(spawner.start())
+    assert not Path(spawner.home_dir, "environment.json").exists()
+    return refused.value
+
+
+def test_a_server_gets_the_pools_address_its_token_and_its_flavor(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
+    environment = start(spawner, {"flavor": "dev.1gb"})
+    assert environment["FOREBAY_URL"] == pool.url
+    assert environment["FOREBAY_TOKEN"] == environment["JUPYTERHUB_API_TOKEN"] == "server-token"
+    assert environment["FOREBAY_FLAVOR"] == "dev.1gb"
+
+
+def test_the_pool_is_asked_with_the_spawners_own_token(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
+    start(spawner, {})
+    assert pool.tokens == ["token spawner-token"]
+
+
+def test_without_a_choice_the_default_flavor_is_taken(spawner: LocalVirtualGpuSpawner) -> None:
+    assert start(spawner, {})["FOREBAY_FLAVOR"] == "dev.4gb"
+
+
+def test_without_a_choice_a_default_that_cannot_be_served_is_replaced(spawner: LocalVirtualGpuSpawner) -> None:
+    spawner.default_flavor = "small.64gb"
+    assert start(spawner, {})["FOREBAY_FLAVOR"] == "dev.1gb"
+
+
+def test_a_server_sees_no_gpu_whatever_the_operator_sets(spawner: LocalVirtualGpuSpawner) -> None:
+    spawner.environment = {"CUDA_VISIBLE_DEVICES": "0", "NVIDIA_VISIBLE_DEVICES": "all"}
+    environment = start(spawner, {})
+    assert {name: environment[name] for name in NO_GPU} == NO_GPU
+
+
+def test_nothing_of_the_hubs_own_path_reaches_a_server(spawner: LocalVirtualGpuSpawner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/secret/bin:/usr/bin")
+    monkeypatch.setenv("PYTHONPATH", "/secret/lib")
+    environment = start(spawner, {})
+    assert environment["PATH"].startswith(f"{SHIMS}:/venv/bin:") and "/secret" not in environment["PATH"]
+    assert "PYTHONPATH" not in environment
+
+
+@pytest.mark.parametrize("tool", ["nvidia-smi", "rocm-smi", "amd-smi"])
+def test_the_vendors_gpu_tools_show_no_gpu(spawner: LocalVirtualGpuSpawner, tool: str) -> None:
+    shown = subprocess.run(["sh", "-c", tool], env=start(spawner, {}), capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stdout) == (9, "")
+    assert "Run: forebay smi" in shown.stderr
+
+
+def test_a_new_home_is_private_and_has_the_starter_notebooks(spawner: LocalVirtualGpuSpawner) -> None:
+    environment = start(spawner, {})
+    home = Path(environment["HOME"])
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert (home / "digits.ipynb").read_text() == "{}"
+
+
+def test_what_a_user_changed_or_removed_is_left_alone(spawner: LocalVirtualGpuSpawner, tmp_path: Path) -> None:
+    home = Path(start(spawner, {})["HOME"])
+    (home / "digits.ipynb").write_text("mine")
+    start(spawner, {})
+    assert (home / "digits.ipynb").read_text() == "mine"
+    (home / "digits.ipynb").unlink()
+    start(spawner, {})
+    assert not (home / "digits.ipynb").exists()
+
+
+def test_an_unknown_flavor_in_a_request_to_the_api_is_refused(spawner: LocalVirtualGpuSpawner) -> None:
+    refused = refusal(spawner, {"flavor": "huge.9999gb"})
+    assert (refused.reason, refused.status_code) == ("flavor", 400)
+    assert "This installation can serve: dev.1gb, dev.4gb" in str(refused)
+
+
+def test_a_flavor_that_cannot_be_served_is_refused(spawner: LocalVirtualGpuSpawner) -> None:
+    refused = refusal(spawner, {"flavor": "small.64gb"})
+    assert refused.reason == "flavor"
+    assert "needs 1 MI250, of which there are none" in str(refused)
+
+
+def test_raw_options_that_are_no_name_are_refused(spawner: LocalVirtualGpuSpawner) -> None:
+    assert refusal(spawner, {"flavor": {"$ne": None}}).reason == "flavor"
+
+
+def test_a_user_of_no_tenant_is_refused(spawner: LocalVirtualGpuSpawner) -> None:
+    spawner.user.groups = []
+    refused = refusal(spawner, {})
+    assert (refused.reason, refused.status_code) == ("tenant", 403)
+
+
+@pytest.mark.parametrize(("status", "body"), [(500, b""), (403, b"{}"), (200, b"<html>")])
+def test_a_pool_that_fails_refuses_with_one_sentence(spawner: LocalVirtualGpuSpawner, pool: Any, status: int, body: bytes) -> None:
+    pool.status, pool.body = status, body
+    refused = refusal(spawner, {"flavor": "dev.1gb"})
+    assert (refused.reason, refused.status_code) == ("pool", 503)
+    assert "cannot be asked right now" in str(refused)
+
+
+def test_the_form_offers_the_last_choice(spawner: LocalVirtualGpuSpawner) -> None:
+    spawner.user_options = {"flavor": "dev.1gb"}
+    form = asyncio.run(spawner.get_options_form())
+    assert 'value="dev.1gb" required checked>' in form and "0.036 USD" in form and "0.36 USD" in form
+
+
+def test_the_form_says_in_one_sentence_that_the_pool_is_down(spawner: LocalVirtualGpuSpawner) -> None:
+    spawner.pool_url = "http://127.0.0.1:9/"
+    form = asyncio.run(spawner.get_options_form())
+    assert form.count("alert") and "cannot be asked right now" in form and "<table" not in form
+
+
+def test_a_submitted_form_becomes_the_choice(spawner: LocalVirtualGpuSpawner) -> None:
+    assert spawner.run_options_from_form({"flavor": ["dev.1gb"], "_xsrf": ["x"]}) == {"flavor": "dev.1gb"}
+    assert spawner.run_options_from_form({}) == {}
