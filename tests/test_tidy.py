@@ -17,7 +17,9 @@ FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|manager|misc)(\.|$)"
 
 
 def tracked(*patterns: str) -> list[Path]:
-    listing = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return [path for name in listing.stdout.splitlines() if (path := ROOT / name).is_file()]
 
 
@@ -35,7 +37,11 @@ def test_every_file_is_named_after_a_noun_it_owns() -> None:
 
 
 def test_no_file_is_longer_than_a_reader_can_hold() -> None:
-    long = {str(path.relative_to(ROOT)): lines for path in tracked("*.py", "*.cpp", "*.h") if (lines := path.read_text().count("\n")) > LINES_PER_FILE_MAX}
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in tracked("*.py", "*.cpp", "*.h")
+        if (lines := path.read_text().count("\n")) > LINES_PER_FILE_MAX
+    }
     assert not long, f"split these into one file a noun: {long}"
 
 
@@ -83,7 +89,11 @@ def test_nothing_unfinished_is_left_in_the_source() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_module_of_a_package_says_what_it_is(package: str) -> None:
-    silent = [str(path.relative_to(ROOT)) for path in tracked(f"{package}/*.py") if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in tracked(f"{package}/*.py")
+        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
     assert not silent, f"give these a docstring: {silent}"
 
 
@@ -93,7 +103,9 @@ def test_tests_check_something() -> None:
         text = path.read_text()
         for node in functions(path):
             segment = ast.get_source_segment(text, node) or ""
-            if node.name.startswith("test_") and not re.search(r"\bassert|raises|expect|check|verify|validate|run_state_machine|warns", segment):
+            if node.name.startswith("test_") and not re.search(
+                r"\bassert|raises|expect|check|verify|validate|run_state_machine|warns", segment
+            ):
                 empty.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
     assert not empty, f"these cannot fail: {empty}"
 
