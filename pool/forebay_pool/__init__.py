@@ -1,0 +1,1 @@
+"""Forebay's pool: sessions, leases, queue, placement, metering, and the launcher of workers."""

@@ -1,0 +1,69 @@
+"""What the pool asks of billing: to take usage records, and what flavors cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
+
+from forebay_pool.errors import BillingRefused, BillingUnavailable
+from forebay_pool.types import Price
+
+CONNECT_SECONDS = 2.0
+REQUEST_SECONDS = 10.0
+REFUSALS = (400, 409, 413, 422)
+"""Statuses that say the records are wrong; all others are worth another try."""
+ANSWER_CHARACTERS_MAX = 500
+
+
+class _PriceRow(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    flavor: str
+    price_nano_per_second: int
+    currency: str
+
+
+_PRICES = TypeAdapter(list[_PriceRow])
+
+
+class BillingClient:
+    """Speaks to the billing service as the pool, with the pool's own token."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
+
+    async def send_usage(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Hands records over; those that billing has already are no error. Raises BillingRefused, BillingUnavailable."""
+        await self._fetch("POST", "api/usage", json.dumps({"records": records}))
+
+    async def prices(self) -> dict[str, Price]:
+        """Today's price of each flavor that has one. Raises BillingUnavailable."""
+        response = await self._fetch("GET", "api/prices", None)
+        try:
+            rows = _PRICES.validate_json(response.body)
+        except ValidationError as error:
+            raise BillingUnavailable(f"billing's prices cannot be read: {error}") from None
+        return {row.flavor: Price(row.price_nano_per_second, row.currency) for row in rows}
+
+    async def _fetch(self, method: str, path: str, body: str | None) -> HTTPResponse:
+        request = HTTPRequest(
+            f"{self._url}/{path}",
+            method=method,
+            headers=self._headers,
+            body=body,
+            connect_timeout=CONNECT_SECONDS,
+            request_timeout=REQUEST_SECONDS,
+        )
+        try:
+            return await AsyncHTTPClient().fetch(request)
+        except HTTPClientError as error:
+            answer = error.response.body.decode(errors="replace")[:ANSWER_CHARACTERS_MAX] if error.response and error.response.body else ""
+            said = f"billing answered {error.code} to {method} {path}: {answer or error.message}"
+            raise (BillingRefused(said) if error.code in REFUSALS else BillingUnavailable(said)) from None
+        except OSError as error:
+            raise BillingUnavailable(f"billing cannot be reached at {self._url} ({error})") from None

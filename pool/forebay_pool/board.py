@@ -1,0 +1,84 @@
+"""Who watches the pool: rows that changed go out to server-sent-event streams, a few times a second."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from forebay_pool.rows import Row, device_row, lease_row, session_row
+from forebay_pool.types import Lease, Seat, Session
+
+FLUSH_SECONDS = 0.1
+"""Changes of one row within so long are shown as one."""
+WATCHERS_MAX = 1_000
+PENDING_EVENTS_MAX = 10_000
+"""A watcher that is behind by more is let go; it connects again and reads everything anew."""
+
+
+@dataclass(eq=False)
+class Watcher:
+    """One stream. ``owner`` is (tenant, user) of somebody who sees only what is theirs, None for those who see all."""
+
+    owner: tuple[str, str] | None
+    events: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(PENDING_EVENTS_MAX))
+    behind: bool = False
+
+
+class Board:
+    """Collects changed records, and tells watchers their rows."""
+
+    def __init__(self, clock_ns: Callable[[], int]) -> None:
+        self._clock_ns = clock_ns
+        self._watchers: set[Watcher] = set()
+        self._dirty: dict[int, Session | Lease | Seat] = {}
+
+    @property
+    def full(self) -> bool:
+        return len(self._watchers) >= WATCHERS_MAX
+
+    def watch(self, owner: tuple[str, str] | None) -> Watcher:
+        watcher = Watcher(owner)
+        self._watchers.add(watcher)
+        return watcher
+
+    def leave(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+
+    def mark(self, record: Session | Lease | Seat) -> None:
+        """The record changed."""
+        if self._watchers:
+            self._dirty[id(record)] = record
+
+    def flush(self) -> None:
+        """Sends every changed row once, as it is now."""
+        dirty, self._dirty = self._dirty, {}
+        now_ns = self._clock_ns()
+        for record in dirty.values():
+            name, row, owner = _event_of(record, now_ns)
+            text = f"event: {name}\ndata: {json.dumps(row)}\n\n"
+            for watcher in self._watchers:
+                if watcher.owner is None or watcher.owner == owner:
+                    _offer(watcher, text)
+
+
+def _offer(watcher: Watcher, text: str) -> None:
+    try:
+        watcher.events.put_nowait(text)
+    except asyncio.QueueFull:
+        watcher.behind = True
+
+
+def _event_of(record: Session | Lease | Seat, now_ns: int) -> tuple[str, Row, tuple[str, str] | None]:
+    removed: dict[str, Any] = {"removed": True}
+    match record:
+        case Lease():
+            row = lease_row(record, now_ns) | (removed if record.state == "closed" else {})
+            return "lease", row, (record.session.tenant, record.session.user)
+        case Session():
+            row = session_row(record) | (removed if record.state in ("lost", "ended") else {})
+            return "session", row, (record.tenant, record.user)
+        case Seat():
+            return "device", device_row(record), None

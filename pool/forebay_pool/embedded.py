@@ -1,0 +1,136 @@
+"""The pool of one user on one host: a generated token, this host's devices, gone with the process that started it."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+from forebay_hub.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
+
+from forebay_pool.errors import SettingsError
+from forebay_pool.flavors import seeds
+from forebay_pool.service import Service
+from forebay_pool.settings import DeviceGroup, Settings
+from forebay_pool.types import Equivalent, Flavor
+
+TENANT = "local"
+FILE = "pool.json"
+PROBE_SECONDS_MAX = 60.0
+POLL_SECONDS = 0.5
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
+"""Where neither is, PyTorch is not asked: it takes seconds to start."""
+PROBE = """
+import json, torch
+kind = "hip" if torch.version.hip else "cuda"
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+found = [torch.cuda.get_device_properties(index) for index in range(count)]
+print(json.dumps([{"kind": kind, "model": one.name, "memory": one.total_memory} for one in found]))
+"""
+CPU_MEMORY_SHARE = 2
+"""A development device has the host's memory divided by this."""
+
+log = logging.getLogger(__name__)
+
+
+def user_name() -> str:
+    """The operating system's name of the user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
+
+
+def authenticator(token: str) -> TokenAuthenticator:
+    return TokenAuthenticator({token: Identity(user_name(), "user", TENANT, frozenset({COMPUTE, OPERATE}))})
+
+
+def cpu_memory_bytes() -> int:
+    return int(psutil.virtual_memory().total) // CPU_MEMORY_SHARE
+
+
+def write_address(state_dir: Path, url: str, token: str) -> Path:
+    """``pool.json``: where the pool is and its token, readable by its user alone, whole or not at all."""
+    path = state_dir / FILE
+    temporary = state_dir / f".{FILE}.{secrets.token_hex(4)}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump({"url": url, "token": token, "pid": os.getpid()}, file)
+    temporary.replace(path)
+    return path
+
+
+def watch_parent(pid: int, on_end: Callable[[], None]) -> None:
+    """Calls ``on_end`` once the process is gone. Raises SettingsError if there is none."""
+    loop = asyncio.get_running_loop()
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError as error:
+        raise SettingsError(f"--parent-pid {pid}: {error.strerror}") from None
+
+    def ended() -> None:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+        log.info("process %d, which this pool was for, ended", pid, extra={"action": "parent_ended", "pid": pid})
+        on_end()
+
+    loop.add_reader(descriptor, ended)
+
+
+async def leave_when_idle(service: Service, idle_seconds: float) -> None:
+    """Stops the service after so long without a session."""
+    last = time.monotonic()
+    while time.monotonic() - last < idle_seconds:
+        await asyncio.sleep(min(POLL_SECONDS, idle_seconds))
+        if service.shell.machine.sessions:
+            last = time.monotonic()
+    log.info("no session for %.0f s", idle_seconds, extra={"action": "idle_exit"})
+    service.stopped.set()
+
+
+async def prepare(settings: Settings, token: str, environ: Mapping[str, str]) -> Service:
+    """A service, not started, that lends this host's devices to this user. Raises SettingsError."""
+    if settings.devices:
+        devices, flavors = settings.devices, tuple[Flavor, ...]()
+    else:
+        found = await _other_devices(settings.worker_python, environ)
+        devices = (DeviceGroup(kind="cpu", model="cpu-dev", memory=cpu_memory_bytes(), count=1), *found)
+        flavors = _flavors_for(found, settings.flavors_file)
+    own = settings.model_copy(update={"devices": devices, "billing_url": None})
+    return Service(own, authenticator(token), environ, flavors)
+
+
+def _flavors_for(groups: Sequence[DeviceGroup], file: Path | None) -> tuple[Flavor, ...]:
+    """Every flavor, with each accelerator of this host as one more equivalent where the flavor fits into its memory."""
+    flavors = []
+    for flavor in seeds(file):
+        models = sorted({group.model for group in groups if flavor.memory_bytes <= group.memory})
+        flavors.append(replace(flavor, equivalents=(*flavor.equivalents, *(Equivalent(model, 1) for model in models))))
+    return tuple(flavors)
+
+
+async def _other_devices(python: Path, environ: Mapping[str, str]) -> tuple[DeviceGroup, ...]:
+    """The accelerators that the worker's PyTorch sees; none where it has none, or no driver is loaded."""
+    if not any(os.path.exists(path) for path in DRIVERS):
+        return ()
+    process = await asyncio.create_subprocess_exec(
+        str(python), "-c", PROBE, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, env=dict(environ)
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), PROBE_SECONDS_MAX)
+        return tuple(DeviceGroup(**row) for row in json.loads(output or b"[]"))
+    except (TimeoutError, ValueError) as error:
+        log.warning("%s cannot say which accelerators it sees: %r", python, error, extra={"action": "probe_failed"})
+        return ()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,37 @@
+"""What can go wrong in the pool. Each message says what happened, with which values, and what to do next."""
+
+from __future__ import annotations
+
+
+class PoolError(Exception):
+    """Base of the pool's own errors."""
+
+
+class InvariantBroken(PoolError):
+    """The state machine found itself in a state that must never be; the message ends with the object's story."""
+
+
+class SettingsError(PoolError):
+    """The configuration cannot be used; the message names the setting and what it accepts."""
+
+
+class StoreUnavailable(PoolError):
+    """The database cannot be written at present; the caller may try again."""
+
+
+class BillingUnavailable(PoolError):
+    """Billing did not take what it was sent; it will be sent again."""
+
+
+class BillingRefused(PoolError):
+    """Billing says that what it was sent is wrong; sending it again cannot help."""
+
+
+class RequestRefused(PoolError):
+    """An HTTP request that cannot be served: ``status``, a ``code`` word, and a sentence for the caller."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message

@@ -1,0 +1,61 @@
+"""Flavors in the packaged data file, at the HTTP edge, and as rows."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from forebay_pool.errors import SettingsError
+from forebay_pool.settings import Bytes
+from forebay_pool.types import Equivalent, Flavor
+
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+
+
+class EquivalentBody(BaseModel):
+    """So many devices of a model."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,128}$")]
+    count: Annotated[int, Field(ge=1, le=100_000, strict=True)]
+
+
+class FlavorBody(BaseModel):
+    """What ``PUT api/flavors/{name}`` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    memory_bytes: Annotated[int, Field(ge=2**20, lt=2**63, strict=True)]
+    equivalents: Annotated[tuple[EquivalentBody, ...], Field(min_length=1, max_length=64)]
+
+    def named(self, name: str) -> Flavor:
+        return Flavor(name, self.memory_bytes, tuple(Equivalent(e.model, e.count) for e in self.equivalents))
+
+
+class _Seed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    memory: Bytes
+    equivalents: Annotated[tuple[EquivalentBody, ...], Field(min_length=1, max_length=64)]
+
+
+class _Seeds(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    flavors: Annotated[tuple[_Seed, ...], Field(min_length=1, max_length=1000)]
+
+
+def seeds(path: Path | None = None) -> list[Flavor]:
+    """The flavors of the file, or the packaged ones. Raises SettingsError."""
+    source = files("forebay_pool").joinpath("flavors.toml") if path is None else path
+    try:
+        found = _Seeds.model_validate(tomllib.loads(source.read_text()))
+    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        raise SettingsError(f"flavors cannot be read from {source}: {error}") from None
+    return [Flavor(s.name, s.memory, tuple(Equivalent(e.model, e.count) for e in s.equivalents)) for s in found.flavors]

@@ -1,0 +1,256 @@
+"""The pool's HTTP endpoints: ARCHITECTURE.md's table, and one clear JSON error each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, Identity, IdentityUnavailable
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from tornado.httputil import HTTPHeaders
+from tornado.iostream import StreamClosedError
+from tornado.web import HTTPError, RequestHandler
+
+from forebay_pool.errors import RequestRefused, StoreUnavailable
+from forebay_pool.flavors import NAME_PATTERN, FlavorBody
+from forebay_pool.rows import device_row, flavor_row, lease_row, session_row
+from forebay_pool.types import FlavorSet, Session, SessionDismissed
+
+if TYPE_CHECKING:
+    from forebay_pool.service import Service
+
+BODY_BYTES_MAX = 64 * 1024
+KEEP_ALIVE_SECONDS = 15.0
+"""A silent event stream gets a comment this often, so that proxies keep it."""
+LOOPBACK = ("127.0.0.1", "::1")
+
+log = logging.getLogger(__name__)
+
+
+class ChoiceBody(BaseModel):
+    """What ``PUT api/choice`` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    flavor: str = Field(min_length=1, max_length=128)
+
+
+def token_in(headers: HTTPHeaders) -> str:
+    """The token of ``Authorization: token …``; empty if there is none."""
+    scheme, _, token = headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() in ("token", "bearer") else ""
+
+
+class Api(RequestHandler):
+    """Base of all endpoints: who asks, and what a refusal looks like."""
+
+    def initialize(self, service: Service) -> None:
+        self.service = service
+        self.shell = service.shell
+
+    async def bearer(self, *scopes: str) -> Identity:
+        """Who asks; must hold one of ``scopes``, if any are named. Raises RequestRefused."""
+        token = token_in(self.request.headers)
+        if not token:
+            raise RequestRefused(401, "unauthorized", "Send a token in the header `Authorization: token …`.")
+        try:
+            identity = await self.service.authenticator.identify(token)
+        except IdentityUnavailable as error:
+            raise RequestRefused(503, "identity_unavailable", str(error)) from None
+        if identity is None:
+            raise RequestRefused(401, "unauthorized", "The token is unknown, expired or revoked; get a new one.")
+        if scopes and not any(identity.may(scope) for scope in scopes):
+            raise RequestRefused(403, "forbidden", f"{identity.name} needs the scope {' or '.join(scopes)}.")
+        return identity
+
+    def write_json(self, value: object) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.write(json.dumps(value))
+
+    def body_as(self, model: Callable[[Any], BaseModel]) -> Any:
+        try:
+            return model(self.request.body)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "body"
+            raise RequestRefused(400, "bad_request", f"{where}: {first['msg']}.") from None
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        if not isinstance(value, (RequestRefused, StoreUnavailable, HTTPError)):
+            log.error("%s %s", self.request.method, self.request.path, exc_info=(typ, value, tb), extra={"action": "request_failed"})
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        code, message = "error", self._reason
+        if isinstance(error, RequestRefused):
+            status_code, code, message = error.status, error.code, error.message
+        elif isinstance(error, StoreUnavailable):
+            status_code, code, message = 503, "store_unavailable", str(error)
+        elif status_code == 404:
+            code, message = "not_found", f"There is nothing at {self.request.path}."
+        elif status_code == 405:
+            code, message = "bad_method", f"{self.request.path} does not take {self.request.method}."
+        elif status_code >= 500:
+            code, message = "internal", "The pool failed; its log says more."
+        self.set_status(status_code)
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps({"code": code, "message": message}))
+
+
+class NotFound(Api):
+    """Everything that is no endpoint."""
+
+    def prepare(self) -> None:
+        raise RequestRefused(404, "not_found", f"There is nothing at {self.request.path}.")
+
+
+def sees_all(identity: Identity) -> bool:
+    return identity.may(SERVICE) or identity.may(OPERATE)
+
+
+def owns(identity: Identity, session: Session) -> bool:
+    """Whether the session is the bearer's own: same user, and same tenant."""
+    return identity.kind == "user" and session.user == identity.name and session.tenant == identity.tenant
+
+
+class Flavors(Api):
+    """``GET api/flavors``."""
+
+    async def get(self) -> None:
+        await self.bearer()
+        await self.service.refresh_prices()
+        machine = self.shell.machine
+        self.write_json([flavor_row(f, machine.fleet, machine.prices.get(f.name)) for f in machine.fleet.flavors.values()])
+
+
+class FlavorItem(Api):
+    """``PUT api/flavors/{name}``."""
+
+    async def put(self, name: str) -> None:
+        identity = await self.bearer(OPERATE)
+        if re.fullmatch(NAME_PATTERN, name) is None:
+            raise RequestRefused(400, "bad_request", f"{name!r} is no name of a flavor: use a-z, 0-9, dot, dash, underscore, 64 at most.")
+        flavor = self.body_as(FlavorBody.model_validate_json).named(name)
+        await self.service.write(lambda: self.service.store.set_flavor(flavor))
+        self.shell.apply(FlavorSet(flavor))
+        log.info("flavor_set %s by %s", name, identity.name, extra={"action": "flavor_set", "flavor": name, "user": identity.name})
+        machine = self.shell.machine
+        self.write_json(flavor_row(flavor, machine.fleet, machine.prices.get(name)))
+
+
+class Leases(Api):
+    """``GET api/leases``."""
+
+    async def get(self) -> None:
+        await self.bearer(SERVICE, OPERATE)
+        now_ns = self.shell.clock_ns()
+        self.write_json([lease_row(s.lease, now_ns) for s in self.shell.machine.sessions.values() if s.lease is not None])
+
+
+class Sessions(Api):
+    """``GET api/sessions``."""
+
+    async def get(self) -> None:
+        identity = await self.bearer(COMPUTE, SERVICE, OPERATE)
+        sessions = self.shell.machine.sessions.values()
+        self.write_json([session_row(session) for session in sessions if sees_all(identity) or owns(identity, session)])
+
+
+class SessionItem(Api):
+    """``DELETE api/sessions/{id}``. A session of somebody else is told apart from none by operators alone."""
+
+    async def delete(self, name: str) -> None:
+        identity = await self.bearer(COMPUTE, OPERATE)
+        session = self.shell.machine.sessions.get(name)
+        if session is None or not (identity.may(OPERATE) or owns(identity, session)):
+            raise RequestRefused(404, "no_session", "There is no such session among those you may end.")
+        mine = owns(identity, session)
+        sentence = "You ended this session." if mine else f"An operator ({identity.name}) ended this session."
+        self.shell.apply(SessionDismissed(name, "released" if mine else "revoked", sentence))
+        fields = {"action": "session_dismissed", "session": name, "tenant": session.tenant, "user": identity.name}
+        log.info("session %s ended by %s", name, identity.name, extra=fields)
+        self.set_status(204)
+
+
+class Devices(Api):
+    """``GET api/devices``."""
+
+    async def get(self) -> None:
+        await self.bearer(SERVICE, OPERATE)
+        self.write_json([device_row(seat) for seat in self.shell.machine.fleet.seats.values()])
+
+
+class Choice(Api):
+    """``GET`` and ``PUT api/choice``."""
+
+    async def prepare(self) -> None:
+        self.identity = await self.bearer(COMPUTE)
+        if self.identity.tenant is None:
+            raise RequestRefused(403, "no_tenant", f"{self.identity.name} belongs to no tenant; ask an operator to add you to one.")
+        self.key = (self.identity.tenant, self.identity.name)
+
+    async def get(self) -> None:
+        self.write_json({"flavor": self.service.choices.get(self.key, self.service.settings.default_flavor)})
+
+    async def put(self) -> None:
+        name = self.body_as(ChoiceBody.model_validate_json).flavor
+        fleet = self.shell.machine.fleet
+        if name not in fleet.flavors:
+            raise RequestRefused(400, "unknown_flavor", f"There is no flavor {name!r}; there are {', '.join(fleet.flavors)}.")
+        why_not = fleet.why_not(fleet.flavors[name])
+        if why_not is not None:
+            raise RequestRefused(409, "not_servable", why_not)
+        await self.service.write(lambda: self.service.store.set_choice(*self.key, name))
+        self.service.choices[self.key] = name
+        self.write_json({"flavor": name})
+
+
+class Events(Api):
+    """``GET api/events``: server-sent events."""
+
+    async def get(self) -> None:
+        identity = await self.bearer(COMPUTE, SERVICE, OPERATE)
+        board = self.shell.board
+        if board.full:
+            raise RequestRefused(503, "limit", "Too many event streams are open; close one.")
+        self.set_header("Content-Type", "text/event-stream")
+        self.set_header("Cache-Control", "no-cache")
+        self.set_header("X-Accel-Buffering", "no")
+        watcher = board.watch(None if sees_all(identity) else (identity.tenant or "", identity.name))
+        try:
+            self.write(": forebay\n\n")
+            await self.flush()
+            while not watcher.behind:
+                try:
+                    text = await asyncio.wait_for(watcher.events.get(), KEEP_ALIVE_SECONDS)
+                except TimeoutError:
+                    text = ": still here\n\n"
+                self.write(text)
+                await self.flush()
+        except StreamClosedError:
+            return
+        finally:
+            board.leave(watcher)
+
+
+class MetricsPage(Api):
+    """``GET metrics``: without a token from this host itself, never through a proxy."""
+
+    async def get(self) -> None:
+        proxied = "X-Forwarded-For" in self.request.headers
+        if proxied or self.request.remote_ip not in LOOPBACK:
+            await self.bearer()
+        self.set_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.write(generate_latest(self.shell.metrics.registry))
+
+
+class Health(Api):
+    """``GET health``."""
+
+    def get(self) -> None:
+        self.write_json({"status": "ok"})

@@ -1,0 +1,202 @@
+"""The two WebSockets of the pool: session link and worker link."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from forebay_hub.identity import COMPUTE
+from forebay_wire import messages as wire
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from forebay_pool.errors import RequestRefused
+from forebay_pool.handlers import Api, token_in
+from forebay_pool.types import ClientSaid, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
+
+if TYPE_CHECKING:
+    from tornado.concurrent import Future
+
+    from forebay_pool.service import Service
+
+SILENCE_PINGS = 3
+PENDING_MESSAGES_MAX = 1_000
+"""A peer that does not read so many messages is let go."""
+CLOSE_POLICY = 1008
+CLOSE_GOING_AWAY = 1001
+TEXT_CHARACTERS_MAX = 2048
+
+log = logging.getLogger(__name__)
+
+
+class _LinkHandler(WebSocketHandler, Api):
+    """What both links share: sending without waiting, bounded, and without Nagle's delay."""
+
+    def initialize(self, service: Service) -> None:
+        super().initialize(service)
+        self._pending = 0
+        self._over = False
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        self.set_nodelay(True)
+
+    def send(self, message: wire.Message) -> None:
+        if self._over:
+            return
+        try:
+            sent: Future[None] = self.write_message(message.encode())
+        except WebSocketClosedError:
+            return
+        self._pending += 1
+        sent.add_done_callback(self._sent)
+        if self._pending > PENDING_MESSAGES_MAX:
+            self.end(CLOSE_POLICY, "too many messages unread")
+
+    def _sent(self, future: Future[None]) -> None:
+        self._pending -= 1
+        if not future.cancelled():
+            future.exception()
+
+    def end(self, code: int, why: str) -> None:
+        self._over = True
+        self.close(code, why)
+
+
+class SessionLink(_LinkHandler):
+    """``GET api/session``: one process, one session at a time."""
+
+    async def prepare(self) -> None:
+        self.identity = await self.bearer(COMPUTE)
+        if self.identity.tenant is None:
+            raise RequestRefused(403, "no_tenant", f"{self.identity.name} belongs to no tenant; ask an operator to add you to one.")
+        self.tenant = self.identity.tenant
+        self.session: str | None = None
+        self._heard = self.shell.clock_ns() / 1e9
+
+    def on_message(self, text: str | bytes) -> None:
+        self._heard = self.shell.clock_ns() / 1e9
+        try:
+            message = wire.from_client(text)
+        except wire.MessageError as error:
+            self._refuse("bad_message", f"The pool cannot read a message of this process: {error}.")
+            return
+        if isinstance(message, wire.Hello):
+            self._hello(message)
+        elif self.session is None:
+            self._refuse("bad_message", "Say hello first.")
+        else:
+            self.shell.apply(ClientSaid(self.session, message))
+
+    def _hello(self, hello: wire.Hello) -> None:
+        if hello.protocol != wire.PROTOCOL:
+            versions = f"This process speaks protocol {hello.protocol}, the pool {wire.PROTOCOL}"
+            sentence = f"{versions}; install the forebay package of the pool's release."
+            self._refuse("protocol", sentence)
+            return
+        if self.session in self.shell.machine.sessions:
+            self._refuse("bad_message", "Hello was said already.")
+            return
+        self._forget()
+        self.session = secrets.token_hex(16)
+        self.shell.clients[self.session] = self
+        choice = self.service.choices.get((self.tenant, self.identity.name), self.service.settings.default_flavor)
+        joined = SessionJoined(
+            session=self.session,
+            secret=secrets.token_bytes(32),
+            tenant=self.tenant,
+            user=self.identity.name,
+            process=hello.process,
+            flavor=hello.flavor or choice,
+        )
+        self.shell.apply(joined)
+
+    def _refuse(self, code: Any, sentence: str) -> None:
+        """Says why, and closes the link: that ends this session alone."""
+        self.shell.metrics.bad_messages.labels("session").inc()
+        log.warning("%s", sentence, extra={"action": "bad_message", "user": self.identity.name, "session": self.session})
+        self.send(wire.Refused(code=code, message=sentence[:TEXT_CHARACTERS_MAX]))
+        self.end(CLOSE_POLICY, code)
+        self._leave()
+
+    def on_pong(self, data: bytes) -> None:
+        self._heard = self.shell.clock_ns() / 1e9
+
+    def on_ping(self, data: bytes) -> None:
+        self._heard = self.shell.clock_ns() / 1e9
+
+    def check(self, now: float) -> None:
+        if now - self._heard > SILENCE_PINGS * self.service.settings.session_heartbeat_seconds:
+            log.warning("session %s is silent", self.session, extra={"action": "session_silent", "session": self.session})
+            self.end(CLOSE_GOING_AWAY, "silent")
+            self._leave()
+            return
+        try:
+            self.ping(b"")
+        except WebSocketClosedError:
+            self._leave()
+
+    def on_close(self) -> None:
+        self._over = True
+        self._leave()
+
+    def _leave(self) -> None:
+        session = self.session
+        self._forget()
+        if session is not None:
+            self.shell.apply(SessionLeft(session))
+
+    def _forget(self) -> None:
+        if self.session is not None:
+            self.shell.clients.pop(self.session, None)
+            self.session = None
+
+
+class WorkerLink(_LinkHandler):
+    """``GET api/worker``: one worker, known by the token it was started with."""
+
+    async def prepare(self) -> None:
+        worker = self.shell.worker_of(token_in(self.request.headers))
+        if worker is None:
+            raise RequestRefused(401, "unauthorized", "This is no token of a worker that this pool started.")
+        if worker in self.shell.workers:
+            raise RequestRefused(409, "linked_already", f"Worker {worker} has a link already.")
+        self.worker = worker
+        self._ready = False
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        super().open(*args, **kwargs)
+        self.shell.workers[self.worker] = self
+
+    def on_message(self, text: str | bytes) -> None:
+        try:
+            message = wire.from_worker(text)
+        except wire.MessageError as error:
+            self._refuse(f"a message that cannot be read: {error}")
+            return
+        if isinstance(message, wire.Ready):
+            if message.protocol != wire.PROTOCOL:
+                self._refuse(f"it speaks protocol {message.protocol}, the pool {wire.PROTOCOL}")
+                return
+            if message.worker != self.worker:
+                self._refuse(f"it calls itself {message.worker!r}")
+                return
+            self._ready = True
+        elif not self._ready:
+            self._refuse("it was not ready yet when it spoke")
+            return
+        if not self._over:
+            self.shell.apply(WorkerSaid(self.worker, message))
+
+    def _refuse(self, cause: str) -> None:
+        self.shell.metrics.bad_messages.labels("worker").inc()
+        log.error("worker %s: %s", self.worker, cause, extra={"action": "bad_message", "worker": self.worker})
+        self.end(CLOSE_POLICY, "bad message")
+        self.shell.apply(WorkerUnlinked(self.worker, cause))
+
+    def check(self, now: float) -> None:
+        """Workers' silence is the state machine's to judge, by their heartbeats."""
+
+    def on_close(self) -> None:
+        self._over = True
+        self.shell.link_closed(self.worker)
+        self.shell.apply(WorkerUnlinked(self.worker, "its link to the pool ended"))

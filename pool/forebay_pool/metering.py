@@ -1,0 +1,37 @@
+"""From a closed lease to a usage record and its cost."""
+
+from __future__ import annotations
+
+from forebay_pool.types import Lease, Price, UsageRecord
+
+SECOND_NS = 1_000_000_000
+
+
+def usage_record(lease: Lease) -> UsageRecord:
+    """The record of a closed lease's one segment."""
+    session = lease.session
+    return UsageRecord(
+        id=f"{lease.id}/1",
+        tenant=session.tenant,
+        user=session.user,
+        session=session.id,
+        lease=lease.id,
+        span=lease.span,
+        flavor=lease.flavor.name,
+        device_model=lease.device.model,
+        devices=1,
+        started_at_unix_ns=lease.opened_unix_ns,
+        duration_ns=lease.duration_ns,
+        close_reason=lease.ending,
+    )
+
+
+def cost_nano(duration_ns: int, price: Price | None) -> int | None:
+    """What the user is told a lease cost. Billing computes the exact amount itself, and rounds once, on the statement."""
+    return None if price is None else round_half_even(duration_ns * price.nano_per_second, SECOND_NS)
+
+
+def round_half_even(amount: int, divisor: int) -> int:
+    """The integer nearest to ``amount / divisor``; halves go to the even one."""
+    quotient, rest = divmod(amount, divisor)
+    return quotient + (2 * rest > divisor or (2 * rest == divisor and quotient % 2 == 1))

@@ -1,0 +1,88 @@
+"""Delivers usage records to billing: in order, as soon as they are durable, for as long as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from forebay_pool.errors import BillingRefused, BillingUnavailable, StoreUnavailable
+from forebay_pool.store import Store, Undelivered
+from forebay_pool.writer import Writer
+
+BATCH_RECORDS_MAX = 500
+RETRY_SECONDS_FIRST = 0.1
+RETRY_SECONDS_MAX = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class UsageSink(Protocol):
+    """Who takes usage records."""
+
+    async def send_usage(self, records: Sequence[Mapping[str, Any]]) -> None: ...
+
+
+class Outbox:
+    """The loop that empties the table ``usage_outbox``. Billing tells repeated records by (source, id), so sending twice is safe."""
+
+    def __init__(self, store: Store, writer: Writer, sink: UsageSink, source: str, on_delivered: Callable[[int, bool], None]) -> None:
+        self._store = store
+        self._writer = writer
+        self._sink = sink
+        self._source = source
+        self._on_delivered = on_delivered
+        self._wake = asyncio.Event()
+        self._wake.set()
+
+    def wake(self) -> None:
+        """There are new rows."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Delivers until cancelled."""
+        pause_seconds = 0.0
+        while True:
+            if pause_seconds:
+                await asyncio.sleep(pause_seconds)
+            else:
+                await self._wake.wait()
+            pause_seconds = 0.0 if await self.deliver() else min(RETRY_SECONDS_MAX, max(RETRY_SECONDS_FIRST, 2 * pause_seconds))
+
+    async def deliver(self) -> bool:
+        """Delivers what is there; False if it must be tried again later."""
+        self._wake.clear()
+        try:
+            while True:
+                rows = await asyncio.to_thread(self._store.undelivered, self._source, BATCH_RECORDS_MAX)
+                if not rows:
+                    return True
+                await self._send(rows)
+        except (BillingUnavailable, StoreUnavailable, SQLAlchemyError) as error:
+            log.warning("usage records wait for billing: %s", error, extra={"action": "delivery_failed"})
+            return False
+
+    async def _send(self, rows: Sequence[Undelivered]) -> None:
+        """Sends the rows; a batch that billing refuses is halved until the record that it refuses stands alone."""
+        try:
+            await self._sink.send_usage([row.payload for row in rows])
+        except BillingRefused as error:
+            if len(rows) > 1:
+                await self._send(rows[: len(rows) // 2])
+                await self._send(rows[len(rows) // 2 :])
+                return
+            await self._set_aside(rows[0], str(error))
+            return
+        seqs = [row.seq for row in rows]
+        await asyncio.wrap_future(self._writer.call(lambda: self._store.delivered(seqs)))
+        self._on_delivered(len(rows), True)
+
+    async def _set_aside(self, row: Undelivered, answer: str) -> None:
+        """Keeps a refused record for people to look at, out of the way of the others."""
+        fields = {"action": "record_refused", "record": row.payload["id"]}
+        log.error("billing refuses usage record %s: %s", row.payload["id"], answer, extra=fields)
+        await asyncio.wrap_future(self._writer.call(lambda: self._store.refused(row.seq, answer)))
+        self._on_delivered(1, False)

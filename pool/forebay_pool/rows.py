@@ -1,0 +1,73 @@
+"""The rows that the pool shows: ARCHITECTURE.md's tables of leases, sessions, devices and flavors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forebay_pool.fleet import Fleet
+from forebay_pool.types import Flavor, Lease, Price, Seat, Session
+
+Row = dict[str, Any]
+
+
+def lease_row(lease: Lease, now_ns: int) -> Row:
+    return {
+        "lease": lease.id,
+        "session": lease.session.id,
+        "tenant": lease.session.tenant,
+        "user": lease.session.user,
+        "flavor": lease.flavor.name,
+        "device_model": lease.device.model,
+        "node": lease.device.node,
+        "devices": 1,
+        "span": lease.span.model_dump(),
+        "opened_at_ns": lease.opened_unix_ns,
+        "duration_ns": lease.duration_ns if lease.state == "closed" else now_ns - lease.opened_ns,
+        "price_nano_per_second": None if lease.price is None else lease.price.nano_per_second,
+        "currency": None if lease.price is None else lease.price.currency,
+    }
+
+
+def session_row(session: Session) -> Row:
+    span = session.lease.span if session.lease is not None else session.request.span if session.request is not None else session.span
+    position, reason = session.request.told if session.request is not None and session.request.told is not None else (None, None)
+    return {
+        "session": session.id,
+        "tenant": session.tenant,
+        "user": session.user,
+        "flavor": session.flavor,
+        "state": session.state,
+        "span": None if span is None else span.model_dump(),
+        "process": session.process,
+        "memory_bytes": session.worker.memory_bytes if session.worker is not None else 0,
+        "position": position,
+        "reason": reason,
+        "since_ns": session.since_unix_ns,
+    }
+
+
+def device_row(seat: Seat) -> Row:
+    lease = seat.holder.lease if seat.holder is not None else None
+    return {
+        "device": seat.device.id,
+        "node": seat.device.node,
+        "kind": seat.device.kind,
+        "model": seat.device.model,
+        "memory_bytes": seat.device.memory_bytes,
+        "state": seat.state,
+        "lease": None if lease is None else lease.id,
+        "residents": [w.session.id for w in seat.workers.values() if w.session is not None and w.session.state == "resident"],
+    }
+
+
+def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None) -> Row:
+    why_not = fleet.why_not(flavor)
+    return {
+        "name": flavor.name,
+        "memory_bytes": flavor.memory_bytes,
+        "equivalents": [{"model": e.model, "count": e.count} for e in flavor.equivalents],
+        "servable": why_not is None,
+        "reason": why_not,
+        "price_nano_per_second": None if price is None else price.nano_per_second,
+        "currency": None if price is None else price.currency,
+    }

@@ -1,0 +1,259 @@
+"""The running pool: store, state machine, links, launcher and loops, put together and taken apart in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from forebay_hub.identity import Authenticator
+from forebay_wire.messages import MESSAGE_BYTES_MAX
+from sqlalchemy.exc import SQLAlchemyError
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application
+
+from forebay_pool import handlers
+from forebay_pool.billing import BillingClient
+from forebay_pool.board import FLUSH_SECONDS
+from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
+from forebay_pool.flavors import seeds
+from forebay_pool.launcher import LocalLauncher
+from forebay_pool.links import SessionLink, WorkerLink
+from forebay_pool.metrics import Metrics, StateCollector
+from forebay_pool.outbox import Outbox
+from forebay_pool.settings import Settings
+from forebay_pool.shell import Shell
+from forebay_pool.state_machine import StateMachine
+from forebay_pool.store import Store
+from forebay_pool.types import Flavor, PricesSet
+from forebay_pool.writer import Writer
+
+SOCKET_DIR_CHARACTERS_MAX = 60
+"""A Unix socket's path has at most 107 characters; the rest is the worker's."""
+WRITE_SECONDS_MAX = 5.0
+"""How long the end waits for the database."""
+DELIVER_SECONDS_MAX = 2.0
+"""How long the end waits for billing; what is left is delivered after the next start."""
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Service:
+    """One pool. ``start`` returns once it serves; ``stop`` returns once nothing of it is left."""
+
+    def __init__(
+        self, settings: Settings, authenticator: Authenticator, environ: Mapping[str, str], extra_flavors: tuple[Flavor, ...] = ()
+    ) -> None:
+        self.settings = settings
+        self.authenticator = authenticator
+        self.choices: dict[tuple[str, str], str] = {}
+        self.stopped = asyncio.Event()
+        self.broken = False
+        self.store = Store(settings.database)
+        self.billing = _billing(settings)
+        self.port = 0
+        self._environ = environ
+        self._extra_flavors = extra_flavors
+        self._tasks: list[asyncio.Task[None]] = []
+        self._socket_dir: Path | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.settings.host}:{self.port}{self.settings.base_path}"
+
+    async def start(self) -> None:
+        """Raises SettingsError, StoreUnavailable."""
+        if self.settings.database_url is None:
+            self.settings.state_dir.mkdir(parents=True, exist_ok=True)
+        flavors = await asyncio.to_thread(self._open_store)
+        self._loop = asyncio.get_running_loop()
+        self.metrics = Metrics()
+        machine = StateMachine(
+            self.settings.all_devices(),
+            flavors,
+            self.settings.limits,
+            name=secrets.token_hex(4),
+            unix_offset_ns=time.time_ns() - time.monotonic_ns(),
+        )
+        self.writer = Writer(
+            self.store,
+            deliver=self.billing is not None,
+            backlog_max=self.settings.unwritten_records_max,
+            on_backlog=lambda accepting: self._on_loop(self.shell.store_changed, accepting),
+            on_committed=lambda count: self._on_loop(self._records_written, count),
+            on_failure=lambda: self._on_loop(self.metrics.store_failures.inc),
+        )
+        self.shell = Shell(machine, self.writer, self.metrics, self._break)
+        self.metrics.registry.register(StateCollector(machine, lambda: self.writer.backlog))
+        self.outbox = None
+        if self.billing is not None:
+            self.outbox = Outbox(self.store, self.writer, self.billing, self.settings.source, self.metrics.delivered)
+        self._listen()
+        self._socket_dir = self._make_socket_dir()
+        self.shell.launcher = LocalLauncher(
+            self.settings.worker_python,
+            self._socket_dir,
+            self.url.replace("http", "ws", 1) + "api/worker",
+            self._environ,
+            self.settings.worker_environment,
+            self.shell.worker_exited,
+        )
+        self.writer.start()
+        await self.refresh_prices()
+        self._start_loops()
+        log.info("pool serves %s with %d devices", self.url, len(machine.fleet.seats), extra={"action": "started", "url": self.url})
+
+    def _open_store(self) -> dict[str, Flavor]:
+        self.store.migrate()
+        try:
+            self.store.seed_flavors([*seeds(self.settings.flavors_file)])
+            self.choices = self.store.choices()
+            return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}
+        except SQLAlchemyError as error:
+            raise StoreUnavailable(f"the database cannot be read: {error}") from error
+
+    def _listen(self) -> None:
+        base = self.settings.base_path
+        routes: list[tuple[str, type[handlers.Api]]] = [
+            ("api/session", SessionLink),
+            ("api/worker", WorkerLink),
+            ("api/flavors", handlers.Flavors),
+            ("api/flavors/([^/]+)", handlers.FlavorItem),
+            ("api/leases", handlers.Leases),
+            ("api/sessions", handlers.Sessions),
+            ("api/sessions/([^/]+)", handlers.SessionItem),
+            ("api/devices", handlers.Devices),
+            ("api/choice", handlers.Choice),
+            ("api/events", handlers.Events),
+            ("metrics", handlers.MetricsPage),
+            ("health", handlers.Health),
+        ]
+        own = {"service": self}
+        application = Application(
+            [(base + path, handler, own) for path, handler in routes],
+            default_handler_class=handlers.NotFound,
+            default_handler_args=own,
+            websocket_max_message_size=4 * MESSAGE_BYTES_MAX,
+            log_function=_log_request,
+        )
+        try:
+            sockets = bind_sockets(self.settings.port, self.settings.host)
+        except OSError as error:
+            where = f"{self.settings.host}:{self.settings.port}"
+            raise SettingsError(f"cannot listen on {where} ({error.strerror}): set host and port to an address that is free") from None
+        self._server = HTTPServer(application, max_body_size=handlers.BODY_BYTES_MAX, max_buffer_size=8 * MESSAGE_BYTES_MAX)
+        self._server.add_sockets(sockets)
+        self.port = sockets[0].getsockname()[1]
+
+    def _make_socket_dir(self) -> Path:
+        """A private directory for the workers' sockets; a short one elsewhere if the state's path is too long for sockets."""
+        wanted = self.settings.state_dir.absolute() / "sockets"
+        if len(str(wanted)) > SOCKET_DIR_CHARACTERS_MAX:
+            return Path(tempfile.mkdtemp(prefix="forebay-"))
+        shutil.rmtree(wanted, ignore_errors=True)
+        wanted.mkdir(parents=True, mode=0o700)
+        return wanted
+
+    def _start_loops(self) -> None:
+        loops: list[Coroutine[Any, Any, None]] = [
+            self.shell.tick(),
+            self.shell.check_links(self.settings.session_heartbeat_seconds),
+            self.shell.flush_board(FLUSH_SECONDS),
+        ]
+        if self.billing is not None:
+            loops.append(self._poll_prices())
+        if self.outbox is not None:
+            loops.append(self.outbox.run())
+        for loop in loops:
+            task = asyncio.create_task(loop)
+            task.add_done_callback(self._loop_ended)
+            self._tasks.append(task)
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.critical("a loop of the pool failed", exc_info=task.exception(), extra={"action": "loop_failed"})
+            self._break()
+
+    def _break(self) -> None:
+        self.broken = True
+        self.stopped.set()
+
+    async def stop(self) -> None:
+        """Ends sessions and workers, writes what is metered, and stops listening."""
+        self._server.stop()
+        await self.shell.shut_down()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.outbox is not None:
+            await self._deliver_rest(self.outbox)
+        await asyncio.to_thread(self.writer.close, WRITE_SECONDS_MAX)
+        self.store.close()
+        await self._server.close_all_connections()
+        if self._socket_dir is not None:
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+        log.info("pool stopped", extra={"action": "stopped"})
+
+    async def _deliver_rest(self, outbox: Outbox) -> None:
+        deadline = time.monotonic() + DELIVER_SECONDS_MAX
+        while self.writer.backlog and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        try:
+            await asyncio.wait_for(outbox.deliver(), DELIVER_SECONDS_MAX)
+        except TimeoutError:
+            log.warning("billing is slow: the rest is delivered after the next start", extra={"action": "delivery_failed"})
+
+    # What the handlers ask for
+
+    async def write(self, job: Callable[[], T]) -> T:
+        """Makes a write on the writer's thread. Raises StoreUnavailable."""
+        return await asyncio.wrap_future(self.writer.call(job))
+
+    async def refresh_prices(self) -> None:
+        """Asks billing for prices; where it does not answer, those known stay."""
+        if self.billing is None:
+            return
+        try:
+            self.shell.prices_changed(PricesSet(await self.billing.prices()))
+        except BillingUnavailable as error:
+            log.warning("%s", error, extra={"action": "prices_unknown"})
+
+    async def _poll_prices(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.price_poll_seconds)
+            await self.refresh_prices()
+
+    # From the writer's thread
+
+    def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _records_written(self, count: int) -> None:
+        self.metrics.records_written.inc(count)
+        if self.outbox is not None:
+            self.outbox.wake()
+
+
+def _billing(settings: Settings) -> BillingClient | None:
+    if settings.billing_url is None:
+        return None
+    if settings.hub_token is None:
+        raise SettingsError("billing_url is set, but hub_token is not: the pool needs a token to speak to billing")
+    return BillingClient(settings.billing_url, settings.hub_token)
+
+
+def _log_request(handler: Any) -> None:
+    fields = {"action": "http", "status": handler.get_status()}
+    seconds = handler.request.request_time()
+    log.debug("%d %s %s %.1f ms", handler.get_status(), handler.request.method, handler.request.path, 1000 * seconds, extra=fields)
+
+

@@ -1,0 +1,175 @@
+"""Every setting of the pool: read from a TOML file, then from ``FOREBAY_POOL_*``, checked once."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from forebay_pool.errors import SettingsError
+from forebay_pool.types import Device, Limits
+
+ENVIRONMENT_PREFIX = "FOREBAY_POOL_"
+UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+WORKER_ENVIRONMENT = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "OMP_NUM_THREADS",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "ROCM_PATH",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "SSL_CERT_FILE",
+)
+
+
+def parse_bytes(value: object) -> object:
+    """``4 GiB``, ``65520 MiB``, ``64 GB`` or a plain number, as bytes. Raises ValueError."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", value)
+    if found is None or found[2].upper() not in UNITS:
+        raise ValueError(f"{value!r} is no size; write for example 4 GiB")
+    return int(found[1]) * UNITS[found[2].upper()]
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, lt=2**63)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Bound = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+class DeviceGroup(BaseModel):
+    """Equal devices of one node."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["cpu", "cuda", "hip", "null"] = Field(description="What executes: cpu (development), cuda, hip, or null (nothing).")
+    model: str = Field(min_length=1, max_length=128, description="The make, as the flavors' equivalents name it, for example MI250.")
+    memory: Bytes = Field(description="Memory of each device, for example 4 GiB.")
+    count: Annotated[int, Field(ge=1, le=1024)] = Field(1, description="How many; they are numbered on from the last group of this kind.")
+
+
+class Settings(BaseModel):
+    """The pool's settings. ``docs/reference/pool.md`` lists them."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8091, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    base_path: str = Field("/", pattern=r"^/(.*/)?$", description="Path that all endpoints stand under, with a slash at both ends.")
+    state_dir: Path = Field(Path("var/pool"), description="Where the database and the workers' sockets are.")
+    database_url: str | None = Field(None, description="SQLAlchemy URL; none: SQLite in state_dir. PostgreSQL: postgresql+psycopg://…")
+    source: str = Field("pool", min_length=1, max_length=64, description="Names this pool in usage records; never change it.")
+    node: str = Field("main", pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of this host in device ids.")
+    devices: tuple[DeviceGroup, ...] = Field((), description="The devices to lend, as [[devices]] tables.")
+    default_flavor: str = Field("dev.1gb", description="Flavor of a session whose user never chose one.")
+    flavors_file: Path | None = Field(None, description="TOML file of flavors to seed; none: the packaged ones.")
+    hub_api_url: str | None = Field(None, description="JupyterHub's API, which tells whose token it is; JupyterHub itself sets it.")
+    hub_token: str | None = Field(None, repr=False, description="The pool's own JupyterHub token; JupyterHub itself sets it.")
+    billing_url: str | None = Field(None, description="Address of the billing service, with its prefix; none: nobody bills.")
+    worker_python: Path = Field(Path(sys.executable), description="Interpreter that runs the workers: the one with the devices' PyTorch.")
+    worker_environment: tuple[str, ...] = Field(WORKER_ENVIRONMENT, description="Environment variables that workers inherit; no other.")
+    warm_workers: int = Field(1, ge=0, le=64, description="Workers kept started ahead of need, per kind of device with a free one.")
+    workers_max: Bound = Field(64, description="Most worker processes at a time; then sessions wait for one to end.")
+    worker_attempts_max: Bound = Field(3, description="Workers tried for a request before it is refused.")
+    worker_start_seconds: Seconds = Field(60.0, description="A worker that takes longer to start, or to take its session, is killed.")
+    park_seconds: Seconds = Field(300.0, description="A worker that has not parked its session after so long is killed.")
+    end_grace_seconds: Seconds = Field(5.0, description="A worker told to exit is killed after so long.")
+    heartbeat_seconds: Seconds = Field(5.0, description="Period of workers' heartbeats; three missed mean that it is gone.")
+    session_heartbeat_seconds: Seconds = Field(
+        20.0, description="Period of pings to clients; three unanswered mean that it is gone. Long, as user code may block Python."
+    )
+    idle_release_seconds: Seconds = Field(2.0, description="A lease without device work for so long is closed; this time is not billed.")
+    sessions_max: Bound = Field(10_000, description="Most sessions at a time.")
+    queue_max: Bound = Field(10_000, description="Most requests waiting for a device.")
+    unwritten_records_max: Bound = Field(10_000, description="Usage records the database has not taken; beyond, no lease is opened.")
+    price_poll_seconds: Seconds = Field(2.0, description="How often billing is asked for prices.")
+    embedded_idle_exit_seconds: Seconds = Field(600.0, description="An embedded pool without sessions exits after so long.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least serious log record that is written.")
+
+    @property
+    def database(self) -> str:
+        return self.database_url or f"sqlite:///{self.state_dir.absolute() / 'pool.sqlite'}"
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(**{name: getattr(self, name) for name in Limits.__dataclass_fields__})
+
+    def all_devices(self) -> Iterator[Device]:
+        """Each configured device; indices count per kind."""
+        indices: dict[str, int] = {}
+        for group in self.devices:
+            for _ in range(group.count):
+                index = indices.get(group.kind, 0)
+                indices[group.kind] = index + 1
+                yield Device(f"{self.node}/{group.kind}:{index}", self.node, group.kind, index, group.model, group.memory)
+
+
+def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any], managed: bool) -> Settings:
+    """The settings of the file, changed by JupyterHub if ``managed``, by ``FOREBAY_POOL_*``, then by ``overrides``. Raises SettingsError."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError(f"{path} is no TOML: {error}") from None
+    if managed:
+        values |= from_hub(environ)
+    values |= from_environment(environ)
+    values |= overrides
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(f"setting {where}: {first['msg']} (python -m forebay_pool --help lists all settings)") from None
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The settings in ``FOREBAY_POOL_<NAME>``: TOML values (lists, tables, numbers), or plain text."""
+    values: dict[str, Any] = {}
+    for name, text in environ.items():
+        if name.startswith(ENVIRONMENT_PREFIX):
+            setting = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+            if setting not in Settings.model_fields:
+                raise SettingsError(f"{name} names no setting (python -m forebay_pool --help lists all settings)")
+            values[setting] = _toml_or_text(text)
+    return values
+
+
+def _toml_or_text(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def from_hub(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What JupyterHub tells a managed service, see https://jupyterhub.readthedocs.io/en/stable/reference/services.html."""
+    values: dict[str, Any] = {}
+    if "JUPYTERHUB_SERVICE_PREFIX" in environ:
+        values["base_path"] = environ["JUPYTERHUB_SERVICE_PREFIX"]
+    if "JUPYTERHUB_API_URL" in environ:
+        values["hub_api_url"] = environ["JUPYTERHUB_API_URL"]
+    if "JUPYTERHUB_API_TOKEN" in environ:
+        values["hub_token"] = environ["JUPYTERHUB_API_TOKEN"]
+    found = re.fullmatch(r"https?://([^/:]+):(\d+)/?.*", environ.get("JUPYTERHUB_SERVICE_URL", ""))
+    if found is not None:
+        values["host"], values["port"] = found[1], int(found[2])
+    return values
+
+

@@ -1,0 +1,212 @@
+"""Carries the state machine's instructions out, and brings it what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from forebay_wire.messages import Message, Refused
+
+from forebay_pool.board import Board
+from forebay_pool.errors import InvariantBroken
+from forebay_pool.launcher import Launcher
+from forebay_pool.metrics import Metrics
+from forebay_pool.state_machine import StateMachine
+from forebay_pool.types import (
+    Event,
+    Instruction,
+    Kill,
+    Launch,
+    Lease,
+    Meter,
+    Note,
+    PricesSet,
+    Show,
+    ShutDown,
+    StoreChanged,
+    TellClient,
+    TellWorker,
+    Tick,
+    WorkerGone,
+)
+from forebay_pool.writer import Writer
+
+TICK_SECONDS = 0.25
+LINK_SECONDS_MAX = 1.0
+"""How long an ended worker's last messages are waited for."""
+
+log = logging.getLogger(__name__)
+
+
+class Link(Protocol):
+    """A WebSocket to a client or a worker."""
+
+    def send(self, message: Message) -> None: ...
+
+    def check(self, now: float) -> None:
+        """Pings, and closes the link of a peer that was silent for too long."""
+
+
+class Shell:
+    """Owns the state machine and the links. Everything here runs on the event loop's thread."""
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        writer: Writer,
+        metrics: Metrics,
+        on_broken: Callable[[], None],
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.machine = machine
+        self.metrics = metrics
+        self.board = Board(clock_ns)
+        self.clock_ns = clock_ns
+        self.clients: dict[str, Link] = {}
+        self.workers: dict[str, Link] = {}
+        self.launcher: Launcher | None = None
+        self._writer = writer
+        self._on_broken = on_broken
+        self._tokens: dict[bytes, str] = {}
+        self._gone: dict[str, asyncio.Event] = {}
+        self._exits: set[asyncio.Task[None]] = set()
+        self._do: dict[type[Any], Callable[[Any], None]] = {
+            TellClient: self._tell_client,
+            TellWorker: self._tell_worker,
+            Launch: self._launch,
+            Kill: self._kill,
+            Meter: self._meter,
+            Show: self._show,
+            Note: self._note,
+        }
+
+    def apply(self, event: Event) -> None:
+        """Hands the event to the state machine and does what it says. A broken invariant ends the pool: it must not go on billing."""
+        try:
+            instructions: list[Instruction] = self.machine.handle(event, self.clock_ns())
+        except InvariantBroken as error:
+            log.critical("%s", error, extra={"action": "invariant_broken"})
+            self._on_broken()
+            return
+        self.metrics.events.inc()
+        for instruction in instructions:
+            self._do[type(instruction)](instruction)
+
+    # Instructions
+
+    def _tell_client(self, instruction: TellClient) -> None:
+        if isinstance(instruction.message, Refused):
+            self.metrics.refusals.labels(instruction.message.code).inc()
+        link = self.clients.get(instruction.session)
+        if link is not None:
+            link.send(instruction.message)
+
+    def _tell_worker(self, instruction: TellWorker) -> None:
+        link = self.workers.get(instruction.worker)
+        if link is not None:
+            link.send(instruction.message)
+
+    def _launch(self, instruction: Launch) -> None:
+        token = secrets.token_hex(32)
+        self._tokens[_digest(token)] = instruction.worker
+        self._gone[instruction.worker] = asyncio.Event()
+        if self.launcher is not None:
+            self.launcher.start(instruction.worker, instruction.device, token)
+
+    def _kill(self, instruction: Kill) -> None:
+        if self.launcher is not None:
+            self.launcher.kill(instruction.worker)
+
+    def _meter(self, instruction: Meter) -> None:
+        self._writer.put(instruction.record)
+        self.metrics.lease_closed(instruction.record)
+
+    def _show(self, instruction: Show) -> None:
+        record = instruction.record
+        if isinstance(record, Lease) and record.state == "open":
+            self.metrics.lease_opened(record)
+        self.board.mark(record)
+
+    def _note(self, instruction: Note) -> None:
+        if instruction.action == "worker_failed":
+            self.metrics.workers_failed.inc()
+        elif instruction.action == "session_lost":
+            self.metrics.sessions_lost.inc()
+        text = " ".join(f"{name}={value}" for name, value in instruction.fields.items())
+        log.info("%s %s", instruction.action, text, extra={"action": instruction.action, **instruction.fields})
+
+    # Workers' processes
+
+    def worker_of(self, token: str) -> str | None:
+        """The worker that was started with this token."""
+        return self._tokens.get(_digest(token))
+
+    def link_closed(self, worker: str) -> None:
+        """The worker's link ended, and all it said was heard."""
+        self.workers.pop(worker, None)
+        if worker in self._gone:
+            self._gone[worker].set()
+
+    def worker_exited(self, worker: str, cause: str) -> None:
+        """The worker's process ended; what it said before is heard first."""
+        task = asyncio.create_task(self._bury(worker, cause))
+        self._exits.add(task)
+        task.add_done_callback(self._exits.discard)
+
+    async def _bury(self, worker: str, cause: str) -> None:
+        if worker in self.workers:
+            try:
+                await asyncio.wait_for(self._gone[worker].wait(), LINK_SECONDS_MAX)
+            except TimeoutError:
+                log.warning("the link of ended worker %s stays open", worker, extra={"action": "link_stays", "worker": worker})
+        del self._gone[worker]
+        self._tokens = {digest: name for digest, name in self._tokens.items() if name != worker}
+        log.info("%s %s", worker, cause, extra={"action": "worker_exited", "worker": worker})
+        self.apply(WorkerGone(worker, cause))
+
+    # Time
+
+    async def tick(self) -> None:
+        """Lets time pass for the state machine, until cancelled."""
+        while True:
+            self.apply(Tick(time.time_ns() - time.monotonic_ns()))
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def check_links(self, period_seconds: float) -> None:
+        while True:
+            await asyncio.sleep(period_seconds)
+            now = self.clock_ns() / 1e9
+            for link in list(self.clients.values()):
+                link.check(now)
+
+    async def flush_board(self, period_seconds: float) -> None:
+        while True:
+            await asyncio.sleep(period_seconds)
+            self.board.flush()
+
+    def prices_changed(self, event: PricesSet) -> None:
+        if event.prices != self.machine.prices:
+            self.apply(event)
+
+    def store_changed(self, accepting: bool) -> None:
+        action = "store_accepts" if accepting else "store_backlog_full"
+        log.log(logging.INFO if accepting else logging.ERROR, "%s unwritten=%d", action, self._writer.backlog, extra={"action": action})
+        self.apply(StoreChanged(accepting))
+
+    async def shut_down(self) -> None:
+        """Closes every lease and ends every worker, within the workers' grace."""
+        self.apply(ShutDown())
+        deadline = time.monotonic() + self.machine.limits.end_grace_seconds
+        while self.machine.fleet.workers and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        if self.launcher is not None:
+            await self.launcher.close()
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,170 @@
+"""The pool's database: flavors, choices, lease segments, usage outbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Engine, create_engine, delete, event, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from forebay_pool.errors import StoreUnavailable
+from forebay_pool.tables import CHOICES, FLAVORS, OUTBOX, SEGMENTS
+from forebay_pool.types import Equivalent, Flavor, UsageRecord
+
+BUSY_SECONDS = 2.0
+"""How long a statement waits for a locked SQLite database before it fails (and is tried again)."""
+ADVISORY_LOCK = 0x464F524542
+"""PostgreSQL: two pools do not migrate one database at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """A row of the outbox with what billing must be told."""
+
+    seq: int
+    payload: Mapping[str, Any]
+
+
+class Store:
+    """Plain synchronous calls, each one transaction; :class:`forebay_pool.writer.Writer` makes them on its thread."""
+
+    def __init__(self, url: str) -> None:
+        self.engine = _engine(url)
+        self._insert: Any = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
+
+    def migrate(self) -> None:
+        """Brings the schema to this version. Raises StoreUnavailable."""
+        config = Config()
+        config.set_main_option("script_location", "forebay_pool:migrations")
+        config.set_main_option("path_separator", "os")
+        try:
+            with self.engine.begin() as connection:
+                if self.engine.dialect.name == "postgresql":
+                    connection.exec_driver_sql(f"select pg_advisory_xact_lock({ADVISORY_LOCK})")
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+        except SQLAlchemyError as error:
+            raise StoreUnavailable(f"the database {self.engine.url!r} cannot be opened: {error}") from error
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    # Flavors and choices
+
+    def seed_flavors(self, flavors: Sequence[Flavor]) -> None:
+        """Adds the flavors that are not there yet."""
+        with self.engine.begin() as connection:
+            connection.execute(self._insert(FLAVORS).on_conflict_do_nothing(), [_flavor_row(flavor) for flavor in flavors])
+
+    def set_flavor(self, flavor: Flavor) -> None:
+        row = _flavor_row(flavor)
+        statement = self._insert(FLAVORS).values(row)
+        with self.engine.begin() as connection:
+            connection.execute(statement.on_conflict_do_update(index_elements=[FLAVORS.c.name], set_=row))
+
+    def flavors(self) -> dict[str, Flavor]:
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(FLAVORS).order_by(FLAVORS.c.memory_bytes, FLAVORS.c.name)).all()
+        return {
+            row.name: Flavor(row.name, row.memory_bytes, tuple(Equivalent(model, count) for model, count in json.loads(row.equivalents)))
+            for row in rows
+        }
+
+    def set_choice(self, tenant: str, user: str, flavor: str) -> None:
+        row = {"tenant": tenant, "user": user, "flavor": flavor}
+        statement = self._insert(CHOICES).values(row)
+        with self.engine.begin() as connection:
+            connection.execute(statement.on_conflict_do_update(index_elements=[CHOICES.c.tenant, CHOICES.c.user], set_=row))
+
+    def choices(self) -> dict[tuple[str, str], str]:
+        with self.engine.connect() as connection:
+            return {(row.tenant, row.user): row.flavor for row in connection.execute(select(CHOICES))}
+
+    # Usage
+
+    def add_segments(self, records: Sequence[UsageRecord], deliver: bool) -> None:
+        """Writes records durably, and files them for delivery; records that are there already stay as they are."""
+        with self.engine.begin() as connection:
+            connection.execute(self._insert(SEGMENTS).on_conflict_do_nothing(), [_segment_row(record) for record in records])
+            if deliver:
+                connection.execute(self._insert(OUTBOX).on_conflict_do_nothing(), [{"segment": record.id} for record in records])
+
+    def undelivered(self, source: str, most: int) -> list[Undelivered]:
+        """The oldest records that billing has not taken, in order."""
+        joined = select(OUTBOX.c.seq, SEGMENTS).join(SEGMENTS, SEGMENTS.c.id == OUTBOX.c.segment)
+        with self.engine.connect() as connection:
+            rows = connection.execute(joined.where(OUTBOX.c.refused.is_(None)).order_by(OUTBOX.c.seq).limit(most)).all()
+        return [Undelivered(row.seq, _payload(source, row)) for row in rows]
+
+    def delivered(self, seqs: Sequence[int]) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(delete(OUTBOX).where(OUTBOX.c.seq.in_(seqs)))
+
+    def refused(self, seq: int, answer: str) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(update(OUTBOX).where(OUTBOX.c.seq == seq).values(refused=answer))
+
+
+def _engine(url: str) -> Engine:
+    if make_url(url).get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True)
+    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def _durable(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    return engine
+
+
+def _flavor_row(flavor: Flavor) -> dict[str, Any]:
+    equivalents = json.dumps([[e.model, e.count] for e in flavor.equivalents])
+    return {"name": flavor.name, "memory_bytes": flavor.memory_bytes, "equivalents": equivalents}
+
+
+def _segment_row(record: UsageRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "lease": record.lease,
+        "session": record.session,
+        "tenant": record.tenant,
+        "user": record.user,
+        "flavor": record.flavor,
+        "device_model": record.device_model,
+        "devices": record.devices,
+        "started_at_unix_ns": record.started_at_unix_ns,
+        "duration_ns": record.duration_ns,
+        "close_reason": record.close_reason,
+        "span": json.dumps(record.span.model_dump()),
+    }
+
+
+def _payload(source: str, row: Any) -> dict[str, Any]:
+    """A record as ``POST api/usage`` of billing takes it."""
+    return {
+        "source": source,
+        "id": row.id,
+        "tenant": row.tenant,
+        "user": row.user,
+        "session": row.session,
+        "lease": row.lease,
+        "span": json.loads(row.span),
+        "flavor": row.flavor,
+        "device_model": row.device_model,
+        "devices": row.devices,
+        "started_at_ns": row.started_at_unix_ns,
+        "duration_ns": row.duration_ns,
+        "close_reason": row.close_reason,
+    }
+
+

@@ -1,0 +1,37 @@
+"""What happened to an object: the answer to a broken invariant."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from forebay_pool.types import Event, Instruction, Seat, Show
+
+EVENTS_MAX = 2_000
+"""So many of the last events are remembered."""
+
+
+class Story:
+    """The last events with the instructions they led to."""
+
+    def __init__(self) -> None:
+        self._pages: deque[tuple[int, Event, list[Instruction]]] = deque(maxlen=EVENTS_MAX)
+
+    def add(self, now_ns: int, event: Event, out: list[Instruction]) -> None:
+        self._pages.append((now_ns, event, out))
+
+    def of(self, *ids: str) -> str:
+        """The remembered events and instructions that name any of the ids, a line each."""
+        lines: list[str] = []
+        for now_ns, event, out in self._pages:
+            told = [f"  -> {text}" for text in map(_text, out) if any(name in text for name in ids)]
+            if told or any(name in str(event) for name in ids):
+                lines += [f"{now_ns} {event}", *told]
+        return "\n".join(lines)
+
+
+def _text(instruction: Instruction) -> str:
+    if isinstance(instruction, Show):
+        record = instruction.record
+        name = record.device.id if isinstance(record, Seat) else record.id
+        return f"Show({type(record).__name__} {name} {record.state})"
+    return str(instruction)

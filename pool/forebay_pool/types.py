@@ -1,0 +1,384 @@
+"""The pool's architecture on one page.
+
+:class:`Device` s stand in nodes and serve :class:`Flavor` s. A :class:`Session` is one process's virtual device; a
+:class:`Worker` on a device executes its commands and keeps its tensors. A session that wants to compute files a
+:class:`Request`; a granted request becomes a :class:`Lease`, the only thing that is metered.
+
+The state machine is ``handle(Event, now_ns) -> list[Instruction]``. The shell turns sockets, timers and processes into events,
+and carries the instructions out. Nouns that never change are frozen; records that the state machine alone changes are not.
+All clocks are monotonic nanoseconds unless the name says ``unix``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from forebay_wire import messages as wire
+
+Kind = Literal["cpu", "cuda", "hip", "null"]
+SessionState = Literal["idle", "queued", "active", "resident", "parked", "lost", "ended"]
+LeaseState = Literal["open", "closing", "closed"]
+WorkerState = Literal["starting", "warm", "assigning", "bound", "ending"]
+DeviceState = Literal["free", "placing", "leased", "draining"]
+CloseReason = Literal["drained", "idle", "released", "revoked", "failed"]
+
+
+# Nouns that never change
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One physical accelerator, or a development device."""
+
+    id: str
+    """``<node>/<kind>:<index>``, unique in the pool."""
+    node: str
+    kind: Kind
+    index: int
+    model: str
+    memory_bytes: int
+
+    @property
+    def local(self) -> str:
+        """Its name on its node, for example ``cuda:0``."""
+        return f"{self.kind}:{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """``count`` devices of ``model`` together serve a flavor."""
+
+    model: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """A size of virtual device, and what may serve it."""
+
+    name: str
+    memory_bytes: int
+    equivalents: tuple[Equivalent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one second of a flavor costs, in nano-units of ``currency``."""
+
+    nano_per_second: int
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRecord:
+    """A lease segment held its devices for so long. ``id`` is unique for ever."""
+
+    id: str
+    tenant: str
+    user: str
+    session: str
+    lease: str
+    span: wire.Span
+    flavor: str
+    device_model: str
+    devices: int
+    started_at_unix_ns: int
+    duration_ns: int
+    close_reason: CloseReason
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds and periods the state machine keeps."""
+
+    heartbeat_seconds: float
+    session_heartbeat_seconds: float
+    idle_release_seconds: float
+    worker_start_seconds: float
+    park_seconds: float
+    end_grace_seconds: float
+    worker_attempts_max: int
+    warm_workers: int
+    workers_max: int
+    sessions_max: int
+    queue_max: int
+
+
+# Records, changed by the state machine alone
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A process on a device that serves at most one session in its life."""
+
+    id: str
+    device: Device
+    started_ns: int
+    state: WorkerState = "starting"
+    address: str = ""
+    session: Session | None = None
+    seen_ns: int = 0
+    deadline_ns: int | None = None
+    """When it must have answered what it was asked last, or is killed."""
+    reserved_bytes: int = 0
+    """Device memory set aside for it; 0 while it is warm or parked."""
+    memory_bytes: int = 0
+    """Device memory it said it holds."""
+    parking: bool = False
+    parked_bytes: int | None = None
+    """Bytes in host memory, or None while it is not parked."""
+    opened: bool = False
+    """Whether it was ever given a lease: from then on it has tensors to lose."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A span that waits for a lease."""
+
+    session: Session
+    number: int
+    """The client's own number; 0 where the pool acquires on the session's behalf."""
+    span: wire.Span
+    order: int
+    """Place in the order of arrival."""
+    arrived_ns: int
+    attempts: int = 0
+    place: Device | None = None
+    """The device claimed for it, while the lease is being opened there."""
+    told: tuple[int, str] | None = None
+    """Position and reason the client knows."""
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A hold of a device by a session, from grant to close."""
+
+    id: str
+    session: Session
+    epoch: int
+    number: int
+    """The request it answered."""
+    span: wire.Span
+    flavor: Flavor
+    device: Device
+    price: Price | None
+    waited_ns: int
+    """From the request's arrival to the grant."""
+    opened_ns: int
+    opened_unix_ns: int
+    confirmed_ns: int
+    """Last moment at which the worker confirmed to hold it."""
+    state: LeaseState = "open"
+    ending: CloseReason = "drained"
+    """The reason it is being closed for, while ``closing``."""
+    duration_ns: int = 0
+    """Final once ``closed``."""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One process's virtual device."""
+
+    id: str
+    secret: bytes
+    tenant: str
+    user: str
+    process: str
+    flavor: str
+    since_ns: int
+    since_unix_ns: int
+    state: SessionState = "idle"
+    worker: Worker | None = None
+    request: Request | None = None
+    lease: Lease | None = None
+    epoch: int = 0
+    span: wire.Span | None = None
+    used_ns: int = 0
+    """When its last lease closed."""
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """What is going on on a device."""
+
+    device: Device
+    holder: Session | None = None
+    """The session that a lease is open or being opened for."""
+    draining: Worker | None = None
+    """A worker that held a lease, was told to end, and may still be executing."""
+    workers: dict[str, Worker] = field(default_factory=dict)
+    failures: int = 0
+    """Workers in a row that died here before they served anybody."""
+    retry_ns: int = 0
+    """No worker is prestarted here before."""
+
+    @property
+    def state(self) -> DeviceState:
+        if self.holder is not None:
+            return "leased" if self.holder.lease is not None else "placing"
+        return "free" if self.draining is None else "draining"
+
+    @property
+    def reserved_bytes(self) -> int:
+        return sum(worker.reserved_bytes for worker in self.workers.values())
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class SessionJoined:
+    """A client said Hello. ``secret`` is fresh chance: tickets are derived from it."""
+
+    session: str
+    secret: bytes
+    tenant: str
+    user: str
+    process: str
+    flavor: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSaid:
+    session: str
+    message: wire.FromClient
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLeft:
+    """The session link ended."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDismissed:
+    """A person ended the session; ``sentence`` tells its process who."""
+
+    session: str
+    reason: Literal["released", "revoked"]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSaid:
+    worker: str
+    message: wire.FromWorker
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerUnlinked:
+    """The worker's link ended, or it broke the protocol; its process may still run."""
+
+    worker: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerGone:
+    """The worker's process is no more, or could not be started. Follows every Launch once."""
+
+    worker: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorSet:
+    flavor: Flavor
+
+
+@dataclass(frozen=True, slots=True)
+class PricesSet:
+    prices: Mapping[str, Price]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChanged:
+    """Whether usage records can be taken; while they cannot, no lease is opened."""
+
+    accepting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed. ``unix_offset_ns`` is Unix time minus the monotonic clock."""
+
+    unix_offset_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDown:
+    """The pool ends: every lease closes now."""
+
+
+Event = (
+    SessionJoined
+    | ClientSaid
+    | SessionLeft
+    | SessionDismissed
+    | WorkerSaid
+    | WorkerUnlinked
+    | WorkerGone
+    | FlavorSet
+    | PricesSet
+    | StoreChanged
+    | Tick
+    | ShutDown
+)
+
+
+# Instructions
+
+
+@dataclass(frozen=True, slots=True)
+class TellClient:
+    session: str
+    message: wire.ToClient
+
+
+@dataclass(frozen=True, slots=True)
+class TellWorker:
+    worker: str
+    message: wire.ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start a worker process on the device."""
+
+    worker: str
+    device: Device
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End the worker's process at once; answered by WorkerGone."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Write the usage record durably, then deliver it."""
+
+    record: UsageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """The row of this record changed; a closed lease or an ended session is shown for the last time."""
+
+    record: Session | Lease | Seat
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something an operator may want to read or count: a word, and identifiers."""
+
+    action: str
+    fields: Mapping[str, str | int]
+
+
+Instruction = TellClient | TellWorker | Launch | Kill | Meter | Show | Note

@@ -1,0 +1,149 @@
+"""The one thread that writes to the database: group commit, order, and patience with a full disk."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from forebay_pool.errors import StoreUnavailable
+from forebay_pool.types import UsageRecord
+
+BATCH_RECORDS_MAX = 500
+"""Most records in one commit."""
+RETRY_SECONDS_FIRST = 0.1
+RETRY_SECONDS_MAX = 5.0
+JOBS_MAX = 1_000
+"""Most other writes waiting for the thread."""
+
+UNAVAILABLE = "The database cannot be written at present; try again in a minute, or tell an operator."
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class SegmentStore(Protocol):
+    """What the writer needs of the store."""
+
+    def add_segments(self, records: Sequence[UsageRecord], deliver: bool) -> None: ...
+
+
+class Writer:
+    """Takes usage records from memory to disk, in order, and makes other writes between two commits.
+
+    ``on_backlog(accepting)`` is called from the thread when the backlog passes ``backlog_max`` and when it has gone down to half;
+    ``on_committed(count)`` after each commit of records; ``on_failure()`` after each that failed.
+    """
+
+    def __init__(
+        self,
+        store: SegmentStore,
+        *,
+        deliver: bool,
+        backlog_max: int,
+        on_backlog: Callable[[bool], None],
+        on_committed: Callable[[int], None],
+        on_failure: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._deliver = deliver
+        self._backlog_max = backlog_max
+        self._on_backlog = on_backlog
+        self._on_committed = on_committed
+        self._on_failure = on_failure
+        self._records: deque[UsageRecord] = deque()
+        self._jobs: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._accepting = True
+        self._thread = threading.Thread(target=self._run, name="forebay-writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def backlog(self) -> int:
+        """Records in memory that are not on disk."""
+        return len(self._records)
+
+    def put(self, record: UsageRecord) -> None:
+        """Takes a record; never waits, never refuses."""
+        with self._wake:
+            self._records.append(record)
+            self._wake.notify()
+        if self._accepting and len(self._records) > self._backlog_max:
+            self._accepting = False
+            self._on_backlog(False)
+
+    def call(self, job: Callable[[], T]) -> Future[T]:
+        """Runs ``job`` on the thread. The future fails with StoreUnavailable where the database does."""
+        future: Future[T] = Future()
+        with self._wake:
+            if self._stopping or len(self._jobs) >= JOBS_MAX:
+                future.set_exception(StoreUnavailable("the database is busy; try again later"))
+                return future
+            self._jobs.append((job, future))
+            self._wake.notify()
+        return future
+
+    def close(self, timeout_seconds: float) -> int:
+        """Writes what is left, at most for so long; how many records stay unwritten."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        self._thread.join(timeout_seconds)
+        left = len(self._records)
+        if left:
+            fields = {"action": "records_lost", "records": left}
+            log.error("%d usage records lost: the database did not take them before the end", left, extra=fields)
+        return left
+
+    def _run(self) -> None:
+        pause_seconds = 0.0
+        while self._await_work(pause_seconds):
+            self._run_jobs()
+            pause_seconds = 0.0 if self._commit() else min(RETRY_SECONDS_MAX, max(RETRY_SECONDS_FIRST, 2 * pause_seconds))
+
+    def _await_work(self, pause_seconds: float) -> bool:
+        """Waits for something to do; after a failure only jobs cut the pause short. False once all is done and nothing will come."""
+        with self._wake:
+            if pause_seconds:
+                self._wake.wait_for(lambda: bool(self._jobs), RETRY_SECONDS_FIRST if self._stopping else pause_seconds)
+            else:
+                self._wake.wait_for(lambda: bool(self._jobs or self._records) or self._stopping)
+            return bool(self._jobs or self._records) or not self._stopping
+
+    def _run_jobs(self) -> None:
+        while self._jobs:
+            job, future = self._jobs.popleft()
+            try:
+                future.set_result(job())
+            except SQLAlchemyError as error:
+                log.warning("a write failed: %s", error, extra={"action": "store_failed"})
+                self._on_failure()
+                future.set_exception(StoreUnavailable(UNAVAILABLE))
+
+    def _commit(self) -> bool:
+        count = min(len(self._records), BATCH_RECORDS_MAX)
+        if not count:
+            return True
+        batch = [self._records[index] for index in range(count)]
+        try:
+            self._store.add_segments(batch, self._deliver)
+        except SQLAlchemyError as error:
+            fields = {"action": "store_failed", "records": len(self._records)}
+            log.error("%d usage records wait in memory: %s", len(self._records), error, extra=fields)
+            self._on_failure()
+            return False
+        for _ in range(count):
+            self._records.popleft()
+        self._on_committed(count)
+        if not self._accepting and len(self._records) <= self._backlog_max // 2:
+            self._accepting = True
+            self._on_backlog(True)
+        return True
