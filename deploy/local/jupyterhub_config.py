@@ -62,6 +62,7 @@ c.TraefikProxy.traefik_api_username = "hub"
 c.TraefikProxy.traefik_api_password = secrets.token_hex(32)
 c.TraefikProxy.static_config_file = str(place.state / "proxy.toml")
 c.TraefikFileProviderProxy.dynamic_config_file = str(place.state / "routes.toml")
+(place.state / "routes.toml").unlink(missing_ok=True)  # left by a hub that was killed, it would bring back the old password
 c.TraefikProxy.extra_static_config = {
     "global": {"checkNewVersion": False, "sendAnonymousUsage": False},
     "entryPoints": {"http": {"transport": {"respondingTimeouts": {"readTimeout": "0s"}}}},
