@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
@@ -28,6 +27,8 @@ PING_SECONDS = 20.0
 PING_ANSWER_SECONDS_MAX = 60.0
 """Long, since user code that holds the interpreter's lock keeps the answer from being read."""
 CLOSE_SECONDS_MAX = 2.0
+POOLS_OWN_REQUEST = 0
+"""Number of a request that the pool makes itself, when the worker finds work in the stream after the lease was closed as idle."""
 DRAIN_SECONDS_MAX = 10.0
 """How long a process that ends waits for its recorded work to be done."""
 
@@ -60,6 +61,8 @@ class _Link:
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
+        self.line: WaitingLine | None = None
+        """Of a wait that the pool began by itself."""
         self.opened: messages.SessionOpened | None = None
         self.lease: messages.Granted | None = None
         self.draining_epoch: int | None = None
@@ -193,7 +196,6 @@ class Session:
         return _Request(self._requests)
 
     def _wait(self, request: _Request) -> None:
-        started = time.monotonic()
         line = WaitingLine(self._stderr)
         shown: messages.Queued | None = None
         with self._changed:
@@ -206,9 +208,9 @@ class Session:
                 if shown is not None and not request.settled:
                     line.show(shown.position, shown.reason)
         except BaseException:
-            line.finish("stopped waiting", time.monotonic() - started)
+            line.finish("stopped waiting")
             raise
-        line.finish("granted" if request.granted is not None else "not granted", time.monotonic() - started)
+        line.finish("granted" if request.granted is not None else "not granted")
 
     def _cancel(self, link: _Link, request: _Request) -> None:
         with self._changed:
@@ -268,6 +270,9 @@ class Session:
                     if link.request is not None and link.request.number == message.request:
                         link.request.queued = message
                         self._changed.notify_all()
+                if message.request == POOLS_OWN_REQUEST:
+                    link.line = link.line or WaitingLine(self._stderr)
+                    link.line.show(message.position, message.reason)
             case messages.Granted():
                 self._take_grant(link, message)
             case messages.LeaseClosed():
@@ -280,7 +285,7 @@ class Session:
     def _take_grant(self, link: _Link, granted: messages.Granted) -> None:
         with self._changed:
             request = link.request
-            if request is None and granted.request in link.cancelled:
+            if granted.request in link.cancelled:
                 link.cancelled.discard(granted.request)
                 return
             link.lease = granted
@@ -288,7 +293,7 @@ class Session:
                 link.request, request.granted = None, granted
                 self._changed.notify_all()
                 return
-        # The pool acquired by itself: the worker found work in the stream after the lease had been closed for idleness.
+        self._finish_line(link, "granted")
         if link.worker == granted.worker:
             self._stream.lease_opened()
 
@@ -312,6 +317,12 @@ class Session:
             elif refused.request is None:
                 link.refused = error
             self._changed.notify_all()
+        if refused.request == POOLS_OWN_REQUEST:
+            self._finish_line(link, f"recorded work cannot go on: {refused.message} Interrupt it; it waited")
+
+    def _finish_line(self, link: _Link, outcome: str) -> None:
+        line, link.line = link.line or WaitingLine(self._stderr), None
+        line.finish(outcome)
 
     def _finish(self, link: _Link, error: ForebayError) -> None:
         with self._changed:

@@ -35,7 +35,7 @@ def notebook_label(environment: Mapping[str, str], namespace: Mapping[str, Any])
 
 
 class Spans:
-    """Knows the current span. ``on_end`` is called when a cell ends."""
+    """Knows the current span. ``on_end`` is called when a cell ends, and before one begins: between cells threads may have worked."""
 
     def __init__(self, on_end: Callable[[], object]) -> None:
         self._on_end = on_end
@@ -55,7 +55,8 @@ class Spans:
         def begin(_info: object = None) -> None:
             self._depth += 1
             if self._depth == 1:
-                self._cell = Work(uuid.uuid4().hex, "cell", label, int(shell.execution_count))
+                self._on_end()
+                self._cell = Work(uuid.uuid4().hex, "cell", label, _running_cell(shell))
 
         def end(_result: object = None) -> None:
             self._depth = max(0, self._depth - 1)
@@ -63,7 +64,7 @@ class Spans:
                 self._cell = None
                 self._on_end()
 
-        if _inside_cell():
+        if _running_cell(shell) is not None:
             begin()
         shell.events.register("pre_run_cell", begin)
         shell.events.register("post_run_cell", end)
@@ -75,10 +76,14 @@ def running_shell() -> Any | None:
     return module.get_ipython() if module is not None and hasattr(module, "get_ipython") else None
 
 
-def _inside_cell() -> bool:
+def _running_cell(shell: Any) -> int | None:
+    """The execution count of the cell that this thread runs, or None outside one.
+
+    ``shell.execution_count`` alone does not say it: newer IPython counts on before the cell runs, older IPython after.
+    """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_code.co_name == "run_code" and frame.f_globals.get("__name__") == "IPython.core.interactiveshell":
-            return True
+        if frame.f_code.co_name == "run_cell_async" and frame.f_globals.get("__name__") == "IPython.core.interactiveshell":
+            return int(frame.f_locals.get("execution_count", shell.execution_count))
         frame = frame.f_back
-    return False
+    return None

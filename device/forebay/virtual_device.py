@@ -25,6 +25,7 @@ FORKED = (
     "start it with multiprocessing's 'spawn' method (torch.multiprocessing.set_start_method('spawn'))."
 )
 
+
 class VirtualDevice:
     """``cuda:0``. Nothing goes over the network before :meth:`flavor` or the first device work."""
 
@@ -33,7 +34,6 @@ class VirtualDevice:
         self.forked = False
         self._embedded: EmbeddedPool | None = None
         self._session: Session | None = None
-        self._flavor: Flavor | None = None
         self._making = threading.Lock()
 
     def start(self) -> None:
@@ -56,10 +56,8 @@ class VirtualDevice:
             self._session.marked()
 
     def flavor(self) -> Flavor:
-        """The device's size and name. Opens the session link the first time, but no lease."""
-        if self._flavor is None:
-            self._flavor = self.session().flavor()
-        return self._flavor
+        """The device's size and name. Opens the session link if it is not open, but no lease."""
+        return self.session().flavor()
 
     def session(self) -> Session:
         """The session, not necessarily opened. Raises ForkedProcess in a child whose parent used the device."""
@@ -95,7 +93,7 @@ class VirtualDevice:
     def _forked_child(self) -> None:
         self._making = threading.Lock()
         if self._session is not None:
-            self.forked = self._session.has_worker
+            self.forked = self.forked or self._session.has_worker
             self._session.forget_in_child()
 
 

@@ -33,11 +33,10 @@ class Statistics:
     def nested(self) -> dict[str, Any]:
         """As ``torch.cuda.memory_stats_as_nested_dict()``."""
         use = _C.memory()
-        alive = use["allocations"] - use["frees"]
-        self._peak_count = max(self._peak_count, alive)
+        self._peak_count = max(self._peak_count, use["alive"])
         made, gone = use["allocations"] - self._allocations_before, use["frees"] - self._frees_before
         bytes_now = {"current": use["allocated"], "peak": use["peak"], "allocated": use["allocated"], "freed": 0}
-        counts = {"current": alive, "peak": self._peak_count, "allocated": made, "freed": gone}
+        counts = {"current": use["alive"], "peak": self._peak_count, "allocated": made, "freed": gone}
         none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
         nested: dict[str, Any] = {name: _pools(dict(counts)) for name in ("allocation", "segment", "active")}
         nested |= {f"{name}_bytes": _pools(dict(bytes_now)) for name in ("allocated", "reserved", "active", "requested")}

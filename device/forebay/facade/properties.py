@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid as uuids
 
-from forebay.virtual_device import MULTI_PROCESSOR_COUNT, VirtualDevice, device_name
+from forebay.virtual_device import VirtualDevice, device_name
 
 CAPABILITY = (8, 0)
 """The feature level that programs may count on: bfloat16 and TF32, and none of the later special units."""
+MULTI_PROCESSOR_COUNT = 64
+"""For programs that size their work by it: the scale of one unit of a flavor, not of the device that serves it."""
 
 
 class DeviceProperties:

@@ -1,0 +1,354 @@
+"""The session link against a real WebSocket server; the command stream is a recorder."""
+
+from __future__ import annotations
+
+import io
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from forebay import session as session_module
+from forebay.errors import PoolRefused, PoolUnreachable, SessionEnded
+from forebay.service import Service
+from forebay.session import Session
+from forebay.spans import Work
+from forebay_wire import messages
+
+TOKEN = "a-token-of-the-test"
+WORK = Work("span-1", "cell", "digits.ipynb", 3)
+WAIT_SECONDS_MAX = 10.0
+
+
+class RecordedStream:
+    """Notes what the session does to the command stream."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.connect_error: str | None = None
+        self._changed = threading.Condition()
+
+    def connect(self, address: str, ticket: bytes, /) -> None:
+        self._note("connect", address, ticket)
+        if self.connect_error is not None:
+            raise RuntimeError(self.connect_error)
+
+    def lease_opened(self) -> None:
+        self._note("lease_opened")
+
+    def lease_closed(self) -> None:
+        self._note("lease_closed")
+
+    def lose(self, message: str, /) -> None:
+        self._note("lose", message)
+
+    def names(self) -> list[str]:
+        return [call[0] for call in self.calls]
+
+    def wait_until(self, reached: Callable[[list[str]], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: reached(self.names()), WAIT_SECONDS_MAX), self.calls
+
+    def _note(self, *call: Any) -> None:
+        with self._changed:
+            self.calls.append(call)
+            self._changed.notify_all()
+
+
+class Case:
+    """A session with its scripted pool, its recorded stream and what it wrote."""
+
+    def __init__(self, pool: Any, quiet_seconds: float = 5.0) -> None:
+        self.pool = pool
+        self.stream = RecordedStream()
+        self.stderr = io.StringIO()
+        service = Service(pool.url, TOKEN)
+        self.session = Session(lambda: service, self.stream, "2.13.0+cpu", None, self.stderr, quiet_seconds)
+
+    def grants(self, **changes: Any) -> None:
+        """From now on the pool grants each Acquire at once, counting epochs."""
+        epochs = iter(range(1, 1000))
+
+        def answer(message: messages.FromClient) -> list[messages.Message]:
+            return [granted(message.request, next(epochs), **changes)] if isinstance(message, messages.Acquire) else []
+
+        self.pool.answer = answer
+
+    def in_thread(self) -> tuple[threading.Thread, list[BaseException]]:
+        """Acquires in another thread."""
+        errors: list[BaseException] = []
+
+        def acquire() -> None:
+            try:
+                self.session.acquire(WORK)
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=acquire)
+        thread.start()
+        return thread, errors
+
+
+def granted(request: int, epoch: int, worker: str = "w-1") -> messages.Granted:
+    return messages.Granted(
+        request=request,
+        lease=f"l-{epoch}",
+        epoch=epoch,
+        worker=worker,
+        address="unix:/tmp/worker.sock",
+        ticket="ab" * 32,
+        device=messages.DeviceModel(kind="cpu", model="cpu-dev"),
+        flavor=messages.Flavor(name="dev.1gb", memory_bytes=2**30),
+    )
+
+
+def closed(epoch: int, reason: Any = "idle") -> messages.LeaseClosed:
+    return messages.LeaseClosed(lease=f"l-{epoch}", epoch=epoch, reason=reason, duration_ns=1)
+
+
+@pytest.fixture
+def case(scripted_pool: Any) -> Iterator[Case]:
+    found = Case(scripted_pool)
+    yield found
+    found.session.close()
+
+
+def test_the_flavor_is_known_without_a_lease(case: Case) -> None:
+    assert case.session.flavor().name == "dev.1gb"
+    hello = case.pool.of(messages.Hello)[0]
+    assert (hello.torch, hello.flavor, hello.protocol) == ("2.13.0+cpu", None, messages.PROTOCOL)
+    assert [type(message) for message in case.pool.received] == [messages.Hello]
+    assert case.stream.calls == []
+
+
+def test_a_lease_connects_to_its_worker_once_and_asks_with_the_span(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.pool.send(closed(1))
+    case.stream.wait_until(lambda names: "lease_closed" in names)
+    case.session.acquire(WORK)
+    assert case.stream.calls == [
+        ("connect", "unix:/tmp/worker.sock", bytes.fromhex("ab" * 32)),
+        ("lease_opened",),
+        ("lease_closed",),
+        ("lease_opened",),
+    ]
+    first, second = case.pool.of(messages.Acquire, 2)
+    assert first.span == messages.Span(id="span-1", kind="cell", label="digits.ipynb", cell=3)
+    assert first.request != second.request
+
+
+def test_a_lease_that_another_thread_got_in_the_meantime_is_shared(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.session.acquire(WORK)
+    assert len(case.pool.of(messages.Acquire)) == 1
+    assert case.stream.names() == ["connect", "lease_opened", "lease_opened"]
+
+
+def test_threads_that_wait_at_the_same_time_share_one_request(case: Case) -> None:
+    first, first_errors = case.in_thread()
+    request = case.pool.of(messages.Acquire)[0].request
+    second, second_errors = case.in_thread()
+    case.pool.send(granted(request, 1))
+    first.join(WAIT_SECONDS_MAX)
+    second.join(WAIT_SECONDS_MAX)
+    assert (first_errors, second_errors) == ([], [])
+    assert case.stream.names().count("connect") == 1
+    assert len(case.pool.of(messages.Acquire)) == 1
+
+
+def test_after_a_mark_new_work_asks_for_a_new_lease(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.session.marked()
+    case.session.acquire(WORK)
+    assert len(case.pool.of(messages.Acquire, 2)) == 2
+    case.pool.send(closed(1, "drained"), messages.Queued(request=99, position=1, reason="of nobody"), closed(2))
+    case.stream.wait_until(lambda names: "lease_closed" in names)
+    assert case.stream.names().count("lease_closed") == 1, "the drained lease was not the current one"
+
+
+def test_a_short_wait_says_nothing(case: Case) -> None:
+    case.pool.answer = lambda message: (
+        [messages.Queued(request=message.request, position=1, reason="starting a worker"), granted(message.request, 1)]
+        if isinstance(message, messages.Acquire)
+        else []
+    )
+    case.session.acquire(WORK)
+    assert case.stderr.getvalue() == ""
+
+
+def test_a_long_wait_says_position_and_reason_once_per_change(scripted_pool: Any) -> None:
+    case = Case(scripted_pool, quiet_seconds=0.0)
+    thread, errors = case.in_thread()
+    request = case.pool.of(messages.Acquire)[0].request
+
+    def await_line(text: str) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while text not in case.stderr.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    busy = "all devices of dev.1gb are held"
+    case.pool.send(messages.Queued(request=request, position=2, reason=busy))
+    await_line("position 2")
+    case.pool.send(messages.Queued(request=request, position=2, reason=busy), messages.Queued(request=request, position=1, reason=busy))
+    await_line("position 1")
+    case.pool.send(granted(request, 1))
+    thread.join(WAIT_SECONDS_MAX)
+    assert errors == []
+    lines = case.stderr.getvalue().splitlines()
+    assert lines[:2] == [f"forebay: waiting for a device, position {place}: {busy}" for place in (2, 1)]
+    assert lines[2].startswith("forebay: granted after ") and len(lines) == 3
+    case.session.close()
+
+
+def test_ctrl_c_stops_the_wait_takes_the_request_back_and_ignores_a_late_grant(case: Case) -> None:
+    def press_stop() -> None:
+        case.pool.of(messages.Acquire)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    stopper = threading.Thread(target=press_stop)
+    stopper.start()
+    with pytest.raises(KeyboardInterrupt):
+        case.session.acquire(WORK)
+    stopper.join()
+    cancelled = case.pool.of(messages.Cancel)[0]
+    case.pool.send(granted(cancelled.request, 1), closed(1, "released"))
+    case.grants()
+    case.session.acquire(WORK)
+    assert case.stream.names() == ["connect", "lease_opened"]
+
+
+def test_a_refusal_is_the_pools_sentence_and_the_next_try_asks_again(case: Case) -> None:
+    sentence = "The budget of acme is used up; ask its owner to raise it."
+    case.pool.answer = lambda message: (
+        [messages.Refused(request=message.request, code="budget", message=sentence)] if isinstance(message, messages.Acquire) else []
+    )
+    with pytest.raises(PoolRefused, match="used up") as refused:
+        case.session.acquire(WORK)
+    assert refused.value.code == "budget"
+    case.grants()
+    case.session.acquire(WORK)
+    assert case.stream.names() == ["connect", "lease_opened"]
+
+
+def test_a_refused_hello_is_the_pools_sentence(case: Case) -> None:
+    sentence = "There is no flavor tiny; the nearest is dev.1gb."
+    case.pool.answer = lambda message: [messages.Refused(code="unknown_flavor", message=sentence)]
+    with pytest.raises(PoolRefused, match="no flavor tiny"):
+        case.session.flavor()
+
+
+def test_a_grant_that_the_pool_made_by_itself_opens_the_lease_again(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.pool.send(closed(1), granted(0, 2))
+    case.stream.wait_until(lambda names: names[-2:] == ["lease_closed", "lease_opened"])
+    case.pool.send(closed(2))
+    case.stream.wait_until(lambda names: names[-1] == "lease_closed")
+
+
+def test_a_wait_that_the_pool_began_by_itself_is_said_too(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    waits = messages.Queued(request=0, position=1, reason="all devices are held")
+    case.pool.send(closed(1), waits, granted(0, 2))
+    case.stream.wait_until(lambda names: names[-2:] == ["lease_closed", "lease_opened"])
+    waiting, done = case.stderr.getvalue().splitlines()
+    assert waiting == "forebay: waiting for a device, position 1: all devices are held"
+    assert done.startswith("forebay: granted after ")
+
+
+def test_a_lost_session_loses_its_tensors_and_the_next_work_begins_afresh(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.pool.send(messages.SessionLost(message="The worker of this session died."))
+    case.stream.wait_until(lambda names: "lose" in names)
+    assert case.stream.calls[-1] == ("lose", "The worker of this session died.")
+    case.grants(worker="w-2")
+    case.session.acquire(WORK)
+    assert case.stream.names() == ["connect", "lease_opened", "lose", "connect", "lease_opened"]
+    assert len(case.pool.of(messages.Hello, 2)) == 2
+
+
+def test_a_pool_that_goes_away_ends_the_wait_with_a_sentence(case: Case) -> None:
+    case.pool.answer = lambda message: case.pool.connections[-1].close(1012) or [] if isinstance(message, messages.Acquire) else []
+    with pytest.raises(SessionEnded, match=r"connection to the pool at http://127.* ended.*tensors.*are gone"):
+        case.session.acquire(WORK)
+    assert case.stream.calls == [], "nothing was on the device yet"
+
+
+def test_a_pool_that_goes_away_later_loses_the_tensors(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.pool.connections[-1].socket.shutdown(socket.SHUT_RDWR)
+    case.stream.wait_until(lambda names: names[-1] == "lose")
+
+
+def test_what_the_pool_may_not_say_ends_the_session_with_a_sentence(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.pool.connections[-1].send('{"type": "granted", "request": "many"}')
+    case.stream.wait_until(lambda names: names[-1] == "lose")
+    assert "does not understand" in case.stream.calls[-1][1]
+
+
+def test_a_worker_that_cannot_be_reached_gives_the_lease_back(case: Case) -> None:
+    case.grants()
+    case.stream.connect_error = "connection refused"
+    with pytest.raises(SessionEnded, match=r"worker at unix:/tmp/worker.sock cannot be used: connection refused"):
+        case.session.acquire(WORK)
+    assert case.pool.of(messages.Release)[0].epoch == 1
+    case.pool.send(closed(1, "released"))
+    case.stream.wait_until(lambda names: names[-1] == "lease_closed")
+    case.stream.connect_error = None
+    case.session.acquire(WORK)
+    assert case.stream.names()[-2:] == ["connect", "lease_opened"]
+
+
+def test_nobody_there_names_the_address_and_the_way_to_check_it() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+        session = Session(lambda: Service(url, TOKEN), RecordedStream(), "2.13.0")
+        with pytest.raises(PoolUnreachable, match=rf"{url} \(FOREBAY_URL\) cannot be reached: .*forebay doctor"):
+            session.flavor()
+
+
+def test_a_token_that_is_not_accepted_is_said(scripted_pool: Any) -> None:
+    session = Session(lambda: Service(scripted_pool.url, "stale"), RecordedStream(), "2.13.0")
+    with pytest.raises(PoolRefused, match=r"does not accept this token.*FOREBAY_TOKEN"):
+        session.flavor()
+
+
+def test_an_address_without_a_pool_is_said(scripted_pool: Any) -> None:
+    wrong = scripted_pool.url.replace("/services/pool/", "/services/other/")
+    with pytest.raises(PoolUnreachable, match="HTTP status 404"):
+        Session(lambda: Service(wrong, TOKEN), RecordedStream(), "2.13.0").flavor()
+
+
+def test_closing_waits_until_marked_work_is_done(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.session.marked()
+    closing = threading.Thread(target=case.session.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    case.pool.send(closed(1, "drained"))
+    closing.join(WAIT_SECONDS_MAX)
+    assert not closing.is_alive()
+    assert "lose" not in case.stream.names(), "the user did not lose anything, the program is over"
+
+
+def test_closing_does_not_wait_for_ever(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "DRAIN_SECONDS_MAX", 0.05)
+    case.grants()
+    case.session.acquire(WORK)
+    case.session.marked()
+    case.session.close()
+    assert case.session.has_worker is False
