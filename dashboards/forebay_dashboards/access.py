@@ -1,0 +1,73 @@
+"""Who may see and do what: the only place that decides it. Each condition stands on its own line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from forebay_dashboards.errors import AccessRefused
+from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity
+
+View = Literal["usage", "tenant", "operator"]
+"""A page, and the stream of changes that keeps it live."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose fact something is. A device belongs to nobody, so only operators see it."""
+
+    tenant: str | None
+    user: str | None
+
+
+def may_open(view: View, visitor: Identity) -> bool:
+    """Whether the page is the visitor's to open; the navigation shows exactly these."""
+    if visitor.kind != "user":
+        return False
+    if view == "usage":
+        return True
+    if view == "tenant":
+        return visitor.tenant is not None and visitor.may(TENANT)
+    return visitor.may(OPERATE)
+
+
+def may_see(view: View, visitor: Identity, owner: Owner) -> bool:
+    """Whether a fact of ``owner`` belongs on this page of the visitor."""
+    if not may_open(view, visitor):
+        return False
+    if view == "operator":
+        return True
+    if visitor.tenant != owner.tenant:
+        return False
+    if view == "tenant":
+        return True
+    return visitor.name == owner.user
+
+
+def may_read_statement(visitor: Identity, tenant: str) -> bool:
+    """A statement lists every user of the tenant: its admins and operators read it."""
+    if visitor.may(OPERATE):
+        return True
+    if not visitor.may(TENANT):
+        return False
+    return visitor.tenant == tenant
+
+
+def may_scrape(bearer: Identity | None, nearby: bool) -> bool:
+    """Metrics are for programs on this host that come straight, and for the token of an operator or a service."""
+    if nearby:
+        return True
+    if bearer is None:
+        return False
+    return bearer.may(OPERATE) or bearer.may(SERVICE)
+
+
+def require(view: View, visitor: Identity) -> None:
+    """Raises AccessRefused unless the visitor may open the page."""
+    if may_open(view, visitor):
+        return
+    if visitor.kind != "user":
+        raise AccessRefused("These pages are for people; a service reads the pool's and billing's own interfaces.")
+    if view == "tenant":
+        raise AccessRefused("This page is for the administrators of a tenant. Ask your tenant's administrator to be made one.")
+    raise AccessRefused("This page is for operators of this installation.")

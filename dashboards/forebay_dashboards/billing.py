@@ -1,0 +1,64 @@
+"""What the dashboards ask of billing."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import quote
+
+from pydantic import TypeAdapter
+
+from forebay_dashboards.rows import PriceVersion, SummaryRow, UsagePage
+from forebay_dashboards.times import Period
+from forebay_dashboards.upstream import Document, Upstream
+
+_PRICES = TypeAdapter(tuple[PriceVersion, ...])
+_PRICE = TypeAdapter(PriceVersion)
+_USAGE = TypeAdapter(UsagePage)
+_SUMMARY = TypeAdapter(tuple[SummaryRow, ...])
+
+StatementFormat = Literal["html", "csv"]
+
+
+class Billing:
+    """Billing's HTTP interface. Each method raises UpstreamUnavailable and UpstreamRefused."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+
+    async def prices(self, token: str) -> tuple[PriceVersion, ...]:
+        """The versions in force."""
+        return await self._upstream.read(_PRICES, token, "api/prices")
+
+    async def price_history(self, token: str, flavor: str) -> tuple[PriceVersion, ...]:
+        """All versions of a flavor's price, the oldest first."""
+        return await self._upstream.read(_PRICES, token, "api/prices", {"history": 1, "flavor": flavor})
+
+    async def set_price(self, token: str, flavor: str, nano_per_second: int, currency: str) -> PriceVersion:
+        """The new version; it applies to leases opened from then on."""
+        body = {"price_nano_per_second": nano_per_second, "currency": currency}
+        return await self._upstream.write(_PRICE, token, f"api/prices/{quote(flavor, safe='')}", body)
+
+    async def usage(
+        self,
+        token: str,
+        *,
+        user: str | None = None,
+        tenant: str | None = None,
+        since_ns: int | None = None,
+        limit: int,
+        cursor: str | None = None,
+    ) -> UsagePage:
+        """Records, newest first."""
+        query = {"user": user, "tenant": tenant, "since_ns": since_ns, "limit": limit, "cursor": cursor}
+        return await self._upstream.read(_USAGE, token, "api/usage", query)
+
+    async def summary(
+        self, token: str, by: str, period: Period, *, user: str | None = None, tenant: str | None = None
+    ) -> tuple[SummaryRow, ...]:
+        """Sums by ``by``, a comma-separated choice of tenant, user and flavor."""
+        query = {"by": by, "since_ns": period.since_ns, "until_ns": period.until_ns, "user": user, "tenant": tenant}
+        return await self._upstream.read(_SUMMARY, token, "api/summary", query)
+
+    async def statement(self, token: str, tenant: str, month: str, layout: StatementFormat) -> Document:
+        """The month's statement as billing wrote it."""
+        return await self._upstream.fetch(token, "api/statement", {"tenant": tenant, "month": month, "format": layout})

@@ -1,0 +1,210 @@
+"""*Operator*: what runs now, who used what, and the table of flavors and prices."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from http import HTTPStatus
+
+from pydantic import ValidationError
+
+from forebay_dashboards.access import View
+from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
+from forebay_dashboards.flavor_form import Edit, Editor, FlavorRow, Typed, judge, open_editor, table
+from forebay_dashboards.rows import Flavor, PriceVersion
+from forebay_dashboards.sections import Section, attempt
+from forebay_dashboards.spend import by_tenant, sums
+from forebay_dashboards.times import Period, moment, period
+from forebay_dashboards.visitor import Problem, Visit, not_so
+
+FIELD_CHARACTERS_MAX = 4096
+
+logger = logging.getLogger(__name__)
+
+
+class OperatorPage(Visit):
+    """``GET operator``, and its fragment ``operator/live``: open leases, the queue with reasons, and the devices."""
+
+    view: View = "operator"
+    page = "operator"
+
+    async def get(self, part: str | None = None) -> None:
+        mirror = self.services.feed.mirror
+        values = {**self.present(), "sessions": mirror.sessions(), "devices": mirror.devices()}
+        self.show("fragments/operator_live.html" if part else "operator.html", **values)
+
+
+class SpendPage(Visit):
+    """``GET operator/usage?period=&first=&last=``, and its fragment ``operator/usage/table``."""
+
+    view: View = "operator"
+    page = "operator_usage"
+
+    async def get(self, part: str | None = None) -> None:
+        chosen = self._period()
+        summary = self.services.billing.summary
+        rows, flavors = await asyncio.gather(
+            attempt(summary(self.token, "tenant,user,flavor", chosen), "Device time and cost"),
+            attempt(summary(self.token, "flavor", chosen), "Device time and cost by flavor"),
+        )
+        tenants = by_tenant(rows.content) if rows.content is not None else ()
+        values: dict[str, object] = {"chosen": chosen, "problem": rows.problem or flavors.problem, "tenants": tenants, "flavors": flavors.content or ()}
+        total = sums(rows.content or ())
+        values["month_text"] = f"{moment(chosen.since_ns):%Y-%m}"
+        arguments = {name: self.get_query_argument(name, "")[:20] for name in ("period", "first", "last")}
+        self.show("fragments/operator_spend.html" if part else "operator_usage.html", total=total, arguments=arguments, **values)
+
+    def _period(self) -> Period:
+        name = self.get_query_argument("period", "month")
+        first, last = self.get_query_argument("first", ""), self.get_query_argument("last", "")
+        try:
+            return period(name, first, last, self.now_ns, self.zone)
+        except FormError as error:
+            raise not_so(error) from None
+
+
+class FlavorTable(Visit):
+    """What all handlers of the flavor table share: reading it, and one row of it."""
+
+    view: View = "operator"
+
+    async def rows(self) -> tuple[Section[tuple[Flavor, ...]], Section[tuple[PriceVersion, ...]]]:
+        """Flavors from the pool and prices from billing."""
+        return await asyncio.gather(
+            attempt(self.services.pool.flavors(self.token), "Memory and equivalents"),
+            attempt(self.services.billing.prices(self.token), "Prices"),
+        )
+
+    async def show_page(self, editor: Editor | None, saved: str | None = None) -> None:
+        """The whole page, with one row as a form where there is an ``editor``."""
+        flavors, prices = await self.rows()
+        self.show(
+            "operator_flavors.html",
+            rows=table(flavors.content or (), prices.content or ()),
+            problems=[section.problem for section in (flavors, prices) if section.problem],
+            editor=editor,
+            saved=saved,
+        )
+
+    async def row(self, name: str) -> FlavorRow:
+        """The row of ``name`` from both services; editing needs both. Raises Problem."""
+        flavors, prices = await self.rows()
+        if flavors.content is None or prices.content is None:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "Not right now", flavors.problem or prices.problem or "")
+        for row in table(flavors.content, prices.content):
+            if row.name == name:
+                return row
+        raise Problem(HTTPStatus.NOT_FOUND, "No such flavor", f"There is no flavor “{name[:64]}”.")
+
+    @property
+    def fragment(self) -> bool:
+        """Whether htmx asks, which wants one row and not the page."""
+        return "HX-Request" in self.request.headers
+
+
+class FlavorsPage(FlavorTable):
+    """``GET operator/flavors``, and its fragment ``operator/flavors/table``."""
+
+    page = "operator_flavors"
+
+    async def get(self, part: str | None = None) -> None:
+        if part is None:
+            await self.show_page(None)
+            return
+        flavors, prices = await self.rows()
+        problems = [section.problem for section in (flavors, prices) if section.problem]
+        self.show("fragments/flavor_table.html", rows=table(flavors.content or (), prices.content or ()), problems=problems, editor=None, saved=None)
+
+
+class FlavorPage(FlavorTable):
+    """``GET operator/flavors/{name}``: one row as it is."""
+
+    page = "operator_flavor"
+
+    async def get(self, name: str) -> None:
+        row = await self.row(name)
+        if self.fragment:
+            self.show("fragments/flavor_row.html", row=row, saved=None)
+        else:
+            await self.show_page(None)
+
+
+class FlavorEditPage(FlavorTable):
+    """``GET operator/flavors/{name}/edit`` shows the form, ``POST`` saves it."""
+
+    page = "operator_flavor_edit"
+
+    async def get(self, name: str) -> None:
+        await self._show_editor(open_editor(await self.row(name)))
+
+    async def post(self, name: str) -> None:
+        row = await self.row(name)
+        judged = judge(row, self._typed())
+        if isinstance(judged, Editor):
+            await self._show_editor(judged)
+            return
+        problem = await self._save(row, judged)
+        fresh = await self.row(name)
+        if problem is not None:
+            await self._show_editor(replace(open_editor(fresh), problems={"form": problem}))
+        else:
+            await self._show_saved(fresh, judged)
+
+    def _typed(self) -> Typed:
+        arguments = {name: self.get_body_argument(name)[:FIELD_CHARACTERS_MAX] for name in self.request.body_arguments if name != "_xsrf"}
+        try:
+            return Typed.model_validate(arguments)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            raise not_so(FormError(f"The field {'.'.join(map(str, first['loc']))} cannot be used: {first['msg']}.")) from None
+
+    async def _save(self, row: FlavorRow, edit: Edit) -> str | None:
+        """Writes what changed, the pool's part first; returns a sentence about what could not be saved."""
+        saved = ""
+        try:
+            if edit.flavor_changed:
+                await self.services.pool.set_flavor(self.token, row.name, edit.memory_bytes, edit.equivalents)
+                saved = "Memory and equivalents were saved; the price was not. "
+                logger.info("action=flavor_changed who=%s flavor=%s memory_bytes=%d", self.visitor.name, row.name, edit.memory_bytes)
+            if edit.price is not None:
+                price = await self.services.billing.set_price(self.token, row.name, edit.price.nano_per_second, edit.price.currency)
+                logger.info(
+                    "action=price_changed who=%s flavor=%s price_nano_per_second=%d version=%d",
+                    self.visitor.name, row.name, price.price_nano_per_second, price.version,
+                )  # fmt: skip
+        except (UpstreamRefused, UpstreamUnavailable) as error:
+            return f"{saved or 'Nothing was saved. '}{error}"
+        finally:
+            self.services.audience.tell_all("prices")
+        return None
+
+    async def _show_editor(self, editor: Editor) -> None:
+        if self.fragment:
+            self.show("fragments/flavor_editor.html", editor=editor)
+        else:
+            await self.show_page(editor)
+
+    async def _show_saved(self, row: FlavorRow, edit: Edit) -> None:
+        if self.fragment:
+            self.show("fragments/flavor_row.html", row=row, saved=_saved_sentence(edit))
+        else:
+            self.redirect(f"{self.services.settings.prefix}operator/flavors", status=HTTPStatus.SEE_OTHER)
+
+
+class PriceHistoryPage(FlavorTable):
+    """``GET operator/flavors/{name}/prices``: every price the flavor ever had, and who set it."""
+
+    page = "operator_prices"
+
+    async def get(self, name: str) -> None:
+        history = await attempt(self.services.billing.price_history(self.token, name), f"Prices of {name[:64]}")
+        versions = tuple(sorted(history.content or (), key=lambda price: (price.currency, -price.version)))
+        template = "fragments/price_history.html" if self.fragment else "operator_prices.html"
+        self.show(template, name=name, versions=versions, problem=history.problem)
+
+
+def _saved_sentence(edit: Edit) -> str:
+    if not edit.flavor_changed and edit.price is None:
+        return "Nothing was changed."
+    return "Saved. It applies to leases opened from now on."

@@ -1,0 +1,47 @@
+"""What the dashboards ask of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from urllib.parse import quote
+
+from pydantic import TypeAdapter
+
+from forebay_dashboards.rows import Device, Equivalent, Flavor, Lease, Session
+from forebay_dashboards.upstream import Upstream
+
+_LEASES = TypeAdapter(tuple[Lease, ...])
+_SESSIONS = TypeAdapter(tuple[Session, ...])
+_DEVICES = TypeAdapter(tuple[Device, ...])
+_FLAVORS = TypeAdapter(tuple[Flavor, ...])
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+class Pool:
+    """The pool's HTTP interface. Each method raises UpstreamUnavailable and UpstreamRefused."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+
+    async def leases(self, token: str) -> tuple[Lease, ...]:
+        return await self._upstream.read(_LEASES, token, "api/leases")
+
+    async def sessions(self, token: str) -> tuple[Session, ...]:
+        return await self._upstream.read(_SESSIONS, token, "api/sessions")
+
+    async def devices(self, token: str) -> tuple[Device, ...]:
+        return await self._upstream.read(_DEVICES, token, "api/devices")
+
+    async def flavors(self, token: str) -> tuple[Flavor, ...]:
+        return await self._upstream.read(_FLAVORS, token, "api/flavors")
+
+    async def set_flavor(self, token: str, name: str, memory_bytes: int, equivalents: tuple[Equivalent, ...]) -> None:
+        """Takes effect on leases opened from then on."""
+        body = {"memory_bytes": memory_bytes, "equivalents": [row.model_dump() for row in equivalents]}
+        await self._upstream.write(_ANYTHING, token, f"api/flavors/{quote(name, safe='')}", body)
+
+    def events(self, token: str, silence_seconds: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The event stream, entered once the pool has begun to send."""
+        return self._upstream.stream(token, "api/events", silence_seconds)

@@ -1,0 +1,66 @@
+"""Durations, bytes and counts as people read and type them."""
+
+from __future__ import annotations
+
+import re
+
+from forebay_dashboards.errors import FormError
+from forebay_dashboards.money import divide_half_even
+
+NS_PER_SECOND = 10**9
+GIB = 2**30
+MEMORY_BYTES_MIN = 2**20
+MEMORY_BYTES_MAX = 2**50
+
+_BINARY_UNITS = {"B": 1, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_MEMORY = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,6}))?\s*(B|MiB|GiB|TiB)", re.IGNORECASE)
+
+
+def format_duration(duration_ns: int) -> str:
+    """Microseconds below a millisecond, seconds with three decimals below a minute, then minutes and hours."""
+    if duration_ns < 1_000_000:
+        return f"{divide_half_even(duration_ns, 1_000)} µs"
+    milliseconds = divide_half_even(duration_ns, 1_000_000)
+    if milliseconds < 60_000:
+        return f"{milliseconds // 1000}.{milliseconds % 1000:03d} s"
+    seconds = divide_half_even(duration_ns, NS_PER_SECOND)
+    hours, rest = divmod(seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    if hours:
+        return f"{hours:,} h {minutes:02d} min {seconds:02d} s"
+    return f"{minutes} min {seconds:02d} s"
+
+
+def format_nanoseconds(duration_ns: int) -> str:
+    """The duration exactly, for tooltips."""
+    return f"{duration_ns:,} ns"
+
+
+def format_memory(memory_bytes: int) -> str:
+    """For tables: GiB with one decimal, without it where it is a whole number; MiB below a GiB."""
+    if memory_bytes < GIB:
+        return f"{divide_half_even(memory_bytes, 2**20):,} MiB"
+    tenths = divide_half_even(memory_bytes * 10, GIB)
+    decimal = f".{tenths % 10}" if memory_bytes % GIB else ""
+    return f"{tenths // 10:,}{decimal} GiB"
+
+
+def format_memory_exactly(memory_bytes: int) -> str:
+    """The largest unit that keeps the figure whole; :func:`parse_memory` reads it back."""
+    unit = next(name for name, size in reversed(_BINARY_UNITS.items()) if memory_bytes % size == 0 and memory_bytes >= size or size == 1)
+    return f"{memory_bytes // _BINARY_UNITS[unit]} {unit}"
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of ``64 GiB`` and the like; GB is refused, because it means two things. Raises FormError."""
+    match = _MEMORY.fullmatch(text.strip())
+    if match is None:
+        raise FormError(f"“{text.strip()[:40]}” is not an amount of memory. Enter a number and MiB, GiB or TiB, such as 64 GiB.")
+    decimals = match[2] or ""
+    unit = next(size for name, size in _BINARY_UNITS.items() if name.lower() == match[3].lower())
+    size, rest = divmod(int(match[1] + decimals) * unit, 10 ** len(decimals))
+    if rest:
+        raise FormError(f"{text.strip()} is not a whole number of bytes. Enter it in a smaller unit.")
+    if not MEMORY_BYTES_MIN <= size <= MEMORY_BYTES_MAX:
+        raise FormError(f"Memory must be 1 MiB to {format_memory_exactly(MEMORY_BYTES_MAX)}; {text.strip()} was entered.")
+    return size

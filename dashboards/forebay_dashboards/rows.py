@@ -1,0 +1,175 @@
+"""What pool and billing answer, as typed rows.
+
+Their answers are read leniently (a field that is new there must not take a page down), unlike what browsers send to us.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from forebay_dashboards.access import Owner
+
+Count = Annotated[int, Field(ge=0)]
+Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
+
+
+class Row(BaseModel):
+    """Base of all rows: immutable."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Span(Row):
+    """What work is attributed to: ``label`` is the notebook's path or the script's argv."""
+
+    id: str
+    kind: Literal["cell", "process"]
+    label: str
+    cell: Count | None = None
+
+
+class Equivalent(Row):
+    """``count`` devices of ``model`` serve a flavor."""
+
+    model: str
+    count: Count
+
+
+class Flavor(Row):
+    """A size of virtual device. ``servable`` says whether this installation has devices for it, ``reason`` why not."""
+
+    name: str
+    memory_bytes: Count
+    equivalents: tuple[Equivalent, ...] = ()
+    servable: bool = False
+    reason: str | None = None
+
+
+class Lease(Row):
+    """An open lease; ``duration_ns`` was its age when the row was made."""
+
+    lease: str
+    session: str
+    tenant: str
+    user: str
+    flavor: str
+    device_model: str
+    node: str = ""
+    devices: Count | tuple[str, ...] = 1
+    span: Span
+    opened_at_ns: Count
+    duration_ns: Count
+    price_nano_per_second: Count | None = None
+    currency: Currency | None = None
+
+    @property
+    def key(self) -> str:
+        return self.lease
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.tenant, self.user)
+
+
+class Session(Row):
+    """A process's virtual device; a queued one has a ``position`` (1 is next) and a ``reason``."""
+
+    session: str
+    tenant: str
+    user: str
+    flavor: str
+    state: str
+    span: Span | None = None
+    process: str = ""
+    memory_bytes: Count | None = None
+    position: Count | None = None
+    reason: str | None = None
+    since_ns: Count
+
+    @property
+    def key(self) -> str:
+        return self.session
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.tenant, self.user)
+
+
+class Device(Row):
+    """A physical device and what holds it."""
+
+    device: str
+    node: str
+    kind: str
+    model: str
+    memory_bytes: Count
+    state: str
+    lease: str | None = None
+    residents: Count | tuple[str, ...] = 0
+
+    @property
+    def key(self) -> str:
+        return self.device
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(None, None)
+
+    @property
+    def resident_count(self) -> int:
+        return self.residents if isinstance(self.residents, int) else len(self.residents)
+
+
+class PriceVersion(Row):
+    """A price in force from ``valid_from_ns`` (Unix time) until the next version."""
+
+    flavor: str
+    price_nano_per_second: Count
+    currency: Currency
+    valid_from_ns: Count
+    version: Count
+    changed_at_ns: Count | None = None
+    changed_by: str | None = None
+
+
+class UsageRecord(Row):
+    """A stretch of a lease with its cost."""
+
+    source: str = ""
+    id: str
+    tenant: str
+    user: str
+    lease: str
+    span: Span
+    flavor: str
+    device_model: str
+    devices: Count = 1
+    started_at_ns: Count
+    duration_ns: Count
+    close_reason: str = ""
+    price_nano_per_second: Count
+    cost_nano: int
+    currency: Currency
+    corrected_at_ns: Count | None = None
+    """When billing took it back, if it did."""
+
+
+class UsagePage(Row):
+    """Records, newest first; ``next`` is the cursor of the following page, None on the last."""
+
+    records: tuple[UsageRecord, ...]
+    next: str | None = None
+
+
+class SummaryRow(Row):
+    """Usage summed over what was not asked to be told apart; those fields are None."""
+
+    tenant: str | None = None
+    user: str | None = None
+    flavor: str | None = None
+    currency: Currency
+    duration_ns: int
+    cost_nano: int
+    leases: Count

@@ -1,0 +1,34 @@
+"""A part of a page that may be missing: its rows, or a sentence saying why they are not there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from forebay_dashboards.errors import UpstreamRefused, UpstreamUnavailable
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Section(Generic[T]):
+    """``content`` is None exactly when ``problem`` says why."""
+
+    content: T | None
+    problem: str | None = None
+
+
+async def attempt(question: Awaitable[T], what: str) -> Section[T]:
+    """The answer, or the sentence for a page that goes on without it. ``what`` is what cannot be shown, as a plural noun."""
+    try:
+        return Section(await question)
+    except UpstreamUnavailable as error:
+        logger.warning("action=section_missing what=%r problem=%r", what, str(error))
+        return Section(None, f"{what} cannot be shown right now. {error} They come back by themselves; nothing is lost meanwhile.")
+    except UpstreamRefused as error:
+        logger.warning("action=section_refused what=%r problem=%r", what, str(error))
+        return Section(None, f"{what} cannot be shown: {error}")

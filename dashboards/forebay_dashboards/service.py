@@ -1,0 +1,142 @@
+"""Puts the parts together: routes, clients, the feed, and the server's life."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import signal
+import socket
+
+from jupyterhub.httpclient import JupyterHubHTTPClient
+from jupyterhub.services.auth import HubOAuth
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RedirectHandler
+
+from forebay_dashboards import operator_pages
+from forebay_dashboards.audience import Audience
+from forebay_dashboards.billing import Billing
+from forebay_dashboards.errors import SettingsError
+from forebay_dashboards.events import EventsPage
+from forebay_dashboards.feed import DeliveryWatch, Feed
+from forebay_dashboards.my_usage import MyUsagePage
+from forebay_dashboards.pool import Pool
+from forebay_dashboards.probes import HealthProbe, MetricsProbe, StaticFile
+from forebay_dashboards.settings import Settings
+from forebay_dashboards.templating import open_environment
+from forebay_dashboards.tenant import StatementPage, TenantPage
+from forebay_dashboards.upstream import Upstream, open_client
+from forebay_dashboards.visitor import NoPage, Services, SignedIn
+
+FORM_BYTES_MAX = 64 * 1024
+IDLE_SECONDS_MAX = 120
+NAME = "([^/]{1,128})"
+
+ROUTES = (
+    (r"usage(?:/(totals|live|records))?", MyUsagePage),
+    (r"tenant(?:/(spend|live))?", TenantPage),
+    (r"statement", StatementPage),
+    (r"operator(?:/(live))?", operator_pages.OperatorPage),
+    (r"operator/usage(?:/(table))?", operator_pages.SpendPage),
+    (r"operator/flavors(?:/(table))?", operator_pages.FlavorsPage),
+    (rf"operator/flavors/{NAME}/row", operator_pages.FlavorPage),
+    (rf"operator/flavors/{NAME}/edit", operator_pages.FlavorEditPage),
+    (rf"operator/flavors/{NAME}/prices", operator_pages.PriceHistoryPage),
+    (r"events", EventsPage),
+    (r"oauth_callback", SignedIn),
+    (r"static/([A-Za-z0-9.-]+)", StaticFile),
+    (r"health", HealthProbe),
+    (r"metrics", MetricsProbe),
+)
+"""Paths under the service's prefix."""
+
+logger = logging.getLogger(__name__)
+
+
+class Service:
+    """The running service. Made inside an event loop; :meth:`close` ends it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._client = open_client()
+        self._audience = Audience(settings.browsers_max)
+        pool = Pool(Upstream("pool", settings.pool_url, settings.upstream_seconds, self._client))
+        billing = Billing(Upstream("billing", settings.billing_url, settings.upstream_seconds, self._client))
+        watch = DeliveryWatch(billing, settings.hub_token, self._audience)
+        feed = Feed(pool, settings.hub_token, self._audience, watch, settings.feed_silence_seconds, settings.feed_retry_seconds_max)
+        services = Services(
+            settings=settings,
+            hub=_hub_auth(settings),
+            pool=pool,
+            billing=billing,
+            feed=feed,
+            audience=self._audience,
+            templates=open_environment(settings.prefix, settings.hub_home),
+        )
+        self._server = HTTPServer(_application(services), max_body_size=FORM_BYTES_MAX, idle_connection_timeout=IDLE_SECONDS_MAX)
+        self.port = self._listen(settings)
+        self._tasks = [asyncio.create_task(feed.run(), name="feed"), asyncio.create_task(watch.run(), name="deliveries")]
+        for task in self._tasks:
+            task.add_done_callback(_report)
+
+    def _listen(self, settings: Settings) -> int:
+        host, port = settings.address
+        try:
+            sockets = bind_sockets(port, host)
+        except OSError as error:
+            raise SettingsError(f"Cannot listen on {host}:{port} ({error.strerror}); stop what holds it, or choose another port.") from None
+        for listener in sockets:
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._server.add_sockets(sockets)
+        taken: int = sockets[0].getsockname()[1]
+        logger.info("action=service_started host=%s port=%d prefix=%s", host, taken, settings.prefix)
+        return taken
+
+    async def close(self) -> None:
+        """Stops listening, ends the event streams and the subscription."""
+        self._server.stop()
+        self._audience.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.close_all_connections()
+        await self._client.close()
+        await JupyterHubHTTPClient.loop_instance().close()
+        logger.info("action=service_stopped port=%d", self.port)
+
+
+async def serve(settings: Settings) -> None:
+    """Runs until SIGTERM or SIGINT. Raises SettingsError."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    service = Service(settings)
+    await stop.wait()
+    await service.close()
+
+
+def _application(services: Services) -> Application:
+    prefix = services.settings.prefix
+    given = {"services": services}
+    routes = [(prefix + path, handler, given) for path, handler in ROUTES]
+    start = [(prefix + "?", RedirectHandler, {"url": prefix + "usage", "permanent": False})]
+    return Application(
+        [*routes, *start],
+        default_handler_class=NoPage,
+        default_handler_args=given,
+        cookie_secret=secrets.token_bytes(32),
+        log_function=lambda handler: None,
+    )
+
+
+def _hub_auth(settings: Settings) -> HubOAuth:
+    return HubOAuth(
+        api_url=settings.hub_api_url, api_token=settings.hub_token, base_url=settings.prefix, cache_max_age=settings.identity_seconds
+    )
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.critical("action=task_failed task=%s", task.get_name(), exc_info=task.exception())
+        signal.raise_signal(signal.SIGTERM)

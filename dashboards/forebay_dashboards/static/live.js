@@ -1,0 +1,119 @@
+// Keeps a page live: says what changed (htmx then fetches that part), counts running leases up, and shows times in the viewer's zone.
+"use strict";
+(() => {
+  const RECONNECT_MS_MIN = 500;
+  const RECONNECT_MS_MAX = 15000;
+  const TICK_MS = 100;
+  const TOPICS = ["leases", "sessions", "devices", "usage", "prices", "feed"];
+  const NANO = 1000000000n;
+  const SYMBOLS = { USD: "$", EUR: "€", GBP: "£" };
+  const body = document.body;
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+  const announce = (topic) => body.dispatchEvent(new Event(`live-${topic}`));
+
+  function tellZone() {
+    if (!zone || document.cookie.split("; ").includes(`forebay_zone=${zone}`)) return;
+    document.cookie = `forebay_zone=${zone}; path=${body.dataset.zonePath}; max-age=31536000; samesite=lax`;
+    announce("zone");
+  }
+
+  function localTimes(root) {
+    for (const element of root.querySelectorAll("time[datetime]:not([title])")) {
+      const moment = new Date(element.dateTime);
+      element.title = element.dateTime;
+      element.textContent = clock.format(moment);
+    }
+  }
+
+  const pad = (number, width) => String(number).padStart(width, "0");
+
+  function durationText(ns) {
+    const tenths = ns / 100000000n;
+    if (tenths < 600n) return `${tenths / 10n}.${tenths % 10n} s`;
+    const seconds = tenths / 10n;
+    const minutes = (seconds / 60n) % 60n;
+    const hours = seconds / 3600n;
+    return hours ? `${hours} h ${pad(minutes, 2)} min ${pad(seconds % 60n, 2)} s` : `${minutes} min ${pad(seconds % 60n, 2)} s`;
+  }
+
+  function amountText(nano, currency) {
+    const millionths = (nano + 500n) / 1000n;
+    const text = `${(millionths / 1000000n).toLocaleString("en")}.${pad(millionths % 1000000n, 6)}`;
+    return SYMBOLS[currency] ? SYMBOLS[currency] + text : `${text} ${currency}`;
+  }
+
+  const begun = new WeakMap();
+
+  function tick() {
+    const now = performance.now();
+    for (const element of document.querySelectorAll(".ticking")) {
+      if (!begun.has(element)) begun.set(element, now);
+      const ns = BigInt(element.dataset.ns) + BigInt(Math.round((now - begun.get(element)) * 1000000));
+      const price = element.dataset.price;
+      element.textContent = price === undefined ? durationText(ns) : amountText((ns * BigInt(price)) / NANO, element.dataset.currency);
+    }
+  }
+
+  function markFresh(root, known) {
+    for (const row of root.querySelectorAll("[data-fresh] tbody tr")) {
+      if (!known.has(row.id)) row.classList.add("fresh");
+    }
+  }
+
+  function showState(state, text) {
+    const element = document.getElementById("connection");
+    if (!element || element.dataset.state === state) return;
+    element.dataset.state = state;
+    element.querySelector(".text").textContent = text;
+  }
+
+  let pause = RECONNECT_MS_MIN;
+  let interrupted = false;
+
+  function listen() {
+    const source = new EventSource(body.dataset.events);
+    source.addEventListener("open", () => {
+      pause = RECONNECT_MS_MIN;
+      showState("live", "Live");
+      if (interrupted) TOPICS.forEach(announce);
+      interrupted = false;
+    });
+    for (const topic of TOPICS) source.addEventListener(topic, () => announce(topic));
+    source.addEventListener("error", (event) => {
+      if (event.data !== undefined) return;
+      interrupted = true;
+      showState("lost", "Reconnecting");
+      source.close();
+      setTimeout(listen, pause);
+      pause = Math.min(pause * 2, RECONNECT_MS_MAX);
+    });
+  }
+
+  let rowsBefore = new Set();
+  body.addEventListener("htmx:beforeRequest", (event) => {
+    const element = event.detail.elt;
+    if (element.hasAttribute("data-keep-while-editing") && element.querySelector("[data-editing]")) event.preventDefault();
+  });
+  body.addEventListener("htmx:beforeSwap", (event) => {
+    rowsBefore = new Set([...event.detail.target.querySelectorAll("[data-fresh] tbody tr")].map((row) => row.id));
+  });
+  body.addEventListener("htmx:afterSwap", (event) => {
+    const root = event.detail.target.isConnected ? event.detail.target : document;
+    localTimes(document);
+    tick();
+    if (rowsBefore.size) markFresh(root, rowsBefore);
+    const first = document.querySelector("[data-editing] [aria-invalid], [data-editing] [autofocus]");
+    if (first && !document.querySelector("[data-editing]").contains(document.activeElement)) first.focus();
+  });
+
+  localTimes(document);
+  tick();
+  setInterval(tick, TICK_MS);
+  if (body.dataset.events) {
+    listen();
+    // htmx attaches its listeners on DOMContentLoaded, which is after deferred scripts have run.
+    document.addEventListener("DOMContentLoaded", tellZone);
+  }
+})();

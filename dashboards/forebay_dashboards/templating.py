@@ -1,0 +1,89 @@
+"""The templates, and how values become text in them. Everything is escaped unless a template builds it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from forebay_dashboards import money, quantities, times
+
+STATIC_FILES = {
+    "style.css": "text/css; charset=utf-8",
+    "live.js": "text/javascript; charset=utf-8",
+    "htmx-2.0.11.min.js": "text/javascript; charset=utf-8",
+    "htmx-LICENSE.txt": "text/plain; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+
+
+def static_content(name: str) -> bytes:
+    """A file of STATIC_FILES."""
+    return resources.files("forebay_dashboards").joinpath("static", name).read_bytes()
+
+
+def open_environment(prefix: str, hub_home: str) -> Environment:
+    """The template environment of the service under ``prefix``."""
+    environment = Environment(
+        loader=PackageLoader("forebay_dashboards"),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    versions = {name: sha256(static_content(name)).hexdigest()[:12] for name in STATIC_FILES}
+    environment.globals.update(
+        prefix=prefix,
+        hub_home=hub_home,
+        static_url=lambda name: f"{prefix}static/{name}?v={versions[name]}",
+        periods=times.PERIODS,
+    )
+    environment.filters.update(
+        amount=_amount,
+        total=_total,
+        duration=_duration,
+        when=_when,
+        memory=_memory,
+        price=_price,
+        price_text=money.format_price_per_hour,
+        count=lambda number: f"{number:,}",
+    )
+    return environment
+
+
+def _amount(nano: int, currency: str) -> Markup:
+    return _figure(money.format_amount(nano, currency), money.format_exact(nano, currency))
+
+
+def _total(nano: int, currency: str) -> Markup:
+    return _figure(money.format_total(nano, currency), money.format_exact(nano, currency))
+
+
+def _duration(duration_ns: int) -> Markup:
+    return _figure(quantities.format_duration(duration_ns), quantities.format_nanoseconds(duration_ns))
+
+
+def _memory(memory_bytes: int) -> Markup:
+    return _figure(quantities.format_memory(memory_bytes), f"{memory_bytes:,} bytes")
+
+
+def _price(nano_per_second: int, currency: str) -> Markup:
+    text = f"{money.format_price_per_hour(nano_per_second)} {currency}/h"
+    return _figure(text, f"{nano_per_second:,} nano-{currency} per second")
+
+
+def _when(time_ns: int) -> Markup:
+    text = f"{times.moment(time_ns):%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}">{}</time>').format(times.iso(time_ns), text)
+
+
+def _figure(text: str, exact: str) -> Markup:
+    return Markup('<data value="{}" title="{}">{}</data>').format(exact, exact, text)
+
+
+def render(environment: Environment, template: str, **values: Any) -> str:
+    """The page or fragment ``template``."""
+    return environment.get_template(template).render(**values)

@@ -1,0 +1,80 @@
+"""*Tenant*: what a tenant's administrator sees: spend by user and flavor, what runs now, and the statements."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from forebay_dashboards.access import View, may_read_statement
+from forebay_dashboards.billing import StatementFormat
+from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
+from forebay_dashboards.sections import Section, attempt
+from forebay_dashboards.spend import sums
+from forebay_dashboards.times import Period, month, month_of, recent_months
+from forebay_dashboards.visitor import Problem, Visit, not_so, not_yours
+
+STATEMENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
+"""A statement brings its own style, and may run nothing."""
+
+
+class TenantPage(Visit):
+    """``GET tenant``, and its fragments ``tenant/spend`` and ``tenant/live``."""
+
+    view: View = "tenant"
+    page = "tenant"
+
+    async def get(self, part: str | None = None) -> None:
+        if part == "live":
+            self.show("fragments/tenant_live.html", **self.present())
+            return
+        chosen = self._month()
+        values = await self._spend(chosen)
+        if part == "spend":
+            self.show("fragments/tenant_spend.html", **values)
+        else:
+            self.show("tenant.html", months=recent_months(self.now_ns), **values, **self.present())
+
+    def _month(self) -> Period:
+        text = self.get_query_argument("month", "")
+        try:
+            return month(text) if text else month_of(self.now_ns)
+        except FormError as error:
+            raise not_so(error) from None
+
+    async def _spend(self, chosen: Period) -> dict[str, object]:
+        summary = self.services.billing.summary
+        tenant = self.visitor.tenant
+        by_user, by_flavor = await asyncio.gather(
+            attempt(summary(self.token, "user,flavor", chosen, tenant=tenant), "Spend by user"),
+            attempt(summary(self.token, "flavor", chosen, tenant=tenant), "Spend by flavor"),
+        )
+        total = Section(sums(by_flavor.content), None) if by_flavor.content is not None else Section(None, by_flavor.problem)
+        return {"chosen": chosen, "by_user": by_user, "by_flavor": by_flavor, "total": total}
+
+
+class StatementPage(Visit):
+    """``GET statement?tenant=&month=&format=html|csv``: billing's own document, asked for with the visitor's token."""
+
+    page = "statement"
+
+    async def get(self) -> None:
+        tenant = self.get_query_argument("tenant")
+        layout = self.get_query_argument("format", "html")
+        if not may_read_statement(self.visitor, tenant):
+            raise not_yours("A statement is for the administrators of its tenant and for operators.")
+        if layout not in ("html", "csv"):
+            raise not_so(FormError("A statement comes as html or csv."))
+        try:
+            chosen = month(self.get_query_argument("month"))
+            answer = await self.services.billing.statement(self.token, tenant, chosen.name, cast(StatementFormat, layout))
+        except FormError as error:
+            raise not_so(error) from None
+        except UpstreamRefused as error:
+            raise Problem(error.status, "No statement", str(error)) from None
+        except UpstreamUnavailable as error:
+            raise Problem(503, "No statement right now", f"{error} Try again in a moment; nothing is lost.") from None
+        self.set_header("Content-Security-Policy", STATEMENT_POLICY)
+        for header in ("Content-Type", "Content-Disposition"):
+            if header in answer.headers:
+                self.set_header(header, answer.headers[header])
+        self.finish(answer.body)

@@ -1,0 +1,210 @@
+"""The base of all handlers: who is asking, and what they get when something goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from datetime import tzinfo
+from http import HTTPStatus
+from typing import Any
+
+from jinja2 import Environment
+from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
+from tornado.web import HTTPError, RequestHandler
+
+from forebay_dashboards.access import View, may_open, require
+from forebay_dashboards.audience import Audience
+from forebay_dashboards.billing import Billing
+from forebay_dashboards.errors import AccessRefused, FormError, MoneyError
+from forebay_dashboards.feed import Feed
+from forebay_dashboards.metrics import REQUEST_SECONDS, REQUESTS
+from forebay_dashboards.pool import Pool
+from forebay_dashboards.present import visible_leases, visible_queue
+from forebay_dashboards.settings import Settings
+from forebay_dashboards.templating import render
+from forebay_dashboards.times import zone_of
+from forebay_hub.identity import Identity, identity_of
+
+ZONE_COOKIE = "forebay_zone"
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Services:
+    """What handlers work with."""
+
+    settings: Settings
+    hub: HubOAuth
+    pool: Pool
+    billing: Billing
+    feed: Feed
+    audience: Audience
+    templates: Environment
+
+
+class Problem(HTTPError):
+    """An answer that is a page with a title and a sentence for the visitor."""
+
+    def __init__(self, status: HTTPStatus, title: str, sentence: str) -> None:
+        super().__init__(status, "%s", sentence)
+        self.title = title
+        self.sentence = sentence
+
+
+class Answer(RequestHandler):
+    """What every answer of this service has: safe headers, a page for errors, and its figures."""
+
+    services: Services
+    page = "other"
+    counted_seconds = True
+
+    def initialize(self, services: Services) -> None:
+        self.services = services
+
+    def set_default_headers(self) -> None:
+        self.set_header("Content-Security-Policy", CONTENT_POLICY)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Referrer-Policy", "same-origin")
+        self.set_header("Cache-Control", "no-store")
+        self.clear_header("Server")
+
+    def on_finish(self) -> None:
+        REQUESTS.labels(self.page, str(self.get_status())).inc()
+        if self.counted_seconds:
+            REQUEST_SECONDS.labels(self.page).observe(self.request.request_time())
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        title, sentence = (error.title, error.sentence) if isinstance(error, Problem) else _explain(status_code)
+        template = "fragments/problem.html" if self.request.headers.get("HX-Request") else "error.html"
+        self.finish(render(self.services.templates, template, title=title, sentence=sentence, status=status_code))
+
+
+class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has no type information
+    """A request of a person (or of a program with a person's token). Subclasses say which ``view`` it belongs to."""
+
+    view: View = "usage"
+    visitor: Identity
+    token: str
+
+    def initialize(self, services: Services) -> None:
+        super().initialize(services)
+        self.hub_auth = services.hub
+
+    async def prepare(self) -> None:
+        model = await self._identify()
+        if model is None:
+            self._send_to_sign_in()
+            return
+        self.current_user = model
+        self.check_xsrf_cookie()
+        self.visitor = identity_of(model)
+        self.token = self.hub_auth.get_token(self)
+        try:
+            require(self.view, self.visitor)
+        except AccessRefused as error:
+            raise not_yours(str(error)) from None
+
+    async def _identify(self) -> dict[str, Any] | None:
+        try:
+            model = await asyncio.wait_for(self.hub_auth.get_user(self, sync=False), self.services.settings.upstream_seconds)
+            return self.check_hub_user(model) if model else None
+        except UserNotAllowed:
+            raise not_yours("You are signed in, but may not open these pages. Ask an operator for access.") from None
+        except TimeoutError:
+            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, "JupyterHub did not answer in time") from None
+        except HTTPError as error:
+            if error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, error.log_message) from None
+            raise
+
+    def _send_to_sign_in(self) -> None:
+        self.current_user = None
+        navigates = self.request.method == "GET" and self.request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
+        if not navigates or self.request.headers.get("HX-Request") or self.request.headers.get("Authorization"):
+            raise HTTPError(HTTPStatus.FORBIDDEN)
+        self.redirect(self.get_login_url())
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone the browser told in a cookie; UTC before it did."""
+        return zone_of(self.get_cookie(ZONE_COOKIE))
+
+    @property
+    def now_ns(self) -> int:
+        """Unix time."""
+        return time.time_ns()
+
+    def present(self) -> dict[str, object]:
+        """What runs and what waits now, as far as this page shows it."""
+        mirror = self.services.feed.mirror
+        return {
+            "running": visible_leases(mirror, self.view, self.visitor, time.monotonic_ns()),
+            "waiting": visible_queue(mirror, self.view, self.visitor),
+        }
+
+    def show(self, template: str, **values: Any) -> None:
+        """Answers with a page or a fragment."""
+        shared = {
+            "visitor": self.visitor,
+            "views": [view for view in ("usage", "tenant", "operator") if may_open(view, self.visitor)],
+            "view": self.view,
+            "xsrf": _text(self.xsrf_token),
+            "feed": self.services.feed,
+        }
+        self.finish(render(self.services.templates, template, **shared, **values))
+
+
+class SignedIn(HubOAuthCallbackHandler, Answer):  # type: ignore[misc] # JupyterHub has no type information
+    """Where JupyterHub sends the browser back to after sign-in."""
+
+    page = "oauth_callback"
+
+    def initialize(self, services: Services) -> None:
+        super().initialize(services)
+        self.hub_auth = services.hub
+
+
+class NoPage(Answer):
+    """Any address that is not ours."""
+
+    page = "unknown"
+
+    def prepare(self) -> None:
+        raise HTTPError(HTTPStatus.NOT_FOUND)
+
+
+def not_yours(sentence: str) -> Problem:
+    """The refusal of a page or an action."""
+    return Problem(HTTPStatus.FORBIDDEN, "Not yours to open", sentence)
+
+
+def not_so(error: FormError | MoneyError) -> Problem:
+    """The answer to a form field or an address that holds what it must not."""
+    return Problem(HTTPStatus.BAD_REQUEST, "That cannot be done", str(error))
+
+
+def _explain(status: int) -> tuple[str, str]:
+    match status:
+        case HTTPStatus.NOT_FOUND:
+            return "No such page", "There is nothing at this address."
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            return "That cannot be done", "This address does not take that kind of request."
+        case HTTPStatus.FORBIDDEN:
+            return "Not signed in here", "Your sign-in has ended, or is another one than this page was opened with. Reload the page."
+        case HTTPStatus.BAD_REQUEST:
+            return "That cannot be read", "The request was incomplete. Go back, reload the page, and try again."
+        case HTTPStatus.SERVICE_UNAVAILABLE:
+            return "Try again in a moment", "JupyterHub cannot be asked who you are right now. Nothing is lost; reload in a moment."
+    return "Something failed here", "This page failed; the reason is in the log of the dashboards service. Reload, or tell an operator."
+
+
+def _text(token: str | bytes) -> str:
+    return token.decode("ascii") if isinstance(token, bytes) else token
