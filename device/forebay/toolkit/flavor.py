@@ -46,9 +46,11 @@ def perform_list(arguments: argparse.Namespace) -> int:
 
 
 def text(flavors: Sequence[Row], chosen: str | None) -> str:
-    """The flavors as a table."""
+    """The flavors as a table, and below it why some cannot be had."""
     rows = [_row(flavor, flavor["name"] == chosen) for flavor in flavors]
-    return table.render(["", "Flavor", "Memory", "Rate", "Served by", "Here"], rows)
+    lines = [table.render(["", "Flavor", "Memory", "Rate", "Served by", "Available"], rows)]
+    reasons = [str(flavor.get("reason") or f"{flavor['name']}: no device serves it.") for flavor in flavors if not flavor.get("servable")]
+    return "\n".join([*lines, *(["", "Not available:", *(f"  {reason}" for reason in reasons)] if reasons else [])])
 
 
 def _row(flavor: Row, is_chosen: bool) -> list[str]:
@@ -58,7 +60,7 @@ def _row(flavor: Row, is_chosen: bool) -> list[str]:
         table.memory(flavor["memory_bytes"]),
         table.rate(flavor.get("price_nano_per_second"), flavor.get("currency")),
         served_by(flavor),
-        "yes" if flavor.get("servable") else f"no: {flavor.get('reason') or 'no device serves it'}",
+        "yes" if flavor.get("servable") else "no",
     ]
 
 

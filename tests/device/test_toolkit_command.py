@@ -1,0 +1,309 @@
+"""The command ``forebay`` against an HTTP server that answers as ARCHITECTURE.md says, and against the embedded pool."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forebay.toolkit import table
+from forebay.toolkit.command import main
+
+TOKEN = "a-token-of-the-test"
+MEDIUM = {
+    "name": "medium.128gb",
+    "memory_bytes": 131_040 * 2**20,
+    "equivalents": [{"model": "MI250", "count": 1}, {"model": "MI210", "count": 2}],
+    "servable": False,
+    "reason": "medium.128gb needs 1 MI250; this installation has 1 cpu-dev.",
+    "price_nano_per_second": 830_556,
+    "currency": "USD",
+}
+DEV = {
+    "name": "dev.1gb",
+    "memory_bytes": 2**30,
+    "equivalents": [{"model": "cpu-dev", "count": 1}],
+    "servable": True,
+    "reason": None,
+    "price_nano_per_second": None,
+    "currency": None,
+}
+SESSIONS = [
+    {
+        "session": "s-1",
+        "tenant": "acme",
+        "user": "acme-member",
+        "flavor": "dev.1gb",
+        "state": "active",
+        "span": None,
+        "process": "python train.py " + "x" * 60,
+        "memory_bytes": 300 * 2**20,
+        "position": None,
+        "reason": None,
+        "since_ns": 0,
+    },
+    {
+        "session": "s-2",
+        "tenant": "acme",
+        "user": "acme-member",
+        "flavor": "dev.1gb",
+        "state": "queued",
+        "span": None,
+        "process": "digits.ipynb",
+        "memory_bytes": 0,
+        "position": 2,
+        "reason": "all devices are held",
+        "since_ns": 0,
+    },
+]
+
+
+class RestPool(ThreadingHTTPServer):
+    """Keeps the choice that is put, and what else the test sets."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.choice: str | None = "dev.1gb"
+        self.refusal: tuple[int, bytes] | None = None
+        self.answers: dict[str, Any] = {"api/flavors": [DEV, MEDIUM], "api/sessions": SESSIONS, "health": {}}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/services/pool"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: RestPool
+
+    def do_GET(self) -> None:
+        path = self.path.removeprefix("/services/pool/")
+        answers = {**self.server.answers, "api/choice": {"flavor": self.server.choice}}
+        self._answer(answers.get(path))
+
+    def do_PUT(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.server.refusal is None:
+            self.server.choice = body["flavor"]
+        self._answer(body)
+
+    def _answer(self, found: Any) -> None:
+        status, content = (200, json.dumps(found).encode()) if found is not None else (404, b"no such page")
+        if self.headers["Authorization"] != f"token {TOKEN}":
+            status, content = 403, b"<html>forbidden</html>"
+        if self.server.refusal is not None:
+            status, content = self.server.refusal
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def rest_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[RestPool]:
+    server = RestPool()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    monkeypatch.setenv("FOREBAY_URL", server.url)
+    monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FOREBAY_URL", "FOREBAY_TOKEN", "JUPYTERHUB_API_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_smi_shows_devices_and_processes(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["smi"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert rows[0] == ["Device", "Flavor", "Served by", "Memory usage", "Total memory", "State"]
+    assert rows[1] == ["0", "dev.1gb", "1 x cpu-dev", "300 MiB", "1,024 MiB", "active"]
+    assert rows[2] == ["1", "dev.1gb", "1 x cpu-dev", "0 MiB", "1,024 MiB", "queued, position 2: all devices are held"]
+    assert rows[3] == ["Device", "Session", "User", "Process", "Memory usage"]
+    assert rows[4][:3] == ["0", "s-1", "acme-member"] and rows[4][3].endswith("…") and rows[4][4] == "300 MiB"
+    assert rows[5] == ["1", "s-2", "acme-member", "digits.ipynb", "0 MiB"]
+
+
+def test_smi_gives_json_to_programs(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["smi", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == SESSIONS
+
+
+def test_smi_without_sessions_says_so(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:
+    rest_pool.answers["api/sessions"] = []
+    assert main(["smi"]) == 0
+    assert capsys.readouterr().out == "No process of yours has a virtual device now.\n"
+
+
+def test_flavor_list_marks_the_choice_and_says_rate_and_why_not(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flavor", "list"]) == 0
+    out = capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
+    assert rows[1] == ["*", "dev.1gb", "1,024 MiB", "not billed", "1 x cpu-dev", "yes"]
+    assert rows[2] == ["", "medium.128gb", "131,040 MiB", "2.9900016 USD/h", "1 x MI250 or 2 x MI210", "no"]
+    assert out.endswith("Not available:\n  medium.128gb needs 1 MI250; this installation has 1 cpu-dev.\n")
+
+
+def test_flavor_set_keeps_the_choice_at_the_pool(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flavor", "set", "medium.128gb"]) == 0
+    assert rest_pool.choice == "medium.128gb"
+    assert "medium.128gb: 131,040 MiB, 2.9900016 USD/h" in capsys.readouterr().out
+    assert main(["flavor", "list", "--json"]) == 0
+    assert [flavor["chosen"] for flavor in json.loads(capsys.readouterr().out)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("Medium128", "forebay: There is no flavor 'Medium128'; the nearest are medium.128gb.\n"),
+        ("zzzz", "forebay: There is no flavor 'zzzz'; `forebay flavor list` shows all.\n"),
+    ],
+)
+def test_a_wrong_flavor_is_one_sentence(rest_pool: RestPool, capsys: pytest.CaptureFixture[str], name: str, sentence: str) -> None:
+    assert main(["flavor", "set", name]) == 1
+    assert capsys.readouterr().err == sentence
+    assert rest_pool.choice == "dev.1gb"
+
+
+def test_the_pools_refusal_is_passed_on(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:
+    rest_pool.refusal = (409, b'{"code": "quota", "message": "acme may hold 2 devices at a time."}')
+    assert main(["smi"]) == 1
+    assert capsys.readouterr().err == "forebay: acme may hold 2 devices at a time.\n"
+
+
+def test_a_stale_token_is_said(rest_pool: RestPool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_TOKEN", "stale")
+    assert main(["smi"]) == 1
+    assert "does not accept this token; set FOREBAY_TOKEN" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("body", [b"<html>a web site</html>", b'{"hello": "world"}', b'["row"]'])
+def test_an_address_that_is_no_pool_is_said(rest_pool: RestPool, capsys: pytest.CaptureFixture[str], body: bytes) -> None:
+    rest_pool.refusal = (200, body)
+    assert main(["smi"]) == 1
+    assert "is not a Forebay pool; check FOREBAY_URL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["smi"], ["flavor", "list"], ["flavor", "set", "dev.1gb"]])
+def test_without_a_service_one_sentence_says_what_to_do(no_service: None, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert "FOREBAY_URL" in error and "forebay run" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["smi"], ["flavor", "set", "dev.1gb"]])
+def test_a_local_pool_that_belongs_to_another_process_is_not_pretended(
+    no_service: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    monkeypatch.setenv("FOREBAY_URL", "local")
+    assert main(arguments) == 1
+    assert "every process has a pool of its own" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["ftp://pool/", "pool.example.org", "http://", "http://host:99999/"])
+def test_an_address_that_cannot_be_read_is_one_sentence(
+    no_service: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    monkeypatch.setenv("FOREBAY_URL", url)
+    assert main(["smi"]) == 1
+    assert f"FOREBAY_URL is {url!r}; it must be `local` or an address" in capsys.readouterr().err
+
+
+def test_help_is_there_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["run"], ["smi"], ["flavor"], ["flavor", "list"], ["flavor", "set"], ["doctor"]):
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments, "--help"])
+        assert ended.value.code == 0
+        assert "usage: forebay" in capsys.readouterr().out
+
+
+def test_rates_are_exact() -> None:
+    assert table.rate(1, "EUR") == "0.0000036 EUR/h"
+    assert table.rate(0, "USD") == "0.00 USD/h"
+    assert table.rate(1_000_000_000, "USD") == "3600.00 USD/h"
+    assert table.rate(2**62, "USD") == "16602069666338.5964544 USD/h"
+
+
+def test_the_embedded_pool_lists_its_flavors_and_leaves_nothing(
+    no_service: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FOREBAY_URL", "local")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["flavor", "list"]) == 0
+    assert "dev.1gb" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "forebay", *arguments]
+
+
+def test_run_passes_arguments_and_exit_status_through(no_service: None, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys\nprint(sys.argv[1:], os.environ['FOREBAY_URL'], os.environ.get('FOREBAY_FLAVOR'))\nsys.exit(7)\n")
+    done = subprocess.run(
+        command("run", "--flavor", "dev.4gb", str(script), "--lr", "0.1", "-m"), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (7, "['--lr', '0.1', '-m'] local dev.4gb\n")
+
+
+def test_run_takes_a_module_and_keeps_the_configured_service(no_service: None, tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("import os; print(__name__, os.environ['FOREBAY_URL'])\n")
+    environment = {**os.environ, "FOREBAY_URL": "http://127.0.0.1:9/", "FOREBAY_TOKEN": "t"}
+    done = subprocess.run(command("run", "-m", "job"), capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment)
+    assert done.stdout == "__main__ http://127.0.0.1:9/\n", done.stderr
+
+
+def test_run_says_that_a_script_is_missing(capsys: pytest.CaptureFixture[str], no_service: None) -> None:
+    assert main(["run", "no-such-script.py"]) == 1
+    assert "There is no file no-such-script.py" in capsys.readouterr().err
+
+
+def test_ctrl_c_during_run_is_the_programs(no_service: None, tmp_path: Path) -> None:
+    script = tmp_path / "long.py"
+    script.write_text(
+        "import time\nprint('started', flush=True)\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    raise SystemExit(3)\n"
+    )
+    with subprocess.Popen(command("run", str(script)), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 3
+
+
+def test_doctor_without_a_service_says_so_and_fails(run_python: Any) -> None:
+    done = run_python("from forebay.toolkit.command import main; raise SystemExit(main(['doctor']))")
+    assert done.returncode == 1
+    assert "FAIL  environment FOREBAY_URL is not set" in done.stdout
+
+
+def test_doctor_finds_the_step_that_fails(run_python: Any, scripted_pool: Any) -> None:
+    code = "import torch\nfrom forebay.toolkit.command import main; raise SystemExit(main(['doctor']))"
+    done = run_python(code, FOREBAY_URL="http://127.0.0.1:9/", FOREBAY_TOKEN="t")
+    assert done.returncode == 1
+    assert "FAIL  pool        The pool at http://127.0.0.1:9/ (FOREBAY_URL) cannot be reached" in done.stdout
+    assert "session" not in done.stdout
+
+
+def test_doctor_is_content_with_the_embedded_pool(run_python: Any) -> None:
+    done = run_python("from forebay.toolkit.command import main; raise SystemExit(main(['doctor']))", FOREBAY_URL="local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = [line.split()[1] for line in done.stdout.splitlines()]
+    assert names == ["environment", "torch", "extension", "activation", "pool", "token", "flavor", "session"]
