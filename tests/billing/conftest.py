@@ -1,0 +1,239 @@
+"""Real databases and a real service on loopback for the tests of billing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from forebay_billing.engines import Engines, migrate, open_engines, writing
+from forebay_billing.journal import seed
+from forebay_billing.months import Month
+from forebay_billing.service import Service, authenticator_of
+from forebay_billing.settings import Settings, TokenSettings
+from forebay_billing.types import Span, UsageRecord
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, TENANT
+
+NOVEMBER = Month(2026, 11)
+NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9
+
+CALLERS = {
+    "pool": TokenSettings(token="token-of-the-pool-service", name="pool", kind="service", scopes=frozenset({SERVICE})),
+    "operator": TokenSettings(token="token-of-the-operator", name="operator", kind="user", scopes=frozenset({OPERATE, COMPUTE})),
+    "acme-owner": TokenSettings(
+        token="token-of-acme-owner", name="acme-owner", kind="user", tenant="acme", scopes=frozenset({TENANT, COMPUTE})
+    ),
+    "acme-member": TokenSettings(token="token-of-acme-member", name="acme-member", kind="user", tenant="acme", scopes=frozenset({COMPUTE})),
+    "globex-owner": TokenSettings(
+        token="token-of-globex-owner", name="globex-owner", kind="user", tenant="globex", scopes=frozenset({TENANT, COMPUTE})
+    ),
+    "loner": TokenSettings(token="token-of-a-tenantless-user", name="loner", kind="user", scopes=frozenset({TENANT, COMPUTE})),
+    "scopeless": TokenSettings(token="token-of-a-scopeless-service", name="scopeless", kind="service"),
+}
+
+
+class Clock:
+    """Unix time in nanoseconds that moves only when told."""
+
+    def __init__(self) -> None:
+        self.now_ns = NOW_NS
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class Running:
+    """A service in a thread of its own, and a client that knows the callers' tokens."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="billing-service")
+        self._thread.start()
+        self.service = self._run(self._start())
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.service.port}", timeout=30, trust_env=False)
+
+    async def _start(self) -> Service:
+        return Service(self.settings, authenticator_of(self.settings), self.clock)
+
+    def _run(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    def stop(self) -> None:
+        self.client.close()
+        self._run(self.service.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def request(self, caller: str | None, method: str, path: str, **options: Any) -> httpx.Response:
+        headers = {} if caller is None else {"Authorization": f"token {CALLERS[caller].token}"}
+        return self.client.request(method, path, headers={**headers, **options.pop("headers", {})}, **options)
+
+    def get(self, caller: str | None, path: str, **query: Any) -> httpx.Response:
+        return self.request(caller, "GET", path, params=query)
+
+    def post_usage(self, *records: UsageRecord, caller: str = "pool") -> httpx.Response:
+        return self.request(caller, "POST", "/api/usage", json={"records": [asdict(record) for record in records]})
+
+    def set_price(self, flavor: str, caller: str = "operator", **body: Any) -> httpx.Response:
+        return self.request(caller, "PUT", f"/api/prices/{flavor}", json=body)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def usage() -> Callable[..., UsageRecord]:
+    """Makes a usage record; what is not given is plausible."""
+
+    def make(id: str = "lease-1/1", **changes: Any) -> UsageRecord:
+        record = UsageRecord(
+            source="pool",
+            id=id,
+            tenant="acme",
+            user="acme-member",
+            session="session-1",
+            lease=id.partition("/")[0],
+            span=Span("span-1", "cell", "digits.ipynb", 3),
+            flavor="small.64gb",
+            device_model="cpu-dev",
+            devices=1,
+            started_at_ns=NOVEMBER.start_ns + 3600 * 10**9,
+            duration_ns=60 * 10**9,
+            close_reason="drained",
+        )
+        return replace(record, **changes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def seeded_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite database with schema and seeds, to be copied."""
+    path = tmp_path_factory.mktemp("seeded") / "billing.sqlite3"
+    engines = open_engines(f"sqlite:///{path}", 1)
+    migrate(engines)
+    with writing(engines) as connection:
+        seed(connection, NOW_NS)
+    engines.dispose()
+    return path
+
+
+@pytest.fixture(scope="session")
+def fresh_books(seeded_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Any]:
+    """A context manager of seeded SQLite books, as often as wanted."""
+    folder = tmp_path_factory.mktemp("books")
+
+    @contextmanager
+    def open_copy() -> Iterator[Engines]:
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            copy = Path(name) / "billing.sqlite3"
+            shutil.copy(seeded_file, copy)
+            engines = open_engines(f"sqlite:///{copy}", 1)
+            try:
+                yield engines
+            finally:
+                engines.dispose()
+
+    return open_copy
+
+
+def _postgres_folder() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    return Path(on_path).parent if on_path else None
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A PostgreSQL server of our own on a Unix socket; its folder."""
+    binaries = _postgres_folder()
+    if binaries is None:
+        pytest.skip("no PostgreSQL is installed (Debian: apt-get install postgresql)")
+    as_owner: list[str] = []
+    folder = Path(tempfile.mkdtemp(prefix="forebay-pg-"))
+    if os.geteuid() == 0:
+        owner = pwd.getpwnam("postgres")
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+        as_owner = ["runuser", "-u", "postgres", "--"]
+
+    def run(program: str, *arguments: str) -> None:
+        command = [*as_owner, str(binaries / program), *arguments]
+        subprocess.run(command, check=True, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    run("initdb", "-D", str(folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+    options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
+    run("pg_ctl", "-D", str(folder / "data"), "-l", str(folder / "log"), "-o", options, "-w", "start")
+    try:
+        yield str(folder)
+    finally:
+        run("pg_ctl", "-D", str(folder / "data"), "-m", "fast", "-w", "stop")
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """An empty database."""
+    import psycopg
+
+    with psycopg.connect(host=postgres_server, user="postgres", dbname="postgres", autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS billing WITH (FORCE)")
+        connection.execute("CREATE DATABASE billing")
+    yield f"postgresql+psycopg://postgres@/billing?host={postgres_server}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind that is supported."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/billing.sqlite3"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(
+        database_url=f"sqlite:///{tmp_path}/billing.sqlite3",
+        port=0,
+        tokens=tuple(CALLERS.values()),
+        tenant_currencies={"tokyo": "JPY"},
+        busy_seconds=0.2,
+    )
+
+
+@pytest.fixture
+def running(settings: Settings, clock: Clock) -> Iterator[Running]:
+    """The service on SQLite."""
+    service = Running(settings, clock)
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+@pytest.fixture
+def running_anywhere(settings: Settings, clock: Clock, database_url: str) -> Iterator[Running]:
+    """The service on each kind of database."""
+    service = Running(settings.model_copy(update={"database_url": database_url, "busy_seconds": 2.0}), clock)
+    try:
+        yield service
+    finally:
+        service.stop()

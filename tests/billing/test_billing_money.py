@@ -1,0 +1,85 @@
+"""Money is exact until it is shown."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import pytest
+from forebay_billing.currencies import DECIMALS
+from forebay_billing.errors import InvalidPrice
+from forebay_billing.money import (
+    cost_atto,
+    decimal_text,
+    exact_text,
+    halves,
+    minor_of,
+    minor_text,
+    nano_of,
+    nano_text,
+    round_half_even,
+    whole,
+)
+from forebay_billing.statements import line_of
+from forebay_billing.types import PriceVersion
+from hypothesis import given
+from hypothesis import strategies as st
+
+AMOUNTS = st.integers(-(10**33), 10**33)
+
+
+@given(AMOUNTS, st.integers(1, 10**18))
+def test_rounding_half_even_agrees_with_fractions(numerator: int, denominator: int) -> None:
+    assert round_half_even(numerator, denominator) == round(Fraction(numerator, denominator))
+
+
+@given(AMOUNTS)
+def test_an_amount_survives_its_two_columns(atto: int) -> None:
+    milli, rest = halves(atto)
+    assert whole(milli, rest) == atto
+    assert halves(-atto) == (-milli, -rest)
+
+
+@given(AMOUNTS, st.integers(0, 18))
+def test_decimal_text_is_the_number(amount: int, decimals: int) -> None:
+    assert Fraction(decimal_text(amount, decimals)) == Fraction(amount, 10**decimals)
+
+
+def test_ties_go_to_the_even_cent() -> None:
+    assert [minor_of(cents * 10**16 + 5 * 10**15, "USD") for cents in (0, 1, 2, -1)] == [0, 2, 2, 0]
+
+
+def test_minor_units_are_those_of_the_currency() -> None:
+    atto = 1_234_567 * 10**15
+    assert minor_text(minor_of(atto, "USD"), "USD") == "1234.57"
+    assert minor_text(minor_of(atto, "JPY"), "JPY") == "1235"
+    assert minor_text(minor_of(atto, "KWD"), "KWD") == "1234.567"
+
+
+def test_what_is_not_a_currency_is_refused_by_name() -> None:
+    with pytest.raises(InvalidPrice, match="'BTC' is not a currency of ISO 4217"):
+        minor_of(1, "BTC")
+
+
+def test_every_currency_code_has_three_capital_letters() -> None:
+    assert all(len(code) == 3 and code.isascii() and code.isupper() for code in DECIMALS)
+
+
+def test_an_hour_of_the_smallest_flavor_shows_its_nanos_and_its_attos() -> None:
+    cost = cost_atto(3600 * 10**9 + 1, 555_556)
+    assert nano_of(cost) == 2_000_001_600
+    assert nano_text(cost) == "2.000001600"
+    assert exact_text(cost) == "2.000001600000555556"
+
+
+def test_ten_thousand_short_cells_cost_what_they_used_and_are_rounded_once() -> None:
+    chance = random.Random(20261121)
+    durations = [chance.randrange(5_000_000, 200_000_001) for _ in range(10_000)]
+    price = PriceVersion("small.64gb", "USD", 2, 830_556, 0, 0, "operator")  # $2.99 an hour
+    line = line_of("usage", "ann", price, len(durations), sum(durations))
+    exact = sum((Fraction(duration, 10**9) * Fraction(830_556, 10**9) for duration in durations), Fraction())
+    assert Fraction(line.cost_atto, 10**18) == exact
+    assert Fraction(84, 100) < exact < Fraction(86, 100)
+    assert minor_text(line.amount_minor, "USD") == f"{round(exact * 100) / 100:.2f}"
+    by_the_second = cost_atto(sum(-(-duration // 10**9) for duration in durations) * 10**9, 830_556)
+    assert minor_text(minor_of(by_the_second, "USD"), "USD") == "8.31"

@@ -1,0 +1,80 @@
+"""The price book: which version is in force, and which new ones are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from forebay_billing.errors import BillingError, InvalidPrice, UnknownFlavor, Unpriced
+from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook, seed_prices
+from forebay_billing.types import PriceVersion, UsageRecord
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def version(number: int, valid_from_ns: int, price: int = 1, flavor: str = "small.64gb", currency: str = "USD") -> PriceVersion:
+    return PriceVersion(flavor, currency, number, price, valid_from_ns, 0, "operator")
+
+
+def test_the_seeds_hold_fifteen_flavors_that_cost_in_proportion_to_their_size() -> None:
+    prices = {price.flavor: price.price_nano_per_second for price in seed_prices(7)}
+    assert len(prices) == 15
+    assert {"dev.1gb", "dev.4gb", "small.64gb", "1.5xlarge.768gb", "48xlarge.24576gb"} < set(prices)
+    size = {flavor: int(flavor.rpartition(".")[2].removesuffix("gb")) for flavor in prices}
+    assert prices["dev.4gb"] == 4 * prices["dev.1gb"]
+    assert all(prices[flavor] * 64 == prices["small.64gb"] * size[flavor] for flavor in prices if not flavor.startswith("dev."))
+    assert all(price.version == 1 and price.currency == "USD" and price.valid_from_ns == 0 for price in seed_prices(7))
+
+
+@given(st.lists(st.integers(0, 50), max_size=8), st.integers(0, 60))
+def test_in_force_is_the_latest_start_and_of_equal_starts_the_later_version(starts: list[int], time_ns: int) -> None:
+    versions = [version(number, start) for number, start in enumerate(starts, 1)]
+    begun = [candidate for candidate in versions if candidate.valid_from_ns <= time_ns]
+    expected = max(begun, key=lambda candidate: (candidate.valid_from_ns, candidate.version), default=None)
+    assert PriceBook(reversed(versions)).at("small.64gb", "USD", time_ns) == expected
+
+
+def test_usage_is_rated_by_the_version_in_force_when_it_started(usage: Callable[..., UsageRecord]) -> None:
+    book = PriceBook([version(1, 0), version(2, 1000)])
+    assert [book.rate(usage(started_at_ns=start, duration_ns=5000), "USD").version for start in (0, 999, 1000, 1001)] == [1, 1, 2, 2]
+
+
+def test_usage_without_a_price_in_the_tenants_currency_is_refused(usage: Callable[..., UsageRecord]) -> None:
+    with pytest.raises(Unpriced, match=r"'small.64gb', which had no price in EUR .* PUT api/prices/small.64gb"):
+        PriceBook([version(1, 0)]).rate(usage(), "EUR")
+
+
+def test_versions_count_per_flavor_and_currency() -> None:
+    book = PriceBook([version(1, 0), version(2, 5)])
+    assert book.next_version("small.64gb", "USD", 9, None, 100, "ann") == PriceVersion("small.64gb", "USD", 3, 9, 100, 100, "ann")
+    assert book.next_version("small.64gb", "EUR", 0, 200, 100, "ann") == PriceVersion("small.64gb", "EUR", 1, 0, 200, 100, "ann")
+
+
+@pytest.mark.parametrize(
+    ("flavor", "currency", "price", "valid_from_ns", "error", "sentence"),
+    [
+        ("small.64gb", "USD", -1, None, InvalidPrice, "cannot be below zero; -1"),
+        ("small.64gb", "USD", PRICE_NANO_PER_SECOND_MAX + 1, None, InvalidPrice, "is at most"),
+        ("small.64gb", "usd", 1, None, InvalidPrice, "'usd' is not a currency"),
+        ("small.64gb", "XYZ", 1, None, InvalidPrice, "'XYZ' is not a currency"),
+        ("small.64gb", "USD", 1, 99, InvalidPrice, "cannot be valid from the past"),
+        ("small.64gb", "USD", 1, 2**63, InvalidPrice, "too large"),
+        ("tiny.1gb", "USD", 1, None, UnknownFlavor, "no flavor 'tiny.1gb'; the price book holds small.64gb"),
+    ],
+)
+def test_a_price_that_cannot_be_is_refused_with_one_sentence(
+    flavor: str, currency: str, price: int, valid_from_ns: int | None, error: type[BillingError], sentence: str
+) -> None:
+    book = PriceBook([version(1, 0)])
+    with pytest.raises(error, match=sentence) as refusal:
+        book.next_version(flavor, currency, price, valid_from_ns, 100, "ann")
+    assert str(refusal.value).endswith(".")
+    assert book.next_version("small.64gb", "USD", 1, 100, 100, "ann").version == 2
+
+
+def test_history_is_complete_and_current_is_what_is_in_force() -> None:
+    versions = [version(1, 0), version(2, 50), version(1, 0, flavor="dev.1gb"), version(3, 20)]
+    book = PriceBook(versions)
+    assert [found.version for found in book.history("small.64gb")] == [1, 2, 3]
+    assert len(book.history(None)) == 4
+    assert [(found.flavor, found.version) for found in book.current(30)] == [("dev.1gb", 1), ("small.64gb", 3)]
