@@ -69,6 +69,9 @@ void install_operators() {
   static auto* kernels = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   register_kernels(*kernels);
   register_compositions(*kernels);
+  register_attention(*kernels);
+  static auto* autograd = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCUDA, __FILE__, __LINE__);
+  register_attention(*autograd);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     if (!std::string_view(name.name).starts_with("aten::")) continue;

@@ -16,4 +16,7 @@ void register_kernels(torch::Library& library);  // kernels.cpp
 // Operators PyTorch asks of CUDA devices alone, made of others.
 void register_compositions(torch::Library& library);  // compositions.cpp
 
+// Composite, with a choice of our own; for the autograd key too, since its parts have their own derivatives.
+void register_attention(torch::Library& library);  // attention.cpp
+
 }  // namespace forebay

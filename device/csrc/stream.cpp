@@ -168,6 +168,7 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   welcome.kind = body.string();
   welcome.model = body.string();
   welcome.memory_limit = body.varint();
+  worker_is_cpu_ = welcome.kind == "cpu";
   connected_ = true;
   start_ticker();
   return welcome;

@@ -38,6 +38,7 @@ class CommandStream {
   Welcome connect(const std::string& address, const std::string& ticket);
   void lose(const std::string& message);
   bool connected() const { return connected_.load(); }
+  bool worker_is_cpu() const { return worker_is_cpu_.load(std::memory_order_relaxed); }
   uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
   void check_generation(uint64_t generation) const {
     if (generation != this->generation()) [[unlikely]] refuse_generation();
@@ -99,6 +100,7 @@ class CommandStream {
   void forked();
 
   std::atomic<bool> connected_{false};
+  std::atomic<bool> worker_is_cpu_{false};
   std::atomic<bool> lease_open_{false};
   std::atomic<bool> forked_{false};
   std::atomic<uint64_t> generation_{1};

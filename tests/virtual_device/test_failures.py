@@ -1,0 +1,63 @@
+"""What fails on the virtual device fails as on a GPU, and says which operator and which line."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing
+import os
+from multiprocessing.connection import Connection
+
+import pytest
+import torch
+
+
+def test_a_shape_error_raises_at_once() -> None:
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")
+
+
+def test_a_failure_on_the_device_names_the_operator_and_the_users_line() -> None:
+    table = torch.ones(3, 2, device="cuda")
+    there = torch.tensor([7], device="cuda")
+    line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    bad = torch.index_select(table, 0, there)
+    good = table + 1
+    with pytest.raises(RuntimeError, match=r"aten::index_select.*(?s:.)*test_failures\.py, line " + str(line)):
+        torch.cuda.synchronize()
+    with pytest.raises(RuntimeError, match="index_select"):
+        (bad + 1).cpu()
+    assert good.sum().item() == 12.0
+
+
+def test_too_little_memory_says_what_was_asked_for_and_what_there_is() -> None:
+    kept = torch.ones(4, device="cuda")
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"forebay flavor set"):
+        torch.empty(1 << 40, dtype=torch.uint8, device="cuda").sum().item()
+    assert kept.sum().item() == 4.0
+
+
+def test_what_the_device_cannot_hold_is_refused_by_name() -> None:
+    with pytest.raises(NotImplementedError, match="[Ss]parse"):
+        torch.ones(2, 2, device="cuda").to_sparse()
+
+
+def _use_in_child(connection: Connection, x: torch.Tensor) -> None:
+    try:
+        (x + 1).sum().item()
+        connection.send("worked")
+    except Exception as error:
+        connection.send(str(error))
+    connection.close()
+    os._exit(0)
+
+
+def test_a_forked_child_is_told_to_spawn() -> None:
+    x = torch.ones(2, device="cuda")
+    torch.cuda.synchronize()
+    mine, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_use_in_child, args=(theirs, x))
+    child.start()
+    assert mine.poll(30), "the child hangs"
+    assert "spawn" in mine.recv()
+    child.join()
+    assert x.sum().item() == 2.0
