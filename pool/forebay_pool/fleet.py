@@ -114,7 +114,7 @@ class Fleet:
         """The worker serves nobody from here on; with ``drains`` its device waits until it is gone."""
         if worker.state in ("starting", "warm"):
             self.spare[worker.device.kind] -= 1
-        worker.state = "ending"
+        worker.state, worker.parking, worker.deadline_ns = "ending", False, None
         if worker.session is not None:
             worker.session.worker = None
             worker.session = None

@@ -118,7 +118,7 @@ class Settings(BaseModel):
 
 
 def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any], managed: bool) -> Settings:
-    """The settings of the file, changed by JupyterHub if ``managed``, by ``FOREBAY_POOL_*``, then by ``overrides``. Raises SettingsError."""
+    """The settings of the file, changed by JupyterHub if ``managed``, by the environment, then by ``overrides``. Raises SettingsError."""
     values: dict[str, Any] = {}
     if path is not None:
         try:

@@ -174,9 +174,7 @@ class StateMachine:
         seat = self._forget_request(session)
         if worker is not None:
             seat = self.fleet.seats[worker.device.id]
-            worker.deadline_ns = self._now + int(self.limits.end_grace_seconds * SECOND)
-            self.fleet.retire(worker, drains=lease is not None)
-            self._out.append(TellWorker(worker.id, wire.End()))
+            self._dismiss(worker, drains=lease is not None)
         if sentence is not None:
             self._tell(session.id, wire.SessionLost(message=sentence))
         self._bury(session, "ended")
@@ -547,7 +545,6 @@ class StateMachine:
             self._close(session.lease, "failed", session.lease.confirmed_ns)
         opened = worker.opened
         self.fleet.retire(worker, drains)
-        worker.deadline_ns = None
         if not opened:
             seat.failures += 1
             pause_seconds = min(RETRY_SECONDS_MAX, 2 ** min(seat.failures - 1, 10))
@@ -621,12 +618,12 @@ class StateMachine:
         if not self.accepting or self.stopping or not self.fleet.is_free(seat):
             return
         request = self.line.first_for(seat, self.fleet.flavors_of(seat))
-        if request is None or not self._may_use(request, seat):
+        if request is None or not self.may_use(request, seat):
             return
         self.line.remove(request)
         self._claim(request, seat)
 
-    def _may_use(self, request: Request, seat: Seat) -> bool:
+    def may_use(self, request: Request, seat: Seat) -> bool:
         """False where a new worker would be needed, and the pool has as many as it may."""
         if request.session.worker is not None or len(self.fleet.workers) < self.limits.workers_max:
             return True
@@ -692,9 +689,13 @@ class StateMachine:
             self._end(session, "revoked", "The pool is shutting down; its sessions end with it.")
         for worker in list(self.fleet.workers.values()):
             if worker.state != "ending":
-                self.fleet.retire(worker, drains=False)
-                self._out.append(TellWorker(worker.id, wire.End()))
-                worker.deadline_ns = self._now + int(self.limits.end_grace_seconds * SECOND)
+                self._dismiss(worker, drains=False)
+
+    def _dismiss(self, worker: Worker, drains: bool) -> None:
+        """Tells the worker to exit; it is killed if it does not within its grace."""
+        self.fleet.retire(worker, drains)
+        worker.deadline_ns = self._now + int(self.limits.end_grace_seconds * SECOND)
+        self._out.append(TellWorker(worker.id, wire.End()))
 
     # Small things
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 
 from forebay_pool.types import Event, Instruction, Seat, Show
 
 EVENTS_MAX = 2_000
 """So many of the last events are remembered."""
+TICKET = re.compile(r"\b[0-9a-f]{64}\b")
+"""A story may be logged; tickets may not."""
 
 
 class Story:
@@ -34,4 +37,4 @@ def _text(instruction: Instruction) -> str:
         record = instruction.record
         name = record.device.id if isinstance(record, Seat) else record.id
         return f"Show({type(record).__name__} {name} {record.state})"
-    return str(instruction)
+    return TICKET.sub("a ticket", str(instruction))

@@ -182,7 +182,7 @@ class Session:
     """One process's virtual device."""
 
     id: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     tenant: str
     user: str
     process: str
@@ -233,7 +233,7 @@ class SessionJoined:
     """A client said Hello. ``secret`` is fresh chance: tickets are derived from it."""
 
     session: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     tenant: str
     user: str
     process: str

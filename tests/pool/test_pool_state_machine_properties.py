@@ -1,0 +1,353 @@
+"""Random histories of clients, workers, deaths, duplicates and late messages, against an obvious model of the truth.
+
+The model knows what each worker process is really doing (it executes from the moment it reads Open until it says that it
+stopped, or dies), and computes each lease's duration by itself. Invariants are checked after every event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forebay_pool.invariants import validate
+from forebay_pool.state_machine import StateMachine
+from forebay_pool.types import (
+    ClientSaid,
+    Device,
+    Equivalent,
+    Event,
+    Flavor,
+    FlavorSet,
+    Instruction,
+    Kill,
+    Launch,
+    Limits,
+    Meter,
+    SessionDismissed,
+    SessionJoined,
+    SessionLeft,
+    ShutDown,
+    StoreChanged,
+    TellClient,
+    TellWorker,
+    Tick,
+    WorkerGone,
+    WorkerSaid,
+    WorkerUnlinked,
+)
+from forebay_wire import messages as wire
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+GIB = 2**30
+SECOND = 1_000_000_000
+LIMITS = Limits(
+    heartbeat_seconds=1.0,
+    session_heartbeat_seconds=20.0,
+    idle_release_seconds=2.0,
+    worker_start_seconds=20.0,
+    park_seconds=30.0,
+    end_grace_seconds=5.0,
+    worker_attempts_max=3,
+    warm_workers=1,
+    workers_max=50,
+    sessions_max=6,
+    queue_max=5,
+)
+DEVICES = [
+    Device("main/cpu:0", "main", "cpu", 0, "cpu-dev", 4 * GIB),
+    Device("main/cpu:1", "main", "cpu", 1, "cpu-dev", 5 * GIB),
+    Device("main/null:0", "main", "null", 0, "null", 2 * GIB),
+]
+FLAVORS = {
+    "dev.1gb": Flavor("dev.1gb", GIB, (Equivalent("cpu-dev", 1), Equivalent("null", 1))),
+    "dev.4gb": Flavor("dev.4gb", 4 * GIB, (Equivalent("cpu-dev", 1),)),
+    "null.2gb": Flavor("null.2gb", 2 * GIB, (Equivalent("null", 1),)),
+}
+PICK = st.integers(0, 5)
+
+
+@dataclass
+class Process:
+    """What a worker process is really doing."""
+
+    device: Device
+    orders: list[wire.ToWorker] = field(default_factory=list)
+    said: list[wire.FromWorker] = field(default_factory=list)
+    session: str | None = None
+    executing: int | None = None
+    alive: bool = True
+    ready: bool = False
+
+
+@dataclass
+class Held:
+    """A lease as the model sees it."""
+
+    device: Device
+    worker: str
+    opened_ns: int
+    confirmed_ns: int
+
+
+class PoolHistory(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = StateMachine(DEVICES, FLAVORS, LIMITS, "p", 0)
+        self.now = 1
+        self.processes: dict[str, Process] = {}
+        self.leases: dict[str, Held] = {}
+        self.metered: set[str] = set()
+        self.granted: set[str] = set()
+        self.numbers = 0
+        self.names = 0
+
+    # Carrying events and instructions
+
+    def do(self, event: Event) -> None:
+        if isinstance(event, WorkerSaid) and isinstance(event.message, wire.Heartbeat):
+            for held in self.leases.values():
+                if held.worker == event.worker and self.epoch_of(event.worker) == event.message.epoch and self.listens(event.worker):
+                    held.confirmed_ns = self.now
+        for instruction in self.machine.handle(event, self.now):
+            self.carry_out(event, instruction)
+        validate(self.machine)
+
+    def listens(self, worker: str) -> bool:
+        known = self.machine.fleet.workers.get(worker)
+        return known is not None and known.state != "ending"
+
+    def epoch_of(self, worker: str) -> int | None:
+        known = self.machine.fleet.workers.get(worker)
+        return known.session.epoch if known is not None and known.session is not None else None
+
+    def carry_out(self, event: Event, instruction: Instruction) -> None:
+        match instruction:
+            case Launch():
+                self.processes[instruction.worker] = Process(instruction.device)
+            case Kill():
+                assert instruction.worker in self.processes
+            case TellWorker():
+                self.order(instruction.worker, instruction.message)
+            case TellClient() if isinstance(instruction.message, wire.Granted):
+                self.grant(instruction.message)
+            case Meter():
+                self.meter(event, instruction)
+
+    def order(self, worker: str, message: wire.ToWorker) -> None:
+        process = self.processes[worker]
+        if isinstance(message, wire.Open):
+            for name, other in self.processes.items():
+                busy = other.executing is not None or any(isinstance(order, wire.Open) for order in other.orders)
+                assert not (name != worker and other.alive and other.device is process.device and busy), "two workers execute on one device"
+        process.orders.append(message)
+
+    def grant(self, granted: wire.Granted) -> None:
+        if granted.lease in self.leases:
+            return
+        assert granted.lease not in self.granted, "a lease was granted again after it had closed"
+        self.granted.add(granted.lease)
+        device = self.processes[granted.worker].device
+        assert all(held.device is not device for held in self.leases.values()), "a device is leased twice"
+        self.leases[granted.lease] = Held(device, granted.worker, self.now, self.now)
+
+    def meter(self, event: Event, instruction: Meter) -> None:
+        record = instruction.record
+        assert record.id not in self.metered, "a segment was metered twice"
+        self.metered.add(record.id)
+        held = self.leases.pop(record.lease)
+        until = self.now
+        if record.close_reason == "failed":
+            until = held.confirmed_ns
+        elif isinstance(event, WorkerSaid) and isinstance(event.message, wire.Idle):
+            until = max(held.opened_ns, self.now - event.message.idle_ns)
+        assert record.duration_ns == until - held.opened_ns
+        assert record.started_at_unix_ns == held.opened_ns
+
+    # Clients
+
+    def a_session(self, pick: int) -> str | None:
+        names = list(self.machine.sessions)
+        return names[pick % len(names)] if names else None
+
+    @rule(flavor=st.sampled_from([*FLAVORS, "none"]))
+    def joins(self, flavor: str) -> None:
+        self.names += 1
+        self.do(SessionJoined(f"s{self.names}", bytes(32), "acme", "ada", "python", flavor))
+
+    @rule(pick=PICK, same_span=st.booleans())
+    def acquires(self, pick: int, same_span: bool) -> None:
+        name = self.a_session(pick)
+        if name is not None:
+            self.numbers += 1
+            last = self.machine.sessions[name].span
+            span = last if same_span and last is not None else wire.Span(id=f"span{self.numbers}", kind="cell", label="n", cell=1)
+            self.do(ClientSaid(name, wire.Acquire(request=self.numbers, span=span)))
+
+    @rule(pick=PICK, back=st.integers(0, 2))
+    def cancels(self, pick: int, back: int) -> None:
+        name = self.a_session(pick)
+        if name is not None:
+            self.do(ClientSaid(name, wire.Cancel(request=max(0, self.numbers - back))))
+
+    @rule(pick=PICK, back=st.integers(0, 1))
+    def releases(self, pick: int, back: int) -> None:
+        name = self.a_session(pick)
+        if name is not None:
+            self.do(ClientSaid(name, wire.Release(epoch=max(0, self.machine.sessions[name].epoch - back))))
+
+    @rule(pick=PICK, flavor=st.sampled_from([*FLAVORS, "none"]))
+    def chooses(self, pick: int, flavor: str) -> None:
+        name = self.a_session(pick)
+        if name is not None:
+            self.do(ClientSaid(name, wire.ChooseFlavor(flavor=flavor)))
+
+    @rule(pick=PICK, dismissed=st.booleans())
+    def leaves(self, pick: int, dismissed: bool) -> None:
+        name = self.a_session(pick)
+        if name is not None:
+            self.do(SessionDismissed(name, "revoked", "over") if dismissed else SessionLeft(name))
+            self.do(ClientSaid(name, wire.Acquire(request=1, span=wire.Span(id="late", kind="cell", label="n"))))
+
+    # Workers
+
+    def a_process(self, pick: int) -> tuple[str, Process] | None:
+        living = [(name, process) for name, process in self.processes.items() if process.alive]
+        return living[pick % len(living)] if living else None
+
+    def act(self, name: str, process: Process) -> None:
+        """The process does the next thing it was told."""
+        if not process.ready:
+            process.ready = True
+            model = wire.DeviceModel(kind=process.device.kind, model=process.device.model)
+            process.said.append(wire.Ready(worker=name, address="unix:/x", torch="2", device=model, pid=1))
+        elif process.orders:
+            order = process.orders.pop(0)
+            match order:
+                case wire.Assign():
+                    process.session = order.session
+                    process.said.append(wire.Assigned(session=order.session))
+                case wire.Open():
+                    process.executing = order.epoch
+                case wire.Close():
+                    if process.executing == order.epoch:
+                        process.executing = None
+                    process.said.append(wire.Closed(epoch=order.epoch))
+                case wire.Park():
+                    assert process.executing is None, "parked while executing"
+                    process.said.append(wire.Parked(bytes=7))
+                case wire.End():
+                    self.die(process)
+
+    def die(self, process: Process) -> None:
+        process.alive, process.executing = False, None
+        process.orders.clear()
+
+    def hear(self, name: str, process: Process, twice: bool = False) -> None:
+        """What the process said first reaches the pool, perhaps twice."""
+        if process.said:
+            message = process.said.pop(0)
+            for _ in range(1 + twice):
+                self.do(WorkerSaid(name, message))
+
+    @rule(pick=PICK)
+    def acts(self, pick: int) -> None:
+        found = self.a_process(pick)
+        if found is not None:
+            self.act(*found)
+
+    @rule(pick=PICK, twice=st.booleans())
+    def is_heard(self, pick: int, twice: bool) -> None:
+        found = self.a_process(pick)
+        if found is not None:
+            self.hear(*found, twice)
+
+    @rule(pick=PICK, idle_ns=st.none() | st.integers(0, 5 * SECOND))
+    def stops(self, pick: int, idle_ns: int | None) -> None:
+        found = self.a_process(pick)
+        if found is not None and found[1].executing is not None:
+            epoch, found[1].executing = found[1].executing, None
+            found[1].said.append(wire.Drained(epoch=epoch) if idle_ns is None else wire.Idle(epoch=epoch, idle_ns=idle_ns))
+
+    @rule(pick=PICK)
+    def beats(self, pick: int) -> None:
+        found = self.a_process(pick)
+        if found is not None and found[1].ready:
+            found[1].said.append(wire.Heartbeat(epoch=found[1].executing, memory_bytes=7, busy_ns=0, commands=0))
+
+    @rule(pick=PICK, gone=st.booleans())
+    def starves_or_loses_its_client(self, pick: int, gone: bool) -> None:
+        found = self.a_process(pick)
+        if found is not None and found[1].session is not None:
+            found[1].said.append(wire.ClientGone() if gone else wire.Starved())
+
+    @rule(pick=PICK, unlinked_first=st.booleans(), told=st.booleans())
+    def dies(self, pick: int, unlinked_first: bool, told: bool) -> None:
+        found = self.a_process(pick)
+        if found is None:
+            return
+        name, process = found
+        if unlinked_first:
+            self.do(WorkerUnlinked(name, "link ended"))
+        while told and process.said:
+            self.hear(name, process)
+        self.die(process)
+        self.do(WorkerGone(name, "killed"))
+        self.do(WorkerSaid(name, wire.Starved()))
+
+    # The pool's surroundings
+
+    @rule(seconds=st.sampled_from([0.001, 0.5, 1.1, 4, 25]))
+    def waits(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND)
+        self.do(Tick(0))
+
+    @precondition(lambda self: self.processes)
+    @rule(accepting=st.booleans())
+    def store_changes(self, accepting: bool) -> None:
+        self.do(StoreChanged(accepting))
+
+    @rule(served=st.booleans())
+    def flavor_changes(self, served: bool) -> None:
+        models = ("cpu-dev", "null") if served else ("MI210",)
+        self.do(FlavorSet(Flavor("dev.1gb", GIB, tuple(Equivalent(model, 1) for model in models))))
+
+    def teardown(self) -> None:
+        """Left alone with healthy workers, everybody who waits is served; then the end leaves nothing behind."""
+        self.do(StoreChanged(True))
+        for _ in range(60):
+            for name, process in list(self.processes.items()):
+                self.live(name, process)
+            self.now += SECOND // 10
+            self.do(Tick(0))
+        waiting = [session.id for session in self.machine.sessions.values() if session.request is not None]
+        assert not waiting, f"{waiting} wait for ever\n{self.machine.story.of(*waiting)}"
+        self.do(ShutDown())
+        for name in list(self.processes):
+            self.do(WorkerGone(name, "killed"))
+        assert not self.leases
+        assert {record.rpartition("/")[0] for record in self.metered} == self.granted
+        assert not self.machine.sessions and not self.machine.fleet.workers and not len(self.machine.line)
+
+    def live(self, name: str, process: Process) -> None:
+        """A healthy process does all it was told, and ends its span."""
+        known = self.machine.fleet.workers.get(name)
+        if not process.alive or known is None or known.state == "ending":
+            self.die(process)
+            self.do(WorkerGone(name, "killed"))
+            return
+        while process.alive and (process.orders or process.said or not process.ready):
+            self.act(name, process)
+            self.hear(name, process)
+        if process.executing is not None:
+            process.said.append(wire.Drained(epoch=process.executing))
+            process.executing = None
+        if process.alive:
+            process.said.append(wire.Heartbeat(epoch=process.executing, memory_bytes=7, busy_ns=0, commands=0))
+            self.hear(name, process)
+
+
+TestPoolHistory = PoolHistory.TestCase
+TestPoolHistory.settings = settings(
+    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
