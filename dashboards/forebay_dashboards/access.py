@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from forebay_dashboards.errors import AccessRefused
 from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity
+
+from forebay_dashboards.errors import AccessRefused
 
 View = Literal["usage", "tenant", "operator"]
 """A page, and the stream of changes that keeps it live."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import get_args
 
+from forebay_hub.identity import Identity
+
 from forebay_dashboards.access import Owner, View, may_open, may_see
 from forebay_dashboards.metrics import BROWSERS, UPDATES
 from forebay_dashboards.mirror import Topic
-from forebay_hub.identity import Identity
 
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 

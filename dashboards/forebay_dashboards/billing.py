@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from forebay_dashboards.rows import PriceVersion, SummaryRow, UsagePage
 from forebay_dashboards.times import Period
-from forebay_dashboards.upstream import Document, Upstream
+from forebay_dashboards.upstream import Document, Query, Upstream
 
 _PRICES = TypeAdapter(tuple[PriceVersion, ...])
 _PRICE = TypeAdapter(PriceVersion)
@@ -49,14 +49,14 @@ class Billing:
         cursor: str | None = None,
     ) -> UsagePage:
         """Records, newest first."""
-        query = {"user": user, "tenant": tenant, "since_ns": since_ns, "limit": limit, "cursor": cursor}
+        query: Query = {"user": user, "tenant": tenant, "since_ns": since_ns, "limit": limit, "cursor": cursor}
         return await self._upstream.read(_USAGE, token, "api/usage", query)
 
     async def summary(
         self, token: str, by: str, period: Period, *, user: str | None = None, tenant: str | None = None
     ) -> tuple[SummaryRow, ...]:
         """Sums by ``by``, a comma-separated choice of tenant, user and flavor."""
-        query = {"by": by, "since_ns": period.since_ns, "until_ns": period.until_ns, "user": user, "tenant": tenant}
+        query: Query = {"by": by, "since_ns": period.since_ns, "until_ns": period.until_ns, "user": user, "tenant": tenant}
         return await self._upstream.read(_SUMMARY, token, "api/summary", query)
 
     async def statement(self, token: str, tenant: str, month: str, layout: StatementFormat) -> Document:

@@ -24,10 +24,10 @@ class AccessRefused(DashboardsError):
 
 
 class UpstreamUnavailable(DashboardsError):
-    """Pool or billing did not answer in time, or answered with its own failure. The page says so and recovers by itself."""
+    """Pool or billing did not answer, or answered with its own failure; ``detail`` says how. The page says so and recovers by itself."""
 
     def __init__(self, service: str, detail: str) -> None:
-        super().__init__(f"The {service} service does not answer ({detail}).")
+        super().__init__(f"The {service} service cannot answer right now: {detail}.")
         self.service = service
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import cast
 
 from tornado.iostream import StreamClosedError
@@ -26,7 +27,7 @@ class EventsPage(Visit):
     async def prepare(self) -> None:
         view = self.get_query_argument("view")
         if view not in VIEWS:
-            raise Problem(400, "That cannot be done", f"“{view[:20]}” is not a page with live values.")
+            raise Problem(HTTPStatus.BAD_REQUEST, "That cannot be done", f"“{view[:20]}” is not a page with live values.")
         self.view = cast(View, view)
         await super().prepare()
 
@@ -35,7 +36,7 @@ class EventsPage(Visit):
         try:
             self.listener = audience.join(self.view, self.visitor)
         except AudienceFull as error:
-            raise Problem(503, "Too many open pages", str(error)) from None
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "Too many open pages", str(error)) from None
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         self.set_header("X-Accel-Buffering", "no")
         self.request.connection.stream.set_nodelay(True)  # type: ignore[union-attr] # HTTP/1 connections have a stream

@@ -31,7 +31,9 @@ logger = logging.getLogger(__name__)
 class Feed:
     """The one subscription to the pool. ``mirror`` is what it knows; ``connected`` says whether that is the present."""
 
-    def __init__(self, pool: Pool, token: str, audience: Audience, deliveries: DeliveryWatch, silence_seconds: float, retry_seconds_max: float) -> None:
+    def __init__(
+        self, pool: Pool, token: str, audience: Audience, deliveries: DeliveryWatch, silence_seconds: float, retry_seconds_max: float
+    ) -> None:
         self.mirror = Mirror()
         self.connected = False
         self.problem = "The pool has not been reached yet."
@@ -62,7 +64,8 @@ class Feed:
         self.connected = True
         FEED_CONNECTED.set(1)
         self._audience.tell_all("feed")
-        logger.info("action=feed_opened leases=%d sessions=%d devices=%d", len(snapshot.leases), len(snapshot.sessions), len(snapshot.devices))
+        counts = (len(snapshot.leases), len(snapshot.sessions), len(snapshot.devices))
+        logger.info("action=feed_opened leases=%d sessions=%d devices=%d", *counts)
 
     def _take_event(self, event: ServerEvent) -> None:
         """One event of the open stream. One that cannot be read is logged and left out."""

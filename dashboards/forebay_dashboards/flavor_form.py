@@ -18,8 +18,9 @@ EQUIVALENTS_MAX = 32
 COUNT_MAX = 100_000
 
 T = TypeVar("T")
+NONE: tuple[Equivalent, ...] = ()
 
-_EQUIVALENT = re.compile(r"([0-9]{1,6})(?:\s*[x×*]\s+|\s+)([!-~][ -~]{0,127})")  # noqa: RUF001 - people write 16 × MI250
+_EQUIVALENT = re.compile(r"([0-9]{1,6})(?:\s*[x×*]\s+|\s+)([!-~][ -~]{0,127})")  # noqa: RUF001 - people write the sign of multiplication
 
 
 class Typed(BaseModel):
@@ -104,10 +105,10 @@ def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
     shown = open_editor(row, typed.currency)
     editor = replace(shown, memory=typed.memory, equivalents=typed.equivalents, price=typed.use_price or typed.price)
     problems: dict[str, str] = {}
-    memory_bytes, equivalents, price = 0, (), None
+    memory_bytes, equivalents, price = 0, NONE, None
     if row.flavor is not None:
         memory_bytes = _collect(problems, "memory", lambda: parse_memory(typed.memory), 0)
-        equivalents = _collect(problems, "equivalents", lambda: parse_equivalents(typed.equivalents), ())
+        equivalents = _collect(problems, "equivalents", lambda: parse_equivalents(typed.equivalents), NONE)
     if shown.price_in_force is not None:
         price = _collect(problems, "price", lambda: parse_price_per_hour(typed.use_price or typed.price), None)
         problems |= _stale(shown.price_in_force, typed)

@@ -17,7 +17,11 @@ Topic = Literal["leases", "sessions", "devices", "usage", "prices", "feed"]
 LiveRow = Lease | Session | Device
 R = TypeVar("R", Lease, Session, Device)
 
-_ROWS: dict[str, tuple[Topic, type[LiveRow]]] = {"lease": ("leases", Lease), "session": ("sessions", Session), "device": ("devices", Device)}
+_ROWS: dict[str, tuple[Topic, type[LiveRow]]] = {
+    "lease": ("leases", Lease),
+    "session": ("sessions", Session),
+    "device": ("devices", Device),
+}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from forebay_dashboards.times import Period, moment, period
 from forebay_dashboards.visitor import Problem, Visit, not_so
 
 FIELD_CHARACTERS_MAX = 4096
+PAGE = "operator_flavors.html"
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +49,16 @@ class SpendPage(Visit):
             attempt(summary(self.token, "tenant,user,flavor", chosen), "Device time and cost"),
             attempt(summary(self.token, "flavor", chosen), "Device time and cost by flavor"),
         )
-        tenants = by_tenant(rows.content) if rows.content is not None else ()
-        values: dict[str, object] = {"chosen": chosen, "problem": rows.problem or flavors.problem, "tenants": tenants, "flavors": flavors.content or ()}
-        total = sums(rows.content or ())
-        values["month_text"] = f"{moment(chosen.since_ns):%Y-%m}"
-        arguments = {name: self.get_query_argument(name, "")[:20] for name in ("period", "first", "last")}
-        self.show("fragments/operator_spend.html" if part else "operator_usage.html", total=total, arguments=arguments, **values)
+        self.show(
+            "fragments/operator_spend.html" if part else "operator_usage.html",
+            chosen=chosen,
+            month_text=f"{moment(chosen.since_ns):%Y-%m}",
+            arguments={name: self.get_query_argument(name, "")[:20] for name in ("first", "last")},
+            problem=rows.problem or flavors.problem,
+            total=sums(rows.content or ()),
+            tenants=by_tenant(rows.content or ()),
+            flavors=flavors.content or (),
+        )
 
     def _period(self) -> Period:
         name = self.get_query_argument("period", "month")
@@ -76,15 +81,15 @@ class FlavorTable(Visit):
             attempt(self.services.billing.prices(self.token), "Prices"),
         )
 
-    async def show_page(self, editor: Editor | None, saved: str | None = None) -> None:
-        """The whole page, with one row as a form where there is an ``editor``."""
+    async def show_table(self, template: str, editor: Editor | None) -> None:
+        """All rows, one of them as a form where there is an ``editor``."""
         flavors, prices = await self.rows()
         self.show(
-            "operator_flavors.html",
+            template,
             rows=table(flavors.content or (), prices.content or ()),
             problems=[section.problem for section in (flavors, prices) if section.problem],
             editor=editor,
-            saved=saved,
+            saved=None,
         )
 
     async def row(self, name: str) -> FlavorRow:
@@ -110,11 +115,9 @@ class FlavorsPage(FlavorTable):
 
     async def get(self, part: str | None = None) -> None:
         if part is None:
-            await self.show_page(None)
+            await self.show_table(PAGE, None)
             return
-        flavors, prices = await self.rows()
-        problems = [section.problem for section in (flavors, prices) if section.problem]
-        self.show("fragments/flavor_table.html", rows=table(flavors.content or (), prices.content or ()), problems=problems, editor=None, saved=None)
+        await self.show_table("fragments/flavor_table.html", None)
 
 
 class FlavorPage(FlavorTable):
@@ -127,7 +130,7 @@ class FlavorPage(FlavorTable):
         if self.fragment:
             self.show("fragments/flavor_row.html", row=row, saved=None)
         else:
-            await self.show_page(None)
+            await self.show_table(PAGE, None)
 
 
 class FlavorEditPage(FlavorTable):
@@ -183,11 +186,11 @@ class FlavorEditPage(FlavorTable):
         if self.fragment:
             self.show("fragments/flavor_editor.html", editor=editor)
         else:
-            await self.show_page(editor)
+            await self.show_table(PAGE, editor)
 
     async def _show_saved(self, row: FlavorRow, edit: Edit) -> None:
         if self.fragment:
-            self.show("fragments/flavor_row.html", row=row, saved=_saved_sentence(edit))
+            self.show("fragments/flavor_row.html", row=row, saved=_saved_sentence(row.name, edit))
         else:
             self.redirect(f"{self.services.settings.prefix}operator/flavors", status=HTTPStatus.SEE_OTHER)
 
@@ -204,7 +207,7 @@ class PriceHistoryPage(FlavorTable):
         self.show(template, name=name, versions=versions, problem=history.problem)
 
 
-def _saved_sentence(edit: Edit) -> str:
+def _saved_sentence(name: str, edit: Edit) -> str:
     if not edit.flavor_changed and edit.price is None:
-        return "Nothing was changed."
-    return "Saved. It applies to leases opened from now on."
+        return f"Nothing was changed in {name}."
+    return f"{name} is saved. It applies to leases opened from now on."

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from forebay_hub.identity import Identity
+
 from forebay_dashboards.access import View, may_see
 from forebay_dashboards.mirror import Mirror, Seen
 from forebay_dashboards.money import running_cost_nano
 from forebay_dashboards.rows import Lease, Session
-from forebay_hub.identity import Identity
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+from forebay_hub.identity import Identity, identity_of
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from forebay_dashboards.access import may_scrape
 from forebay_dashboards.templating import STATIC_FILES, static_content
 from forebay_dashboards.visitor import Answer, Problem
-from forebay_hub.identity import Identity, identity_of
 
 _LOOPBACK = ("127.0.0.1", "::1")
 STATIC_SECONDS = 365 * 86400

@@ -47,7 +47,7 @@ def format_memory(memory_bytes: int) -> str:
 
 def format_memory_exactly(memory_bytes: int) -> str:
     """The largest unit that keeps the figure whole; :func:`parse_memory` reads it back."""
-    unit = next(name for name, size in reversed(_BINARY_UNITS.items()) if memory_bytes % size == 0 and memory_bytes >= size or size == 1)
+    unit = next(name for name, size in reversed(_BINARY_UNITS.items()) if memory_bytes % size == 0 and (memory_bytes or size == 1))
     return f"{memory_bytes // _BINARY_UNITS[unit]} {unit}"
 
 
@@ -58,7 +58,8 @@ def parse_memory(text: str) -> int:
         raise FormError(f"“{text.strip()[:40]}” is not an amount of memory. Enter a number and MiB, GiB or TiB, such as 64 GiB.")
     decimals = match[2] or ""
     unit = next(size for name, size in _BINARY_UNITS.items() if name.lower() == match[3].lower())
-    size, rest = divmod(int(match[1] + decimals) * unit, 10 ** len(decimals))
+    divisor: int = 10 ** len(decimals)
+    size, rest = divmod(int(match[1] + decimals) * unit, divisor)
     if rest:
         raise FormError(f"{text.strip()} is not a whole number of bytes. Enter it in a smaller unit.")
     if not MEMORY_BYTES_MIN <= size <= MEMORY_BYTES_MAX:

@@ -28,7 +28,7 @@ async def attempt(question: Awaitable[T], what: str) -> Section[T]:
         return Section(await question)
     except UpstreamUnavailable as error:
         logger.warning("action=section_missing what=%r problem=%r", what, str(error))
-        return Section(None, f"{what} cannot be shown right now. {error} They come back by themselves; nothing is lost meanwhile.")
+        return Section(None, f"{what} cannot be shown right now. {error} They come back by themselves; nothing is lost.")
     except UpstreamRefused as error:
         logger.warning("action=section_refused what=%r problem=%r", what, str(error))
         return Section(None, f"{what} cannot be shown: {error}")

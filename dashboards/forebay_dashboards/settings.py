@@ -6,7 +6,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -37,7 +37,7 @@ class Settings(BaseModel):
     )
     hub_api_url: HttpUrl = Field(default="http://127.0.0.1:8081/hub/api", description="JupyterHub's API; JupyterHub gives it.")
     hub_token: str = Field(
-        min_length=1, repr=False, description="This service's own token, with custom:forebay:service; JupyterHub gives it. Keep it out of files."
+        min_length=1, repr=False, description="This service's own token, with custom:forebay:service; JupyterHub gives it."
     )
     hub_home: str = Field(default="/hub/home", description="Where the link to the notebooks leads.")
     pool_url: HttpUrl = Field(description="The pool's address with its prefix, such as http://127.0.0.1:8781/services/pool/.")
@@ -53,7 +53,7 @@ class Settings(BaseModel):
     identity_seconds: Annotated[int, Field(ge=1, le=300)] = Field(
         default=10, description="How long JupyterHub's answer about a visitor is trusted; a revoked role works no longer than this."
     )
-    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = Field(default="INFO", description="Least severe level that is logged.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least severe level that is logged.")
 
     @property
     def address(self) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import cast
 
 from forebay_dashboards.access import View, may_read_statement
@@ -70,9 +71,11 @@ class StatementPage(Visit):
         except FormError as error:
             raise not_so(error) from None
         except UpstreamRefused as error:
-            raise Problem(error.status, "No statement", str(error)) from None
+            raise Problem(HTTPStatus(error.status), "No statement", str(error)) from None
         except UpstreamUnavailable as error:
-            raise Problem(503, "No statement right now", f"{error} Try again in a moment; nothing is lost.") from None
+            raise Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE, "No statement right now", f"{error} Try again in a moment."
+            ) from None
         self.set_header("Content-Security-Policy", STATEMENT_POLICY)
         for header in ("Content-Type", "Content-Disposition"):
             if header in answer.headers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
@@ -10,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
+from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
 from pydantic import TypeAdapter, ValidationError
 from yarl import URL
 
@@ -88,10 +87,10 @@ class Upstream:
                 if not response.ok:
                     raise await self._refusal(response)
                 yield response
-        except (ClientError, OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, ClientError, OSError) as error:
             outcome = "unavailable"
-            reason = "it took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-            raise UpstreamUnavailable(self.name, reason) from None
+            logger.warning("action=upstream_unavailable service=%s path=%s problem=%r", self.name, path, error)
+            raise UpstreamUnavailable(self.name, _reason(error)) from None
         finally:
             UPSTREAM_CALLS.labels(self.name, outcome).inc()
 
@@ -103,7 +102,8 @@ class Upstream:
         except (ValueError, KeyError, TypeError):
             logger.warning("action=unexpected_refusal service=%s status=%d", self.name, response.status)
         if response.status >= 500:
-            return UpstreamUnavailable(self.name, f"{response.status}: {message[:MESSAGE_CHARACTERS_MAX]}")
+            logger.warning("action=upstream_failed service=%s status=%d problem=%r", self.name, response.status, message)
+            return UpstreamUnavailable(self.name, f"it failed with status {response.status}")
         return UpstreamRefused(self.name, response.status, code, message[:MESSAGE_CHARACTERS_MAX])
 
     def _decode(self, adapter: TypeAdapter[T], body: bytes) -> T:
@@ -113,4 +113,13 @@ class Upstream:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             logger.error("action=unexpected_answer service=%s where=%s problem=%s", self.name, where, first["msg"])
-            raise UpstreamUnavailable(self.name, f"an answer of another version: {where}: {first['msg']}") from None
+            raise UpstreamUnavailable(self.name, f"its answer is of another version ({where}: {first['msg']})") from None
+
+
+def _reason(error: Exception) -> str:
+    """For people; addresses and system messages stand in the log."""
+    if isinstance(error, TimeoutError):
+        return "it took too long"
+    if isinstance(error, ClientConnectorError):
+        return "it cannot be reached"
+    return "the connection to it broke"

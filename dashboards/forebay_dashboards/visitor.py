@@ -10,6 +10,7 @@ from datetime import tzinfo
 from http import HTTPStatus
 from typing import Any
 
+from forebay_hub.identity import Identity, identity_of
 from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
 from tornado.web import HTTPError, RequestHandler
@@ -25,7 +26,6 @@ from forebay_dashboards.present import visible_leases, visible_queue
 from forebay_dashboards.settings import Settings
 from forebay_dashboards.templating import render
 from forebay_dashboards.times import zone_of
-from forebay_hub.identity import Identity, identity_of
 
 ZONE_COOKIE = "forebay_zone"
 CONTENT_POLICY = (

@@ -39,7 +39,8 @@ PYTHONPATH = os.pathsep.join(str(ROOT / name) for name in ("wire", "pool", "bill
 
 def person(name: str, tenant: str | None, *scopes: str) -> dict[str, Any]:
     """A user as JupyterHub describes one."""
-    return {"kind": "user", "name": name, "groups": [tenant] if tenant else [], "admin": False, "scopes": [ACCESS, *(scope.replace("USER", name) for scope in scopes)]}
+    held = [ACCESS, *(scope.replace("USER", name) for scope in scopes)]
+    return {"kind": "user", "name": name, "groups": [tenant] if tenant else [], "admin": False, "scopes": held}
 
 
 PEOPLE = {
@@ -135,7 +136,9 @@ class Process:
     def start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": PYTHONPATH, **self.environment}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", self.module], env=environment, stdout=log, stderr=log, cwd=self.log.parent)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", self.module], env=environment, stdout=log, stderr=log, cwd=self.log.parent
+            )
         deadline = time.monotonic() + START_SECONDS
         while True:
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -261,6 +264,7 @@ def install(hub: Hub, worker_python: Path, folder: Path) -> Installation:
             "JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{ports[name]}",
             "JUPYTERHUB_CLIENT_ID": f"service-{name}",
             "JUPYTERHUB_HOST": f"http://127.0.0.1:{hub.port}",
+            "JUPYTERHUB_OAUTH_CALLBACK_URL": f"{urls[name]}oauth_callback",
             "JUPYTERHUB_OAUTH_ACCESS_SCOPES": f'["access:services!service={name}"]',
             **{f"FOREBAY_{name.upper()}_{key.upper()}": value for key, value in settings.items()},
         }
@@ -276,7 +280,9 @@ def install(hub: Hub, worker_python: Path, folder: Path) -> Installation:
             worker_python=str(worker_python),
             devices='[{kind = "null", model = "null", memory = "4 GiB", count = 2}]',
         ),
-        dashboards=process("dashboards", pool_url=urls["pool"], billing_url=urls["billing"], feed_retry_seconds_max="0.5", upstream_seconds="2"),
+        dashboards=process(
+            "dashboards", pool_url=urls["pool"], billing_url=urls["billing"], feed_retry_seconds_max="0.5", upstream_seconds="2"
+        ),
         urls=urls,
     )
 
