@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 
 from forebay_billing.errors import BillingError, ConfigurationError
 from forebay_billing.service import serve
 from forebay_billing.settings import ENVIRONMENT_PREFIX, Settings, load_settings
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,8 +21,6 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load_settings(options.config, os.environ)
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
         logging.getLogger("alembic").setLevel(logging.WARNING)
-        if "JUPYTERHUB_SERVICE_PREFIX" in os.environ:
-            _end_with_parent()
         asyncio.run(serve(settings))
     except (ConfigurationError, BillingError) as error:
         print(f"forebay-billing: {error}", file=sys.stderr)
@@ -44,13 +38,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with settings")
     return parser
-
-
-def _end_with_parent() -> None:
-    """A hub that is killed takes the service along, which else would hold its port with an old token."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() == 1:
-        raise ConfigurationError("The hub that started this service is gone already.")
 
 
 if __name__ == "__main__":

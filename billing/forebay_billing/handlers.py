@@ -36,7 +36,7 @@ from forebay_billing.store import Store
 log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
-"""Longest body that is read: a full batch of long labels fits."""
+"""Longest body that is read; a full batch of ordinary records has less than a tenth of it."""
 FUTURE_NS_MAX = 3600 * 10**9
 """A record may end this far in the future, because clocks differ; prices further ahead may still change."""
 _LOOPBACK = ("127.0.0.1", "::1")

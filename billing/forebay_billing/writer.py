@@ -106,8 +106,11 @@ class Writer:
 
 def _run_alone(job: _Job, connection: Connection) -> Any:
     """The job's result, or the BillingError for which it was taken back. What the database raises passes through."""
+    savepoint = connection.begin_nested()
     try:
-        with connection.begin_nested():
-            return job.work(connection)
+        result = job.work(connection)
     except BillingError as refusal:
+        savepoint.rollback()
         return refusal
+    savepoint.commit()
+    return result

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 from forebay_billing.engines import Engines, migrate, open_engines, writing
 from forebay_billing.journal import seed
@@ -83,7 +84,7 @@ class Running:
         return self.client.request(method, path, headers={**headers, **options.pop("headers", {})}, **options)
 
     def get(self, caller: str | None, path: str, **query: Any) -> httpx.Response:
-        return self.request(caller, "GET", path, params=query)
+        return self.request(caller, "GET", path, params=query or None)
 
     def post_usage(self, *records: UsageRecord, caller: str = "pool") -> httpx.Response:
         return self.request(caller, "POST", "/api/usage", json={"records": [asdict(record) for record in records]})
@@ -191,8 +192,6 @@ def postgres_server() -> Iterator[str]:
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """An empty database."""
-    import psycopg
-
     with psycopg.connect(host=postgres_server, user="postgres", dbname="postgres", autocommit=True) as connection:
         connection.execute("DROP DATABASE IF EXISTS billing WITH (FORCE)")
         connection.execute("CREATE DATABASE billing")
@@ -237,3 +236,9 @@ def running_anywhere(settings: Settings, clock: Clock, database_url: str) -> Ite
         yield service
     finally:
         service.stop()
+
+
+@pytest.fixture
+def running_service() -> type[Running]:
+    """For tests that run a service of their own."""
+    return Running

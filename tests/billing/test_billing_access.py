@@ -1,0 +1,154 @@
+"""A tenant never sees another's data: every endpoint for every role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from forebay_billing.access import Scope, usage_scope
+from forebay_billing.errors import Forbidden
+from forebay_billing.service import ENDPOINTS
+from forebay_billing.types import UsageRecord
+from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity, IdentityUnavailable
+
+ALL = ("pool", "operator", "acme-owner", "acme-member", "globex-owner", "loner", "scopeless")
+SEES_ALL = {"pool", "operator"}
+SEES_ACME = SEES_ALL | {"acme-owner"}
+SEES_SOME = SEES_ACME | {"acme-member", "globex-owner"}
+
+REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
+    "post usage": ("POST", "/api/usage", {"json": {"records": []}}, {"pool"}),
+    "usage of whoever asks": ("GET", "/api/usage", {}, SEES_SOME),
+    "usage of acme": ("GET", "/api/usage?tenant=acme", {}, SEES_ACME | {"acme-member"}),
+    "usage of another user": ("GET", "/api/usage?tenant=acme&user=acme-owner", {}, SEES_ACME),
+    "usage of a user anywhere": ("GET", "/api/usage?user=acme-owner", {}, SEES_ACME | {"globex-owner"}),
+    "summary of whoever asks": ("GET", "/api/summary", {}, SEES_SOME),
+    "summary of acme": ("GET", "/api/summary?tenant=acme", {}, SEES_ACME | {"acme-member"}),
+    "summary of another user": ("GET", "/api/summary?tenant=acme&user=acme-owner", {}, SEES_ACME),
+    "statement of acme": ("GET", "/api/statement?tenant=acme&month=2026-11", {}, SEES_ACME | {"acme-member"}),
+    "statement of acme as csv": ("GET", "/api/statement?tenant=acme&month=2026-11&format=csv", {}, SEES_ACME | {"acme-member"}),
+    "statement of acme as html": ("GET", "/api/statement?tenant=acme&month=2026-11&format=html", {}, SEES_ACME | {"acme-member"}),
+    "statement of another user": ("GET", "/api/statement?tenant=acme&user=acme-owner&month=2026-11", {}, SEES_ACME),
+    "statement of an unknown tenant": ("GET", "/api/statement?tenant=umbrella&month=2026-11", {}, SEES_ALL),
+    "prices": ("GET", "/api/prices", {}, set(ALL)),
+    "price history": ("GET", "/api/prices?history=1", {}, set(ALL)),
+    "set a price": ("PUT", "/api/prices/small.64gb", {"json": {"price_nano_per_second": 1, "currency": "USD"}}, {"operator"}),
+    "correct": ("POST", "/api/corrections", {"json": {"source": "pool", "id": "secret-1/1", "reason": "x"}}, {"operator"}),
+    "metrics through a proxy": ("GET", "/metrics", {"headers": {"X-Forwarded-For": "192.0.2.1"}}, SEES_ALL),
+}
+
+
+@pytest.fixture
+def filled(running: Any, usage: Callable[..., UsageRecord]) -> Any:
+    running.post_usage(
+        usage("secret-1/1", user="acme-owner"),
+        usage("secret-2/1", user="acme-member"),
+        usage("secret-3/1", tenant="globex", user="globex-owner"),
+        usage("secret-4/1", tenant="globex", user="acme-member"),
+    )
+    return running
+
+
+def test_every_endpoint_is_in_the_matrix() -> None:
+    paths = {path.split("?")[0].lstrip("/") for _, path, _, _ in REQUESTS.values()}
+    known = {pattern.replace("([^/]+)", "small.64gb") for pattern, _ in ENDPOINTS}
+    assert paths | {"health"} == known
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_each_endpoint_answers_those_who_may_and_refuses_the_others(filled: Any, name: str) -> None:
+    method, path, options, allowed = REQUESTS[name]
+    for caller in ALL:
+        response = filled.request(caller, method, path, **{key: dict(value) for key, value in options.items()})
+        if caller in allowed:
+            assert response.status_code not in (401, 403), (caller, response.text)
+        else:
+            assert (response.status_code, response.json()["code"]) == (403, "forbidden"), (caller, response.text)
+            assert "secret" not in response.text
+    for headers in ({}, {"Authorization": "token expired-and-gone"}, {"Authorization": "Basic dTpw"}, {"Authorization": "token"}):
+        options = {**REQUESTS[name][2]}
+        response = filled.request(None, method, path, **{**options, "headers": {**options.get("headers", {}), **headers}})
+        assert (response.status_code, response.json()["code"]) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize(
+    ("caller", "visible"),
+    [
+        ("pool", {"secret-1/1", "secret-2/1", "secret-3/1", "secret-4/1"}),
+        ("operator", {"secret-1/1", "secret-2/1", "secret-3/1", "secret-4/1"}),
+        ("acme-owner", {"secret-1/1", "secret-2/1"}),
+        ("acme-member", {"secret-2/1"}),
+        ("globex-owner", {"secret-3/1", "secret-4/1"}),
+    ],
+)
+def test_each_role_sees_its_part(filled: Any, caller: str, visible: set[str]) -> None:
+    records = filled.get(caller, "/api/usage").json()["records"]
+    assert {record["id"] for record in records} == visible
+    rows = filled.get(caller, "/api/summary").json()
+    assert {(row["tenant"], row["user"]) for row in rows} == {(record["tenant"], record["user"]) for record in records}
+    assert sum(row["leases"] for row in rows) == len(visible)
+
+
+def test_a_page_cursor_does_not_widen_what_is_seen(filled: Any) -> None:
+    page = filled.get("pool", "/api/usage", limit=1).json()
+    seen = filled.get("acme-member", "/api/usage", cursor=page["next"]).json()["records"]
+    assert {record["id"] for record in seen} <= {"secret-2/1"}
+
+
+def test_a_member_gets_only_their_own_lines_of_the_statement(filled: Any) -> None:
+    query = {"tenant": "acme", "month": "2026-11"}
+    assert [line["user"] for line in filled.get("acme-member", "/api/statement", **query).json()["lines"]] == ["acme-member"]
+    assert [line["user"] for line in filled.get("acme-owner", "/api/statement", **query).json()["lines"]] == ["acme-member", "acme-owner"]
+    for layout in ("csv", "html"):
+        assert "acme-owner" not in filled.get("acme-member", "/api/statement", **query, format=layout).text
+
+
+def test_a_proxied_token_in_the_bearer_form_is_accepted(filled: Any) -> None:
+    token = filled.settings.tokens[0].token
+    assert filled.request(None, "GET", "/api/prices", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+
+
+def test_an_unreachable_hub_is_a_503_and_not_a_refusal(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unavailable(self: object, token: str) -> None:
+        raise IdentityUnavailable("JupyterHub cannot be reached; try again.")
+
+    monkeypatch.setattr("forebay_hub.identity.TokenAuthenticator.identify", unavailable)
+    response = filled.get("pool", "/api/prices")
+    assert (response.status_code, response.json()["code"], response.headers["retry-after"]) == (503, "unavailable", "1")
+
+
+def identity(kind: Any, tenant: str | None, *scopes: str) -> Identity:
+    return Identity("ann", kind, tenant, frozenset(scopes))
+
+
+@pytest.mark.parametrize(
+    ("caller", "tenant", "user", "scope"),
+    [
+        (identity("service", None, SERVICE), None, None, Scope(None, None)),
+        (identity("user", None, OPERATE), "acme", None, Scope("acme", None)),
+        (identity("user", "acme", TENANT), None, None, Scope("acme", None)),
+        (identity("user", "acme", TENANT), None, "bob", Scope("acme", "bob")),
+        (identity("user", "acme"), None, None, Scope("acme", "ann")),
+        (identity("user", "acme"), "acme", "ann", Scope("acme", "ann")),
+    ],
+)
+def test_a_scope_is_never_wider_than_the_caller(caller: Identity, tenant: str | None, user: str | None, scope: Scope) -> None:
+    assert usage_scope(caller, tenant, user) == scope
+
+
+@pytest.mark.parametrize(
+    ("caller", "tenant", "user"),
+    [
+        (identity("user", "acme", TENANT), "globex", None),
+        (identity("user", "acme"), None, "bob"),
+        (identity("user", "acme"), "globex", "ann"),
+        (identity("user", None, TENANT), None, None),
+        (identity("user", None), "acme", "ann"),
+        (identity("service", "acme", TENANT), "acme", None),
+        (identity("service", None), None, None),
+    ],
+)
+def test_a_question_beyond_the_caller_is_refused(caller: Identity, tenant: str | None, user: str | None) -> None:
+    with pytest.raises(Forbidden):
+        usage_scope(caller, tenant, user)

@@ -1,0 +1,324 @@
+"""The endpoints over HTTP, with real tokens, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from forebay_billing.handlers import BODY_BYTES_MAX
+from forebay_billing.months import Month
+from forebay_billing.types import Span, UsageRecord
+
+HOUR_NS = 3600 * 10**9
+NOVEMBER = Month(2026, 11)
+
+
+def refusal(response: Any, status: int, code: str) -> str:
+    """The message of an error, which is exactly ``{code, message}``."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"].startswith("application/json")
+    body = response.json()
+    assert set(body) == {"code", "message"} and body["code"] == code, body
+    assert body["message"].endswith(".")
+    return str(body["message"])
+
+
+def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    run = running_anywhere
+    records = [
+        usage("a/1", duration_ns=HOUR_NS),
+        usage("a/2", duration_ns=HOUR_NS + 1, lease="a"),
+        usage("b/1", user="acme-owner", flavor="dev.1gb"),
+        usage("c/1", tenant="globex", user="globex-owner"),
+    ]
+    assert run.post_usage(*records).json() == {"accepted": 4, "duplicates": 0}
+    assert run.post_usage(*records[1:], usage("d/1", tenant="globex", duration_ns=0)).json() == {"accepted": 1, "duplicates": 3}
+
+    page = run.get("pool", "/api/usage", tenant="acme").json()
+    assert page["next"] is None and len(page["records"]) == 3
+    (first,) = [record for record in page["records"] if record["id"] == "a/1"]
+    assert first == {
+        **asdict(records[0]),
+        "price_nano_per_second": 555_556,
+        "price_version": 1,
+        "cost_nano": 2_000_001_600,
+        "currency": "USD",
+        "corrected_at_ns": None,
+    }
+    rows = run.get("operator", "/api/summary", by="tenant,user,flavor", tenant="acme").json()
+    assert rows == [
+        {"tenant": "acme", "user": "acme-member", "flavor": "small.64gb", "currency": "USD", "duration_ns": 2 * HOUR_NS + 1,
+         "cost_nano": 4_000_003_200, "leases": 1},
+        {"tenant": "acme", "user": "acme-owner", "flavor": "dev.1gb", "currency": "USD", "duration_ns": 60 * 10**9,
+         "cost_nano": 520_860, "leases": 1},
+    ]  # fmt: skip
+    by_tenant = run.get("operator", "/api/summary", by="tenant").json()
+    assert [(row["tenant"], row["user"], row["flavor"], row["leases"]) for row in by_tenant] == [
+        ("acme", None, None, 2),
+        ("globex", None, None, 2),
+    ]
+    statement = run.get("operator", "/api/statement", tenant="acme", month="2026-11").json()
+    assert statement["final"] is False
+    assert [(line["user"], line["amount"], line["cost_exact"]) for line in statement["lines"]] == [
+        ("acme-member", "4.00", "4.000003200000555556"),
+        ("acme-owner", "0.00", "0.000520860000000000"),
+    ]
+    assert statement["totals"] == [{"currency": "USD", "amount": "4.00", "cost_nano": 4_000_524_060, "cost_exact": "4.000524060000555556"}]
+
+
+def test_a_price_change_applies_to_what_starts_afterwards(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    run = running_anywhere
+    changed = run.set_price("small.64gb", price_nano_per_second=1_000_000, currency="USD")
+    expected = {
+        "flavor": "small.64gb", "price_nano_per_second": 1_000_000, "currency": "USD", "valid_from_ns": run.clock.now_ns, "version": 2,
+    }  # fmt: skip
+    assert changed.status_code == 200 and changed.json() == expected
+    before, after = usage("a/1", started_at_ns=run.clock.now_ns - 1), usage("b/1", started_at_ns=run.clock.now_ns)
+    assert run.post_usage(before, after).json() == {"accepted": 2, "duplicates": 0}
+    costs = {record["id"]: record["cost_nano"] for record in run.get("pool", "/api/usage").json()["records"]}
+    assert costs == {"a/1": 60 * 555_556, "b/1": 60 * 1_000_000}
+    assert expected in run.get("acme-member", "/api/prices").json()
+    history = run.get("acme-member", "/api/prices", flavor="small.64gb", history="1").json()
+    assert [(price["version"], price["changed_by"], price["changed_at_ns"]) for price in history] == [
+        (1, "seed", run.clock.now_ns),
+        (2, "operator", run.clock.now_ns),
+    ]
+    lines = run.get("acme-owner", "/api/statement", month="2026-11").json()["lines"]
+    assert [(line["price_version"], line["cost_nano"]) for line in lines] == [(1, 33_333_360), (2, 60_000_000)]
+
+
+def test_a_price_can_be_set_for_later(running: Any) -> None:
+    later = running.clock.now_ns + HOUR_NS
+    assert running.set_price("dev.1gb", price_nano_per_second=0, currency="USD", valid_from_ns=later).json()["version"] == 2
+    (now,) = running.get("operator", "/api/prices", flavor="dev.1gb").json()
+    running.clock.now_ns = later
+    (then,) = running.get("operator", "/api/prices", flavor="dev.1gb").json()
+    assert (now["version"], then["version"]) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("flavor", "body", "status", "code"),
+    [
+        ("small.64gb", {"price_nano_per_second": -1, "currency": "USD"}, 400, "invalid_price"),
+        ("small.64gb", {"price_nano_per_second": 1, "currency": "BTC"}, 400, "invalid_price"),
+        ("small.64gb", {"price_nano_per_second": 1, "currency": "USD", "valid_from_ns": 5}, 400, "invalid_price"),
+        ("small.64gb", {"price_nano_per_second": 10**30, "currency": "USD"}, 400, "invalid_price"),
+        ("small.64gb", {"price_nano_per_second": 1.5, "currency": "USD"}, 400, "invalid"),
+        ("small.64gb", {"price_nano_per_second": "1", "currency": "USD"}, 400, "invalid"),
+        ("small.64gb", {"price_nano_per_second": True, "currency": "USD"}, 400, "invalid"),
+        ("small.64gb", {"currency": "USD"}, 400, "invalid"),
+        ("small.64gb", {"price_nano_per_second": 1, "currency": "USD", "surprise": 1}, 400, "invalid"),
+        ("smal.64gb", {"price_nano_per_second": 1, "currency": "USD"}, 404, "unknown_flavor"),
+        ("Small.64GB", {"price_nano_per_second": 1, "currency": "USD"}, 404, "unknown_flavor"),
+    ],
+)
+def test_a_bad_price_is_refused_and_the_book_stays(running: Any, flavor: str, body: dict[str, Any], status: int, code: str) -> None:
+    before = running.get("operator", "/api/prices", history="1").json()
+    refusal(running.set_price(flavor, **body), status, code)
+    assert running.get("operator", "/api/prices", history="1").json() == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"duration_ns": -1},
+        {"duration_ns": 1.0},
+        {"duration_ns": 367 * 86_400 * 10**9},
+        {"started_at_ns": 2**63},
+        {"devices": 0},
+        {"tenant": ""},
+        {"user": "u" * 129},
+        {"flavor": "small\x0064gb"},
+        {"close_reason": None},
+        {"surprise": 1},
+        {"span": {"id": "x", "kind": "dream", "label": ""}},
+        {"started_at_ns": Month(2026, 12).start_ns},
+    ],
+)
+def test_a_bad_record_is_refused_and_so_is_its_batch(running: Any, usage: Callable[..., UsageRecord], change: dict[str, Any]) -> None:
+    records = [asdict(usage("a/1")), {**asdict(usage("b/1")), **change}]
+    refusal(running.request("pool", "POST", "/api/usage", json={"records": records}), 400, "invalid")
+    assert running.get("pool", "/api/usage").json() == {"records": [], "next": None}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"records": {}}', b'{"records": []', b"\xff\xfe", b'{"records": [1]}'])
+def test_a_garbled_body_is_refused(running: Any, body: bytes) -> None:
+    refusal(running.request("pool", "POST", "/api/usage", content=body), 400, "invalid")
+
+
+def test_strange_but_honest_text_is_kept(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    label = 'π/<b>"notebook\'s"</b>\n\U0001f98a.ipynb'
+    assert running_anywhere.post_usage(usage("a/1", span=Span("s", "process", label, None))).status_code == 200
+    assert running_anywhere.get("pool", "/api/usage").json()["records"][0]["span"]["label"] == label
+
+
+def test_batches_and_bodies_are_bounded(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    thousand = [usage(f"{n}/1", span=Span("s", "cell", "\U0001f98a" * 2048, n)) for n in range(1000)]
+    too_many = refusal(running.post_usage(*(usage(f"{n}/1") for n in range(1001))), 400, "invalid")
+    assert "1000" in too_many
+    body = json.dumps({"records": [asdict(record) for record in thousand]}, ensure_ascii=False).encode()
+    assert len(body) > BODY_BYTES_MAX
+    assert str(BODY_BYTES_MAX) in refusal(running.request("pool", "POST", "/api/usage", content=body), 413, "too_large")
+    assert running.get("pool", "/api/usage").json()["records"] == []
+    assert running.post_usage(*(usage(f"{n}/1") for n in range(1000))).json() == {"accepted": 1000, "duplicates": 0}
+    assert running.post_usage().json() == {"accepted": 0, "duplicates": 0}
+
+
+def test_a_conflict_names_the_record_and_what_differs(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    running_anywhere.post_usage(usage("a/1"))
+    message = refusal(running_anywhere.post_usage(usage("b/1"), usage("a/1", user="eve")), 409, "conflict")
+    assert "pool/a/1" in message and "'acme-member' is stored, 'eve' arrived" in message
+    assert [record["id"] for record in running_anywhere.get("pool", "/api/usage").json()["records"]] == ["a/1"]
+
+
+def test_usage_of_a_flavor_without_a_price_is_refused(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    assert "'huge.1tb'" in refusal(running.post_usage(usage(flavor="huge.1tb")), 422, "unpriced")
+
+
+def test_a_tenant_is_billed_in_its_own_currency(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    refusal(running.post_usage(usage(tenant="tokyo")), 422, "unpriced")
+    running.set_price("small.64gb", price_nano_per_second=80_000_000, currency="JPY")
+    start = running.clock.now_ns
+    assert running.post_usage(usage(tenant="tokyo", started_at_ns=start), usage("b/1", started_at_ns=start)).status_code == 200
+    (line,) = running.get("pool", "/api/statement", tenant="tokyo", month="2026-11").json()["lines"]
+    assert (line["currency"], line["amount"], line["cost_exact"]) == ("JPY", "5", "4.800000000000000000")
+
+
+def test_pages_of_usage_go_from_new_to_old_without_gap_or_repetition(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    starts = [NOVEMBER.start_ns + (n // 3) * 10**9 for n in range(20)]
+    running_anywhere.post_usage(*(usage(f"{n}/1", started_at_ns=start) for n, start in enumerate(starts)))
+    seen: list[dict[str, Any]] = []
+    query: dict[str, Any] = {"limit": 7}
+    for _ in range(3):
+        page = running_anywhere.get("pool", "/api/usage", **query).json()
+        seen += page["records"]
+        query["cursor"] = page["next"]
+    assert page["next"] is None
+    assert len({record["id"] for record in seen}) == len(seen) == 20
+    assert [record["started_at_ns"] for record in seen] == sorted(starts, reverse=True)
+    window = {"since_ns": starts[3], "until_ns": starts[6]}
+    assert {record["id"] for record in running_anywhere.get("pool", "/api/usage", **window).json()["records"]} == {"3/1", "4/1", "5/1"}
+    assert running_anywhere.get("pool", "/api/summary", by="tenant", **window).json()[0]["leases"] == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/api/usage", {"limit": "0"}),
+        ("/api/usage", {"limit": "1001"}),
+        ("/api/usage", {"cursor": "x"}),
+        ("/api/usage", {"since_ns": "yesterday"}),
+        ("/api/usage", {"tenat": "acme"}),
+        ("/api/summary", {"by": "cell"}),
+        ("/api/summary", {"by": "user,user"}),
+        ("/api/summary", {"by": ""}),
+        ("/api/statement", {"tenant": "acme"}),
+        ("/api/statement", {"tenant": "acme", "month": "November"}),
+        ("/api/statement", {"tenant": "acme", "month": "2026-11", "format": "pdf"}),
+        ("/api/statement", {"month": "2026-11"}),
+        ("/api/prices", {"history": "yes"}),
+        ("/health", {"verbose": "1"}),
+    ],
+)
+def test_a_bad_question_is_refused(running: Any, usage: Callable[..., UsageRecord], path: str, query: dict[str, str]) -> None:
+    running.post_usage(usage())
+    refusal(running.get("operator", path, **query), 400, "invalid")
+
+
+def test_what_does_not_exist_says_so(running: Any) -> None:
+    refusal(running.get("operator", "/api/statement", tenant="umbrella", month="2026-11"), 404, "unknown_tenant")
+    refusal(running.get("operator", "/api/prices", flavor="huge.1tb"), 404, "unknown_flavor")
+    refusal(running.get("operator", "/api/nothing"), 404, "unknown_path")
+    refusal(running.request("operator", "DELETE", "/api/usage"), 405, "method_refused")
+    body = {"source": "pool", "id": "x/1", "reason": "test"}
+    refusal(running.request("operator", "POST", "/api/corrections", json=body), 404, "unknown_record")
+
+
+def test_a_new_tenant_sees_its_own_empty_statement(running: Any) -> None:
+    statement = running.get("acme-owner", "/api/statement", month="2026-11").json()
+    assert (statement["tenant"], statement["lines"], statement["totals"]) == ("acme", [], [])
+
+
+def test_a_correction_credits_the_present_month_and_leaves_the_past_alone(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    run = running_anywhere
+    run.post_usage(usage("a/1", duration_ns=HOUR_NS), usage("b/1", duration_ns=HOUR_NS))
+    november = run.get("acme-owner", "/api/statement", month="2026-11").json()
+    run.clock.now_ns = Month(2026, 12).start_ns + 5
+    body = {"source": "pool", "id": "a/1", "reason": "the device failed"}
+    done = run.request("operator", "POST", "/api/corrections", json=body)
+    assert done.status_code == 200 and set(done.json()) == {"source", "id", "transaction"}
+    refusal(run.request("operator", "POST", "/api/corrections", json=body), 409, "already_corrected")
+    assert run.get("acme-owner", "/api/statement", month="2026-11").json() == {**november, "final": True}
+    december = run.get("acme-owner", "/api/statement", month="2026-12").json()
+    assert [(line["kind"], line["amount"], line["duration_ns"]) for line in december["lines"]] == [("correction", "-2.00", -HOUR_NS)]
+    (row,) = run.get("acme-owner", "/api/summary", by="tenant").json()
+    assert (row["cost_nano"], row["leases"]) == (2_000_001_600, 1)
+    corrected = {record["id"]: record["corrected_at_ns"] for record in run.get("pool", "/api/usage").json()["records"]}
+    assert corrected == {"a/1": run.clock.now_ns, "b/1": None}
+
+
+def test_a_record_across_the_month_end_is_stated_in_both_months(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    run = running_anywhere
+    run.clock.now_ns = Month(2026, 12).start_ns + 10 * HOUR_NS
+    run.post_usage(usage("a/1", started_at_ns=NOVEMBER.end_ns - 1, duration_ns=HOUR_NS), usage("b/1", started_at_ns=NOVEMBER.end_ns))
+    november, december = (run.get("acme-owner", "/api/statement", month=month).json() for month in ("2026-11", "2026-12"))
+    assert [line["duration_ns"] for line in november["lines"]] == [1]
+    assert [line["duration_ns"] for line in december["lines"]] == [HOUR_NS - 1 + 60 * 10**9]
+    assert november["lines"][0]["cost_exact"] == "0.000000000000555556"
+
+
+def test_the_statement_as_csv_is_exact_and_safe_in_a_spreadsheet(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    running.post_usage(usage("a/1", duration_ns=HOUR_NS), usage("b/1", user='=HYPERLINK("evil"),x'))
+    response = running.get("acme-owner", "/api/statement", month="2026-11", format="csv")
+    assert response.headers["content-type"] == "text/csv; charset=utf-8"
+    assert response.headers["content-disposition"] == 'attachment; filename="statement-2026-11.csv"'
+    rows = list(csv.DictReader(io.StringIO(response.text)))
+    assert [(row["user"], row["seconds"], row["exact_amount"], row["amount"]) for row in rows] == [
+        ('\'=HYPERLINK("evil"),x', "60.000000000", "0.033333360000000000", "0.03"),
+        ("acme-member", "3600.000000000", "2.000001600000000000", "2.00"),
+    ]
+
+
+def test_the_statement_as_a_page_escapes_names_and_carries_no_script(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    running.post_usage(usage("a/1", duration_ns=HOUR_NS), usage("b/1", user="<script>alert(1)</script>"))
+    response = running.get("acme-owner", "/api/statement", month="2026-11", format="html")
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    page = response.text
+    assert "<script" not in page and "&lt;script&gt;" in page
+    assert "2.00 USD" in page and "2.000001600" in page and "Statement 2026-11" in page
+    assert "color-scheme: light dark" in page and "@media print" in page
+    assert "No device time" in running.get("acme-owner", "/api/statement", month="2026-10", format="html").text
+
+
+def test_metrics_count_what_happened(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    running.post_usage(usage("a/1", duration_ns=HOUR_NS), usage("a/1", duration_ns=HOUR_NS))
+    text = running.get(None, "/metrics").text
+    for line in (
+        'forebay_billing_usage_records_total{outcome="accepted"} 1.0',
+        'forebay_billing_usage_records_total{outcome="duplicate"} 1.0',
+        'forebay_billing_accepted_cost_units_total{currency="USD"} 2.0000016',
+        'forebay_billing_requests_total{endpoint="usage",method="POST",status="200"} 1.0',
+        "forebay_billing_writes_waiting 0.0",
+    ):
+        assert line in text.splitlines()
+    assert "acme" not in text
+
+
+def test_a_second_start_finds_the_state_of_the_first(
+    settings: Any, clock: Any, running_service: Any, usage: Callable[..., UsageRecord]
+) -> None:
+    seen = []
+    for start in range(2):
+        service = running_service(settings, clock)
+        if start == 0:
+            service.post_usage(usage())
+            service.set_price("small.64gb", price_nano_per_second=1, currency="USD")
+        seen.append([service.get("pool", path).json() for path in ("/api/usage", "/api/prices?history=1")])
+        service.stop()
+    assert seen[0] == seen[1] and len(seen[0][0]["records"]) == 1 and len(seen[0][1]) == 16
