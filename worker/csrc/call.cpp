@@ -1,0 +1,418 @@
+#include "call.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <c10/core/TensorImpl.h>
+
+#include "memory.h"
+#include "operators.h"
+
+namespace forebay::worker {
+
+namespace {
+
+using wire::OutputTag;
+using wire::Tag;
+
+c10::Scalar number(wire::Reader& in, c10::ScalarType dtype) {
+  if (c10::isComplexType(dtype)) {
+    const double real = in.f64();
+    return c10::complex<double>(real, in.f64());
+  }
+  if (c10::isFloatingType(dtype)) return in.f64();
+  return in.zigzag();
+}
+
+c10::Scalar scalar(wire::Reader& in, Tag tag) {
+  switch (tag) {
+    case Tag::kScalarDouble:
+      return in.f64();
+    case Tag::kScalarInt:
+      return in.zigzag();
+    case Tag::kScalarBool:
+      return in.u8() != 0;
+    default:
+      return number(in, c10::ScalarType::ComplexDouble);
+  }
+}
+
+void store(const at::Tensor& target, const c10::Scalar& value) {
+  switch (target.scalar_type()) {
+    case c10::ScalarType::Double:
+      *target.mutable_data_ptr<double>() = value.toDouble();
+      return;
+    case c10::ScalarType::Float:
+      *target.mutable_data_ptr<float>() = static_cast<float>(value.toDouble());
+      return;
+    case c10::ScalarType::Long:
+      *target.mutable_data_ptr<int64_t>() = value.toLong();
+      return;
+    default:
+      target.fill_(value);
+  }
+}
+
+bool is_plain(const at::Tensor& tensor, const Device& device) {
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  return tensor.layout() == c10::kStrided && impl->has_storage() && !tensor.is_quantized() && !tensor.is_nested() &&
+         !tensor._is_zerotensor() && tensor.device().type() == device.where().type();
+}
+
+// Whether nobody but the result holds its storage, so that it can become the session's.
+bool is_sole_owner(const at::Tensor& tensor) { return tensor.use_count() == 1 && tensor.storage().use_count() == 1; }
+
+bool same_layout(const at::Tensor& tensor, const Layout& layout) {
+  if (tensor.is_conj() != layout.conj || tensor.is_neg() != layout.neg) return false;
+  if (layout.numel == 0) return true;
+  const auto strides = tensor.strides();
+  for (size_t dim = 0; dim < layout.sizes.size(); ++dim) {
+    if (layout.sizes[dim] != 1 && strides[dim] != layout.strides[dim]) return false;
+  }
+  return true;
+}
+
+std::string text_of(c10::IntArrayRef sizes) {
+  std::string text = "[";
+  for (const int64_t size : sizes) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+[[noreturn]] void unpredicted(const std::string& what) {
+  throw CommandError(wire::FailureCode::kGeometry, "the result is not what the client predicted: " + what);
+}
+
+}  // namespace
+
+void Caller::bind(Plan& plan, wire::Reader& in) {
+  stack_.clear();
+  tensors_.clear();
+  new_ids_.clear();
+  told_ids_.clear();
+  poisoned_by_.reset();
+  trouble_ = nullptr;
+  for (auto& argument : plan.arguments) stack_.push_back(value(argument, in));
+  bind_outputs(plan.outputs, in);
+  if (!plan.random) return;
+  seed_ = in.u64();
+  counter_ = in.varint();
+}
+
+c10::IValue Caller::value(ArgumentPlan& argument, wire::Reader& in) {
+  switch (argument.tag) {
+    case Tag::kTensor:
+      return tensor(argument, in);
+    case Tag::kScalarTensor:
+      return scalar_tensor(argument, in);
+    case Tag::kDouble:
+      return in.f64();
+    case Tag::kScalarDouble:
+    case Tag::kScalarInt:
+    case Tag::kScalarBool:
+    case Tag::kScalarComplex:
+      return scalar(in, argument.tag);
+    case Tag::kTensorList:
+    case Tag::kScalarList:
+    case Tag::kDoubleList:
+      return list(argument, in);
+    case Tag::kNone:
+      tensors_.push_back({nullptr, nullptr, 0, nullptr});
+      return argument.prototype;
+    case Tag::kGenerator:
+      return {};  // set when the call runs
+    default:
+      return argument.prototype;
+  }
+}
+
+c10::IValue Caller::tensor(const ArgumentPlan& argument, wire::Reader& in) {
+  Entry& entry = storages_.at(in.varint());
+  const auto offset = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "an offset"));
+  const Layout& layout = *argument.layout;
+  tensors_.push_back({&entry, &layout, offset, nullptr});
+  if (entry.cause()) {
+    if (!poisoned_by_) poisoned_by_ = entry.cause();
+    return at::Tensor();
+  }
+  const __int128 last = (static_cast<__int128>(offset) + layout.span) * layout.item_bytes;
+  if (last > entry.bytes()) {
+    throw wire::WireError("a tensor reaches to byte " + std::to_string(static_cast<int64_t>(last)) + " of a storage of " +
+                          std::to_string(entry.bytes()) + " bytes");
+  }
+  if (!device_.computes() || trouble_) return at::Tensor();
+  try {
+    const at::Tensor& view = entry.view(device_, layout, offset);
+    tensors_.back().impl = view.unsafeGetTensorImpl();
+    return view;
+  } catch (const c10::Error&) {
+    trouble_ = std::current_exception();
+    return at::Tensor();
+  }
+}
+
+c10::IValue Caller::scalar_tensor(ArgumentPlan& argument, wire::Reader& in) {
+  const c10::Scalar value = number(in, argument.dtype);
+  tensors_.push_back({nullptr, nullptr, 0, nullptr});
+  if (!device_.computes() || trouble_) return at::Tensor();
+  try {
+    if (!argument.scalar.defined() || !is_sole_owner(argument.scalar)) {
+      argument.scalar = at::empty({}, at::TensorOptions().dtype(argument.dtype).device(at::kCPU));
+      argument.scalar.storage().unsafeGetStorageImpl()->set_resizable(false);
+      argument.scalar.unsafeGetTensorImpl()->set_wrapped_number(argument.wrapped);
+    }
+    store(argument.scalar, value);
+    tensors_.back().impl = argument.scalar.unsafeGetTensorImpl();
+    return argument.scalar;
+  } catch (const c10::Error&) {
+    trouble_ = std::current_exception();
+    return at::Tensor();
+  }
+}
+
+c10::IValue Caller::list(ArgumentPlan& argument, wire::Reader& in) {
+  if (argument.tag == Tag::kDoubleList) {
+    if (argument.count > in.left() / sizeof(double)) throw wire::WireError("a frame ends in the middle of a command");
+    c10::List<double> values;
+    values.reserve(argument.count);
+    for (size_t index = 0; index < argument.count; ++index) values.push_back(in.f64());
+    return values;
+  }
+  if (argument.tag == Tag::kScalarList) {
+    c10::List<c10::Scalar> values;
+    values.reserve(argument.items.size());
+    for (auto& item : argument.items) values.push_back(scalar(in, item.tag));
+    return values;
+  }
+  if (argument.optional_items) {
+    c10::List<std::optional<at::Tensor>> values;
+    values.reserve(argument.items.size());
+    for (auto& item : argument.items) {
+      auto item_value = value(item, in);
+      values.push_back(item_value.isNone() ? std::nullopt : std::optional(std::move(item_value).toTensor()));
+    }
+    return values;
+  }
+  c10::List<at::Tensor> values;
+  values.reserve(argument.items.size());
+  for (auto& item : argument.items) values.push_back(value(item, in).toTensor());
+  return values;
+}
+
+void Caller::bind_outputs(const std::vector<OutputPlan>& outputs, wire::Reader& in) {
+  for (const auto& output : outputs) {
+    if (output.tag == OutputTag::kNew) {
+      const uint64_t id = in.varint();
+      storages_.check_new(id);
+      new_ids_.push_back(id);
+    } else if (output.tag == OutputTag::kList) {
+      bind_outputs(output.items, in);
+    }
+  }
+}
+
+void Caller::execute(Plan& plan) {
+  if (trouble_) std::rethrow_exception(trouble_);
+  storages_.check_room(plan.new_bytes);
+  if (plan.random) {
+    const auto generator = device_.seeded_generator(seed_, counter_);
+    for (size_t index = 0; index < plan.arguments.size(); ++index) {
+      if (plan.arguments[index].tag == Tag::kGenerator) stack_[index] = generator;
+    }
+  }
+  plan.op.callBoxed(stack_);
+  check_mutated(plan);
+  next_new_ = 0;
+}
+
+void Caller::run(Plan& plan) {
+  if (!device_.computes()) {
+    storages_.check_room(plan.new_bytes);
+    next_new_ = 0;
+    c10::IValue nothing;
+    for (const auto& output : plan.outputs) take(output, nothing);
+    return;
+  }
+  execute(plan);
+  for (size_t index = 0; index < plan.outputs.size(); ++index) take(plan.outputs[index], stack_[index]);
+  stack_.clear();
+}
+
+void Caller::run_and_tell(Plan& plan, uint64_t first_storage, wire::Writer& told) {
+  next_told_ = first_storage;
+  told.varint(plan.outputs.size());
+  if (!device_.computes()) {
+    storages_.check_room(plan.new_bytes);
+    next_new_ = 0;
+    stack_.assign(plan.outputs.size(), c10::IValue());
+  } else {
+    execute(plan);
+  }
+  for (size_t index = 0; index < plan.outputs.size(); ++index) tell(plan.outputs[index], stack_[index], told);
+  stack_.clear();
+}
+
+void Caller::poison(const Plan& plan, const Cause& cause) {
+  poison_results(cause);
+  for (const size_t index : plan.mutated) {
+    if (tensors_[index].entry != nullptr) storages_.poison(*tensors_[index].entry, cause);
+  }
+}
+
+void Caller::poison_results(const Cause& cause) {
+  stack_.clear();
+  for (const uint64_t id : new_ids_) storages_.poison(id, cause);
+  for (const uint64_t id : told_ids_) storages_.free(id);
+}
+
+// An operator may have changed the geometry of a tensor that it writes to; the tensors are kept for later calls.
+void Caller::check_mutated(const Plan& plan) const {
+  for (const size_t index : plan.mutated) {
+    const auto& argument = tensors_[index];
+    if (argument.impl == nullptr) continue;
+    const bool same = argument.impl->sizes() == c10::IntArrayRef(argument.layout->sizes) &&
+                      argument.impl->strides() == c10::IntArrayRef(argument.layout->strides) &&
+                      argument.impl->storage_offset() == argument.offset && argument.impl->dtype() == argument.layout->type &&
+                      argument.impl->unsafe_storage().is_alias_of(argument.entry->memory());
+    if (same) continue;
+    argument.entry->forget_views();
+    unpredicted("the operator gave a tensor that it writes to other sizes, strides or storage");
+  }
+}
+
+void Caller::take(const OutputPlan& output, c10::IValue& result) {
+  switch (output.tag) {
+    case OutputTag::kNew:
+      return take_new(output, result);
+    case OutputTag::kSame:
+      return take_same(output, result);
+    case OutputTag::kList: {
+      if (!device_.computes()) {
+        for (const auto& item : output.items) take(item, result);
+        return;
+      }
+      auto tensors = std::move(result).toTensorList();
+      if (tensors.size() != output.items.size()) {
+        unpredicted("a list of " + std::to_string(tensors.size()) + " tensors, not " + std::to_string(output.items.size()));
+      }
+      for (size_t index = 0; index < tensors.size(); ++index) {
+        c10::IValue item(tensors.extract(index));
+        take(output.items[index], item);
+      }
+      return;
+    }
+    default:
+      result = c10::IValue();
+      return;
+  }
+}
+
+void Caller::take_new(const OutputPlan& output, c10::IValue& result) {
+  const Layout& layout = *output.layout;
+  const uint64_t id = new_ids_[next_new_++];
+  at::Tensor tensor;
+  if (result.isTensor()) tensor = std::move(result).toTensor();
+  if (!device_.computes() || (!tensor.defined() && layout.numel == 0)) {
+    storages_.insert(id, output.storage_bytes);
+    return;
+  }
+  if (!tensor.defined()) unpredicted("no tensor");
+  if (tensor.scalar_type() != layout.dtype || tensor.sizes() != c10::IntArrayRef(layout.sizes)) {
+    unpredicted(std::string(c10::toString(tensor.scalar_type())) + text_of(tensor.sizes()) + ", not " + c10::toString(layout.dtype) +
+                text_of(layout.sizes));
+  }
+  const bool adopted = is_plain(tensor, device_) && is_sole_owner(tensor) && tensor.storage_offset() == 0 && same_layout(tensor, layout) &&
+                       static_cast<int64_t>(tensor.storage().nbytes()) == output.storage_bytes;
+  Entry& entry = storages_.insert(id, output.storage_bytes);
+  if (adopted) {
+    const bool exact = tensor.strides() == c10::IntArrayRef(layout.strides) && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+    return entry.adopt(tensor, exact ? layout.id : 0);
+  }
+  const bool gapless = layout.span == layout.numel && layout.span_bytes() == output.storage_bytes;
+  if (gapless) entry.touch_unwritten(device_);
+  entry.view(device_, layout, 0).copy_(tensor);
+}
+
+void Caller::take_same(const OutputPlan& output, const c10::IValue& result) const {
+  if (!device_.computes()) return;
+  const auto& argument = tensors_[output.same];
+  if (!result.isTensor() || !result.toTensor().defined() || argument.impl == nullptr) unpredicted("not the argument itself");
+  const at::Tensor& tensor = result.toTensor();
+  if (tensor.unsafeGetTensorImpl() == argument.impl) return;
+  const bool alias = argument.layout != nullptr && is_plain(tensor, device_) && tensor.storage().is_alias_of(argument.entry->memory()) &&
+                     tensor.storage_offset() == argument.offset && tensor.scalar_type() == argument.layout->dtype &&
+                     tensor.sizes() == c10::IntArrayRef(argument.layout->sizes) && same_layout(tensor, *argument.layout);
+  if (!alias) unpredicted("not the argument itself");
+}
+
+void Caller::tell(const OutputPlan& output, c10::IValue& result, wire::Writer& told) {
+  if (output.tag == OutputTag::kSame) {
+    take_same(output, result);
+    told.tag(OutputTag::kSame);
+    return told.varint(output.same);
+  }
+  if (result.isTensor()) return tell_tensor(output, std::move(result).toTensor(), told);
+  if (result.isTensorList()) {
+    auto tensors = std::move(result).toTensorList();
+    if (output.tag == OutputTag::kList && tensors.size() != output.items.size()) unpredicted("a list of another length");
+    told.tag(OutputTag::kList);
+    told.varint(tensors.size());
+    for (size_t index = 0; index < tensors.size(); ++index) {
+      c10::IValue item(tensors.extract(index));
+      tell(output.tag == OutputTag::kList ? output.items[index] : output, item, told);
+    }
+  } else if (result.isInt()) {
+    told.tag(OutputTag::kInt);
+    told.zigzag(result.toInt());
+  } else if (result.isDouble()) {
+    told.tag(OutputTag::kDouble);
+    told.f64(result.toDouble());
+  } else if (result.isBool()) {
+    told.tag(OutputTag::kBool);
+    told.u8(result.toBool());
+  } else if (result.isComplexDouble()) {
+    told.tag(OutputTag::kComplex);
+    told.f64(result.toComplexDouble().real());
+    told.f64(result.toComplexDouble().imag());
+  } else if (!device_.computes()) {
+    throw CommandError(wire::FailureCode::kUnsupported, "a null device computes nothing, so it cannot tell this operator's result");
+  } else {
+    told.tag(OutputTag::kNone);
+  }
+}
+
+// An unknown tensor is told as a dense one in a storage of its own.
+void Caller::tell_tensor(const OutputPlan& output, at::Tensor tensor, wire::Writer& told) {
+  if (output.tag == OutputTag::kNew) {
+    c10::IValue result(std::move(tensor));
+    const uint64_t id = new_ids_[next_new_];
+    take_new(output, result);
+    told.tag(OutputTag::kNew);
+    told.varint(id);
+    wire::put_geometry(told, static_cast<uint8_t>(output.layout->dtype), 0, output.layout->sizes, output.layout->strides);
+    return told.varint(static_cast<uint64_t>(output.storage_bytes));
+  }
+  if (!tensor.defined()) return told.tag(OutputTag::kNone);
+  if (!is_supported(static_cast<uint8_t>(tensor.scalar_type())) || tensor.layout() != c10::kStrided || tensor.is_quantized() || tensor.is_nested()) {
+    unpredicted("a tensor that the command stream cannot carry");
+  }
+  const bool adopted = is_plain(tensor, device_) && is_sole_owner(tensor) && tensor.storage_offset() == 0 && !tensor.is_conj() &&
+                       !tensor.is_neg() && tensor.is_non_overlapping_and_dense() &&
+                       static_cast<int64_t>(tensor.storage().nbytes()) == tensor.numel() * static_cast<int64_t>(tensor.itemsize());
+  if (!adopted) {
+    auto copy = at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()).device(device_.where()));
+    copy.copy_(tensor);
+    tensor = std::move(copy);
+  }
+  const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+  storages_.check_room(bytes);
+  const uint64_t id = next_told_++;
+  storages_.check_new(id);
+  storages_.insert(id, bytes).adopt(tensor, 0);
+  told_ids_.push_back(id);
+  told.tag(OutputTag::kNew);
+  told.varint(id);
+  wire::put_geometry(told, static_cast<uint8_t>(tensor.scalar_type()), 0, tensor.sizes(), tensor.strides());
+  told.varint(static_cast<uint64_t>(bytes));
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,53 @@
+// The device a worker computes on: the host ("cpu"), an accelerator of PyTorch's ("cuda", "hip"), or none ("null").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Storage.h>
+
+namespace forebay::worker {
+
+class Device {
+ public:
+  // Throws std::invalid_argument for an unknown kind, c10::Error where PyTorch sees no such device.
+  Device(std::string kind, int index, std::string model);
+
+  const std::string& kind() const { return kind_; }
+  const std::string& model() const { return model_; }
+  c10::Device where() const { return where_; }
+  bool computes() const { return kind_ != "null"; }
+  bool is_host() const { return where_.is_cpu(); }
+
+  // To be called by the thread that computes, before anything else.
+  void enter(std::optional<int> threads) const;
+
+  // Storages that nothing can resize. `zeroed`: nobody's old bytes show.
+  c10::Storage allocate(int64_t bytes, bool zeroed) const;
+  // A storage in host memory that the device copies from and to fast.
+  c10::Storage allocate_staging(int64_t bytes) const;
+  // `target` and `source` may lie on the host or the device; the copy is ordered with the device's work.
+  void copy(const c10::Storage& target, int64_t target_offset, const c10::Storage& source, int64_t source_offset, int64_t bytes) const;
+
+  void synchronize() const;
+  // Whether work handed to the device before the last `touched` is still running.
+  bool busy();
+  void touched() { event_.reset(); }
+  // Gives memory that no tensor holds back to the device.
+  void release_cache() const;
+
+  // The generator of random operators, in the state that (seed, counter) alone determines.
+  at::Generator seeded_generator(uint64_t seed, uint64_t counter) const;
+
+ private:
+  std::string kind_;
+  std::string model_;
+  c10::Device where_;
+  std::optional<c10::Event> event_;
+};
+
+}  // namespace forebay::worker

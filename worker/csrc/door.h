@@ -1,0 +1,56 @@
+// Lets in the one client whose HELLO shows the session's ticket.
+#pragma once
+
+#include <poll.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <forebay/wire.h>
+
+#include "socket.h"
+
+namespace forebay::worker {
+
+using Clock = std::chrono::steady_clock;
+using Ticket = std::array<uint8_t, wire::kTicketBytes>;
+
+class Door {
+ public:
+  Door(Listener& listener, const Ticket& ticket) : listener_(listener), ticket_(ticket) {}
+
+  // What to poll for, and until when at most.
+  void add_to(std::vector<pollfd>& polled) const;
+  std::optional<Clock::time_point> deadline() const;
+
+  // Hears the peers that have something to say; returns the client, once it has shown the ticket. Whoever else is turned away.
+  std::optional<Descriptor> hear(Clock::time_point now);
+
+  // Sentences about peers that were turned away since the last call.
+  std::vector<std::string> take_refusals();
+
+ private:
+  struct Peer {
+    Descriptor socket;
+    Clock::time_point deadline;
+    std::vector<uint8_t> heard;
+  };
+  enum class Verdict { kListening, kGone, kWelcome };
+
+  void admit_peers(Clock::time_point now);
+  Verdict hear(Peer& peer, Clock::time_point now);
+  // Throws wire::WireError. True if the HELLO is complete and right.
+  bool is_hello(const Peer& peer) const;
+  void refuse(const Peer& peer, const std::string& sentence);
+
+  Listener& listener_;
+  Ticket ticket_;
+  std::vector<Peer> peers_;
+  std::vector<std::string> refusals_;
+};
+
+}  // namespace forebay::worker

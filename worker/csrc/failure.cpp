@@ -1,0 +1,35 @@
+#include "failure.h"
+
+#include <new>
+
+#include <c10/util/Exception.h>
+
+namespace forebay::worker {
+
+CommandError command_error_of_current_exception(bool& device_lost) {
+  using wire::FailureCode;
+  device_lost = false;
+  try {
+    throw;
+  } catch (const CommandError& error) {
+    return error;
+  } catch (const c10::OutOfMemoryError& error) {
+    return {FailureCode::kOutOfMemory, error.what_without_backtrace()};
+  } catch (const c10::NotImplementedError& error) {
+    return {FailureCode::kUnsupported, error.what_without_backtrace()};
+  } catch (const c10::AcceleratorError& error) {
+    device_lost = true;
+    return {FailureCode::kOperator, std::string("the device failed and this session's tensors are lost; restart the process for a new session: ") +
+                                        error.what_without_backtrace()};
+  } catch (const c10::Error& error) {
+    return {FailureCode::kOperator, error.what_without_backtrace()};
+  } catch (const std::bad_alloc&) {
+    return {FailureCode::kOutOfMemory, "the worker's host has no memory left for this operation; free tensors or try again later"};
+  } catch (const std::exception& error) {
+    return {FailureCode::kOperator, error.what()};
+  } catch (...) {
+    return {FailureCode::kOperator, "an exception of unknown kind"};
+  }
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,33 @@
+// What can go wrong with one command without ending the session.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include <forebay/wire.h>
+
+namespace forebay::worker {
+
+// One failed call, as the client is told of it.
+struct Failure {
+  wire::FailureCode code;
+  uint64_t sequence;
+  std::string op;
+  std::string message;
+};
+
+// Shared by the storages it poisoned.
+using Cause = std::shared_ptr<const Failure>;
+
+// This command failed; the session goes on. A wire::WireError ends the session.
+struct CommandError : std::runtime_error {
+  CommandError(wire::FailureCode failure_code, const std::string& message) : std::runtime_error(message), code(failure_code) {}
+  wire::FailureCode code;
+};
+
+// Turns the exception being handled into a CommandError's code and text. `device_lost` is set where the device can compute no more.
+CommandError command_error_of_current_exception(bool& device_lost);
+
+}  // namespace forebay::worker

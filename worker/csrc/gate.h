@@ -1,0 +1,36 @@
+// The lease as the worker sees it: whether device work may run, and what the pool must hear. Knows no clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace forebay::worker {
+
+class Gate {
+ public:
+  bool is_open() const { return epoch_.has_value(); }
+  std::optional<uint64_t> epoch() const { return epoch_; }
+
+  void open(uint64_t epoch) {
+    epoch_ = epoch;
+    starved_ = false;
+  }
+  // The epoch that was open, if any.
+  std::optional<uint64_t> shut() {
+    const auto before = epoch_;
+    epoch_.reset();
+    return before;
+  }
+  // Device work waits. True the first time since the gate was last open.
+  bool starve() {
+    if (starved_) return false;
+    starved_ = true;
+    return true;
+  }
+
+ private:
+  std::optional<uint64_t> epoch_;
+  bool starved_ = false;
+};
+
+}  // namespace forebay::worker

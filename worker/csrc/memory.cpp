@@ -1,0 +1,95 @@
+#include "memory.h"
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/Exception.h>
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr size_t kHeaderBytes = 64;  // as PyTorch aligns its allocations, so that the data stays aligned
+constexpr uint8_t kAbovePyTorchs = 1;
+
+std::atomic<int64_t> limit_bytes{std::numeric_limits<int64_t>::max()};
+std::atomic<int64_t> allocated_bytes{0};
+
+void release(void* data) {
+  if (data == nullptr) return;
+  auto* header = static_cast<uint8_t*>(data) - kHeaderBytes;
+  int64_t bytes;
+  std::memcpy(&bytes, header, sizeof(bytes));
+  allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  c10::free_cpu(header);
+}
+
+// Keeps the size of an allocation in a header before its data.
+class LimitedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    if (size == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
+    const auto bytes = static_cast<int64_t>(size);
+    const int64_t limit = limit_bytes.load(std::memory_order_relaxed);
+    const int64_t before = allocated_bytes.fetch_add(bytes, std::memory_order_relaxed);
+    if (bytes < 0 || bytes > limit || before > limit - bytes) {
+      allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory(bytes, before, limit));
+    }
+    auto* header = static_cast<uint8_t*>(reserve(size + kHeaderBytes, bytes));
+    std::memcpy(header, &bytes, sizeof(bytes));
+    void* data = header + kHeaderBytes;
+    return {data, data, &release, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* target, const void* source, size_t count) const override { default_copy_data(target, source, count); }
+
+ private:
+  static void* reserve(size_t size, int64_t bytes) {
+    try {
+      return c10::alloc_cpu(size);
+    } catch (const c10::Error&) {
+      allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "asked for ", human_bytes(bytes), ", but the worker's host has no memory left; free tensors or try again later");
+    }
+  }
+};
+
+}  // namespace
+
+std::string human_bytes(int64_t bytes) {
+  constexpr std::array<const char*, 6> kUnits{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
+  return text.data();
+}
+
+std::string out_of_memory(int64_t requested_bytes, int64_t used_bytes, int64_t limit_bytes) {
+  const int64_t available = used_bytes < limit_bytes ? limit_bytes - used_bytes : 0;
+  return "out of memory: " + human_bytes(requested_bytes) + " requested, " + human_bytes(used_bytes) + " in use, " + human_bytes(available) +
+         " available of this virtual device's limit of " + human_bytes(limit_bytes) +
+         "; free tensors or choose a larger flavor with `forebay flavor set`";
+}
+
+void install_host_limit() {
+  static LimitedAllocator allocator;
+  c10::SetCPUAllocator(&allocator, kAbovePyTorchs);
+}
+
+void set_host_limit(int64_t bytes) { limit_bytes.store(bytes, std::memory_order_relaxed); }
+
+int64_t host_bytes_allocated() { return allocated_bytes.load(std::memory_order_relaxed); }
+
+}  // namespace forebay::worker

@@ -1,0 +1,87 @@
+// The executor as Python sees it.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <torch/headeronly/version.h>
+
+#include "memory.h"
+#include "operators.h"
+#include "server.h"
+
+namespace py = pybind11;
+using namespace forebay::worker;
+
+namespace {
+
+Ticket ticket_of(std::string_view bytes) {
+  Ticket ticket;
+  if (bytes.size() != ticket.size()) throw std::invalid_argument("a ticket has " + std::to_string(ticket.size()) + " bytes");
+  std::copy(bytes.begin(), bytes.end(), ticket.begin());
+  return ticket;
+}
+
+std::string kind_name(Event::Kind kind) {
+  switch (kind) {
+    case Event::Kind::kConnected:
+      return "connected";
+    case Event::Kind::kDrained:
+      return "drained";
+    case Event::Kind::kIdle:
+      return "idle";
+    case Event::Kind::kStarved:
+      return "starved";
+    case Event::Kind::kParked:
+      return "parked";
+    case Event::Kind::kClosed:
+      return "closed";
+    case Event::Kind::kClientGone:
+      return "client_gone";
+    case Event::Kind::kRefused:
+      return "refused";
+    case Event::Kind::kFailed:
+      return "failed";
+  }
+  throw std::logic_error("an event of unknown kind");
+}
+
+py::list events_of(Server& server) {
+  py::list result;
+  for (const auto& event : server.take_events()) result.append(py::make_tuple(kind_name(event.kind), event.epoch, event.number, event.text));
+  return result;
+}
+
+py::tuple statistics_of(const Server& server) {
+  const auto statistics = server.statistics();
+  return py::make_tuple(statistics.epoch, statistics.memory_bytes, statistics.busy_ns, statistics.commands);
+}
+
+std::unique_ptr<Server> make_server(std::string kind, int index, std::string model, const std::string& address, std::optional<int> threads) {
+  install_host_limit();
+  return std::make_unique<Server>(Device(std::move(kind), index, std::move(model)), address, threads);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_executor, module) {
+  module.doc() = "Carries out command streams by PyTorch's dispatcher, without Python";
+  module.attr("TORCH_VERSION") = TORCH_VERSION;
+  using release = py::call_guard<py::gil_scoped_release>;
+  py::class_<Server>(module, "Server")
+      .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"))
+      .def_property_readonly("address", &Server::address)
+      .def_property_readonly("event_descriptor", &Server::event_descriptor)
+      .def("assign",
+           [](Server& self, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds) {
+             self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds);
+           })
+      .def("open", &Server::open, release())
+      .def("close", &Server::close, release())
+      .def("park", &Server::park, release())
+      .def("end", &Server::end, release())
+      .def("take_events", &events_of)
+      .def("statistics", &statistics_of)
+      .def("join", &Server::join, release());
+  module.def("schema_hash", &schema_hash);
+  module.def("allowed_operators", &allowed);
+  module.def("denied_operators", &denied);
+}

@@ -1,0 +1,71 @@
+// A template, resolved and checked once, so that a call only fills in tensors and numbers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <forebay/wire.h>
+
+#include "device.h"
+#include "storage.h"
+
+namespace forebay::worker {
+
+using LayoutRef = std::shared_ptr<const Layout>;
+
+// One argument, or one item of a list argument.
+struct ArgumentPlan {
+  wire::Tag tag = wire::Tag::kNone;
+  c10::IValue prototype;       // the whole value, where no call binds anything
+  LayoutRef layout;            // kTensor
+  c10::ScalarType dtype = c10::ScalarType::Float;  // kScalarTensor
+  bool wrapped = false;        // kScalarTensor
+  bool optional_items = false; // kTensorList: the operator wants Tensor?[]
+  size_t count = 0;            // kDoubleList
+  at::Tensor scalar;           // kScalarTensor: used again by the next call when nobody kept it
+  std::vector<ArgumentPlan> items;
+};
+
+struct OutputPlan {
+  wire::OutputTag tag = wire::OutputTag::kNone;
+  LayoutRef layout;            // kNew
+  int64_t storage_bytes = 0;   // kNew
+  size_t same = 0;             // kSame
+  std::vector<OutputPlan> items;
+};
+
+struct Plan {
+  explicit Plan(c10::OperatorHandle handle) : op(handle) {}
+
+  c10::OperatorHandle op;
+  bool random = false;
+  bool tells = false;             // some output is told by the worker: only ASK may use it
+  std::vector<ArgumentPlan> arguments;
+  std::vector<OutputPlan> outputs;
+  std::vector<size_t> mutated;    // which of the flattened tensor arguments the operator writes to
+  size_t tensors = 0;             // flattened tensor arguments
+  size_t new_storages = 0;
+  int64_t new_bytes = 0;          // of all new storages
+  size_t items = 0;               // arguments and outputs with their lists' items
+};
+
+// Geometries of all templates, each kept once.
+class Layouts {
+ public:
+  LayoutRef intern(const wire::Geometry& geometry);
+  void clear() { layouts_.clear(); }
+
+ private:
+  std::unordered_map<std::string, LayoutRef> layouts_;
+  uint64_t last_id_ = 0;
+};
+
+// Throws wire::WireError where the template does not fit the operator's schema or breaks a limit.
+std::unique_ptr<Plan> make_plan(const wire::Template& source, c10::OperatorHandle op, const Device& device, Layouts& layouts);
+
+}  // namespace forebay::worker

@@ -1,0 +1,407 @@
+#include "server.h"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <stdexcept>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/headeronly/version.h>
+
+#include "memory.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr size_t kDirectUploadBytes = size_t{64} << 10;  // payloads below go through the inbox
+constexpr size_t kWriteHeaderBytesMax = 1 + 3 * 10;
+constexpr auto kBusyPoll = std::chrono::milliseconds(1);  // how often an accelerator is asked whether it is done
+constexpr auto kLinger = std::chrono::seconds(2);
+constexpr auto kForGood = std::chrono::hours(24 * 365);
+
+uint64_t nanoseconds(Clock::duration duration) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());
+}
+
+Clock::duration seconds(double value) {
+  const auto most = std::chrono::duration<double>(kForGood);
+  return std::chrono::duration_cast<Clock::duration>(std::min(std::chrono::duration<double>(value), most));
+}
+
+}  // namespace
+
+Server::Server(Device device, const std::string& address, std::optional<int> threads)
+    : device_(std::move(device)), threads_(threads), listener_(address), session_(device_, *this) {}
+
+Server::~Server() {
+  end();
+  if (thread_.joinable()) thread_.join();
+}
+
+// Orders.
+
+void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds) {
+  if (thread_.joinable()) throw std::logic_error("this worker serves a session already");
+  idle_release_ = seconds(idle_release_seconds);
+  thread_ = std::thread([this, ticket, limit_bytes] { run(ticket, limit_bytes); });
+}
+
+void Server::open(uint64_t epoch, int64_t limit_bytes) { order({Order::Kind::kOpen, epoch, limit_bytes}); }
+void Server::close(uint64_t epoch) { order({Order::Kind::kClose, epoch, 0}); }
+void Server::park() { order({Order::Kind::kPark, 0, 0}); }
+void Server::end() { order({Order::Kind::kEnd, 0, 0}); }
+
+void Server::order(Order order) {
+  {
+    const std::lock_guard guard(mutex_);
+    orders_.push_back(order);
+    ordered_.store(true, std::memory_order_release);
+  }
+  orders_bell_.ring();
+}
+
+std::vector<Event> Server::take_events() {
+  events_bell_.silence();
+  const std::lock_guard guard(mutex_);
+  return std::exchange(events_, {});
+}
+
+Statistics Server::statistics() const {
+  const int64_t epoch = epoch_.load();
+  return {epoch < 0 ? std::nullopt : std::optional(static_cast<uint64_t>(epoch)), memory_bytes_.load(), busy_ns_.load(), commands_.load()};
+}
+
+bool Server::join(double patience_seconds) {
+  std::unique_lock lock(mutex_);
+  if (!thread_.joinable()) return true;
+  return ended_signal_.wait_for(lock, seconds(patience_seconds), [this] { return ended_; });
+}
+
+void Server::tell(Event event) {
+  {
+    const std::lock_guard guard(mutex_);
+    events_.push_back(std::move(event));
+  }
+  events_bell_.ring();
+}
+
+// The thread.
+
+void Server::run(Ticket ticket, int64_t limit_bytes) {
+  try {
+    device_.enter(threads_);
+    session_.set_limit(limit_bytes);
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
+    const at::NoGradGuard no_grad;
+    serve(ticket);
+  } catch (const Ended&) {
+  } catch (const std::exception& error) {
+    tell({Event::Kind::kFailed, 0, 0, error.what()});
+  }
+  client_ = Descriptor();
+  const std::lock_guard guard(mutex_);
+  ended_ = true;
+  ended_signal_.notify_all();
+}
+
+void Server::serve(const Ticket& ticket) {
+  try {
+    admit(ticket);
+    converse();
+  } catch (const wire::WireError& error) {
+    refuse(error.what());
+  } catch (const ClientLost&) {
+  }
+  rest();
+  client_ = Descriptor();
+  tell({Event::Kind::kClientGone, 0, 0, ""});
+  std::vector<pollfd> nothing;
+  while (true) poll(nothing, idle_check());
+}
+
+void Server::admit(const Ticket& ticket) {
+  Door door(listener_, ticket);
+  while (!client_) {
+    std::vector<pollfd> polled;
+    door.add_to(polled);
+    auto until = idle_check();
+    if (const auto deadline = door.deadline()) until = until ? std::min(*until, *deadline) : *deadline;
+    poll(polled, until);
+    if (auto client = door.hear(Clock::now())) client_ = std::move(*client);
+    for (auto& sentence : door.take_refusals()) tell({Event::Kind::kRefused, 0, 0, std::move(sentence)});
+  }
+  tell({Event::Kind::kConnected, 0, 0, ""});
+  welcome();
+}
+
+void Server::welcome() {
+  wire::Writer head;
+  head.reply(wire::Reply::kWelcome);
+  head.varint(wire::kVersion);
+  head.string(TORCH_VERSION);
+  head.string(device_.kind());
+  head.string(device_.model());
+  head.varint(static_cast<uint64_t>(session_.limit_bytes()));
+  send(head, nullptr, 0);
+}
+
+void Server::converse() {
+  while (true) {
+    while (inbox_.is_complete()) {
+      wire::Reader frame = inbox_.body_so_far();
+      while (!frame.done()) step(frame);
+      inbox_.drop();
+      account();
+    }
+    if (can_upload_directly()) {
+      upload_directly();
+    } else {
+      receive();
+    }
+  }
+}
+
+// One command, or a wait for the lease that it needs.
+void Server::step(wire::Reader& frame) {
+  if (ordered_.load(std::memory_order_acquire)) obey();
+  const uint8_t opcode = *frame.position();
+  const bool device_work = Session::is_device_work(opcode);
+  if (device_work && !gate_.is_open()) {
+    if (gate_.starve()) tell({Event::Kind::kStarved, 0, 0, ""});
+    return wait(0);
+  }
+  work();
+  if (device_work) touched_ = true;
+  if (opcode == static_cast<uint8_t>(wire::Command::kMark)) {
+    frame.u8();
+    frame.varint();
+    mark();
+  } else {
+    session_.execute(frame);
+  }
+  commands_.store(commands_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+void Server::mark() {
+  session_.settle();
+  rest();
+  shut(Event::Kind::kDrained);
+}
+
+void Server::receive() {
+  switch (inbox_.receive(client_.get())) {
+    case Inbox::Arrival::kSome:
+      return;
+    case Inbox::Arrival::kEnd:
+      throw ClientLost();
+    case Inbox::Arrival::kNothing:
+      wait(POLLIN);
+  }
+}
+
+// Whether the next frame is nothing but a WRITE with a large payload that has not all come.
+bool Server::can_upload_directly() const {
+  const auto size = inbox_.body_size();
+  if (!size || *size < kDirectUploadBytes || !gate_.is_open()) return false;
+  const wire::Reader body = inbox_.body_so_far();
+  return body.left() >= kWriteHeaderBytesMax && *body.position() == static_cast<uint8_t>(wire::Command::kWrite);
+}
+
+// Receives a WRITE's payload where it belongs. Where that cannot be, the frame is left to be read as any other.
+void Server::upload_directly() {
+  wire::Reader body = inbox_.body_so_far();
+  const size_t size = *inbox_.body_size();
+  const size_t there = body.left();
+  body.u8();
+  const uint64_t storage = body.varint();
+  const uint64_t offset = body.varint();
+  const auto bytes = static_cast<size_t>(body.bounded(wire::kChunkBytesMax, "the size of a chunk"));
+  const size_t header = there - body.left();
+  std::optional<Session::Upload> upload;
+  if (header + bytes == size) upload = session_.begin_upload(storage, offset, bytes);
+  if (!upload) {
+    while (!inbox_.is_complete()) receive();
+    return;
+  }
+  work();
+  size_t done = body.left();
+  std::memcpy(upload->target, body.position(), done);
+  inbox_.drop();
+  while (done < bytes) {
+    const auto got = ::recv(client_.get(), upload->target + done, bytes - done, MSG_DONTWAIT);
+    if (got > 0) {
+      done += static_cast<size_t>(got);
+    } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+      wait(POLLIN);
+    } else {
+      throw ClientLost();
+    }
+  }
+  touched_ = true;
+  session_.finish_upload(*upload);
+  commands_.store(commands_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+void Server::refuse(const std::string& sentence) {
+  tell({Event::Kind::kRefused, 0, 0, sentence});
+  wire::Writer head;
+  head.reply(wire::Reply::kRefused);
+  head.string(sentence.substr(0, wire::kMessageBytesMax));
+  try {
+    send(head, nullptr, 0);
+    ::shutdown(client_.get(), SHUT_WR);
+    linger();
+  } catch (const ClientLost&) {
+  }
+}
+
+// Closing a socket while something unread lies in it could take back what was sent last.
+void Server::linger() {
+  const auto until = Clock::now() + kLinger;
+  std::array<uint8_t, 4096> unread;
+  while (Clock::now() < until) {
+    const auto got = ::recv(client_.get(), unread.data(), unread.size(), MSG_DONTWAIT);
+    if (got > 0 || (got < 0 && errno == EINTR)) continue;
+    if (got == 0 || errno != EAGAIN) return;
+    std::vector<pollfd> polled{{client_.get(), POLLIN, 0}};
+    poll(polled, until);
+  }
+}
+
+// The lease.
+
+void Server::obey() {
+  std::vector<Order> orders;
+  {
+    const std::lock_guard guard(mutex_);
+    orders.swap(orders_);
+    ordered_.store(false, std::memory_order_release);
+  }
+  for (const auto& order : orders) obey(order);
+}
+
+void Server::obey(const Order& order) {
+  switch (order.kind) {
+    case Order::Kind::kOpen:
+      session_.set_limit(order.limit_bytes);
+      session_.restore();
+      gate_.open(order.epoch);
+      epoch_.store(static_cast<int64_t>(order.epoch));
+      active_at_ = Clock::now();
+      touched_ = false;
+      return;
+    case Order::Kind::kClose:
+      if (gate_.is_open()) session_.settle();
+      gate_.shut();
+      epoch_.store(-1);
+      return tell({Event::Kind::kClosed, order.epoch, 0, ""});
+    case Order::Kind::kPark:
+      if (gate_.is_open()) throw std::logic_error("the pool parks a session that holds a lease");
+      return tell({Event::Kind::kParked, 0, static_cast<uint64_t>(session_.park()), ""});
+    case Order::Kind::kEnd:
+      throw Ended();
+  }
+}
+
+// Does nothing where no lease is open.
+void Server::shut(Event::Kind kind, uint64_t number) {
+  const auto epoch = gate_.shut();
+  epoch_.store(-1);
+  if (epoch) tell({kind, *epoch, number, ""});
+}
+
+// Device work begins or goes on.
+void Server::work() {
+  if (working_) return;
+  working_ = true;
+  working_since_ = Clock::now();
+}
+
+// Brings what `statistics` says up to date.
+void Server::account() {
+  memory_bytes_.store(session_.used_bytes(), std::memory_order_relaxed);
+  if (!working_) return;
+  const auto now = Clock::now();
+  busy_ns_.fetch_add(nanoseconds(now - working_since_), std::memory_order_relaxed);
+  working_since_ = now;
+}
+
+// Nothing is left to carry out for now.
+void Server::rest() {
+  account();
+  working_ = false;
+  if (!std::exchange(touched_, false)) return;
+  active_at_ = Clock::now();
+  device_.touched();
+}
+
+// Says `Idle` when it is time; returns when to ask again.
+std::optional<Clock::time_point> Server::idle_check() {
+  if (!gate_.is_open()) return std::nullopt;
+  const auto now = Clock::now();
+  if (device_.busy()) {
+    active_at_ = now;
+    return now + kBusyPoll;
+  }
+  if (now - active_at_ < idle_release_) return active_at_ + idle_release_;
+  shut(Event::Kind::kIdle, nanoseconds(now - active_at_));
+  return std::nullopt;
+}
+
+void Server::wait(short events) {
+  rest();
+  const auto until = idle_check();
+  std::vector<pollfd> polled{{client_.get(), static_cast<short>(events | POLLRDHUP), 0}};
+  poll(polled, until);
+  const bool gone = polled[0].revents & (POLLERR | POLLHUP) || (polled[0].revents & POLLRDHUP && !(events & POLLIN));
+  if (gone && !(polled[0].revents & POLLIN)) throw ClientLost();
+}
+
+void Server::poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until) {
+  polled.push_back({orders_bell_.get(), POLLIN, 0});
+  int timeout_ms = -1;
+  if (until) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
+    timeout_ms = static_cast<int>(std::clamp<int64_t>(left, 0, std::numeric_limits<int>::max()));
+  }
+  ::poll(polled.data(), polled.size(), timeout_ms);
+  const bool rung = polled.back().revents & POLLIN;
+  polled.pop_back();
+  if (!rung) return;
+  orders_bell_.silence();
+  obey();
+}
+
+void Server::send(const wire::Writer& head, const void* payload, size_t payload_bytes) {
+  std::array<uint8_t, wire::kFrameHeaderBytes> header;
+  wire::put_frame_header(header.data(), head.size() + payload_bytes);
+  std::array<iovec, 3> parts{{{header.data(), header.size()},
+                              {const_cast<uint8_t*>(head.bytes().data()), head.size()},
+                              {const_cast<void*>(payload), payload_bytes}}};
+  size_t first = 0;
+  while (true) {
+    while (first < parts.size() && parts[first].iov_len == 0) ++first;
+    if (first == parts.size()) return;
+    msghdr message{};
+    message.msg_iov = &parts[first];
+    message.msg_iovlen = parts.size() - first;
+    auto sent = ::sendmsg(client_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno != EAGAIN && errno != EINTR) throw ClientLost();
+      wait(POLLOUT);
+      continue;
+    }
+    for (size_t part = first; sent > 0; ++part) {
+      const size_t taken = std::min(static_cast<size_t>(sent), parts[part].iov_len);
+      parts[part].iov_base = static_cast<uint8_t*>(parts[part].iov_base) + taken;
+      parts[part].iov_len -= taken;
+      sent -= static_cast<ssize_t>(taken);
+    }
+  }
+}
+
+}  // namespace forebay::worker

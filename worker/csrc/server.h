@@ -1,0 +1,135 @@
+// The thread that serves one session: lets the client in, reads its commands, and carries them out while a lease is open.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <forebay/wire.h>
+
+#include "device.h"
+#include "door.h"
+#include "gate.h"
+#include "inbox.h"
+#include "session.h"
+#include "socket.h"
+
+namespace forebay::worker {
+
+// What the pool must hear; which numbers mean something depends on the kind.
+struct Event {
+  enum class Kind { kConnected, kDrained, kIdle, kStarved, kParked, kClosed, kClientGone, kRefused, kFailed };
+  Kind kind;
+  uint64_t epoch = 0;   // kDrained, kIdle, kClosed
+  uint64_t number = 0;  // kIdle: nanoseconds; kParked: bytes
+  std::string text;     // kRefused, kFailed
+};
+
+struct Statistics {
+  std::optional<uint64_t> epoch;
+  int64_t memory_bytes;
+  uint64_t busy_ns;
+  uint64_t commands;
+};
+
+class Server final : private Replies {
+ public:
+  // Listens at once; peers wait until `assign`.
+  Server(Device device, const std::string& address, std::optional<int> threads);
+  ~Server() override;
+
+  const std::string& address() const { return listener_.address(); }
+
+  // Orders, from any thread; carried out at the next command boundary, in order.
+  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds);  // starts the thread; once
+  void open(uint64_t epoch, int64_t limit_bytes);
+  void close(uint64_t epoch);
+  void park();
+  void end();
+
+  // Becomes readable when `take_events` has something.
+  int event_descriptor() const { return events_bell_.get(); }
+  std::vector<Event> take_events();
+  Statistics statistics() const;
+  // Waits until the thread has ended, for so long at most. True if it has.
+  bool join(double seconds);
+
+ private:
+  struct Order {
+    enum class Kind { kOpen, kClose, kPark, kEnd };
+    Kind kind;
+    uint64_t epoch = 0;
+    int64_t limit_bytes = 0;
+  };
+  struct Ended {};       // `end` was called
+  struct ClientLost {};  // the connection is over
+
+  void order(Order order);
+  void run(Ticket ticket, int64_t limit_bytes);
+  void serve(const Ticket& ticket);
+  void admit(const Ticket& ticket);
+  void welcome();
+  void converse();
+  void step(wire::Reader& frame);
+  void mark();
+  void receive();
+  bool can_upload_directly() const;
+  void upload_directly();
+  void refuse(const std::string& sentence);
+  void linger();
+
+  void obey();
+  void obey(const Order& order);
+  void shut(Event::Kind kind, uint64_t number = 0);
+  void tell(Event event);
+
+  // Sleeps until an order, or `events` at the client's socket, or the lease's idleness; obeys. Throws ClientLost, Ended.
+  void wait(short events);
+  void poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until);
+  std::optional<Clock::time_point> idle_check();
+  void work();
+  void account();
+  void rest();
+
+  void send(const wire::Writer& head, const void* payload, size_t payload_bytes) override;
+
+  Device device_;
+  std::optional<int> threads_;
+  Listener listener_;
+  Descriptor client_;
+  Session session_;
+  Gate gate_;
+  Inbox inbox_;
+  std::thread thread_;
+
+  // Of the serving thread alone.
+  Clock::duration idle_release_{};
+  Clock::time_point active_at_{};     // when device work last ended
+  Clock::time_point working_since_{};
+  bool working_ = false;
+  bool touched_ = false;              // device work since active_at_
+
+  // Shared.
+  mutable std::mutex mutex_;
+  std::vector<Order> orders_;
+  std::vector<Event> events_;
+  bool ended_ = false;
+  std::condition_variable ended_signal_;
+  std::atomic<bool> ordered_{false};
+  Bell orders_bell_;
+  Bell events_bell_;
+  std::atomic<int64_t> epoch_{-1};
+  std::atomic<int64_t> memory_bytes_{0};
+  std::atomic<uint64_t> busy_ns_{0};
+  std::atomic<uint64_t> commands_{0};
+};
+
+}  // namespace forebay::worker

@@ -1,0 +1,342 @@
+#include "session.h"
+
+#include <array>
+#include <cstring>
+
+#include "memory.h"
+#include "operators.h"
+
+namespace forebay::worker {
+
+namespace {
+
+using wire::Command;
+
+constexpr size_t kPlanItemsMax = size_t{1} << 22;  // of all templates together, lists' items counted
+
+// What a null device reads.
+const std::vector<uint8_t>& zeros() {
+  static const std::vector<uint8_t> bytes(wire::kChunkBytesMax);
+  return bytes;
+}
+
+std::string cut(const std::string& text, size_t most) { return text.size() <= most ? text : text.substr(0, most); }
+
+}  // namespace
+
+Session::Session(Device& device, Replies& replies) : device_(device), replies_(replies), storages_(device), caller_(device, storages_) {}
+
+bool Session::is_device_work(uint8_t opcode) {
+  switch (static_cast<Command>(opcode)) {
+    case Command::kCall:
+    case Command::kAsk:
+    case Command::kResize:
+    case Command::kWrite:
+    case Command::kRead:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Session::execute(wire::Reader& in) {
+  const uint8_t opcode = in.u8();
+  switch (static_cast<Command>(opcode)) {
+    case Command::kHello:
+      throw wire::WireError("a second HELLO");
+    case Command::kOperator:
+      return define_operator(in);
+    case Command::kTemplate:
+      return define_template(in);
+    case Command::kCall:
+      return call(in);
+    case Command::kAsk:
+      return ask(in);
+    case Command::kAllocate:
+      return allocate(in);
+    case Command::kResize:
+      return resize(in);
+    case Command::kFree:
+      return free(in);
+    case Command::kWrite:
+      return write(in);
+    case Command::kRead:
+      return read(in);
+    case Command::kSync:
+      return sync(in);
+    case Command::kForget:
+      return forget();
+    default:
+      throw wire::WireError("an unknown command " + std::to_string(opcode));
+  }
+}
+
+void Session::set_limit(int64_t bytes) {
+  storages_.set_limit(bytes);
+  set_host_limit(bytes);
+}
+
+void Session::settle() {
+  try {
+    device_.synchronize();
+  } catch (...) {
+    fail_now("device", sequence_);
+  }
+}
+
+void Session::restore() {
+  if (storages_.parked()) storages_.restore();
+}
+
+void Session::define_operator(wire::Reader& in) {
+  const std::string name = in.string();
+  const std::string overload = in.string();
+  const uint64_t hash = in.u64();
+  if (operators_.size() >= wire::kOperatorsMax) throw wire::WireError("more than " + std::to_string(wire::kOperatorsMax) + " operators");
+  operators_.push_back(resolve(name, overload, hash));
+}
+
+void Session::define_template(wire::Reader& in) {
+  const auto source = wire::get_template(in);
+  if (source.op >= operators_.size()) throw wire::WireError("operator " + std::to_string(source.op) + " is not defined");
+  if (plans_.size() >= wire::kTemplatesMax) throw wire::WireError("more than " + std::to_string(wire::kTemplatesMax) + " templates; FORGET comes first");
+  auto plan = make_plan(source, operators_[source.op], device_, layouts_);
+  plan_items_ += plan->items;
+  if (plan_items_ > kPlanItemsMax) throw wire::WireError("templates of more than " + std::to_string(kPlanItemsMax) + " items; FORGET comes first");
+  plans_.push_back(std::move(plan));
+}
+
+void Session::forget() {
+  plans_.clear();
+  layouts_.clear();
+  plan_items_ = 0;
+}
+
+Plan& Session::plan_of(wire::Reader& in) {
+  const uint64_t number = in.varint();
+  if (number >= plans_.size()) throw wire::WireError("template " + std::to_string(number) + " is not defined");
+  return *plans_[number];
+}
+
+Cause Session::fail(const CommandError& error, const std::string& op, uint64_t sequence) {
+  auto cause = std::make_shared<const Failure>(Failure{error.code, sequence, op, cut(error.what(), wire::kMessageBytesMax)});
+  if (!untold_) untold_ = cause;
+  return cause;
+}
+
+// For the exception being handled.
+Cause Session::fail_now(const std::string& op, uint64_t sequence) {
+  bool device_lost = false;
+  const auto error = command_error_of_current_exception(device_lost);
+  auto cause = fail(error, op, sequence);
+  if (device_lost && !lost_) lost_ = cause;
+  return cause;
+}
+
+void Session::tell(uint64_t request, const Failure& failure) {
+  wire::Writer head;
+  head.reply(wire::Reply::kFailure);
+  head.varint(request);
+  head.u8(static_cast<uint8_t>(failure.code));
+  head.u64(failure.sequence);
+  head.string(failure.op);
+  head.string(failure.message);
+  replies_.send(head, nullptr, 0);
+}
+
+bool Session::told_failure(uint64_t request) {
+  if (!untold_) return false;
+  const Cause failure = std::move(untold_);
+  untold_.reset();
+  tell(request, *failure);
+  return true;
+}
+
+namespace {
+
+Failure derived(const Failure& cause) {
+  Failure failure = cause;
+  failure.code = wire::FailureCode::kPoisoned;
+  return failure;
+}
+
+}  // namespace
+
+void Session::call(wire::Reader& in) {
+  Plan& plan = plan_of(in);
+  if (plan.tells) throw wire::WireError("a CALL of a template whose outputs only an ASK can tell");
+  caller_.bind(plan, in);
+  const uint64_t sequence = sequence_++;
+  const Cause& before = lost_ ? lost_ : caller_.poisoned_by();
+  if (before) {
+    const Cause cause = before;
+    if (!untold_) untold_ = std::make_shared<const Failure>(derived(*cause));
+    return caller_.poison(plan, cause);
+  }
+  try {
+    caller_.run(plan);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    caller_.poison(plan, fail_now(plan.op.schema().name(), sequence));
+  }
+}
+
+void Session::ask(wire::Reader& in) {
+  const uint64_t request = in.varint();
+  const uint64_t first_storage = in.varint();
+  Plan& plan = plan_of(in);
+  caller_.bind(plan, in);
+  const uint64_t sequence = sequence_++;
+  if (untold_) {
+    caller_.poison_results(untold_);
+    told_failure(request);
+    return;
+  }
+  const Cause before = lost_ ? lost_ : caller_.poisoned_by();
+  if (before) {
+    caller_.poison_results(before);
+    return tell(request, derived(*before));
+  }
+  wire::Writer told;
+  told.reply(wire::Reply::kOutputs);
+  told.varint(request);
+  try {
+    caller_.run_and_tell(plan, first_storage, told);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    caller_.poison(plan, fail_now(plan.op.schema().name(), sequence));
+    told_failure(request);
+    return;
+  }
+  replies_.send(told, nullptr, 0);
+}
+
+void Session::allocate(wire::Reader& in) {
+  const uint64_t id = in.varint();
+  const auto bytes = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "the size of a storage"));
+  storages_.check_new(id);
+  try {
+    storages_.check_room(bytes);
+    storages_.insert(id, bytes);
+  } catch (const CommandError& error) {
+    storages_.poison(id, fail(error, "ALLOCATE", sequence_));
+  }
+}
+
+void Session::resize(wire::Reader& in) {
+  const uint64_t id = in.varint();
+  const auto bytes = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "the size of a storage"));
+  Entry& entry = storages_.at(id);
+  try {
+    storages_.resize(id, bytes);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    storages_.poison(entry, fail_now("RESIZE", sequence_));
+  }
+}
+
+void Session::free(wire::Reader& in) {
+  const size_t count = in.count(wire::kStoragesMax, "the number of storages");
+  for (size_t index = 0; index < count; ++index) storages_.free(in.varint());
+}
+
+void Session::check_range(const Entry& entry, uint64_t offset, size_t bytes, const char* what) const {
+  const auto size = static_cast<uint64_t>(entry.bytes());
+  if (offset > size || bytes > size - offset) {
+    throw wire::WireError(std::string(what) + " of " + std::to_string(bytes) + " bytes at " + std::to_string(offset) + " of a storage of " +
+                          std::to_string(size) + " bytes");
+  }
+}
+
+void Session::write(wire::Reader& in) {
+  const uint64_t id = in.varint();
+  const uint64_t offset = in.varint();
+  const auto bytes = static_cast<size_t>(in.bounded(wire::kChunkBytesMax, "the size of a chunk"));
+  const uint8_t* data = in.raw(bytes);
+  const auto upload = begin_upload(id, offset, bytes);
+  if (!upload) return;
+  if (bytes != 0) std::memcpy(upload->target, data, bytes);
+  finish_upload(*upload);
+}
+
+std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t offset, size_t bytes) {
+  Entry& entry = storages_.at(storage);
+  if (entry.cause()) return std::nullopt;
+  check_range(entry, offset, bytes, "a WRITE");
+  if (!device_.computes() || bytes == 0) return std::nullopt;
+  try {
+    if (lost_) throw CommandError(lost_->code, lost_->message);
+    const bool all = offset == 0 && static_cast<int64_t>(bytes) == entry.bytes();
+    const auto& memory = all ? entry.touch_unwritten(device_) : entry.touch(device_);
+    Upload upload{nullptr, c10::Storage(nullptr), storage, static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};
+    if (device_.is_host()) {
+      upload.target = static_cast<uint8_t*>(memory.mutable_data()) + offset;
+    } else {
+      upload.staging = device_.allocate_staging(upload.bytes);
+      upload.target = static_cast<uint8_t*>(upload.staging.mutable_data());
+    }
+    return upload;
+  } catch (...) {
+    storages_.poison(entry, fail_now("WRITE", sequence_));
+    return std::nullopt;
+  }
+}
+
+void Session::finish_upload(const Upload& upload) {
+  if (!upload.staging) return;
+  Entry& entry = storages_.at(upload.storage);
+  try {
+    device_.copy(entry.touch(device_), upload.offset, upload.staging, 0, upload.bytes);
+  } catch (...) {
+    storages_.poison(entry, fail_now("WRITE", sequence_));
+  }
+}
+
+void Session::read(wire::Reader& in) {
+  const uint64_t request = in.varint();
+  const uint64_t id = in.varint();
+  const uint64_t offset = in.varint();
+  const auto bytes = static_cast<size_t>(in.bounded(wire::kChunkBytesMax, "the size of a chunk"));
+  Entry& entry = storages_.at(id);
+  if (!entry.cause()) check_range(entry, offset, bytes, "a READ");
+  if (told_failure(request)) return;
+  if (entry.cause()) return tell(request, derived(*entry.cause()));
+  wire::Writer head;
+  head.reply(wire::Reply::kData);
+  head.varint(request);
+  head.varint(bytes);
+  if (!device_.computes() || bytes == 0) return replies_.send(head, zeros().data(), bytes);
+  c10::Storage staging(nullptr);
+  const void* data = nullptr;
+  try {
+    const auto& memory = entry.touch(device_);
+    if (device_.is_host()) {
+      data = static_cast<const uint8_t*>(memory.data()) + offset;
+    } else {
+      staging = device_.allocate_staging(static_cast<int64_t>(bytes));
+      device_.copy(staging, 0, memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes));
+      device_.synchronize();
+      data = staging.data();
+    }
+  } catch (...) {
+    fail_now("READ", sequence_);
+    told_failure(request);
+    return;
+  }
+  replies_.send(head, data, bytes);
+}
+
+void Session::sync(wire::Reader& in) {
+  const uint64_t request = in.varint();
+  settle();
+  if (told_failure(request)) return;
+  wire::Writer head;
+  head.reply(wire::Reply::kDone);
+  head.varint(request);
+  replies_.send(head, nullptr, 0);
+}
+
+}  // namespace forebay::worker

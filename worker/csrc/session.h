@@ -1,0 +1,94 @@
+// One client's session: carries out commands, one after the other. Knows no socket and no lease.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <forebay/wire.h>
+
+#include "call.h"
+#include "device.h"
+#include "failure.h"
+#include "plan.h"
+#include "storage.h"
+
+namespace forebay::worker {
+
+// Where replies go; `payload` follows the head in the same frame and need not outlive the call.
+class Replies {
+ public:
+  virtual ~Replies() = default;
+  virtual void send(const wire::Writer& head, const void* payload, size_t payload_bytes) = 0;
+};
+
+class Session {
+ public:
+  Session(Device& device, Replies& replies);
+
+  // Whether a command runs only under a lease.
+  static bool is_device_work(uint8_t opcode);
+
+  // Carries out the next command but HELLO and MARK. Throws wire::WireError for what is not the protocol.
+  void execute(wire::Reader& in);
+
+  // A WRITE whose payload is still on its way. nullopt: read it into memory first, and execute it.
+  struct Upload {
+    uint8_t* target;
+    c10::Storage staging;  // copied to the storage by finish_upload; null where target is the storage
+    uint64_t storage;
+    int64_t offset;
+    int64_t bytes;
+  };
+  std::optional<Upload> begin_upload(uint64_t storage, uint64_t offset, size_t bytes);
+  void finish_upload(const Upload& upload);
+
+  void set_limit(int64_t bytes);
+  int64_t used_bytes() const { return storages_.used_bytes(); }
+  int64_t limit_bytes() const { return storages_.limit_bytes(); }
+  // Waits for the device. A failure of the device becomes the session's.
+  void settle();
+  int64_t park() { return storages_.park(); }
+  void restore();
+
+ private:
+  void define_operator(wire::Reader& in);
+  void define_template(wire::Reader& in);
+  void call(wire::Reader& in);
+  void ask(wire::Reader& in);
+  void allocate(wire::Reader& in);
+  void resize(wire::Reader& in);
+  void free(wire::Reader& in);
+  void write(wire::Reader& in);
+  void read(wire::Reader& in);
+  void sync(wire::Reader& in);
+  void forget();
+
+  Plan& plan_of(wire::Reader& in);
+  void check_range(const Entry& entry, uint64_t offset, size_t bytes, const char* what) const;
+  // Remembers a failure until an answer tells it; returns its cause, to poison with.
+  Cause fail(const CommandError& error, const std::string& op, uint64_t sequence);
+  Cause fail_now(const std::string& op, uint64_t sequence);
+  // Answers a request with the oldest untold failure; false if there is none.
+  bool told_failure(uint64_t request);
+  void tell(uint64_t request, const Failure& failure);
+
+  Device& device_;
+  Replies& replies_;
+  Storages storages_;
+  Layouts layouts_;
+  Caller caller_;
+  std::vector<c10::OperatorHandle> operators_;
+  std::vector<std::unique_ptr<Plan>> plans_;
+  size_t plan_items_ = 0;
+  uint64_t sequence_ = 0;  // of the next CALL or ASK
+  Cause untold_;
+  Cause lost_;             // why the device computes no more
+};
+
+}  // namespace forebay::worker

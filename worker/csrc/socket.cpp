@@ -1,0 +1,106 @@
+#include "socket.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr int kBacklog = 16;
+
+[[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+Listener::Listener(const std::string& address) : address_(address) {
+  if (address.rfind("unix:", 0) == 0) {
+    listen_unix(address.substr(5));
+  } else if (address.rfind("tcp:", 0) == 0) {
+    listen_tcp(address.substr(4));
+  } else {
+    throw std::invalid_argument("an address \"" + address + "\"; a worker listens at unix:/path or tcp:host:port");
+  }
+}
+
+void Listener::listen_unix(const std::string& path) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(name.sun_path)) {
+    throw std::invalid_argument("a socket path of " + std::to_string(path.size()) + " bytes; between 1 and " +
+                                std::to_string(sizeof(name.sun_path) - 1) + " can be used");
+  }
+  std::memcpy(name.sun_path, path.data(), path.size());
+  descriptor_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!descriptor_) fail("a socket");
+  if (::bind(get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) fail("listening at " + address_);
+  path_ = path;
+  if (::listen(get(), kBacklog) != 0) fail("listening at " + address_);
+}
+
+void Listener::listen_tcp(const std::string& host_and_port) {
+  const size_t colon = host_and_port.rfind(':');
+  if (colon == std::string::npos) throw std::invalid_argument("an address \"" + address_ + "\" without a port");
+  const std::string host = host_and_port.substr(0, colon);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), host_and_port.c_str() + colon + 1, &hints, &found);
+  if (error != 0) throw std::invalid_argument("an address \"" + address_ + "\": " + ::gai_strerror(error));
+  descriptor_ = Descriptor(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const bool bound = descriptor_ && ::bind(get(), found->ai_addr, found->ai_addrlen) == 0 && ::listen(get(), kBacklog) == 0;
+  ::freeaddrinfo(found);
+  if (!bound) fail("listening at " + address_);
+  sockaddr_storage name{};
+  socklen_t size = sizeof(name);
+  if (::getsockname(get(), reinterpret_cast<sockaddr*>(&name), &size) != 0) fail("listening at " + address_);
+  const uint16_t port = name.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&name)->sin6_port
+                                                   : reinterpret_cast<const sockaddr_in*>(&name)->sin_port;
+  address_ = "tcp:" + host + ":" + std::to_string(ntohs(port));
+}
+
+Descriptor Listener::accept() const {
+  Descriptor peer(::accept4(get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!peer || !path_.empty()) return peer;
+  const int on = 1;
+  ::setsockopt(peer.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  return peer;
+}
+
+void Listener::close() {
+  descriptor_ = Descriptor();
+  if (!path_.empty()) ::unlink(path_.c_str());
+  path_.clear();
+}
+
+Bell::Bell() : descriptor_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!descriptor_) fail("an eventfd");
+}
+
+void Bell::ring() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(get(), &one, sizeof(one));  // fails only where it rings already
+}
+
+void Bell::silence() const {
+  uint64_t count;
+  [[maybe_unused]] const auto got = ::read(get(), &count, sizeof(count));  // fails only where it is silent
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,122 @@
+// The storages of a session, by the ids the client chose.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <forebay/wire.h>
+
+#include "device.h"
+#include "failure.h"
+
+namespace forebay::worker {
+
+// A geometry that was checked once, when its template came. Ids are never used again within a session.
+struct Layout {
+  uint64_t id = 0;
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  caffe2::TypeMeta type;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t span = 0;  // elements
+  int64_t numel = 0;
+  int64_t item_bytes = 0;
+  bool conj = false;
+  bool neg = false;
+
+  int64_t span_bytes() const { return span * item_bytes; }
+};
+
+// Throws wire::WireError for a dtype that is not served, or more elements than can be counted.
+Layout checked_layout(uint64_t id, const wire::Geometry& geometry);
+
+// One storage. Its memory is made when it is first touched, so that an ALLOCATE needs no lease.
+class Entry {
+ public:
+  Entry(int64_t bytes, Cause cause) : bytes_(bytes), cause_(std::move(cause)) {}
+
+  int64_t bytes() const { return bytes_; }
+  const Cause& cause() const { return cause_; }
+  const c10::Storage& memory() const { return memory_; }
+  bool has_memory() const { return static_cast<bool>(memory_); }
+
+  // The storage's memory, zeroed if it is new. May throw c10::OutOfMemoryError.
+  const c10::Storage& touch(const Device& device);
+  // As touch, for a caller that overwrites all of it.
+  const c10::Storage& touch_unwritten(const Device& device);
+
+  // A tensor over the storage; the caller has checked that it lies within.
+  const at::Tensor& view(const Device& device, const Layout& layout, int64_t offset);
+  // Takes over the memory that an operator returned, and the tensor as a view of it.
+  void adopt(const at::Tensor& tensor, uint64_t layout_id);
+  void replace(c10::Storage memory) {
+    memory_ = std::move(memory);
+    forget_views();
+  }
+  void forget_views() { views_ = {}; }
+
+ private:
+  friend class Storages;
+  struct View {
+    uint64_t layout = 0;
+    int64_t offset = 0;
+    at::Tensor tensor;
+  };
+  int64_t bytes_;
+  Cause cause_;
+  c10::Storage memory_{nullptr};
+  std::array<View, 2> views_;
+  uint8_t next_view_ = 0;
+};
+
+// All storages of a session, within the flavor's memory limit.
+class Storages {
+ public:
+  explicit Storages(const Device& device);
+
+  void set_limit(int64_t bytes) { limit_bytes_ = bytes; }
+  int64_t limit_bytes() const { return limit_bytes_; }
+  int64_t used_bytes() const { return used_bytes_; }
+  size_t size() const { return entries_.size(); }
+
+  // Throws wire::WireError for an id that names no storage.
+  Entry& at(uint64_t id);
+  // Throws wire::WireError for 0, an id in use, or one storage too many.
+  void check_new(uint64_t id) const;
+  // Throws CommandError (out of memory) if `bytes` more do not fit.
+  void check_room(int64_t bytes) const;
+
+  Entry& insert(uint64_t id, int64_t bytes);
+  // Makes the id stand for the result of a failure, whether it existed or not. Its memory is given back.
+  void poison(uint64_t id, const Cause& cause);
+  void poison(Entry& entry, const Cause& cause);
+  void resize(uint64_t id, int64_t bytes);
+  void free(uint64_t id);
+
+  // Moves every storage's memory to the host, and back. Returns the bytes moved.
+  int64_t park();
+  void restore();
+  bool parked() const { return parked_; }
+
+ private:
+  struct Mix {
+    uint64_t salt;
+    size_t operator()(uint64_t id) const {
+      id = (id ^ salt) * 0x9e3779b97f4a7c15;
+      return static_cast<size_t>(id ^ (id >> 32));
+    }
+  };
+  const Device& device_;
+  std::unordered_map<uint64_t, Entry, Mix> entries_;
+  int64_t used_bytes_ = 0;
+  int64_t limit_bytes_ = std::numeric_limits<int64_t>::max();
+  bool parked_ = false;
+};
+
+}  // namespace forebay::worker

@@ -1,0 +1,1 @@
+"""Carries out the command streams of virtual devices on real ones."""

@@ -1,0 +1,152 @@
+"""``python -m forebay_worker``: one worker process, which serves one session on one device."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import dataclasses
+import json
+import logging
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+from forebay_worker import pytorch, standalone
+from forebay_worker.errors import WorkerError
+from forebay_worker.link import Executor, Worker, WorkerLink
+from forebay_worker.pytorch import SeenDevice
+
+LOG = logging.getLogger("forebay.worker")
+
+TOKEN_VARIABLE = "FOREBAY_WORKER_TOKEN"  # noqa: S105 # the variable's name, not a token
+PR_SET_PDEATHSIG = 1
+STOP_SECONDS_MAX = 5.0
+"""How long the executor may take to reach its next command boundary when the worker must go."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    result = argparse.ArgumentParser(
+        prog="python -m forebay_worker",
+        description="Carries out the command stream of one virtual device on one device of this host.",
+        epilog=f"The worker's token is read from the environment variable {TOKEN_VARIABLE}.",
+    )
+    what = result.add_mutually_exclusive_group(required=True)
+    what.add_argument("--pool", metavar="URL", help="the pool's worker link, for example ws://127.0.0.1:8080/pool/api/worker")
+    what.add_argument("--standalone", metavar="ADDRESS", help="for diagnosis: no pool; listen at unix:/path or tcp:host:port with one endless lease")
+    what.add_argument("--describe", action="store_true", help="print PyTorch's version and the devices it sees as JSON, and exit")
+    result.add_argument("--worker", metavar="ID", help="the name the pool knows this worker by (with --pool)")
+    result.add_argument("--device", metavar="KIND:N", default="cpu:0", help="cpu:0, cuda:N, hip:N or null:0 (default: cpu:0)")
+    result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
+    result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
+    result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
+    result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
+    result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the device's memory)")
+    result.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
+    return result
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to end this process when the one that started it ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM) != 0:
+        raise WorkerError(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
+
+
+def describe() -> None:
+    """Prints what ``--describe`` promises."""
+    build = pytorch.build()
+    devices = [dataclasses.asdict(device) for device in pytorch.seen_devices()]
+    print(json.dumps({"torch": build.version, "accelerator": build.accelerator, "devices": devices}))
+
+
+def address_of(options: argparse.Namespace) -> str:
+    """Where the command stream listens. Raises WorkerError."""
+    if options.standalone:
+        return str(options.standalone)
+    if options.listen:
+        return str(options.listen)
+    if options.socket_dir is None:
+        raise WorkerError("--socket-dir says where the command stream's socket is made; or give --listen")
+    return f"unix:{options.socket_dir / options.worker}.sock"
+
+
+def run(options: argparse.Namespace) -> None:
+    """Serves until the session ends. Raises WorkerError."""
+    device = pytorch.find_device(options.device)
+    executor = pytorch.load_executor(device.kind)
+    try:
+        server = executor.Server(device.kind, device.index, device.model, address_of(options), options.threads)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise WorkerError(f"the executor cannot start: {error}") from None
+    try:
+        asyncio.run(serve(server, device, options))
+    finally:
+        server.end()
+        stopped = server.join(STOP_SECONDS_MAX)
+        remove_socket(server.address)
+        if not stopped:
+            LOG.error("an operator does not end", extra={"action": "abandon"})
+            os._exit(1)
+
+
+async def serve(server: Executor, device: SeenDevice, options: argparse.Namespace) -> None:
+    """Serves the pool, or one client alone, until that ends or a signal comes."""
+    if options.standalone:
+        work = asyncio.ensure_future(standalone.serve(server, bytes.fromhex(options.ticket), options.memory or device.memory_bytes))
+    else:
+        token = os.environ.pop(TOKEN_VARIABLE)
+        worker = Worker(options.worker, device, pytorch.build().version)
+        work = asyncio.ensure_future(WorkerLink(worker, server).run(options.pool, token))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, work.cancel)
+    try:
+        await work
+    except asyncio.CancelledError:
+        LOG.info("stopped by a signal", extra={"action": "stop"})
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises WorkerError for options that do not go together."""
+    if options.standalone and not re.fullmatch("[0-9a-fA-F]{64}", options.ticket or ""):
+        raise WorkerError("--ticket takes the 64 hex digits that the client will show")
+    if options.pool and not options.worker:
+        raise WorkerError("--worker takes the name that the pool knows this worker by")
+    if options.pool and not os.environ.get(TOKEN_VARIABLE):
+        raise WorkerError(f"{TOKEN_VARIABLE} is not set; the pool gives each worker a token of its own")
+    if options.threads is not None and options.threads < 1:
+        raise WorkerError(f"--threads {options.threads}: at least one is needed")
+    if options.memory is not None and options.memory < 1:
+        raise WorkerError(f"--memory {options.memory}: at least one byte is needed")
+
+
+def remove_socket(address: str) -> None:
+    """The socket's file goes when the client comes; this is for a worker that no client came to."""
+    if address.startswith("unix:"):
+        Path(address.removeprefix("unix:")).unlink(missing_ok=True)
+
+
+def main() -> int:
+    """The exit status: 0 after a session, 1 where the worker could not work."""
+    options = parser().parse_args()
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    try:
+        if options.describe:
+            describe()
+            return 0
+        check(options)
+        die_with_parent()
+        run(options)
+    except WorkerError as error:
+        print(f"forebay worker: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

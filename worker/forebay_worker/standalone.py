@@ -1,0 +1,35 @@
+"""A worker without a pool, for diagnosis: one endless lease, opened by itself, and every event printed as a line of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from forebay_worker.link import Executor
+
+IDLE_SECONDS = 1e9
+"""Nobody waits for the device, so idleness never ends the lease."""
+
+
+async def serve(executor: Executor, ticket: bytes, limit_bytes: int) -> None:
+    """Returns when the client is gone or the executor failed."""
+    rung = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(executor.event_descriptor, rung.set)
+    epoch = 1
+    executor.assign(ticket, limit_bytes, IDLE_SECONDS)
+    executor.open(epoch, limit_bytes)
+    print(json.dumps({"event": "ready", "address": executor.address}), flush=True)
+    try:
+        while True:
+            await rung.wait()
+            rung.clear()
+            for kind, number, amount, text in executor.take_events():
+                print(json.dumps({"event": kind, "epoch": number, "number": amount, "text": text}), flush=True)
+                if kind in ("client_gone", "failed"):
+                    return
+                if kind == "drained":
+                    epoch += 1
+                    executor.open(epoch, limit_bytes)
+    finally:
+        loop.remove_reader(executor.event_descriptor)
