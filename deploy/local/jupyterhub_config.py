@@ -76,5 +76,5 @@ c.LocalVirtualGpuSpawner.notebook_prefix = str(CHECKOUT / ".venv" / "notebook")
 c.LocalVirtualGpuSpawner.home_dir_template = str(place.state / "homes" / "{username}")
 c.LocalVirtualGpuSpawner.starter_notebooks = [str(notebook) for notebook in sorted((HERE / "notebooks").glob("*.ipynb"))]
 c.Spawner.default_url = "/lab"
-c.Spawner.http_timeout = 120
-c.Spawner.start_timeout = 120
+c.Spawner.http_timeout = 60
+c.Spawner.start_timeout = 60

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,10 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
             return await super().start()
         finally:
             self.cmd = command
+
+    def get_args(self) -> list[str]:
+        """Where the hub is root, so are its servers, and Jupyter Server wants to be told that this is meant."""
+        return [*super().get_args(), *(["--allow-root"] if os.getuid() == 0 else [])]
 
     def get_env(self) -> dict[str, str]:
         """As the mixin's; and no GPU tool of the host is on the PATH."""

@@ -60,6 +60,10 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
     def _default_options_from_form(self) -> Any:
         return _options_from_form
 
+    @default("apply_user_options")  # type: ignore[untyped-decorator]  # traitlets is not followed
+    def _default_apply_user_options(self) -> Any:
+        return _leave_to_start
+
     async def flavor_form(self) -> str:
         """The choice of a flavor, or one sentence that says why there is none."""
         try:
@@ -110,6 +114,10 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
     def _tenant(self) -> str | None:
         groups = sorted(group.name for group in self.user.groups)
         return groups[0] if groups else None
+
+
+def _leave_to_start(_spawner: object, _options: object) -> None:
+    """User options are applied in ``start``, which can refuse them with a reason."""
 
 
 def _options_from_form(form: dict[str, list[str]]) -> dict[str, Any]:

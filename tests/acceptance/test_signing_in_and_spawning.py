@@ -1,0 +1,71 @@
+"""A person signs in, chooses a flavor, and gets JupyterLab without a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.acceptance
+
+
+def test_the_start_prints_address_and_every_login(cloud: Any) -> None:
+    assert cloud.url in cloud.printed
+    assert sorted(cloud.logins) == ["acme-member", "acme-owner", "globex-owner", "operator"]
+    assert all(password in cloud.printed for password in cloud.logins.values())
+
+
+def test_a_wrong_password_does_not_sign_in(cloud: Any) -> None:
+    visitor = cloud.visitor("acme-member")
+    assert visitor.sign_in("wrong").status_code == httpx.codes.FORBIDDEN
+    assert visitor.web.get("/hub/home").url.path == "/hub/login"
+
+
+def test_the_spawn_page_shows_each_flavors_rate_and_what_can_be_served_here(cloud: Any) -> None:
+    page = cloud.person("acme-owner").web.get("/hub/spawn").text
+    prices = {row["flavor"]: row for row in cloud.service("billing/api/prices", cloud.person("operator").new_token()).json()}
+    assert 'value="dev.4gb" required checked>' in page
+    assert 'value="small.64gb" required disabled>' in page
+    assert len(prices) == page.count('name="flavor"') == 15
+
+
+def test_an_unknown_flavor_asked_for_past_the_form_is_refused_with_a_sentence(cloud: Any) -> None:
+    person = cloud.person("globex-owner")
+    answer = person.hub_api("POST", "users/globex-owner/server", {"flavor": "huge.9999gb"})
+    assert answer.status_code == httpx.codes.BAD_REQUEST
+    assert "There is no flavor 'huge.9999gb'" in answer.json()["message"]
+
+
+def test_an_operator_has_no_tenant_and_gets_no_server(cloud: Any) -> None:
+    answer = cloud.person("operator").hub_api("POST", "users/operator/server", {})
+    assert answer.status_code == httpx.codes.FORBIDDEN
+    assert "belongs to no tenant" in answer.json()["message"]
+
+
+def test_a_member_gets_jupyterlab_with_the_virtual_gpu_as_its_only_kernel(member: Any) -> None:
+    kernels = member.web.get("/user/acme-member/api/kernelspecs").raise_for_status().json()
+    names = {name: spec["spec"]["display_name"] for name, spec in kernels["kernelspecs"].items()}
+    assert names == {"python3": "Python 3 (virtual GPU)"}
+
+
+def test_the_starter_notebooks_are_in_the_home(member: Any) -> None:
+    listing = member.web.get("/user/acme-member/api/contents/").raise_for_status().json()
+    assert sorted(entry["name"] for entry in listing["content"]) == ["digits.ipynb", "words.ipynb"]
+
+
+def test_the_last_choice_is_preselected_next_time(cloud: Any, member: Any) -> None:
+    model = member.hub_api("GET", "users/acme-member").raise_for_status().json()
+    assert model["servers"][""]["user_options"] == {"flavor": "dev.4gb"}
+
+
+def test_a_notebook_finds_no_gpu_of_the_host(member: Any, open_notebook: Any) -> None:
+    kernel = open_notebook(member, "digits.ipynb")
+    assert kernel.run("import glob, subprocess; print(subprocess.run('nvidia-smi', capture_output=True).stdout)") == "b''\n"
+    readable = "[path for path in glob.glob('/dev/nvidia*') if open(path, 'rb').read(1)]"
+    assert kernel.run(f"print({readable})") == "[]\n"
+
+
+def test_another_tenants_server_is_closed_to_a_member(cloud: Any, member: Any) -> None:
+    stranger = cloud.person("globex-owner")
+    assert stranger.web.get("/user/acme-member/lab").status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND)
