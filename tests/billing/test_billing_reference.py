@@ -1,0 +1,55 @@
+"""``docs/reference/billing.md`` names every setting, endpoint, error and metric, and no other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from forebay_billing import errors
+from forebay_billing.service import ENDPOINTS
+from forebay_billing.settings import ENVIRONMENT_PREFIX, Settings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "billing.md").read_text(encoding="utf-8")
+
+
+def first_cells(section: str) -> list[str]:
+    """What stands in backticks in the first column of a section's table."""
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return [name for row in text.splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1] if row.startswith("|") else "")]
+
+
+def test_every_setting_is_described_with_its_default() -> None:
+    assert first_cells("Settings") == list(Settings.model_fields)
+    for name, field in Settings.model_fields.items():
+        row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |"))
+        assert f"`{ENVIRONMENT_PREFIX}{name.upper()}`" in row
+        if field.default and not isinstance(field.default, dict | tuple):
+            assert f"`{field.default}`" in row
+
+
+def test_every_endpoint_is_described_with_its_methods() -> None:
+    expected = {
+        f"{method} {pattern.replace('([^/]+)', '{flavor}')}"
+        for pattern, handler in ENDPOINTS
+        for method in ("GET", "POST", "PUT")
+        if method.lower() in vars(handler)
+    }
+    assert set(first_cells("Endpoints")) - {""} == expected
+
+
+def test_every_error_is_described_with_its_status() -> None:
+    described = {
+        (int(row.split("|")[1]), code)
+        for row in PAGE.splitlines()
+        if re.match(r"\| [45]\d\d \|", row)
+        for code in re.findall(r"`([^`]+)`", row.split("|")[2])
+    }
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BillingError)]
+    assert described == {(kind.status, kind.code) for kind in kinds}
+
+
+def test_every_metric_is_described(running: Any) -> None:
+    running.get("pool", "/api/prices")
+    exposed = set(re.findall(r"^# TYPE (\S+) ", running.get(None, "/metrics").text, re.MULTILINE))
+    assert {name for name in exposed if not name.endswith("_created")} == set(first_cells("Metrics"))
