@@ -13,7 +13,7 @@ MEMORY_BYTES_MIN = 2**20
 MEMORY_BYTES_MAX = 2**50
 
 _BINARY_UNITS = {"B": 1, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_MEMORY = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,6}))?\s*(B|MiB|GiB|TiB)", re.IGNORECASE)
+_MEMORY = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,6}))?\s*(B|MiB|GiB|TiB)", re.IGNORECASE)
 
 
 def format_duration(duration_ns: int) -> str:

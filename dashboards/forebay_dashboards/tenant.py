@@ -73,9 +73,7 @@ class StatementPage(Visit):
         except UpstreamRefused as error:
             raise Problem(HTTPStatus(error.status), "No statement", str(error)) from None
         except UpstreamUnavailable as error:
-            raise Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE, "No statement right now", f"{error} Try again in a moment."
-            ) from None
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "No statement right now", f"{error} Try again in a moment.") from None
         self.set_header("Content-Security-Policy", STATEMENT_POLICY)
         for header in ("Content-Type", "Content-Disposition"):
             if header in answer.headers:

@@ -4,6 +4,7 @@
   const RECONNECT_MS_MIN = 500;
   const RECONNECT_MS_MAX = 15000;
   const TICK_MS = 100;
+  const RETRY_MS = 5000;
   const TOPICS = ["leases", "sessions", "devices", "usage", "prices", "feed"];
   const NANO = 1000000000n;
   const SYMBOLS = { USD: "$", EUR: "€", GBP: "£" };
@@ -111,6 +112,7 @@
   localTimes(document);
   tick();
   setInterval(tick, TICK_MS);
+  setInterval(() => document.querySelector("[data-retry]") && TOPICS.forEach(announce), RETRY_MS);
   if (body.dataset.events) {
     listen();
     // htmx attaches its listeners on DOMContentLoaded, which is after deferred scripts have run.

@@ -1,0 +1,293 @@
+"""The dashboards as a process, between a real pool and a real billing service, signed in by a small hub of our own.
+
+The hub answers the three questions JupyterHub is asked (whose token, sign in, token for a code); a real JupyterHub is used by the
+acceptance tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, TENANT
+from forebay_wire import messages as wire
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+from websockets.sync.client import ClientConnection, connect
+
+ROOT = Path(__file__).parents[2]
+PREFIX = "/services/dashboards/"
+ACCESS = "access:services!service=dashboards"
+START_SECONDS = 30
+PYTHONPATH = os.pathsep.join(str(ROOT / name) for name in ("wire", "pool", "billing", "hub", "dashboards"))
+
+
+def person(name: str, tenant: str | None, *scopes: str) -> dict[str, Any]:
+    """A user as JupyterHub describes one."""
+    held = [ACCESS, *(scope.replace("USER", name) for scope in scopes)]
+    return {"kind": "user", "name": name, "groups": [tenant] if tenant else [], "admin": False, "scopes": held}
+
+
+PEOPLE = {
+    "acme-member": person("acme-member", "acme", f"{COMPUTE}!user=USER"),
+    "acme-owner": person("acme-owner", "acme", f"{COMPUTE}!user=USER", f"{TENANT}!group=acme"),
+    "globex-owner": person("globex-owner", "globex", f"{COMPUTE}!user=USER", f"{TENANT}!group=globex"),
+    "operator": person("operator", None, OPERATE),
+    "newcomer": person("newcomer", "initech", f"{COMPUTE}!user=USER", f"{TENANT}!group=initech"),
+    "stranger": {**person("stranger", "acme", f"{COMPUTE}!user=USER"), "scopes": []},
+    "service": {"kind": "service", "name": "service", "scopes": [ACCESS, SERVICE]},
+}
+
+
+class Hub:
+    """Answers as JupyterHub does. ``sign_in_as`` is whose browser comes to the authorization page."""
+
+    def __init__(self) -> None:
+        self.tokens = {name: secrets.token_hex(16) for name in PEOPLE}
+        self.sign_in_as = "acme-member"
+        self.codes: dict[str, str] = {}
+        self.broken = False
+        self._loop = asyncio.new_event_loop()
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,))
+        self._thread.start()
+        ready.wait()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hub/api"
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, ready: threading.Event) -> None:
+        self._loop.run_until_complete(self._serve(ready))
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._stopped = asyncio.Event()
+        hub = self
+
+        class User(RequestHandler):
+            def get(self) -> None:
+                token = self.request.headers.get("Authorization", "").removeprefix("token ")
+                names = [name for name, known in hub.tokens.items() if known == token]
+                if hub.broken:
+                    self.set_status(503)
+                elif names:
+                    self.finish(PEOPLE[names[0]])
+                else:
+                    self.set_status(403)
+
+        class Authorize(RequestHandler):
+            def get(self) -> None:
+                code = secrets.token_hex(8)
+                hub.codes[code] = hub.sign_in_as
+                self.redirect(self.get_argument("redirect_uri") + "?" + urlencode({"code": code, "state": self.get_argument("state")}))
+
+        class Token(RequestHandler):
+            def post(self) -> None:
+                self.finish({"access_token": hub.tokens[hub.codes.pop(self.get_body_argument("code"))], "token_type": "Bearer"})
+
+        routes = [("/hub/api/user", User), ("/hub/api/oauth2/authorize", Authorize), ("/hub/api/oauth2/token", Token)]
+        sockets = bind_sockets(0, "127.0.0.1")
+        self.port = sockets[0].getsockname()[1]
+        server = HTTPServer(Application(routes, log_function=lambda handler: None))
+        server.add_sockets(sockets)
+        ready.set()
+        await self._stopped.wait()
+        server.stop()
+        await server.close_all_connections()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Process:
+    """A service of ours as a process of its own."""
+
+    module: str
+    environment: dict[str, str]
+    health_url: str
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH, **self.environment}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", self.module], env=environment, stdout=log, stderr=log, cwd=self.log.parent
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.module} does not start:\n{self.log.read_text()}")
+            try:
+                if httpx.get(self.health_url).is_success:
+                    return
+            except httpx.TransportError:
+                time.sleep(0.05)
+
+    def stop(self) -> int:
+        """Ends it as JupyterHub does; the exit status."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(timeout=20)
+
+
+@dataclass
+class Installation:
+    """Everything that runs, and how to speak to it."""
+
+    hub: Hub
+    billing: Process
+    pool: Process
+    dashboards: Process
+    urls: dict[str, str] = field(default_factory=dict)
+
+    def get(self, who: str | None, path: str, **options: Any) -> httpx.Response:
+        """A page of the dashboards, asked for with a token."""
+        headers = {**({"Authorization": f"token {self.hub.tokens[who]}"} if who else {}), **options.pop("headers", {})}
+        return httpx.get(self.urls["dashboards"] + path, headers=headers, timeout=20, **options)
+
+    def post(self, who: str, path: str, data: dict[str, str], fragment: bool = True) -> httpx.Response:
+        headers = {"Authorization": f"token {self.hub.tokens[who]}", **({"HX-Request": "true"} if fragment else {})}
+        return httpx.post(self.urls["dashboards"] + path, data=data, headers=headers, timeout=20)
+
+    def ask(self, service: str, who: str, method: str, path: str, **options: Any) -> Any:
+        """An endpoint of pool or billing."""
+        headers = {"Authorization": f"token {self.hub.tokens[who]}"}
+        response = httpx.request(method, self.urls[service] + path, headers=headers, timeout=20, **options)
+        response.raise_for_status()
+        return response.json()
+
+    def record_usage(self, **fields: Any) -> dict[str, Any]:
+        """Posts a usage record to billing, as the pool does."""
+        identifier = secrets.token_hex(8)
+        record = {
+            "source": "pool", "id": identifier, "tenant": "acme", "user": "acme-member", "session": "s", "lease": identifier,
+            "span": {"id": identifier, "kind": "cell", "label": "digits.ipynb", "cell": 7}, "flavor": "dev.1gb", "device_model": "null",
+            "devices": 1, "started_at_ns": time.time_ns() - 10**9, "duration_ns": 842_000_001, "close_reason": "drained", **fields,
+        }  # fmt: skip
+        self.ask("billing", "service", "POST", "api/usage", json={"records": [record]})
+        return record
+
+    @contextmanager
+    def session(self, who: str, flavor: str = "dev.1gb") -> Iterator[Session]:
+        """A process of ``who`` with a virtual device."""
+        url = self.urls["pool"].replace("http", "ws", 1) + "api/session"
+        with connect(url, additional_headers={"Authorization": f"token {self.hub.tokens[who]}"}) as link:
+            link.send(wire.Hello(process="ipykernel", pid=1, torch="2.13.0", flavor=flavor).encode())
+            opened = wire.to_client(link.recv(timeout=10))
+            assert isinstance(opened, wire.SessionOpened), opened
+            yield Session(link)
+
+
+@dataclass
+class Session:
+    """The session link of a process, as the device package speaks it."""
+
+    link: ClientConnection
+    request: int = 0
+
+    def acquire(self, label: str = "digits.ipynb", cell: int | None = 3) -> wire.Granted:
+        """A lease for a cell, or for a process where ``cell`` is None."""
+        self.ask(label, cell)
+        while True:
+            answer = wire.to_client(self.link.recv(timeout=20))
+            if isinstance(answer, wire.Granted):
+                return answer
+            assert isinstance(answer, wire.Queued), answer
+
+    def ask(self, label: str, cell: int | None) -> None:
+        """Asks for a lease without waiting for it."""
+        self.request += 1
+        kind = "process" if cell is None else "cell"
+        span = wire.Span(id=secrets.token_hex(8), kind=kind, label=label, cell=cell)
+        self.link.send(wire.Acquire(request=self.request, span=span).encode())
+
+    def release(self, epoch: int) -> wire.LeaseClosed:
+        self.link.send(wire.Release(epoch=epoch).encode())
+        closed = wire.to_client(self.link.recv(timeout=10))
+        assert isinstance(closed, wire.LeaseClosed), closed
+        return closed
+
+
+def install(hub: Hub, worker_python: Path, folder: Path) -> Installation:
+    """Describes the three services; nothing is started."""
+    ports = {name: free_port() for name in ("billing", "pool", "dashboards")}
+    urls = {name: f"http://127.0.0.1:{port}/services/{name}/" for name, port in ports.items()}
+
+    def process(name: str, **settings: str) -> Process:
+        environment = {
+            "JUPYTERHUB_API_URL": hub.url,
+            "JUPYTERHUB_API_TOKEN": hub.tokens["service"],
+            "JUPYTERHUB_SERVICE_NAME": name,
+            "JUPYTERHUB_SERVICE_PREFIX": f"/services/{name}/",
+            "JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{ports[name]}",
+            "JUPYTERHUB_CLIENT_ID": f"service-{name}",
+            "JUPYTERHUB_HOST": f"http://127.0.0.1:{hub.port}",
+            "JUPYTERHUB_OAUTH_CALLBACK_URL": f"{urls[name]}oauth_callback",
+            "JUPYTERHUB_OAUTH_ACCESS_SCOPES": f'["access:services!service={name}"]',
+            **{f"FOREBAY_{name.upper()}_{key.upper()}": value for key, value in settings.items()},
+        }
+        return Process(f"forebay_{name}", environment, urls[name] + "health", folder / f"{name}.log")
+
+    return Installation(
+        hub,
+        billing=process("billing", database_url=f"sqlite:///{folder / 'billing.sqlite3'}"),
+        pool=process(
+            "pool",
+            state_dir=str(folder / "pool"),
+            billing_url=urls["billing"],
+            worker_python=str(worker_python),
+            devices='[{kind = "null", model = "null", memory = "4 GiB", count = 2}]',
+        ),
+        dashboards=process(
+            "dashboards", pool_url=urls["pool"], billing_url=urls["billing"], feed_retry_seconds_max="0.5", upstream_seconds="2"
+        ),
+        urls=urls,
+    )
+
+
+@contextmanager
+def running(installation: Installation, *names: str) -> Iterator[Installation]:
+    """Starts the named services and ends them."""
+    started: list[Process] = []
+    try:
+        for name in names:
+            process: Process = getattr(installation, name)
+            started.append(process)
+            process.start()
+        yield installation
+    finally:
+        statuses = [process.stop() for process in reversed(started) if process.process is not None and process.process.poll() is None]
+    assert not any(statuses), statuses
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Waits until ``condition`` holds, or fails after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.01)

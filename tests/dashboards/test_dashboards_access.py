@@ -1,0 +1,128 @@
+"""Who may open and see what: every page against every role, first as a rule, then over HTTP."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from dashboards_installation import PEOPLE, Installation
+from forebay_dashboards.access import Owner, View, may_open, may_read_statement, may_scrape, may_see
+from forebay_hub.identity import Identity, identity_of
+
+VIEWS: tuple[View, ...] = ("usage", "tenant", "operator")
+OPENS: dict[str, set[View]] = {
+    "acme-member": {"usage"},
+    "acme-owner": {"usage", "tenant"},
+    "operator": {"usage", "operator"},
+    "service": set(),
+}
+PAGES = {
+    "usage": "usage",
+    "usage/totals": "usage",
+    "usage/live": "usage",
+    "usage/records": "usage",
+    "tenant": "tenant",
+    "tenant/spend": "tenant",
+    "tenant/live": "tenant",
+    "operator": "operator",
+    "operator/live": "operator",
+    "operator/usage": "operator",
+    "operator/usage/table": "operator",
+    "operator/flavors": "operator",
+    "operator/flavors/table": "operator",
+    "operator/flavors/dev.1gb/row": "operator",
+    "operator/flavors/dev.1gb/edit": "operator",
+    "operator/flavors/dev.1gb/prices": "operator",
+}
+
+
+def visitor(name: str) -> Identity:
+    return identity_of(PEOPLE[name])
+
+
+@pytest.mark.parametrize("name", OPENS)
+def test_a_page_opens_for_exactly_those_it_is_for(name: str) -> None:
+    assert {view for view in VIEWS if may_open(view, visitor(name))} == OPENS[name]
+
+
+def test_my_usage_shows_what_is_mine_and_nothing_else() -> None:
+    member = visitor("acme-member")
+    assert may_see("usage", member, Owner("acme", "acme-member"))
+    assert not may_see("usage", member, Owner("acme", "acme-owner"))
+    assert not may_see("usage", member, Owner("globex", "acme-member"))
+    assert not may_see("usage", member, Owner(None, None))
+
+
+def test_the_tenant_page_shows_one_tenant() -> None:
+    owner = visitor("acme-owner")
+    assert may_see("tenant", owner, Owner("acme", "acme-member"))
+    assert not may_see("tenant", owner, Owner("globex", "globex-owner"))
+    assert not may_see("tenant", owner, Owner(None, None))
+    assert not may_see("tenant", visitor("acme-member"), Owner("acme", "acme-member"))
+
+
+def test_a_person_without_a_tenant_sees_no_facts_without_a_tenant() -> None:
+    nobody = Identity("nobody", "user", None, frozenset({"custom:forebay:tenant"}))
+    assert not may_see("tenant", nobody, Owner(None, None))
+
+
+def test_operators_see_everything_on_their_page_and_only_there() -> None:
+    operator = visitor("operator")
+    assert may_see("operator", operator, Owner("acme", "acme-member"))
+    assert may_see("operator", operator, Owner(None, None))
+    assert not may_see("usage", operator, Owner("acme", "acme-member"))
+
+
+def test_statements_are_for_the_tenants_admins_and_operators() -> None:
+    readers = [name for name in ("acme-member", "acme-owner", "globex-owner", "operator") if may_read_statement(visitor(name), "acme")]
+    assert readers == ["acme-owner", "operator"]
+
+
+def test_metrics_are_for_this_host_and_for_tokens_of_operators_and_services() -> None:
+    assert may_scrape(None, nearby=True)
+    assert not may_scrape(None, nearby=False)
+    assert [name for name in ("acme-owner", "operator", "service") if may_scrape(visitor(name), nearby=False)] == ["operator", "service"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("name", OPENS)
+def test_each_page_answers_those_it_is_for_and_refuses_the_others_with_a_sentence(cloud: Installation, name: str, path: str) -> None:
+    response = cloud.get(name, path)
+    if PAGES[path] in OPENS[name]:
+        assert response.status_code == 200, response.text
+    else:
+        assert response.status_code == 403
+        assert "Not yours to open" in response.text
+
+
+@pytest.mark.parametrize("name", ["acme-member", "acme-owner", "operator"])
+def test_the_navigation_shows_only_what_one_may_open(cloud: Installation, name: str) -> None:
+    page = cloud.get(name, "usage").text
+    assert {view for view in VIEWS if f'<a href="/services/dashboards/{view}"' in page} == OPENS[name]
+
+
+def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing(cloud: Installation) -> None:
+    before = cloud.ask("billing", "operator", "GET", "api/prices")
+    for name in ("acme-member", "acme-owner", "service"):
+        form = {"memory": "1 GiB", "equivalents": "1 null", "price": "0.36", "currency": "USD", "version": "1"}
+        assert cloud.post(name, "operator/flavors/dev.1gb/edit", form).status_code == 403
+    assert cloud.ask("billing", "operator", "GET", "api/prices") == before
+
+
+def test_a_token_that_nobody_holds_is_refused(cloud: Installation) -> None:
+    response = httpx.get(cloud.urls["dashboards"] + "usage", headers={"Authorization": "token made-up"})
+    assert response.status_code == 403
+    assert "Reload the page" in response.text
+
+
+def test_somebody_without_access_to_the_service_is_told_so(cloud: Installation) -> None:
+    response = cloud.get("stranger", "usage")
+    assert response.status_code == 403
+    assert "Ask an operator for access" in response.text
+
+
+def test_metrics_through_the_proxy_need_a_token(cloud: Installation) -> None:
+    forwarded = {"X-Forwarded-For": "198.51.100.7"}
+    assert cloud.get(None, "metrics").status_code == 200
+    assert cloud.get(None, "metrics", headers=forwarded).status_code == 403
+    assert cloud.get("acme-owner", "metrics", headers=forwarded).status_code == 403
+    assert cloud.get("operator", "metrics", headers=forwarded).status_code == 200

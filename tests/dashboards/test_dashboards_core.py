@@ -1,0 +1,207 @@
+"""The parts without I/O: reading events, mirroring the pool, awaiting records, telling browsers; time is given."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from forebay_dashboards.access import Owner
+from forebay_dashboards.audience import Audience, AudienceFull
+from forebay_dashboards.deliveries import AWAITED_MAX, PATIENCE_NS, Deliveries
+from forebay_dashboards.event_stream import BUFFER_BYTES_MAX, EventParser, EventTooLong, ServerEvent, encode
+from forebay_dashboards.mirror import Mirror, Snapshot
+from forebay_dashboards.present import running
+from forebay_dashboards.rows import Device, Lease, SummaryRow, UsageRecord
+from forebay_dashboards.spend import by_tenant, sums
+from forebay_hub.identity import OPERATE, TENANT, Identity
+from hypothesis import given
+from hypothesis import strategies as st
+
+MEMBER = Identity("acme-member", "user", "acme", frozenset())
+OWNER = Identity("acme-owner", "user", "acme", frozenset({TENANT}))
+OPERATOR = Identity("operator", "user", None, frozenset({OPERATE}))
+SECOND = 10**9
+
+
+def lease_row(name: str = "l1", **fields: Any) -> dict[str, Any]:
+    return {
+        "lease": name, "session": "s1", "tenant": "acme", "user": "acme-member", "flavor": "dev.1gb", "device_model": "null", "node": "main",
+        "devices": 1, "span": {"id": "x", "kind": "cell", "label": "digits.ipynb", "cell": 3}, "opened_at_ns": 100 * SECOND,
+        "duration_ns": 2 * SECOND, "price_nano_per_second": 1000, "currency": "USD", **fields,
+    }  # fmt: skip
+
+
+def lease(name: str = "l1", **fields: Any) -> Lease:
+    return Lease.model_validate(lease_row(name, **fields))
+
+
+def record(lease_name: str) -> UsageRecord:
+    row = lease_row(lease_name, source="pool", id=lease_name, started_at_ns=0, cost_nano=1)
+    return UsageRecord.model_validate(row)
+
+
+def event(name: str, row: dict[str, Any]) -> ServerEvent:
+    return ServerEvent(name, json.dumps(row))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["lease", "session"]), st.text("abc{}:é", min_size=1, max_size=20)), max_size=6), st.integers(1, 7)
+)
+def test_events_are_read_the_same_however_the_stream_is_cut(events: list[tuple[str, str]], size: int) -> None:
+    stream = b": hello\n\n" + b"".join(encode(name, data) for name, data in events)
+    parser = EventParser()
+    found = [event for start in range(0, len(stream), size) for event in parser.feed(stream[start : start + size])]
+    assert [(event.name, event.data) for event in found] == events
+
+
+def test_lines_may_end_with_carriage_returns_and_data_may_span_lines() -> None:
+    assert EventParser().feed(b"data: a\r\ndata: b\r\n\r\n") == [ServerEvent("message", "a\nb")]
+
+
+def test_a_stream_that_never_ends_an_event_is_given_up() -> None:
+    parser = EventParser()
+    with pytest.raises(EventTooLong):
+        for _ in range(BUFFER_BYTES_MAX // 1000 + 2):
+            parser.feed(b"x" * 1000)
+
+
+def test_the_mirror_follows_a_lease_from_grant_to_close() -> None:
+    mirror = Mirror()
+    opened = mirror.apply(event("lease", lease_row()), now_ns=5 * SECOND)
+    assert opened is not None
+    assert (opened.topic, opened.owner, opened.removed) == ("leases", Owner("acme", "acme-member"), False)
+    assert [seen.row.lease for seen in mirror.leases()] == ["l1"]
+    closed = mirror.apply(event("lease", lease_row(removed=True)), now_ns=6 * SECOND)
+    assert closed is not None
+    assert closed.removed
+    assert mirror.leases() == []
+
+
+def test_a_lease_grows_older_while_it_is_looked_at() -> None:
+    mirror = Mirror()
+    mirror.apply(event("lease", lease_row()), now_ns=5 * SECOND)
+    shown = running(mirror.leases()[0], now_ns=8 * SECOND)
+    assert (shown.duration_ns, shown.cost_nano) == (5 * SECOND, 5000)
+
+
+def test_a_lease_that_nobody_bills_has_no_cost() -> None:
+    mirror = Mirror()
+    mirror.apply(event("lease", lease_row(price_nano_per_second=None, currency=None)), now_ns=0)
+    assert running(mirror.leases()[0], now_ns=SECOND).cost_nano is None
+
+
+def test_a_snapshot_replaces_everything_and_tells_which_leases_ended_unseen() -> None:
+    mirror = Mirror()
+    mirror.apply(event("lease", lease_row("gone")), now_ns=0)
+    mirror.apply(event("lease", lease_row("kept")), now_ns=0)
+    ended = mirror.replace(Snapshot((lease("kept"), lease("new")), (), ()), now_ns=SECOND)
+    assert [row.lease for row in ended] == ["gone"]
+    assert [seen.row.lease for seen in mirror.leases()] == ["kept", "new"]
+
+
+def test_what_is_not_about_rows_is_passed_over_and_what_is_garbled_is_an_error() -> None:
+    mirror = Mirror()
+    assert mirror.apply(ServerEvent("weather", "{}"), 0) is None
+    for data in ("{}", "[]", "null", "not json", json.dumps(lease_row(duration_ns=-1))):
+        with pytest.raises(ValueError):
+            mirror.apply(ServerEvent("lease", data), 0)
+
+
+def test_a_device_belongs_to_nobody() -> None:
+    device = Device.model_validate(
+        {
+            "device": "main/null:0",
+            "node": "main",
+            "kind": "null",
+            "model": "null",
+            "memory_bytes": 1,
+            "state": "free",
+            "residents": ["a", "b"],
+        }
+    )
+    assert device.owner == Owner(None, None)
+    assert device.resident_count == 2
+
+
+def test_a_record_that_reached_billing_ends_the_wait_for_it_alone() -> None:
+    deliveries = Deliveries()
+    deliveries.ended(lease("l1"), now_ns=0)
+    deliveries.ended(lease("l2", opened_at_ns=50 * SECOND), now_ns=SECOND)
+    assert deliveries.since_ns == 50 * SECOND
+    arrivals = deliveries.found([record("l2"), record("foreign")], now_ns=3 * SECOND)
+    assert [(arrival.waited_ns, arrival.late) for arrival in arrivals] == [(2 * SECOND, False)]
+    assert deliveries.since_ns == 100 * SECOND
+
+
+def test_a_record_that_does_not_come_is_given_up_and_the_page_is_told_all_the_same() -> None:
+    deliveries = Deliveries()
+    deliveries.ended(lease("l1"), now_ns=0)
+    assert deliveries.expired(PATIENCE_NS) == []
+    assert [arrival.late for arrival in deliveries.expired(PATIENCE_NS + 1)] == [True]
+    assert deliveries.since_ns is None
+
+
+def test_no_more_leases_are_awaited_than_the_bound() -> None:
+    deliveries = Deliveries()
+    arrivals = [arrival for number in range(AWAITED_MAX + 3) for arrival in deliveries.ended(lease(f"l{number}"), now_ns=number)]
+    assert len(arrivals) == 3
+    assert all(arrival.late for arrival in arrivals)
+
+
+def test_a_change_is_told_to_those_who_may_see_it_and_to_nobody_else() -> None:
+    async def scenario() -> None:
+        audience = Audience(10)
+        mine, tenant, operator = audience.join("usage", MEMBER), audience.join("tenant", OWNER), audience.join("operator", OPERATOR)
+        elsewhere = audience.join("usage", OWNER)
+        audience.tell("leases", Owner("acme", "acme-member"))
+        audience.tell("usage", Owner("globex", "globex-owner"))
+        assert await mine.changes(0.01) == ["leases"]
+        assert await tenant.changes(0.01) == ["leases"]
+        assert await operator.changes(0.01) == ["leases", "usage"]
+        assert await elsewhere.changes(0.01) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_browser_that_does_not_read_is_owed_each_topic_once() -> None:
+    async def scenario() -> None:
+        audience = Audience(10)
+        listener = audience.join("operator", OPERATOR)
+        for _ in range(10_000):
+            audience.tell("leases", Owner("acme", "acme-member"))
+        audience.tell_all("prices")
+        assert await listener.changes(0.01) == ["leases", "prices"]
+        assert await listener.changes(0.01) == []
+
+    asyncio.run(scenario())
+
+
+def test_the_audience_has_a_bound_and_a_place_that_is_left_is_free() -> None:
+    async def scenario() -> None:
+        audience = Audience(1)
+        listener = audience.join("usage", MEMBER)
+        with pytest.raises(AudienceFull):
+            audience.join("usage", MEMBER)
+        audience.leave(listener)
+        audience.join("usage", MEMBER)
+
+    asyncio.run(scenario())
+
+
+def summary(tenant: str, user: str, currency: str, cost_nano: int) -> SummaryRow:
+    return SummaryRow(tenant=tenant, user=user, flavor="dev.1gb", currency=currency, duration_ns=10, cost_nano=cost_nano, leases=1)
+
+
+def test_different_currencies_are_never_added() -> None:
+    rows = [summary("acme", "a", "USD", 1), summary("acme", "b", "EUR", 2), summary("acme", "c", "USD", 3)]
+    assert [(row.currency, row.cost_nano, row.leases) for row in sums(rows)] == [("EUR", 2, 1), ("USD", 4, 2)]
+
+
+def test_spend_is_grouped_by_tenant() -> None:
+    groups = by_tenant([summary("globex", "b", "USD", 5), summary("acme", "z", "USD", 1), summary("acme", "a", "USD", 2)])
+    assert [(group.tenant, [row.user for row in group.rows], group.sums[0].cost_nano) for group in groups] == [
+        ("acme", ["a", "z"], 3),
+        ("globex", ["b"], 5),
+    ]

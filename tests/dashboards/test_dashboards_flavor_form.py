@@ -1,0 +1,209 @@
+"""The flavor editor: what a form means, and a price's way from the page to the price book and the next lease."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from dashboards_installation import Installation, eventually
+from forebay_dashboards.errors import FormError
+from forebay_dashboards.flavor_form import Edit, Editor, FlavorRow, Typed, format_equivalents, judge, open_editor, parse_equivalents, table
+from forebay_dashboards.rows import Equivalent, Flavor, PriceVersion
+from hypothesis import given
+from hypothesis import strategies as st
+
+FLAVOR = Flavor(name="dev.1gb", memory_bytes=2**30, equivalents=(Equivalent(model="cpu-dev", count=1),), servable=True)
+PRICE = PriceVersion(flavor="dev.1gb", price_nano_per_second=100_000, currency="USD", valid_from_ns=0, version=4)
+ROW = FlavorRow("dev.1gb", FLAVOR, (PRICE,))
+UNCHANGED = {"memory": "1 GiB", "equivalents": "1 cpu-dev", "price": "0.36", "currency": "USD", "version": 4}
+
+
+def judged(**changes: Any) -> Editor | Edit:
+    return judge(ROW, Typed.model_validate({**UNCHANGED, **changes}))
+
+
+def problems(**changes: Any) -> dict[str, str]:
+    editor = judged(**changes)
+    assert isinstance(editor, Editor)
+    return dict(editor.problems)
+
+
+def test_the_form_opens_with_the_values_in_force_and_saving_it_changes_nothing() -> None:
+    editor = open_editor(ROW)
+    assert (editor.memory, editor.equivalents, editor.price) == ("1 GiB", "1 cpu-dev", "0.36")
+    assert judged() == Edit(2**30, FLAVOR.equivalents, flavor_changed=False, price=None)
+
+
+def test_an_exact_price_is_taken_over() -> None:
+    edit = judged(price="3.6")
+    assert isinstance(edit, Edit)
+    assert edit.price is not None
+    assert (edit.price.nano_per_second, edit.price.currency, edit.flavor_changed) == (1_000_000, "USD", False)
+
+
+def test_a_price_that_cannot_be_billed_exactly_is_offered_rounded_and_saved_only_when_accepted() -> None:
+    editor = judged(price="2.99")
+    assert isinstance(editor, Editor)
+    assert editor.offer == "2.9900016"
+    assert "2.99 USD per hour is not a whole number of nano-USD per second" in editor.problems["price"]
+    accepted = judged(price="2.99", use_price=editor.offer)
+    assert isinstance(accepted, Edit)
+    assert accepted.price is not None
+    assert accepted.price.nano_per_second == 830_556
+
+
+def test_a_price_below_zero_is_refused_and_what_was_typed_is_kept() -> None:
+    editor = judged(price="-1")
+    assert isinstance(editor, Editor)
+    assert editor.price == "-1"
+    assert editor.offer is None
+    assert "cannot be below zero" in editor.problems["price"]
+
+
+def test_every_wrong_field_is_named_at_once() -> None:
+    assert problems(memory="64 GB", equivalents="many", price="free").keys() == {"memory", "equivalents", "price"}
+
+
+def test_a_form_that_was_overtaken_by_another_operator_is_not_saved() -> None:
+    assert "was changed to 0.36 USD per hour after this form was opened" in problems(price="7.2", version=3)["price"]
+
+
+def test_unknown_fields_are_refused() -> None:
+    with pytest.raises(ValueError):
+        Typed.model_validate({**UNCHANGED, "owner": "me"})
+
+
+def test_a_flavor_without_a_price_keeps_its_editor_for_the_rest() -> None:
+    edit = judge(FlavorRow("dev.1gb", FLAVOR, ()), Typed(memory="2 GiB", equivalents="1 cpu-dev"))
+    assert edit == Edit(2**31, FLAVOR.equivalents, flavor_changed=True, price=None)
+
+
+@given(
+    st.lists(
+        st.builds(
+            Equivalent,
+            model=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9 ._()+/-]{0,20}[A-Za-z0-9)]", fullmatch=True),
+            count=st.integers(1, 100_000),
+        ),
+        min_size=1,
+        max_size=32,
+        unique_by=lambda equivalent: equivalent.model,
+    )
+)
+def test_equivalents_are_read_back_as_they_are_shown(equivalents: list[Equivalent]) -> None:
+    assert parse_equivalents(format_equivalents(tuple(equivalents))) == tuple(equivalents)
+
+
+def test_equivalents_may_be_typed_as_people_write_them() -> None:
+    wanted = (Equivalent(model="MI250", count=16), Equivalent(model="MI300X", count=8))
+    for text in ("16 MI250, 8 MI300X", "16 x MI250\n8 x MI300X", "16 \N{MULTIPLICATION SIGN} MI250,8 \N{MULTIPLICATION SIGN} MI300X,"):
+        assert parse_equivalents(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["", ",", "MI250", "0 MI250", "-1 MI250", "1 MI250, 2 MI250", "999999 MI250", ", ".join(f"1 m{n}" for n in range(33))]
+)
+def test_equivalents_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(FormError):
+        parse_equivalents(text)
+
+
+def test_the_table_holds_what_either_service_knows() -> None:
+    other = PRICE.model_copy(update={"flavor": "retired.1gb"})
+    rows = table((FLAVOR,), (PRICE, other))
+    assert [(row.name, row.flavor is not None, len(row.prices)) for row in rows] == [("retired.1gb", False, 1), ("dev.1gb", True, 1)]
+
+
+# With real services
+
+
+def form_of(cloud: Installation, flavor: str) -> dict[str, str]:
+    """The fields of the editor as the page shows them."""
+    page = cloud.get("operator", f"operator/flavors/{flavor}/edit", headers={"HX-Request": "true"}).text
+    fields = dict(re.findall(r'<input[^>]* name="(\w+)" value="([^"]*)"', page))
+    fields.pop("_xsrf")
+    return fields
+
+
+def price_of(cloud: Installation, flavor: str) -> int:
+    found = [row for row in cloud.ask("billing", "operator", "GET", "api/prices") if row["flavor"] == flavor]
+    price: int = found[0]["price_nano_per_second"]
+    return price
+
+
+def test_a_price_changed_on_the_page_is_that_of_the_next_lease_and_not_of_the_open_one(cloud: Installation) -> None:
+    with cloud.session("acme-member", "dev.4gb") as session:
+        first = session.acquire()
+        old = first.flavor.price_nano_per_second
+        saved = cloud.post("operator", "operator/flavors/dev.4gb/edit", {**form_of(cloud, "dev.4gb"), "price": "7.2"})
+        assert "dev.4gb is saved. It applies to leases opened from now on." in saved.text
+        assert "7.20 USD/h" in saved.text
+        assert session.release(first.epoch).cost_nano is not None
+        second = session.acquire()
+        session.release(second.epoch)
+    assert price_of(cloud, "dev.4gb") == 2_000_000
+    assert second.flavor.price_nano_per_second == 2_000_000
+    mine = {"user": "acme-member", "limit": 10}
+    eventually(lambda: len(_priced(cloud, mine, (first.lease, second.lease))) == 2)
+    assert _priced(cloud, mine, (first.lease, second.lease)) == {first.lease: old, second.lease: 2_000_000}
+    history = cloud.get("operator", "operator/flavors/dev.4gb/prices").text
+    assert "7.20 USD/h" in history
+    assert "seed" in history
+
+
+def _priced(cloud: Installation, query: dict[str, Any], leases: tuple[str, ...]) -> dict[str, int]:
+    records = cloud.ask("billing", "operator", "GET", "api/usage", params=query)["records"]
+    return {row["lease"]: row["price_nano_per_second"] for row in records if row["lease"] in leases}
+
+
+def test_memory_and_equivalents_changed_on_the_page_are_the_pools(cloud: Installation) -> None:
+    before = price_of(cloud, "small.64gb")
+    typed = {**form_of(cloud, "small.64gb"), "memory": "1.5 GiB", "equivalents": "1 x null, 2 MI300X"}
+    assert "is saved" in cloud.post("operator", "operator/flavors/small.64gb/edit", typed).text
+    found = next(row for row in cloud.ask("pool", "operator", "GET", "api/flavors") if row["name"] == "small.64gb")
+    assert found["memory_bytes"] == 3 * 2**29
+    assert found["equivalents"] == [{"model": "null", "count": 1}, {"model": "MI300X", "count": 2}]
+    assert price_of(cloud, "small.64gb") == before
+
+
+@pytest.mark.parametrize(
+    ("price", "says"), [("-1", "cannot be below zero"), ("2.99", "Save with 2.9900016"), ("a lot", "is not a price per hour")]
+)
+def test_a_price_that_is_refused_changes_nothing_and_the_form_comes_back_with_a_sentence(
+    cloud: Installation, price: str, says: str
+) -> None:
+    before = price_of(cloud, "large.256gb")
+    answer = cloud.post("operator", "operator/flavors/large.256gb/edit", {**form_of(cloud, "large.256gb"), "price": price})
+    assert says in answer.text
+    assert f'value="{price}"' in answer.text
+    assert price_of(cloud, "large.256gb") == before
+
+
+def test_two_operators_do_not_overwrite_each_other(cloud: Installation) -> None:
+    opened = form_of(cloud, "medium.128gb")
+    assert "is saved" in cloud.post("operator", "operator/flavors/medium.128gb/edit", {**opened, "price": "3.6"}).text
+    answer = cloud.post("operator", "operator/flavors/medium.128gb/edit", {**opened, "price": "36"})
+    assert "was changed to 3.60 USD per hour after this form was opened" in answer.text
+    assert price_of(cloud, "medium.128gb") == 1_000_000
+
+
+def test_the_editor_works_without_scripts(cloud: Installation) -> None:
+    page = cloud.get("operator", "operator/flavors/xlarge.512gb/edit").text
+    assert "<h1>Operator</h1>" in page
+    assert 'method="post" action="/services/dashboards/operator/flavors/xlarge.512gb/edit"' in page
+    answer = cloud.post("operator", "operator/flavors/xlarge.512gb/edit", {**form_of(cloud, "xlarge.512gb"), "price": "36"}, fragment=False)
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/services/dashboards/operator/flavors")
+    assert price_of(cloud, "xlarge.512gb") == 10_000_000
+
+
+def test_a_flavor_that_does_not_exist_is_not_found(cloud: Installation) -> None:
+    answer = cloud.get("operator", "operator/flavors/huge.1pb/edit")
+    assert answer.status_code == 404
+    assert "There is no flavor “huge.1pb”." in answer.text
+
+
+def test_a_form_with_unknown_fields_is_refused(cloud: Installation) -> None:
+    answer = cloud.post("operator", "operator/flavors/large.256gb/edit", {**form_of(cloud, "large.256gb"), "tenant": "acme"})
+    assert answer.status_code == 400
+    assert "The field tenant cannot be used" in answer.text
