@@ -29,6 +29,9 @@ constexpr size_t kItemsMax = 65536;       // of one list
 constexpr size_t kArgumentsMax = 256;     // of one operator
 constexpr size_t kOperatorsMax = 8192;    // of one connection
 constexpr size_t kTemplatesMax = 65536;   // before the client forgets them all
+constexpr size_t kTemplateItemsMax = 65536;               // of all lists of one template
+constexpr size_t kTemplatesItemsMax = size_t{1} << 22;    // arguments, outputs and list items of all templates
+constexpr size_t kTemplatesBytesMax = size_t{64} << 20;   // encoded, of all templates
 constexpr size_t kStoragesMax = size_t{1} << 22;  // alive at a time
 constexpr int64_t kStorageBytesMax = int64_t{1} << 46;
 
@@ -311,18 +314,25 @@ inline Tag get_tag(Reader& in) {
 inline bool is_tensor_item(Tag tag) { return tag == Tag::kNone || tag == Tag::kTensor || tag == Tag::kScalarTensor; }
 inline bool is_scalar_item(Tag tag) { return tag >= Tag::kScalarDouble && tag <= Tag::kScalarComplex; }
 
-inline Argument get_argument(Reader& in, bool nested);
+// How many more items a template's lists may hold together: an item takes far more room in memory than in a frame.
+inline size_t take_items(Reader& in, size_t& left) {
+  const size_t count = in.count(left, "the number of items in a template's lists");
+  left -= count;
+  return count;
+}
 
-inline void get_items(Reader& in, Argument& argument) {
-  argument.items.resize(in.count(kItemsMax, "the length of a list"));
+inline Argument get_argument(Reader& in, bool nested, size_t& items_left);
+
+inline void get_items(Reader& in, Argument& argument, size_t& items_left) {
+  argument.items.resize(take_items(in, items_left));
   for (auto& item : argument.items) {
-    item = get_argument(in, true);
+    item = get_argument(in, true, items_left);
     const bool fits = argument.tag == Tag::kTensorList ? is_tensor_item(item.tag) : is_scalar_item(item.tag);
     if (!fits) throw WireError("a list holds an item of another kind");
   }
 }
 
-inline Argument get_argument(Reader& in, bool nested) {
+inline Argument get_argument(Reader& in, bool nested, size_t& items_left) {
   Argument argument;
   argument.tag = get_tag(in);
   switch (argument.tag) {
@@ -336,7 +346,7 @@ inline Argument get_argument(Reader& in, bool nested) {
     case Tag::kTensorList:
     case Tag::kScalarList:
       if (nested) throw WireError("a list within a list");
-      get_items(in, argument);
+      get_items(in, argument, items_left);
       break;
     case Tag::kInt:
       argument.integer = in.zigzag();
@@ -371,7 +381,7 @@ inline Argument get_argument(Reader& in, bool nested) {
   return argument;
 }
 
-inline Output get_output(Reader& in, bool nested) {
+inline Output get_output(Reader& in, bool nested, size_t& items_left) {
   Output output;
   const uint8_t tag = in.u8();
   if (tag > static_cast<uint8_t>(OutputTag::kComplex)) throw WireError("an output of unknown kind " + std::to_string(tag));
@@ -383,8 +393,8 @@ inline Output get_output(Reader& in, bool nested) {
     output.same = in.bounded(kItemsMax, "the index of a tensor argument");
   } else if (output.tag == OutputTag::kList) {
     if (nested) throw WireError("a list within a list");
-    output.items.resize(in.count(kItemsMax, "the length of a list"));
-    for (auto& item : output.items) item = get_output(in, true);
+    output.items.resize(take_items(in, items_left));
+    for (auto& item : output.items) item = get_output(in, true, items_left);
   }
   return output;
 }
@@ -393,12 +403,13 @@ inline Output get_output(Reader& in, bool nested) {
 
 inline Template get_template(Reader& in) {
   Template result;
+  size_t items_left = kTemplateItemsMax;
   result.op = in.bounded(kOperatorsMax, "an operator's number");
   result.flags = in.u8();
   result.arguments.resize(in.count(kArgumentsMax, "the number of arguments"));
-  for (auto& argument : result.arguments) argument = detail::get_argument(in, false);
+  for (auto& argument : result.arguments) argument = detail::get_argument(in, false, items_left);
   result.outputs.resize(in.count(kArgumentsMax, "the number of outputs"));
-  for (auto& output : result.outputs) output = detail::get_output(in, false);
+  for (auto& output : result.outputs) output = detail::get_output(in, false, items_left);
   return result;
 }
 

@@ -1,0 +1,29 @@
+"""The C++ header under the address and undefined-behaviour sanitizers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import forebay_wire
+
+SECONDS = "3"
+MEMORY_KIB_MAX = 512 * 1024
+"""Far above what the sanitizers themselves take, far below what a lying count would."""
+
+
+def test_random_and_damaged_bytes_never_lead_out_of_the_frame(tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    assert compiler, "g++ builds the extensions, so it must be here"
+    program = tmp_path / "fuzz_wire"
+    flags = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    source = Path(__file__).with_name("fuzz_wire.cpp")
+    subprocess.run([compiler, *flags, f"-I{forebay_wire.include_dir()}", str(source), "-o", str(program)], check=True, timeout=120)
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:quarantine_size_mb=16"}
+    ran = subprocess.run([program, SECONDS, "20261121"], capture_output=True, text=True, timeout=60, env=environment)
+    assert ran.returncode == 0, ran.stderr
+    read, refused, peak_kib = (int(word) for word in ran.stdout.split())
+    assert read > 1000 and refused > 1000
+    assert peak_kib < MEMORY_KIB_MAX
