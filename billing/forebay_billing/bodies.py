@@ -103,6 +103,16 @@ class UsageQuery(_Query):
     limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
     cursor: Annotated[str, Field(pattern=r"^[0-9]{1,19}\.[0-9]{1,18}$")] | None = None
 
+    @property
+    def after(self) -> tuple[int, int] | None:
+        """The position that the cursor names. Raises InvalidRequest for one that no page ever gave."""
+        if self.cursor is None:
+            return None
+        start, _, transaction = self.cursor.partition(".")
+        if int(start) > TIME_NS_MAX:
+            raise InvalidRequest(f"cursor: {self.cursor!r} is not the next of a page.")
+        return int(start), int(transaction)
+
 
 class SummaryQuery(_Query):
     """``GET api/summary``."""

@@ -18,9 +18,9 @@ import alembic.command
 import alembic.config
 import alembic.util
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 
-from forebay_billing.errors import ConfigurationError, StoreUnavailable
+from forebay_billing.errors import ConfigurationError, LedgerError, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def _postgresql(url: str, busy_seconds: float, options: dict[str, Any]) -> Engin
 
 @contextmanager
 def writing(engines: Engines) -> Iterator[Connection]:
-    """A transaction of the only writer. Raises StoreUnavailable, and then nothing of it is written."""
+    """A transaction of the only writer. Raises StoreUnavailable, LedgerError where a guard refuses; then nothing of it is written."""
     with _translated(), engines.writer.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITER_LOCK_KEY})")
@@ -115,7 +115,9 @@ def _translated() -> Iterator[None]:
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())
         log.error("action=store.failed error=%s reason=%r", type(error).__name__, reason)
-        raise StoreUnavailable(f"The billing database failed ({reason}); nothing was written, send the same again later.") from error
+        if isinstance(error, OperationalError | InterfaceError):
+            raise StoreUnavailable(f"The billing database failed ({reason}); nothing was written, send the same again later.") from error
+        raise LedgerError(f"The billing database refused ({reason}); nothing was written, an operator must look.") from error
 
 
 def migrate(engines: Engines) -> None:

@@ -173,11 +173,7 @@ class UsageHandler(BillingHandler):
         identity = await self.caller()
         query = self.query(UsageQuery)
         scope = usage_scope(identity, query.tenant, query.user)
-        after = None
-        if query.cursor is not None:
-            start, _, transaction = query.cursor.partition(".")
-            after = (int(start), int(transaction))
-        page = await self.context.store.usage_page(scope, Window(query.since_ns, query.until_ns), query.limit, after)
+        page = await self.context.store.usage_page(scope, Window(query.since_ns, query.until_ns), query.limit, query.after)
         self.answer(documents.page_json(page))
 
 

@@ -33,9 +33,7 @@ class Metrics:
             "forebay_billing_commit_jobs", "Writes that shared a commit.", buckets=(1, 2, 4, 8, 16, 32, 64), registry=self._registry
         )
         self._writes_waiting = Gauge("forebay_billing_writes_waiting", "Writes that wait for their commit.", registry=self._registry)
-        self.unavailable = Counter(
-            "forebay_billing_store_unavailable", "Requests refused because the database failed.", registry=self._registry
-        )
+        self.unavailable = Counter("forebay_billing_store_unavailable", "Requests answered 503.", registry=self._registry)
 
     def watch_queue(self, waiting: Callable[[], int]) -> None:
         """Reads the gauge of waiting writes from ``waiting``."""

@@ -24,6 +24,8 @@ from sqlalchemy import (
 
 NAME_CHARS_MAX = 128
 LABEL_CHARS_MAX = 2048
+LOGIN_CHARS_MAX = 255
+"""Longest name of a login that JupyterHub keeps."""
 _NAME = String(NAME_CHARS_MAX)
 
 metadata = MetaData(
@@ -46,7 +48,7 @@ prices = Table(
     Column("price_nano_per_second", BigInteger, nullable=False),
     Column("valid_from_ns", BigInteger, nullable=False),
     Column("changed_at_ns", BigInteger, nullable=False),
-    Column("changed_by", _NAME, nullable=False),
+    Column("changed_by", String(LOGIN_CHARS_MAX), nullable=False),
     UniqueConstraint("flavor", "currency", "version"),
     CheckConstraint("price_nano_per_second >= 0", name="price_not_below_zero"),
 )
@@ -131,7 +133,7 @@ audit = Table(
     metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column("at_ns", BigInteger, nullable=False),
-    Column("who", _NAME, nullable=False),
+    Column("who", String(LOGIN_CHARS_MAX), nullable=False),
     Column("action", String(32), nullable=False),
     Column("subject", String(2 * NAME_CHARS_MAX + 8), nullable=False),
     Column("before", Text, nullable=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import socket
 import time
@@ -48,7 +49,7 @@ class Service:
         self.store = Store(open_engines(settings.database_url, settings.busy_seconds), settings.currency_of, clock_ns, metrics.committed)
         metrics.watch_queue(lambda: self.store.writes_waiting)
         context = {"context": handlers.Context(self.store, authenticator, metrics, clock_ns)}
-        routes = [(settings.prefix + path, handler, context) for path, handler in ENDPOINTS]
+        routes = [(re.escape(settings.prefix) + path, handler, context) for path, handler in ENDPOINTS]
         application = Application(
             routes, default_handler_class=handlers.UnknownHandler, default_handler_args=context, log_function=lambda handler: None
         )

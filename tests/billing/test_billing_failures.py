@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from forebay_billing import queries
 from forebay_billing.engines import Engines, reading
-from forebay_billing.errors import Forbidden, StoreUnavailable
+from forebay_billing.errors import Forbidden, LedgerError, StoreUnavailable
 from forebay_billing.types import Span, UsageRecord
 from forebay_billing.writer import QUEUE_JOBS_MAX, Writer
 from sqlalchemy import Connection, text
@@ -181,7 +181,7 @@ def test_a_database_error_takes_the_whole_group_back(held_writer: Any) -> None:
     jobs: list[Future[Any]] = [writer.submit(insert_account(id)) for id in (1, 2, 1)]
     gate.opened.set()
     assert first.result(30) == "gate"
-    assert all(isinstance(job.exception(30), StoreUnavailable) for job in jobs)
+    assert all(isinstance(job.exception(30), LedgerError) for job in jobs)
     assert accounts(engines) == 0
     assert groups == [1]
     assert writer.submit(insert_account(1)).result(30) == 1

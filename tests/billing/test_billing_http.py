@@ -146,7 +146,21 @@ def test_a_bad_record_is_refused_and_so_is_its_batch(running: Any, usage: Callab
     assert running.get("pool", "/api/usage").json() == {"records": [], "next": None}
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"records": {}}', b'{"records": []', b"\xff\xfe", b'{"records": [1]}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"records": {}}',
+        b'{"records": []',
+        b"\xff\xfe",
+        b'{"records": [1]}',
+        b'{"records": ' + b"[" * 5000,
+        b'{"records": ["\\ud800"]}',
+    ],
+)
 def test_a_garbled_body_is_refused(running: Any, body: bytes) -> None:
     refusal(running.request("pool", "POST", "/api/usage", content=body), 400, "invalid")
 
@@ -212,6 +226,8 @@ def test_pages_of_usage_go_from_new_to_old_without_gap_or_repetition(running_any
         ("/api/usage", {"limit": "0"}),
         ("/api/usage", {"limit": "1001"}),
         ("/api/usage", {"cursor": "x"}),
+        ("/api/usage", {"cursor": "9999999999999999999.1"}),
+        ("/api/usage", {"user": "a\x00b"}),
         ("/api/usage", {"since_ns": "yesterday"}),
         ("/api/usage", {"tenat": "acme"}),
         ("/api/summary", {"by": "cell"}),

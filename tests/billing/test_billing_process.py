@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import re
@@ -39,10 +40,10 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 @contextmanager
-def started(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(config: Path, **variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process and its address, once it listens."""
     command = [sys.executable, "-m", "forebay_billing", "--config", str(config)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(), cwd=config.parent) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(**variables), cwd=config.parent) as process:
         assert process.stderr is not None
         seen = []
         try:
@@ -109,6 +110,47 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_answered_and_bills_nothing_
             assert post(address, batch).status_code == 200
         summary = httpx.get(f"{address}/api/summary?by=tenant", headers={"Authorization": f"token {TOKEN}"}, trust_env=False).json()
     assert [(row["leases"], row["cost_nano"]) for row in summary] == [(600, 600 * 60 * 555_556)]
+
+
+class FakeHub(http.server.BaseHTTPRequestHandler):
+    """Answers ``GET user`` as JupyterHub does."""
+
+    def do_GET(self) -> None:
+        known = self.path == "/hub/api/user" and self.headers["Authorization"] == "token of-ann"
+        body = {"kind": "user", "name": "ann", "groups": ["acme"], "scopes": ["custom:forebay:compute!user=ann"]}
+        self.send_response(200 if known else 403)
+        self.end_headers()
+        self.wfile.write(json.dumps(body if known else {}).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Tests print what matters themselves."""
+
+
+def test_as_a_managed_service_it_asks_the_hub_and_lives_under_its_prefix(tmp_path: Path) -> None:
+    (tmp_path / "billing.toml").write_text(f'database_url = "sqlite:///{tmp_path}/billing.sqlite3"\n')
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), FakeHub) as hub, socket.create_server(("127.0.0.1", 0)) as reserved:
+        serving = threading.Thread(target=hub.serve_forever)
+        serving.start()
+        port = reserved.getsockname()[1]
+        reserved.close()
+        variables = {
+            "JUPYTERHUB_API_URL": f"http://127.0.0.1:{hub.server_port}/hub/api",
+            "JUPYTERHUB_SERVICE_PREFIX": "/services/billing/",
+            "JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{port}",
+        }
+        with started(tmp_path / "billing.toml", **variables) as (_, address):
+            assert address == f"http://127.0.0.1:{port}"
+
+            def get(path: str, token: str) -> int:
+                return httpx.get(address + path, headers={"Authorization": f"token {token}"}, trust_env=False).status_code
+
+            prefix = "/services/billing"
+            assert [get(f"{prefix}/{path}", "of-ann") for path in ("api/prices", "api/usage", "health")] == [200, 200, 200]
+            assert get(f"{prefix}/api/usage?tenant=globex", "of-ann") == 403
+            assert get(f"{prefix}/api/prices", "of-nobody") == 401
+            assert get("/api/prices", "of-ann") == 404
+        hub.shutdown()
+        serving.join()
 
 
 def run(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
