@@ -62,3 +62,6 @@ def reset_peak_memory() -> None: ...
 def statistics() -> Statistics: ...
 def default_generator() -> torch.Generator:
     """Of ``cuda:0``."""
+
+def recorded() -> list[str]:
+    """Names (``add.Tensor``) of the operators that are sent to the worker as they are."""

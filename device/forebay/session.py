@@ -37,6 +37,7 @@ class Stream(Protocol):
     """What a session does to the command stream: ``forebay._C``."""
 
     def connect(self, address: str, ticket: bytes, /) -> object: ...
+    def connected(self) -> bool: ...
     def lease_opened(self) -> None: ...
     def lease_closed(self) -> None: ...
     def lose(self, message: str, /) -> None: ...
@@ -72,6 +73,8 @@ class _Link:
         self.over: ForebayError | None = None
         self.worker: str | None = None
         self.connecting = threading.Lock()
+        self.finished = threading.Event()
+        """Set when nothing of this session touches the command stream any more."""
 
 
 class Session:
@@ -109,6 +112,9 @@ class Session:
     def acquire(self, work: Work) -> None:
         """Returns when a lease is open for ``work``. Raises ForebayError, or KeyboardInterrupt if the user does not want to wait."""
         link, _ = self._open()
+        if link.worker is not None and not self._stream.connected():
+            self._finish(link, SessionEnded("The connection to the worker ended."))
+            link, _ = self._open()
         with self._changed:
             lease = link.lease
             request = None if lease else link.request or self._new_request(link)
@@ -162,6 +168,8 @@ class Session:
                 link = self._link
                 if link is not None and link.opened is not None and link.over is None:
                     return link, link.opened
+            if link is not None:
+                link.finished.wait(CLOSE_SECONDS_MAX)
             return self._open_new()
 
     def _open_new(self) -> tuple[_Link, messages.SessionOpened]:
@@ -256,7 +264,6 @@ class Session:
             error = lost
         finally:
             self._finish(link, error)
-            link.socket.close()
 
     def _take(self, link: _Link, message: messages.ToClient) -> None:
         """Applies one message of the pool."""
@@ -326,15 +333,17 @@ class Session:
 
     def _finish(self, link: _Link, error: ForebayError) -> None:
         with self._changed:
-            closed_by_us = link.over is not None
+            first = link.over is None
             link.over = link.over or error
             request, link.request = link.request, None
             if request is not None:
                 request.error = error
             link.lease = None
             self._changed.notify_all()
-        if link.worker is not None and not closed_by_us:
+        if first and link.worker is not None:
             self._stream.lose(str(error))
+        link.socket.close()
+        link.finished.set()
 
 
 def _span(work: Work) -> messages.Span:

@@ -29,12 +29,17 @@ class RecordedStream:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.connect_error: str | None = None
+        self.is_connected = False
         self._changed = threading.Condition()
 
     def connect(self, address: str, ticket: bytes, /) -> None:
         self._note("connect", address, ticket)
         if self.connect_error is not None:
             raise RuntimeError(self.connect_error)
+        self.is_connected = True
+
+    def connected(self) -> bool:
+        return self.is_connected
 
     def lease_opened(self) -> None:
         self._note("lease_opened")
@@ -43,6 +48,7 @@ class RecordedStream:
         self._note("lease_closed")
 
     def lose(self, message: str, /) -> None:
+        self.is_connected = False
         self._note("lose", message)
 
     def names(self) -> list[str]:
@@ -269,6 +275,16 @@ def test_a_lost_session_loses_its_tensors_and_the_next_work_begins_afresh(case: 
     case.pool.send(messages.SessionLost(message="The worker of this session died."))
     case.stream.wait_until(lambda names: "lose" in names)
     assert case.stream.calls[-1] == ("lose", "The worker of this session died.")
+    case.grants(worker="w-2")
+    case.session.acquire(WORK)
+    assert case.stream.names() == ["connect", "lease_opened", "lose", "connect", "lease_opened"]
+    assert len(case.pool.of(messages.Hello, 2)) == 2
+
+
+def test_a_broken_command_stream_begins_afresh_before_the_pool_knows_of_it(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.stream.is_connected = False
     case.grants(worker="w-2")
     case.session.acquire(WORK)
     assert case.stream.names() == ["connect", "lease_opened", "lose", "connect", "lease_opened"]

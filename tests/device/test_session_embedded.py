@@ -1,0 +1,312 @@
+"""``FOREBAY_URL=local`` from end to end: a real embedded pool, a real worker, nothing configured."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from jupyter_client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WAIT_SECONDS_MAX = 60.0
+
+Environment = dict[str, str]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """Of a user without any service: own home, own temporary directory."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "JUPYTER", "JPY_"))}
+    kept["PYTHONPATH"] = os.pathsep.join(str(REPOSITORY / part) for part in ("wire", "device", "pool", "hub", "worker"))
+    home, temporary = tmp_path / "home", tmp_path / "t"
+    home.mkdir()
+    temporary.mkdir()
+    return kept | {"HOME": str(home), "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def start(environment: Environment, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts ``forebay run`` on a script with the given text; afterwards nothing of it may be left."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(text: str, *arguments: str) -> subprocess.Popen[str]:
+        script = tmp_path / f"script{len(started)}.py"
+        script.write_text(text)
+        command = [sys.executable, "-m", "forebay", "run", str(script), *arguments]
+        process = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    assert_nothing_is_left(environment)
+
+
+def assert_nothing_is_left(environment: Environment) -> None:
+    """No process that was started under this temporary directory, and no file in it or at home."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while (left := processes_of(environment)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+    assert list(Path(environment["TMPDIR"]).glob("forebay-*")) == []
+    assert list(Path(environment["HOME"]).glob("[!.]*")) == []
+
+
+def processes_of(environment: Environment) -> list[str]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TMPDIR") == environment["TMPDIR"] and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    out, err = process.communicate(timeout=WAIT_SECONDS_MAX)
+    return out, err
+
+
+TRAIN = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)).to("cuda:0")
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+inputs = torch.randn(64, 8, device="cuda")
+targets = inputs.sum(1, keepdim=True)
+losses = []
+for step in range(60):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss)
+print(torch.cuda.get_device_name(), losses[0].item() > 10 * losses[-1].item())
+"""
+
+
+def test_a_training_script_runs_and_leaves_nothing(start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start(TRAIN)
+    out, err = finish(process)
+    assert (process.returncode, out) == (0, "Forebay dev.1gb (virtual) True\n"), err
+
+
+def test_a_script_without_device_work_starts_no_pool(start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start("import os, torch; print(torch.cuda.is_available(), torch.ones(2).sum().item(), os.environ['FOREBAY_URL'])")
+    assert finish(process) == ("True 2.0 local\n", "")
+
+
+def test_what_torch_cuda_says_of_memory_and_time_is_so(start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start("""
+import torch
+x = torch.empty(1024, 1024, device="cuda")
+assert torch.cuda.memory_allocated() == 4 * 2**20, torch.cuda.memory_allocated()
+del x
+assert torch.cuda.memory_allocated() == 0 and torch.cuda.max_memory_allocated() == 4 * 2**20
+torch.cuda.reset_peak_memory_stats()
+assert torch.cuda.max_memory_allocated() == 0
+assert torch.cuda.memory_stats()["allocation.all.freed"] == 1
+start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+a = torch.randn(700, 700, device="cuda")
+start.record()
+for _ in range(10):
+    a = a @ a
+end.record()
+torch.cuda.synchronize()
+assert start.elapsed_time(end) > 1, start.elapsed_time(end)
+free, total = torch.cuda.mem_get_info()
+assert total == 2**30 and total - free == torch.cuda.memory_allocated() == torch.accelerator.memory_allocated()
+""")
+    _, err = finish(process)
+    assert process.returncode == 0, err
+
+
+def test_old_habits_work_on_the_device(start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start("""
+import torch
+Tensor = torch.cuda.FloatTensor
+x = Tensor([1, 2])
+assert isinstance(x, Tensor) and Tensor(2, 3).shape == (2, 3) and x.type() == "torch.cuda.FloatTensor"
+assert torch.ones(2).type(Tensor).device == torch.device("cuda:0") and torch.cuda.LongTensor(torch.ones(2)).dtype == torch.int64
+model = torch.nn.DataParallel(torch.nn.Linear(4, 2)).cuda()
+assert model(torch.ones(3, 4).cuda()).shape == (3, 2)
+scaler = torch.amp.GradScaler("cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(torch.ones(3, 4).cuda()).sum()
+scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()
+stream = torch.cuda.Stream()
+with torch.cuda.stream(stream):
+    y = x * 2
+torch.cuda.current_stream().wait_stream(stream)
+y.record_stream(stream)
+assert y.tolist() == [2, 4]
+generator = torch.Generator("cuda").manual_seed(3)
+first = torch.rand(4, device="cuda", generator=generator).tolist()
+assert torch.rand(4, device="cuda", generator=generator.manual_seed(3)).tolist() == first
+""")
+    _, err = finish(process)
+    assert process.returncode == 0, err
+
+
+def test_a_dead_worker_is_one_sentence_and_the_next_work_begins_afresh(start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start("""
+import os, psutil, torch
+from forebay.service import service_at
+x = torch.ones(3, device="cuda")
+assert x.sum().item() == 3
+def workers():
+    found = []
+    for p in psutil.process_iter():
+        try:
+            if p.environ().get("TMPDIR") == os.environ["TMPDIR"] and "forebay_worker" in " ".join(p.cmdline()):
+                found.append(p)
+        except psutil.Error:
+            pass
+    return found
+for worker in workers():
+    worker.kill()
+try:
+    for _ in range(1000):
+        (x + 1).sum().item()
+except RuntimeError as error:
+    print("lost:", error)
+for attempt in range(100):
+    try:
+        print(torch.ones(4, device="cuda").sum().item())
+        break
+    except RuntimeError as error:
+        last = error
+else:
+    raise last
+try:
+    x.sum().item()
+except RuntimeError as error:
+    print("still lost:", error)
+""")
+    out, err = finish(process)
+    assert process.returncode == 0, out + err
+    lines = out.splitlines()
+    assert lines[0].startswith("lost: ") and lines[1] == "4.0" and lines[2].startswith("still lost: "), out
+
+
+WAITER = """
+import os, torch
+torch.ones(1, device="cuda").item()
+print("got it", flush=True)
+"""
+HOLDER = """
+import os, signal, subprocess, sys, time, torch
+x = torch.ones(1, device="cuda")
+x.item()
+with open(sys.argv[1] + ".log", "w+") as log:
+    waiter = subprocess.Popen([sys.executable, sys.argv[1]], stdout=log, stderr=log)
+    deadline = time.monotonic() + 50
+    def seen():
+        return open(log.name).read()
+    while "position 1" not in seen() and waiter.poll() is None and time.monotonic() < deadline:
+        x += 1
+        x.item()
+    first = seen().strip()
+    waiter.send_signal(signal.SIGINT)
+    waiter.wait()
+    print("got it" in seen(), "KeyboardInterrupt" in seen(), waiter.returncode, first)
+subprocess.run([sys.executable, sys.argv[1]], check=True)
+"""
+
+
+def test_child_processes_share_the_pool_and_a_wait_can_be_interrupted(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    waiter = tmp_path / "waiter.py"
+    waiter.write_text(WAITER)
+    process = start(HOLDER, str(waiter))
+    out, err = finish(process)
+    assert process.returncode == 0, out + err
+    interrupted, afterwards = out.splitlines()
+    assert interrupted.startswith(f"False True {-signal.SIGINT} forebay: waiting for a device, position 1: "), interrupted
+    assert afterwards == "got it"
+
+
+def test_ctrl_c_in_a_computation_ends_everything(start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start("""
+import torch
+x = torch.randn(400, 400, device="cuda")
+x.sum().item()
+print("computing", flush=True)
+while True:
+    x = x @ x
+    x = x / x.abs().max()
+    x.sum().item()
+""")
+    assert process.stdout is not None and process.stdout.readline() == "computing\n"
+    process.send_signal(signal.SIGINT)
+    _, err = finish(process)
+    assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in err
+
+
+def test_a_killed_program_takes_its_pool_with_it(start: Callable[..., subprocess.Popen[str]], environment: Environment) -> None:
+    process = start("import time, torch\ntorch.ones(1, device='cuda').item()\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while processes_of(environment) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes_of(environment) == []
+    for directory in Path(environment["TMPDIR"]).glob("forebay-*"):
+        for path in sorted(directory.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        directory.rmdir()
+
+
+@pytest.fixture
+def kernel(environment: Environment) -> Iterator[Callable[[str], tuple[str, str]]]:
+    """Runs a cell in a real IPython kernel; gives standard output and error."""
+    manager = KernelManager()
+    manager.kernel_spec.argv[0] = sys.executable
+    manager.start_kernel(env=environment | {"FOREBAY_URL": "local", "JPY_SESSION_NAME": "/home/me/digits.ipynb"})
+    client: BlockingKernelClient = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=WAIT_SECONDS_MAX)
+
+    def run(code: str) -> tuple[str, str]:
+        streams = {"stdout": "", "stderr": ""}
+
+        def collect(message: dict[str, Any]) -> None:
+            if message["header"]["msg_type"] == "stream":
+                streams[message["content"]["name"]] += message["content"]["text"]
+
+        reply = client.execute_interactive(code, timeout=WAIT_SECONDS_MAX, output_hook=collect)
+        assert reply["content"]["status"] == "ok", reply["content"]
+        return streams["stdout"], streams["stderr"]
+
+    yield run
+    client.stop_channels()
+    manager.shutdown_kernel()
+    manager.cleanup_resources()
+    assert_nothing_is_left(environment)
+
+
+def test_each_cell_is_a_span_that_ends_with_it(kernel: Callable[[str], tuple[str, str]]) -> None:
+    leases = "print(json.dumps([row['span'] for row in service_at(os.environ['FOREBAY_URL']).get('api/leases')]))"
+    kernel("import json, os, torch\nfrom forebay.service import service_at\nx = torch.ones(3, device='cuda')\nassert x.sum().item() == 3")
+    out, _ = kernel(f"import time\ntime.sleep(0.3)\n{leases}")
+    assert json.loads(out) == [], "the lease ended with its cell, long before it would have been idle for long enough"
+    first = json.loads(kernel(f"y = (x * 2).sum().item()\n{leases}")[0])
+    second = json.loads(kernel(f"assert (x + y).sum().item() == 21\n{leases}")[0])
+    spans = [span for found in (first, second) for span in found]
+    assert [(span["kind"], span["label"], span["cell"]) for span in spans] == [("cell", "digits.ipynb", 3), ("cell", "digits.ipynb", 4)]
+    assert spans[0]["id"] != spans[1]["id"]
