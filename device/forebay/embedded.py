@@ -20,6 +20,8 @@ START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.01
 LOG_LINES_SHOWN = 3
+DIRECTORY_PREFIX = "forebay-"
+ADDRESS_FILE = "pool.json"
 
 
 class EmbeddedPool:
@@ -31,7 +33,7 @@ class EmbeddedPool:
                 f"{URL_VARIABLE}={LOCAL} needs the package forebay-pool in this environment ({sys.executable}); "
                 f"install it, or set {URL_VARIABLE} to the address of a pool."
             )
-        self._directory = Path(tempfile.mkdtemp(prefix="forebay-"))
+        self._directory = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX))
         self._log = self._directory / "pool.log"
         self._owner = os.getpid()
         try:
@@ -40,6 +42,11 @@ class EmbeddedPool:
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def usable(self) -> bool:
+        """Whether the pool runs, as far as this process can tell: in a forked child its parent's pool does."""
+        return os.getpid() != self._owner or self._process.poll() is None
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "forebay_pool", "--embedded", "--state-dir", str(self._directory)]
@@ -52,8 +59,7 @@ class EmbeddedPool:
         deadline = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < deadline:
             with contextlib.suppress(FileNotFoundError, ValueError):
-                found = json.loads((self._directory / "pool.json").read_text())
-                return Service(found["url"].rstrip("/") + "/", found["token"])
+                return _read(self._directory / ADDRESS_FILE)
             if self._process.poll() is not None:
                 raise PoolUnreachable(f"The embedded pool ended with status {self._process.returncode} as it started: {self._last_words()}")
             time.sleep(POLL_SECONDS)
@@ -76,6 +82,22 @@ class EmbeddedPool:
                 process.kill()
                 process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def running() -> list[Service]:
+    """The embedded pools that programs of this user have on this machine now, or had until they were killed."""
+    found = []
+    for path in sorted(Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*/{ADDRESS_FILE}")):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            if path.parent.stat().st_uid == os.getuid():
+                found.append(_read(path))
+    return found
+
+
+def _read(path: Path) -> Service:
+    """What the pool wrote of itself. Raises FileNotFoundError before, ValueError while it writes."""
+    written = json.loads(path.read_text())
+    return Service(str(written["url"]).rstrip("/") + "/", str(written["token"]))
 
 
 def _environment() -> dict[str, str]:

@@ -72,18 +72,24 @@ class VirtualDevice:
 
     def close(self) -> None:
         """Ends the span, waits within bounds until its work is done, and ends the session and the embedded pool."""
-        self.end_span()
-        if self._session is not None:
-            self._session.close()
-        if self._embedded is not None:
-            self._embedded.stop()
+        try:
+            self.end_span()
+            if self._session is not None:
+                self._session.close()
+        finally:
+            if self._embedded is not None:
+                self._embedded.stop()
 
     def _service(self) -> Service:
-        url = configured() or LOCAL
+        if self._embedded is not None and self._embedded.usable:
+            return self._embedded.service
+        url = LOCAL if self._embedded is not None else configured() or LOCAL
         if url != LOCAL:
             return service_at(url)
         from forebay.embedded import EmbeddedPool
 
+        if self._embedded is not None:
+            self._embedded.stop()
         self._embedded = EmbeddedPool()
         # Child processes attach to this pool instead of starting their own.
         os.environ[URL_VARIABLE] = self._embedded.service.url

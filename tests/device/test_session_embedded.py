@@ -163,45 +163,47 @@ assert torch.rand(4, device="cuda", generator=generator.manual_seed(3)).tolist()
     assert process.returncode == 0, err
 
 
-def test_a_dead_worker_is_one_sentence_and_the_next_work_begins_afresh(start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_after_a_dead_worker_and_after_a_dead_pool_the_next_work_begins_afresh(start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start("""
 import os, psutil, torch
 from forebay.service import service_at
 x = torch.ones(3, device="cuda")
 assert x.sum().item() == 3
-def workers():
+def ours(name):
     found = []
     for p in psutil.process_iter():
         try:
-            if p.environ().get("TMPDIR") == os.environ["TMPDIR"] and "forebay_worker" in " ".join(p.cmdline()):
+            if p.environ().get("TMPDIR") == os.environ["TMPDIR"] and name in " ".join(p.cmdline()):
                 found.append(p)
         except psutil.Error:
             pass
     return found
-for worker in workers():
-    worker.kill()
-try:
-    for _ in range(1000):
-        (x + 1).sum().item()
-except RuntimeError as error:
-    print("lost:", error)
-for attempt in range(100):
+for name in ("forebay_worker", "forebay_pool"):
+    for process in ours(name):
+        process.kill()
+        process.wait()
     try:
-        print(torch.ones(4, device="cuda").sum().item())
-        break
+        for _ in range(1000):
+            (x + 1).sum().item()
     except RuntimeError as error:
-        last = error
-else:
-    raise last
-try:
-    x.sum().item()
-except RuntimeError as error:
-    print("still lost:", error)
+        print("lost:", error)
+    for attempt in range(3):
+        try:
+            y = torch.ones(4, device="cuda")
+            print(y.sum().item())
+            break
+        except RuntimeError as error:
+            assert "lost" in str(error) or "not connected" in str(error), error
+    try:
+        x.sum().item()
+    except RuntimeError as error:
+        print("still lost:", error)
+    x = y
 """)
     out, err = finish(process)
     assert process.returncode == 0, out + err
     lines = out.splitlines()
-    assert lines[0].startswith("lost: ") and lines[1] == "4.0" and lines[2].startswith("still lost: "), out
+    assert [line.partition(": ")[0] for line in lines] == ["lost", "4.0", "still lost"] * 2, out
 
 
 WAITER = """

@@ -49,6 +49,7 @@ SESSIONS = [
         "position": None,
         "reason": None,
         "since_ns": 0,
+        "device_model": "MI250",
     },
     {
         "session": "s-2",
@@ -134,8 +135,8 @@ def test_smi_shows_devices_and_processes(rest_pool: RestPool, capsys: pytest.Cap
     assert main(["smi"]) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    assert rows[0] == ["Device", "Flavor", "Served by", "Memory usage", "Total memory", "State"]
-    assert rows[1] == ["0", "dev.1gb", "1 x cpu-dev", "300 MiB", "1,024 MiB", "active"]
+    assert rows[0] == ["Device", "Flavor", "Model", "Memory usage", "Total memory", "State"]
+    assert rows[1] == ["0", "dev.1gb", "MI250", "300 MiB", "1,024 MiB", "active"]
     assert rows[2] == ["1", "dev.1gb", "1 x cpu-dev", "0 MiB", "1,024 MiB", "queued, position 2: all devices are held"]
     assert rows[3] == ["Device", "Session", "User", "Process", "Memory usage"]
     assert rows[4][:3] == ["0", "s-1", "acme-member"] and rows[4][3].endswith("…") and rows[4][4] == "300 MiB"
@@ -202,20 +203,41 @@ def test_an_address_that_is_no_pool_is_said(rest_pool: RestPool, capsys: pytest.
     assert "is not a Forebay pool; check FOREBAY_URL" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["smi"], ["flavor", "list"], ["flavor", "set", "dev.1gb"]])
-def test_without_a_service_one_sentence_says_what_to_do(no_service: None, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    assert main(arguments) == 1
-    error = capsys.readouterr().err
-    assert "FOREBAY_URL" in error and "forebay run" in error and error.count("\n") == 1
-
-
-@pytest.mark.parametrize("arguments", [["smi"], ["flavor", "set", "dev.1gb"]])
-def test_a_local_pool_that_belongs_to_another_process_is_not_pretended(
-    no_service: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+@pytest.mark.parametrize("url", [None, "local"])
+def test_smi_without_a_service_says_what_to_do(
+    no_service: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str | None
 ) -> None:
-    monkeypatch.setenv("FOREBAY_URL", "local")
-    assert main(arguments) == 1
-    assert "every process has a pool of its own" in capsys.readouterr().err
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if url is not None:
+        monkeypatch.setenv("FOREBAY_URL", url)
+    assert main(["smi"]) == 0
+    out = capsys.readouterr().out
+    assert "FOREBAY_URL" in out and "forebay run" in out and out.count("\n") == 1
+
+
+def test_smi_shows_programs_on_this_machines_own_pools(
+    rest_pool: RestPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FOREBAY_URL")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name, url in (("forebay-alive", rest_pool.url), ("forebay-killed", "http://127.0.0.1:9/")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pool.json").write_text(json.dumps({"url": url, "token": TOKEN, "pid": 1}))
+    (tmp_path / "forebay-starting").mkdir()
+    (tmp_path / "forebay-starting" / "pool.json").write_text("{")
+    assert main(["smi", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == SESSIONS
+
+
+@pytest.mark.parametrize("url", [None, "local"])
+def test_a_choice_needs_a_service_that_keeps_it(
+    no_service: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str | None
+) -> None:
+    if url is not None:
+        monkeypatch.setenv("FOREBAY_URL", url)
+    assert main(["flavor", "set", "dev.1gb"]) == 1
+    error = capsys.readouterr().err
+    assert "FOREBAY_URL" in error and "`forebay run --flavor dev.1gb script.py`" in error and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("url", ["ftp://pool/", "pool.example.org", "http://", "http://host:99999/"])
@@ -245,10 +267,10 @@ def test_rates_are_exact() -> None:
 def test_the_embedded_pool_lists_its_flavors_and_leaves_nothing(
     no_service: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FOREBAY_URL", "local")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["flavor", "list"]) == 0
-    assert "dev.1gb" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "dev.1gb" in out and err.startswith("forebay: No service is configured (FOREBAY_URL)")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -280,7 +302,7 @@ def test_run_says_that_a_script_is_missing(capsys: pytest.CaptureFixture[str], n
 def test_ctrl_c_during_run_is_the_programs(no_service: None, tmp_path: Path) -> None:
     script = tmp_path / "long.py"
     script.write_text(
-        "import time\nprint('started', flush=True)\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    raise SystemExit(3)\n"
+        "import time\ntry:\n    print('started', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    raise SystemExit(3)\n"
     )
     with subprocess.Popen(command("run", str(script)), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "started\n"

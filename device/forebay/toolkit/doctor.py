@@ -61,7 +61,7 @@ def findings() -> Iterator[Finding]:
     yield _find("activation", check_activation)
     with contextlib.ExitStack() as stack:
         try:
-            service = stack.enter_context(pool.any_pool())
+            service = stack.enter_context(pool.remote_or_own())
         except ForebayError as error:
             yield Finding("pool", False, str(error))
             return

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, NotConfigured
+from forebay.service import URL_VARIABLE, configured
 from forebay.toolkit import pool, table
 from forebay.toolkit.smi import served_by
 
@@ -34,7 +35,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def perform_list(arguments: argparse.Namespace) -> int:
     """Prints the flavors."""
-    with pool.any_pool() as service:
+    if configured() is None:
+        sys.stderr.write(f"forebay: No service is configured ({URL_VARIABLE}); this is what `forebay run` offers on this machine.\n")
+    with pool.remote_or_own() as service:
         flavors = pool.rows(service, "api/flavors")
         chosen = pool.chosen_flavor(service)
     if arguments.json:
@@ -66,7 +69,10 @@ def _row(flavor: Row, is_chosen: bool) -> list[str]:
 
 def perform_set(arguments: argparse.Namespace) -> int:
     """Stores the choice at the pool."""
-    service = pool.remote("that could keep a choice; use `forebay run --flavor NAME script.py`")
+    service = pool.remote()
+    if service is None:
+        local = f"On this machine alone nothing keeps a choice: use `forebay run --flavor {arguments.name} script.py`"
+        raise NotConfigured(f"{local}, or set {URL_VARIABLE} to your pool's address.")
     flavors = {str(flavor["name"]): flavor for flavor in pool.rows(service, "api/flavors")}
     flavor = flavors.get(arguments.name)
     if flavor is None:

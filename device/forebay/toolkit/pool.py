@@ -6,36 +6,30 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from forebay.errors import NotConfigured, PoolUnreachable
-from forebay.service import LOCAL, URL_VARIABLE, Service, check_url, configured, service_at
+from forebay.embedded import EmbeddedPool
+from forebay.errors import PoolUnreachable
+from forebay.service import LOCAL, URL_VARIABLE, Service, configured, service_at
 
 NO_SERVICE = (
     f"No service is configured: set {URL_VARIABLE} to your pool's address, or try a program on this machine with `forebay run script.py`."
 )
 
 
-def remote(what: str) -> Service:
-    """The configured pool. Raises NotConfigured without one, and with `local`, where every process has a pool of its own."""
+def remote() -> Service | None:
+    """The configured pool; None without one and with `local`, where every program starts a pool of its own."""
     url = configured()
-    if url is None:
-        raise NotConfigured(NO_SERVICE)
-    if url == LOCAL:
-        raise NotConfigured(f"With {URL_VARIABLE}={LOCAL} every process has a pool of its own while it runs, so there is nothing {what}.")
+    if url is None or url == LOCAL:
+        return None
     return service_at(url)
 
 
 @contextlib.contextmanager
-def any_pool() -> Iterator[Service]:
-    """The configured pool; with `local`, an embedded one until the end of the context."""
-    url = configured()
-    if url is None:
-        raise NotConfigured(NO_SERVICE)
-    check_url(url)
-    if url != LOCAL:
-        yield service_at(url)
+def remote_or_own() -> Iterator[Service]:
+    """The configured pool, else what `forebay run` would start on this machine, until the end of the context."""
+    service = remote()
+    if service is not None:
+        yield service
         return
-    from forebay.embedded import EmbeddedPool
-
     pool = EmbeddedPool()
     try:
         yield pool.service

@@ -8,9 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from forebay import embedded
+from forebay.errors import PoolUnreachable
 from forebay.toolkit import pool, table
 
 PROCESS_CHARACTERS_MAX = 48
+DESCRIPTION = (
+    "Shows the virtual devices of your processes, one row each: those at the configured service, "
+    "else those of the programs that `forebay run` runs on this machine."
+)
 
 Row = Mapping[str, Any]
 
@@ -18,21 +24,31 @@ Row = Mapping[str, Any]
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the subcommand."""
     help_text = "show your virtual devices, their memory and state"
-    command = commands.add_parser("smi", help=help_text, description="Shows the virtual devices of your processes, one row each.")
+    command = commands.add_parser("smi", help=help_text, description=DESCRIPTION)
     command.add_argument("--json", action="store_true", help="print the sessions as JSON instead of tables")
     command.set_defaults(perform=perform)
 
 
 def perform(arguments: argparse.Namespace) -> int:
     """Prints the tables, or JSON."""
-    service = pool.remote("to show; torch.cuda.memory_summary() shows what the process itself holds")
-    sessions = pool.rows(service, "api/sessions")
-    flavors = {str(flavor["name"]): flavor for flavor in pool.rows(service, "api/flavors")}
+    sessions: list[Row] = []
+    flavors: dict[str, Row] = {}
+    remote = pool.remote()
+    for service in [remote] if remote is not None else embedded.running():
+        try:
+            sessions += pool.rows(service, "api/sessions")
+            flavors |= {str(flavor["name"]): flavor for flavor in pool.rows(service, "api/flavors")}
+        except PoolUnreachable:
+            if service is remote:
+                raise
     if arguments.json:
         json.dump(sessions, sys.stdout, indent=2)
         sys.stdout.write("\n")
-    else:
-        sys.stdout.write(text(sessions, flavors) + "\n")
+        return 0
+    if remote is None and not sessions:
+        sys.stdout.write(f"{pool.NO_SERVICE} No program runs so now.\n")
+        return 0
+    sys.stdout.write(text(sessions, flavors) + "\n")
     return 0
 
 
@@ -44,7 +60,7 @@ def text(sessions: Sequence[Row], flavors: Mapping[str, Row]) -> str:
     processes = [_process(number, session) for number, session in enumerate(sessions)]
     return "\n".join(
         [
-            table.render(["Device", "Flavor", "Served by", "Memory usage", "Total memory", "State"], devices),
+            table.render(["Device", "Flavor", "Model", "Memory usage", "Total memory", "State"], devices),
             "",
             "Processes",
             table.render(["Device", "Session", "User", "Process", "Memory usage"], processes),
@@ -59,11 +75,12 @@ def served_by(flavor: Row) -> str:
 
 
 def _device(number: int, session: Row, flavor: Row) -> list[str]:
+    """Its model is that of the physical device which holds the session, else of those which may."""
     total = flavor.get("memory_bytes")
     return [
         str(number),
         str(session["flavor"]),
-        served_by(flavor),
+        str(session.get("device_model") or served_by(flavor)),
         table.memory(session.get("memory_bytes") or 0),
         table.memory(total) if total is not None else "-",
         _state(session),
