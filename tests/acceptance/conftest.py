@@ -258,7 +258,7 @@ def open_notebook() -> Iterator[Callable[[Person, str], Kernel]]:
         kernel.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def eventually() -> Callable[[Callable[[], Any]], Any]:
     """Asks again until the answer is true; usage travels from worker to bill within a second."""
 
@@ -271,6 +271,13 @@ def eventually() -> Callable[[Callable[[], Any]], Any]:
     return ask
 
 
-def text_of(page: httpx.Response) -> str:
-    """A page without its tags."""
-    return re.sub(r"<[^>]+>", " ", page.text)
+@pytest.fixture(scope="session")
+def text_of() -> Callable[[httpx.Response], str]:
+    """Reads a page without its tags."""
+    return lambda page: re.sub(r"<[^>]+>", " ", page.text)
+
+
+@pytest.fixture(scope="session")
+def kernel_type() -> type[Kernel]:
+    """For fixtures that keep a kernel longer than a test."""
+    return Kernel

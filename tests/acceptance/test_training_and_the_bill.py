@@ -1,0 +1,162 @@
+"""``digits.ipynb`` trains on ``cuda:0`` through the kernel API, and the bill is the leases, to the nano."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(600)]
+
+NANO = 10**9
+CPU_ONLY_CELL = "load_digits"
+
+
+def leases(cloud: Any) -> list[dict[str, Any]]:
+    """Every closed lease segment in the pool's own books, oldest first."""
+    with sqlite3.connect(f"file:{cloud.state}/pool/pool.sqlite?mode=ro", uri=True) as books:
+        books.row_factory = sqlite3.Row
+        rows = [dict(row) for row in books.execute("select * from lease_segments order by started_at_unix_ns")]
+    books.close()
+    return [{**row, "span": json.loads(row["span"])} for row in rows]
+
+
+def month() -> str:
+    return datetime.now(UTC).strftime("%Y-%m")
+
+
+@pytest.fixture(scope="module")
+def trained(member: Any, kernel_type: Any) -> Iterator[list[tuple[str, str]]]:
+    """Each cell of the executed ``digits.ipynb``, with what it printed."""
+    kernel = kernel_type(member, "digits.ipynb")
+    yield [(cell, kernel.run(cell)) for cell in kernel.cells]
+    kernel.close()
+
+
+@pytest.fixture(scope="module")
+def billed(cloud: Any, member: Any, trained: Any, eventually: Any) -> list[dict[str, Any]]:
+    """The usage records that acme-member sees, once every lease is closed and has arrived; oldest first."""
+    token = member.new_token()
+    operator = cloud.person("operator").new_token()
+
+    def records() -> list[dict[str, Any]]:
+        found = cloud.service("billing/api/usage", token, limit="200").raise_for_status().json()["records"]
+        closed = cloud.service("pool/api/leases", operator).raise_for_status().json() == []
+        return sorted(found, key=lambda record: record["started_at_ns"]) if closed and len(found) == len(leases(cloud)) else []
+
+    found = eventually(records)
+    assert found, f"{len(leases(cloud))} leases in the pool have not arrived at billing"
+    assert isinstance(found, list)
+    return found
+
+
+def test_the_notebook_sees_a_virtual_device(trained: Any) -> None:
+    assert "cuda available: True" in trained[0][1]
+    assert len(trained[0][1].splitlines()) == 2
+
+
+def test_stock_pytorch_learns_the_digits_on_it(trained: Any) -> None:
+    (accuracy,) = re.findall(r"test accuracy ([\d.]+)%", trained[-1][1])
+    assert float(accuracy) >= 97
+
+
+def test_the_notebook_imports_nothing_of_ours(trained: Any) -> None:
+    assert not [cell for cell, _ in trained if "forebay" in cell]
+
+
+def test_every_lease_is_on_the_bill_as_the_pool_measured_it(cloud: Any, billed: Any) -> None:
+    facts = ("id", "lease", "session", "tenant", "user", "flavor", "device_model", "devices", "span", "duration_ns", "close_reason")
+    kept = [[lease["started_at_unix_ns"], *(lease[fact] for fact in facts)] for lease in leases(cloud)]
+    assert kept == [[record["started_at_ns"], *(record[fact] for fact in facts)] for record in billed]
+
+
+def test_the_cells_that_trained_and_tested_are_billed_by_their_number(billed: Any, trained: Any) -> None:
+    numbers = {number for number, (cell, _) in enumerate(trained, start=1) if "to(device)" in cell}
+    assert {record["span"]["cell"] for record in billed} == numbers
+    assert {(record["span"]["kind"], record["span"]["label"]) for record in billed} == {("cell", "digits.ipynb")}
+
+
+def test_a_cell_that_computes_on_the_cpu_alone_is_not_on_the_bill(billed: Any, trained: Any) -> None:
+    (number,) = [number for number, (cell, _) in enumerate(trained, start=1) if CPU_ONLY_CELL in cell]
+    assert number not in {record["span"]["cell"] for record in billed}
+
+
+def test_the_statement_is_the_sum_of_the_leases_to_the_last_nano(cloud: Any, billed: Any) -> None:
+    token = cloud.person("acme-owner").new_token()
+    statement = cloud.service("billing/api/statement", token, tenant="acme", month=month()).raise_for_status().json()
+    prices = {price["flavor"]: price["price_nano_per_second"] for price in cloud.service("billing/api/prices", token).json()}
+    exact = sum(lease["duration_ns"] * prices[lease["flavor"]] for lease in leases(cloud))
+    (total,) = statement["totals"]
+    whole, _, fraction = total["cost_exact"].partition(".")
+    assert int(whole) * NANO * NANO + int(fraction.ljust(18, "0")) == exact
+    assert sum(line["leases"] for line in statement["lines"]) == len(billed)
+    assert sum(line["duration_ns"] for line in statement["lines"]) == sum(lease["duration_ns"] for lease in leases(cloud))
+
+
+def test_a_member_sees_each_billed_cell_on_my_usage(cloud: Any, billed: Any, text_of: Any) -> None:
+    page = text_of(cloud.person("acme-member").web.get("/services/dashboards/usage").raise_for_status())
+    assert "digits.ipynb" in page and "dev.4gb" in page
+
+
+def test_the_operator_sees_tenant_user_and_flavor(cloud: Any, billed: Any, text_of: Any) -> None:
+    operator = cloud.person("operator")
+    page = text_of(operator.web.get("/services/dashboards/operator/usage").raise_for_status())
+    assert "acme" in page and "acme-member" in page and "dev.4gb" in page
+
+
+def test_another_tenants_owner_sees_nothing_of_it(cloud: Any, billed: Any) -> None:
+    stranger = cloud.person("globex-owner")
+    token = stranger.new_token()
+    assert cloud.service("billing/api/usage", token).raise_for_status().json()["records"] == []
+    for path in ("billing/api/usage", "billing/api/summary", "billing/api/statement"):
+        answer = cloud.service(path, token, tenant="acme", **({"month": month()} if "statement" in path else {}))
+        assert answer.status_code == httpx.codes.FORBIDDEN, path
+    assert "acme-member" not in stranger.web.get("/services/dashboards/tenant").text
+
+
+def test_a_member_cannot_change_a_price(cloud: Any, member: Any) -> None:
+    answer = httpx.put(
+        f"{cloud.url}/services/billing/api/prices/dev.4gb",
+        headers={"Authorization": f"token {member.new_token()}"},
+        json={"price_nano_per_second": 0, "currency": "USD"},
+    )
+    assert answer.status_code == httpx.codes.FORBIDDEN
+
+
+@pytest.fixture
+def dearer(cloud: Any, billed: Any, eventually: Any) -> str:
+    """The operator's token, after dev.4gb has been made to cost 7 USD a second and the pool has taken notice."""
+    token: str = cloud.person("operator").new_token()
+    address = f"{cloud.url}/services/billing/api/prices/dev.4gb"
+    new = {"price_nano_per_second": 7 * NANO, "currency": "USD"}
+    httpx.put(address, headers={"Authorization": f"token {token}"}, json=new).raise_for_status()
+
+    def known() -> bool:
+        flavors = cloud.service("pool/api/flavors", token).raise_for_status().json()
+        return any(flavor["name"] == "dev.4gb" and flavor["price_nano_per_second"] == 7 * NANO for flavor in flavors)
+
+    assert eventually(known)
+    return token
+
+
+def test_a_new_price_holds_for_leases_opened_from_then_on(
+    cloud: Any, member: Any, billed: Any, dearer: str, open_notebook: Any, eventually: Any
+) -> None:
+    before = {record["id"]: record["cost_nano"] for record in billed}
+    open_notebook(member, "words.ipynb").run("import torch\nprint(torch.ones(3, device='cuda').sum().item())")
+
+    def records() -> dict[str, Any]:
+        found = cloud.service("billing/api/usage", dearer, tenant="acme", limit="200").json()["records"]
+        return {record["id"]: record for record in found} if len(found) > len(before) else {}
+
+    after = eventually(records)
+    assert {key: after[key]["cost_nano"] for key in before} == before
+    (added,) = [record for key, record in after.items() if key not in before]
+    assert added["price_nano_per_second"] == 7 * NANO
+    assert added["cost_nano"] == added["duration_ns"] * 7
