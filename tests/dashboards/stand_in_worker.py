@@ -16,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("pool", "worker", "device", "socket-dir"):
         parser.add_argument(f"--{name}", required=True)
-    options = parser.parse_args()
+    options, _ = parser.parse_known_args()
     headers = {"Authorization": f"token {os.environ['FOREBAY_WORKER_TOKEN']}"}
     with connect(options.pool, additional_headers=headers) as link:
         device = wire.DeviceModel(kind="null", model="null")

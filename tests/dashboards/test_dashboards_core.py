@@ -27,8 +27,8 @@ SECOND = 10**9
 
 def lease_row(name: str = "l1", **fields: Any) -> dict[str, Any]:
     return {
-        "lease": name, "session": "s1", "tenant": "acme", "user": "acme-member", "flavor": "dev.1gb", "device_model": "null", "node": "main",
-        "devices": 1, "span": {"id": "x", "kind": "cell", "label": "digits.ipynb", "cell": 3}, "opened_at_ns": 100 * SECOND,
+        "lease": name, "session": "s1", "tenant": "acme", "user": "acme-member", "flavor": "dev.1gb", "device_model": "null",
+        "node": "main", "devices": 1, "span": {"id": "x", "kind": "cell", "label": "digits.ipynb", "cell": 3}, "opened_at_ns": 100 * SECOND,
         "duration_ns": 2 * SECOND, "price_nano_per_second": 1000, "currency": "USD", **fields,
     }  # fmt: skip
 

@@ -1,0 +1,254 @@
+"""What the pages show, over real pool and billing services."""
+
+from __future__ import annotations
+
+import re
+import time
+from zoneinfo import ZoneInfo
+
+import pytest
+from dashboards_installation import Installation, eventually
+from forebay_dashboards.times import today
+
+NS = 10**9
+
+
+def cells(page: str, label: str) -> list[str]:
+    """The text of a table's column."""
+    found = re.findall(rf'<td data-label="{label}"[^>]*>(.*?)</td>', page, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in found]
+
+
+def test_a_person_who_never_held_a_device_is_told_how_to_begin(cloud: Installation) -> None:
+    page = cloud.get("newcomer", "usage").text
+    assert "No cell or process of yours has held a device yet." in page
+    assert 'Open a <a href="/hub/home">notebook</a>' in page
+    assert "No device was held." in page
+    assert "Nothing of yours holds a device, so nothing costs anything." in page
+
+
+def test_each_cell_that_held_a_device_is_there_with_its_time_flavor_device_and_cost(cloud: Installation) -> None:
+    cloud.record_usage(user="acme-owner", duration_ns=842_000_001, flavor="2xlarge.1024gb", device_model="MI300X", devices=4)
+    page = cloud.get("acme-owner", "usage").text
+    assert cells(page, "What")[0] == "digits.ipynb cell 7"
+    assert cells(page, "Flavor")[0] == "2xlarge.1024gb"
+    assert cells(page, "Device")[0] == "4 × MI300X"  # noqa: RUF001 - as the page shows it
+    assert cells(page, "Device time")[0] == "0.842 s"
+    assert cells(page, "Cost")[0] == "$0.007484"
+    assert 'title="842,000,001 ns"' in page
+    assert 'title="0.007484450 USD"' in page
+
+
+def test_a_process_is_shown_by_its_command(cloud: Installation) -> None:
+    span = {"id": "p", "kind": "process", "label": "python train.py --epochs 3", "cell": None}
+    cloud.record_usage(user="acme-owner", span=span)
+    assert cells(cloud.get("acme-owner", "usage").text, "What")[0] == "python train.py --epochs 3 process"
+
+
+def test_a_corrected_record_is_struck_through_and_no_longer_counted(cloud: Installation) -> None:
+    wrong = cloud.record_usage(tenant="umbrella", user="acme-owner")
+    cloud.ask("billing", "operator", "POST", "api/corrections", json={"source": "pool", "id": wrong["id"], "reason": "a test"})
+    page = cloud.get("operator", "operator/usage").text
+    assert "umbrella" not in page
+    right = cloud.record_usage(user="acme-owner")
+    cloud.ask("billing", "operator", "POST", "api/corrections", json={"source": "pool", "id": right["id"], "reason": "a test"})
+    assert cells(cloud.get("acme-owner", "usage").text, "Cost")[0].startswith("taken back")
+
+
+def test_nobody_sees_what_another_used(cloud: Installation) -> None:
+    cloud.record_usage(user="acme-member", span={"id": "s", "kind": "cell", "label": "secret-of-member.ipynb", "cell": 1})
+    assert "secret-of-member.ipynb" in cloud.get("acme-member", "usage").text
+    for name, path in (("acme-owner", "usage"), ("globex-owner", "usage"), ("globex-owner", "tenant"), ("operator", "usage")):
+        assert "secret-of-member.ipynb" not in cloud.get(name, path).text
+
+
+def test_a_cursor_of_another_persons_page_shows_only_ones_own_records(cloud: Installation) -> None:
+    for number in range(27):
+        cloud.record_usage(user="acme-member", started_at_ns=time.time_ns() - (100 + number) * NS)
+    page = cloud.get("acme-member", "usage").text
+    older = re.search(r'href="/services/dashboards/usage\?cursor=([^"#]+)#records" rel="next">Older', page)
+    assert older is not None
+    assert cells(cloud.get("acme-member", f"usage?cursor={older[1]}").text, "What")
+    stolen = cloud.get("globex-owner", f"usage?cursor={older[1]}").text
+    assert cells(stolen, "What") == []
+
+
+def test_records_are_paged_on_the_server_newest_first_without_gap_or_repetition(cloud: Installation) -> None:
+    for number in range(60):
+        cloud.record_usage(
+            tenant="globex", user="globex-owner", duration_ns=number * 1_000_000 + 1, started_at_ns=time.time_ns() - number * NS
+        )
+    path, seen = "usage", []
+    while path:
+        page = cloud.get("globex-owner", path).text
+        found = re.findall(r'<tr id="record-([^"]+)"', page)
+        assert len(found) <= 25
+        seen += found
+        older = re.search(r'href="/services/dashboards/(usage\?cursor=[^"#]+)#records" rel="next"', page)
+        path = older[1] if older else ""
+    assert len(seen) == len(set(seen)) >= 60
+
+
+@pytest.mark.parametrize("cursor", ["garbage", "1.2.3", "' or 1=1", "9" * 500])
+def test_a_cursor_that_is_none_gets_a_sentence(cloud: Installation, cursor: str) -> None:
+    answer = cloud.get("acme-member", "usage", params={"cursor": cursor})
+    assert answer.status_code == 200
+    assert "Your records cannot be shown" in answer.text
+
+
+def test_names_are_text_and_never_markup(cloud: Installation) -> None:
+    evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
+    cloud.record_usage(user="acme-member", span={"id": "x", "kind": "cell", "label": evil, "cell": 1}, device_model=evil)
+    with cloud.session("acme-member") as session:
+        granted = session.acquire(label=evil)
+        eventually(lambda: "&lt;script&gt;" in cloud.get("acme-member", "usage/live").text)
+        pages = [cloud.get("acme-member", "usage").text, cloud.get("operator", "operator").text, cloud.get("acme-owner", "tenant").text]
+        session.release(granted.epoch)
+    for page in pages:
+        assert "<script>alert" not in page
+        assert "<img src=x" not in page
+        assert "49" not in re.findall(r"img&gt;(\d*)", page)
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_pages_forbid_foreign_scripts_frames_and_sniffing(cloud: Installation) -> None:
+    headers = cloud.get("acme-member", "usage").headers
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert (headers["X-Content-Type-Options"], headers["Cache-Control"]) == ("nosniff", "no-store")
+
+
+def test_every_page_is_whole_html_with_one_heading_and_labelled_fields(cloud: Installation) -> None:
+    for name, path in (
+        ("acme-owner", "usage"),
+        ("acme-owner", "tenant"),
+        ("operator", "operator"),
+        ("operator", "operator/usage"),
+        ("operator", "operator/flavors/dev.1gb/edit"),
+    ):
+        page = cloud.get(name, path).text
+        assert page.count("<h1>") == 1
+        assert '<html lang="en">' in page
+        assert 'name="viewport"' in page
+        identifiers = re.findall(r' id="([^"]+)"', page)
+        assert len(identifiers) == len(set(identifiers)), path
+        for field in re.findall(r'<(?:input|select) id="(\w+)"', page):
+            assert f'<label for="{field}"' in page
+        assert not re.findall(r"<script(?! src=)|\son\w+=|\sstyle=", page)
+
+
+def test_the_tenant_page_sums_what_billing_sums(cloud: Installation) -> None:
+    cloud.record_usage(tenant="initech", user="newcomer", duration_ns=3600 * NS, flavor="12xlarge.6144gb")
+    cloud.record_usage(tenant="initech", user="other", duration_ns=1800 * NS, flavor="12xlarge.6144gb")
+    page = cloud.get("newcomer", "tenant").text
+    assert "$288.00" in page
+    assert "1 h 30 min 00 s" in page
+    assert {"newcomer", "other"} <= set(cells(page, "User"))
+
+
+def test_statements_are_passed_on_as_page_and_csv_and_may_run_nothing(cloud: Installation) -> None:
+    cloud.record_usage(user="acme-member")
+    month = time.strftime("%Y-%m", time.gmtime())
+    page = cloud.get("acme-owner", "statement", params={"tenant": "acme", "month": month, "format": "html"})
+    assert "<h1>Statement" in page.text
+    assert "sandbox" in page.headers["Content-Security-Policy"]
+    assert "script-src" not in page.headers["Content-Security-Policy"]
+    table = cloud.get("operator", "statement", params={"tenant": "acme", "month": month, "format": "csv"})
+    assert table.text.startswith("tenant,month,kind,user")
+    assert table.headers["Content-Type"].startswith("text/csv")
+    assert "attachment" in table.headers["Content-Disposition"]
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "status", "says"),
+    [
+        ("acme-member", {"tenant": "acme", "month": "2026-11"}, 403, "for the administrators of its tenant"),
+        ("globex-owner", {"tenant": "acme", "month": "2026-11"}, 403, "for the administrators of its tenant"),
+        ("operator", {"tenant": "nobody-knows", "month": "2026-11"}, 404, "Nothing was ever recorded"),
+        ("operator", {"tenant": "acme", "month": "2026-13"}, 400, "is not a month"),
+        ("operator", {"tenant": "acme", "month": "2026-11", "format": "exe"}, 400, "html or csv"),
+        ("operator", {"tenant": "acme"}, 400, "incomplete"),
+    ],
+)
+def test_a_statement_that_cannot_be_had_is_a_page_with_the_reason(
+    cloud: Installation, name: str, query: dict[str, str], status: int, says: str
+) -> None:
+    answer = cloud.get(name, "statement", params=query)
+    assert answer.status_code == status
+    assert says in answer.text
+
+
+def test_the_operator_sees_device_time_and_cost_by_tenant_user_and_flavor(cloud: Installation) -> None:
+    cloud.record_usage(tenant="hooli", user="gavin", duration_ns=36 * NS, flavor="24xlarge.12288gb")
+    page = cloud.get("operator", "operator/usage?period=today").text
+    row = re.search(r"<tr><td[^>]*>hooli</td><td[^>]*>gavin</td><td[^>]*>24xlarge.12288gb</td>.*?</tr>", page, re.DOTALL)
+    assert row is not None
+    assert cells(row[0], "Device time") == ["36.000 s"]
+    assert cells(row[0], "Cost") == ["$3.840003"]
+    last_year = cloud.get("operator", "operator/usage?period=days&first=2025-01-01&last=2025-01-31").text
+    assert "Nobody held a device in this period." in last_year
+
+
+@pytest.mark.parametrize("query", ["period=decade", "period=days", "period=days&first=2026-02-01&last=2026-01-01"])
+def test_a_period_that_makes_no_sense_gets_a_sentence(cloud: Installation, query: str) -> None:
+    answer = cloud.get("operator", f"operator/usage?{query}")
+    assert answer.status_code == 400
+    assert "That cannot be done" in answer.text
+
+
+def test_open_leases_the_queue_with_reasons_and_devices_are_on_the_operators_page(cloud: Installation) -> None:
+    with cloud.session("acme-member") as first, cloud.session("globex-owner") as second, cloud.session("acme-owner") as third:
+        granted = [first.acquire("one.ipynb", 1), second.acquire("python two.py", None)]
+        third.ask("three.ipynb", 3)
+        eventually(lambda: "three.ipynb" in cloud.get("operator", "operator/live").text)
+        page = cloud.get("operator", "operator").text
+        assert cells(page, "Who")[:2] == ["acme-member acme", "globex-owner globex"]
+        assert {"one.ipynb cell 1", "python two.py process", "three.ipynb cell 3"} <= set(cells(page, "What"))
+        assert "devices that serve dev.1gb are held" in cells(page, "Waits because")[0]
+        assert cells(page, "State").count("leased") == 2
+        member = cloud.get("acme-member", "usage/live").text
+        assert "one.ipynb" in member
+        assert "three.ipynb" not in member
+        owner = cloud.get("acme-owner", "tenant/live").text
+        assert ("one.ipynb" in owner, "three.ipynb" in owner, "two.py" in owner) == (True, True, False)
+        assert granted[0].lease != granted[1].lease
+
+
+def test_what_is_at_no_address_is_a_page_that_says_so(cloud: Installation) -> None:
+    answer = cloud.get("acme-member", "nothing/here")
+    assert answer.status_code == 404
+    assert "There is nothing at this address." in answer.text
+    assert cloud.get(None, "static/../settings.py").status_code == 404
+
+
+def test_the_root_leads_to_my_usage(cloud: Installation) -> None:
+    assert cloud.get("acme-member", "").headers["Location"] == "/services/dashboards/usage"
+
+
+def test_static_files_are_kept_by_browsers_and_change_their_address_with_their_content(cloud: Installation) -> None:
+    page = cloud.get("acme-member", "usage").text
+    for address in re.findall(r'(?:src|href)="/services/dashboards/(static/[^"]+)"', page):
+        assert "?v=" in address
+        assert "immutable" in cloud.get(None, address).headers["Cache-Control"]
+    assert "Zero-Clause BSD" in cloud.get(None, "static/htmx-LICENSE.txt").text
+
+
+def test_times_are_machine_readable_for_the_viewers_zone(cloud: Installation) -> None:
+    cloud.record_usage(user="acme-member")
+    page = cloud.get("acme-member", "usage/records").text
+    assert re.search(r'<time datetime="\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</time>', page)
+
+
+def test_today_begins_in_the_zone_the_browser_told(cloud: Installation) -> None:
+    zones = ("Pacific/Kiritimati", "Pacific/Pago_Pago")
+    later_start_ns = max(today(time.time_ns(), ZoneInfo(zone)).since_ns for zone in zones)
+    cloud.record_usage(user="acme-owner", started_at_ns=later_start_ns - NS, flavor="8xlarge.4096gb")
+
+    def day(zone: str) -> str:
+        page = cloud.get("acme-owner", "usage/totals", headers={"Cookie": f"forebay_zone={zone}"}).text
+        return page.split('id="month"')[0]
+
+    assert len({day(zone) for zone in zones}) == 2
