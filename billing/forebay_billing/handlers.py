@@ -300,7 +300,9 @@ class HealthHandler(BillingHandler):
 
 
 class UnknownHandler(BillingHandler):
-    """Every other path."""
+    """Every other path. It refuses after the body, not in ``prepare``: an answer before the body would cost the connection."""
 
-    async def prepare(self) -> None:
+    async def get(self) -> None:
         raise UnknownPath(f"There is no {self.request.path!r} here.")
+
+    head = post = put = patch = delete = options = get

@@ -26,6 +26,9 @@ from hypothesis import strategies as st
 NOW_NS = Month(2027, 2).start_ns
 MONTHS = [Month(2026, 9), Month(2026, 10), Month(2026, 11), Month(2026, 12), Month(2027, 1), Month(2027, 2), Month(2027, 3)]
 TENANTS = ("acme", "globex")
+CHANGE_NS = Month(2026, 11).start_ns + 14 * 86_400 * 10**9
+CHANGED_PRICE = 777_777
+"""What small.64gb costs from CHANGE_NS on, in its version 2."""
 PRICES = {price.flavor: price.price_nano_per_second for price in seed_prices(0)}
 
 
@@ -48,6 +51,17 @@ def records_of(usage: Callable[..., UsageRecord]) -> st.SearchStrategy[list[Usag
     return st.lists(record, max_size=12).map(lambda found: [replace(one, id=f"record-{n}") for n, one in enumerate(found)])
 
 
+def change_price(engines: Engines) -> None:
+    with writing(engines) as connection:
+        journal.change_price(connection, "small.64gb", "USD", CHANGED_PRICE, None, lambda: CHANGE_NS, "operator")
+
+
+def rate(record: UsageRecord) -> tuple[int, int]:
+    """Version and price of a record."""
+    changed = record.flavor == "small.64gb" and record.started_at_ns >= CHANGE_NS
+    return (2, CHANGED_PRICE) if changed else (1, PRICES[record.flavor])
+
+
 def post(engines: Engines, records: list[UsageRecord]) -> journal.Accepted:
     with writing(engines) as connection:
         return journal.post_usage(connection, records, lambda tenant: "USD", lambda: NOW_NS)
@@ -60,13 +74,15 @@ def statements(engines: Engines) -> dict[tuple[str, str], Any]:
             for month in MONTHS:
                 statement = queries.statement(connection, tenant, None, month, NOW_NS)
                 if statement.lines:
-                    found[tenant, str(month)] = [(line.user, line.flavor, line.duration_ns, line.cost_atto) for line in statement.lines]
+                    found[tenant, str(month)] = [
+                        (line.user, line.flavor, line.price_version, line.duration_ns, line.cost_atto) for line in statement.lines
+                    ]
     return found
 
 
 def modelled(records: list[UsageRecord]) -> dict[tuple[str, str], Any]:
     """The same by walking from midnight to midnight."""
-    used: dict[tuple[str, str], dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
+    used: dict[tuple[str, str], dict[tuple[str, str, int, int], int]] = defaultdict(lambda: defaultdict(int))
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     day_ns = 86_400 * 10**9
     for record in records:
@@ -74,12 +90,12 @@ def modelled(records: list[UsageRecord]) -> dict[tuple[str, str], Any]:
         while True:
             step_ns = min(left_ns, day_ns - at_ns % day_ns)
             month = (epoch + timedelta(days=at_ns // day_ns)).strftime("%Y-%m")
-            used[record.tenant, month][record.user, record.flavor] += step_ns
+            used[record.tenant, month][record.user, record.flavor, *rate(record)] += step_ns
             at_ns, left_ns = at_ns + step_ns, left_ns - step_ns
             if left_ns == 0:
                 break
     return {
-        key: [(user, flavor, duration, duration * PRICES[flavor]) for (user, flavor), duration in sorted(lines.items())]
+        key: [(user, flavor, version, used_ns, used_ns * price) for (user, flavor, version, price), used_ns in sorted(lines.items())]
         for key, lines in used.items()
     }
 
@@ -100,6 +116,7 @@ def test_any_order_and_repetition_of_deliveries_gives_the_same_books(
     deliveries = data.draw(st.permutations(records + again))
     cuts = data.draw(st.lists(st.integers(0, len(deliveries)), max_size=3).map(sorted))
     with fresh_books() as engines:
+        change_price(engines)
         accepted = duplicates = 0
         for start, end in zip([0, *cuts], [*cuts, len(deliveries)], strict=True):
             done = post(engines, list(deliveries[start:end]))
@@ -108,7 +125,7 @@ def test_any_order_and_repetition_of_deliveries_gives_the_same_books(
         assert statements(engines) == modelled(records)
         books = ledger(engines)
         assert sum(sums.get("USD", 0) for sums in books.values()) == 0
-        owed = sum(record.duration_ns * PRICES[record.flavor] for record in records)
+        owed = sum(record.duration_ns * rate(record)[1] for record in records)
         assert -books[REVENUE].get("USD", 0) == owed
         with reading(engines) as connection:
             rows = queries.summary(connection, Scope(None, None), queries.Window(None, None), ["tenant", "user", "flavor"])
@@ -126,6 +143,7 @@ def test_corrections_take_back_exactly_what_was_posted(
     wrong = data.draw(st.lists(st.sampled_from(records), unique=True)) if records else []
     kept = [record for record in records if record not in wrong]
     with fresh_books() as engines:
+        change_price(engines)
         post(engines, records)
         before = statements(engines)
         with writing(engines) as connection:
@@ -136,7 +154,7 @@ def test_corrections_take_back_exactly_what_was_posted(
         assert {key: lines for key, lines in after.items() if key[1] != present} == {
             key: lines for key, lines in before.items() if key[1] != present
         }
-        owed = sum(record.duration_ns * PRICES[record.flavor] for record in kept)
+        owed = sum(record.duration_ns * rate(record)[1] for record in kept)
         assert -ledger(engines)[REVENUE].get("USD", 0) == owed
         assert sum(cost for lines in after.values() for *_, cost in lines) == owed
         with reading(engines) as connection:

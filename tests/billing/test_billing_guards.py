@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,7 +13,7 @@ from forebay_billing.engines import Engines, migrate, open_engines, reading, wri
 from forebay_billing.errors import ConfigurationError, LedgerError
 from forebay_billing.months import Month
 from forebay_billing.types import UsageRecord
-from sqlalchemy import Connection, insert, text
+from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 NOW_NS = Month(2026, 12).start_ns
@@ -86,6 +87,8 @@ def test_a_balanced_transaction_can_be_sealed_also_where_halves_carry(engines: E
     with engines.writer.begin() as connection:
         write_transaction(connection, 100, [("USD", 1, 0), ("USD", 0, -400_000_000_000_000), ("USD", 0, -600_000_000_000_000)])
         write_transaction(connection, 101, [("USD", 5, 7), ("USD", -5, -7), ("EUR", 1, 0), ("EUR", -1, 0)])
+    with reading(engines) as connection:
+        assert connection.execute(text("SELECT count(*) FROM seals WHERE transaction_id >= 100")).scalar_one() == 2
 
 
 def test_a_transaction_without_its_seal_cannot_be_committed(engines: Engines) -> None:
@@ -110,6 +113,21 @@ def test_a_balanced_entry_without_usage_makes_the_statement_withheld(engines: En
         write_transaction(connection, 100, [("USD", 5, 7), ("USD", -5, -7)])
     with pytest.raises(LedgerError, match="withheld"), reading(engines) as connection:
         queries.statement(connection, "acme", None, Month(2026, 11), NOW_NS)
+
+
+def test_changes_leave_who_when_before_and_after_in_the_audit(engines: Engines) -> None:
+    with writing(engines) as connection:
+        journal.change_price(connection, "dev.1gb", "USD", 9, None, lambda: NOW_NS, "ann")
+    with reading(engines) as connection:
+        rows = connection.execute(select(schema.audit).order_by(schema.audit.c.id)).all()
+    assert [row.action for row in rows] == ["price.change"] * 15 + ["usage.correct", "price.change"]
+    correction, change = rows[-2:]
+    assert (correction.who, correction.subject, correction.at_ns) == ("operator", "pool/lease-1/1", NOW_NS)
+    assert json.loads(correction.before)["duration_ns"] == 60 * 10**9
+    assert json.loads(correction.after) == {"transaction": 2, "reason": "test"}
+    assert (change.who, change.subject, change.at_ns) == ("ann", "dev.1gb/USD", NOW_NS)
+    assert json.loads(change.before)["price_nano_per_second"] == 8_681
+    assert json.loads(change.after)["price_nano_per_second"] == 9
 
 
 def test_migrations_make_what_the_schema_says_and_run_twice(engines: Engines) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import socket
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +19,7 @@ HOUR_NS = 3600 * 10**9
 NOVEMBER = Month(2026, 11)
 
 
-def refusal(response: Any, status: int, code: str) -> str:
+def check_refusal(response: Any, status: int, code: str) -> str:
     """The message of an error, which is exactly ``{code, message}``."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"].startswith("application/json")
@@ -119,7 +120,7 @@ def test_a_price_can_be_set_for_later(running: Any) -> None:
 )
 def test_a_bad_price_is_refused_and_the_book_stays(running: Any, flavor: str, body: dict[str, Any], status: int, code: str) -> None:
     before = running.get("operator", "/api/prices", history="1").json()
-    refusal(running.set_price(flavor, **body), status, code)
+    check_refusal(running.set_price(flavor, **body), status, code)
     assert running.get("operator", "/api/prices", history="1").json() == before
 
 
@@ -142,7 +143,7 @@ def test_a_bad_price_is_refused_and_the_book_stays(running: Any, flavor: str, bo
 )
 def test_a_bad_record_is_refused_and_so_is_its_batch(running: Any, usage: Callable[..., UsageRecord], change: dict[str, Any]) -> None:
     records = [asdict(usage("a/1")), {**asdict(usage("b/1")), **change}]
-    refusal(running.request("pool", "POST", "/api/usage", json={"records": records}), 400, "invalid")
+    check_refusal(running.request("pool", "POST", "/api/usage", json={"records": records}), 400, "invalid")
     assert running.get("pool", "/api/usage").json() == {"records": [], "next": None}
 
 
@@ -162,7 +163,7 @@ def test_a_bad_record_is_refused_and_so_is_its_batch(running: Any, usage: Callab
     ],
 )
 def test_a_garbled_body_is_refused(running: Any, body: bytes) -> None:
-    refusal(running.request("pool", "POST", "/api/usage", content=body), 400, "invalid")
+    check_refusal(running.request("pool", "POST", "/api/usage", content=body), 400, "invalid")
 
 
 def test_strange_but_honest_text_is_kept(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
@@ -173,11 +174,11 @@ def test_strange_but_honest_text_is_kept(running_anywhere: Any, usage: Callable[
 
 def test_batches_and_bodies_are_bounded(running: Any, usage: Callable[..., UsageRecord]) -> None:
     thousand = [usage(f"{n}/1", span=Span("s", "cell", "\U0001f98a" * 2048, n)) for n in range(1000)]
-    too_many = refusal(running.post_usage(*(usage(f"{n}/1") for n in range(1001))), 400, "invalid")
+    too_many = check_refusal(running.post_usage(*(usage(f"{n}/1") for n in range(1001))), 400, "invalid")
     assert "1000" in too_many
     body = json.dumps({"records": [asdict(record) for record in thousand]}, ensure_ascii=False).encode()
     assert len(body) > BODY_BYTES_MAX
-    assert str(BODY_BYTES_MAX) in refusal(running.request("pool", "POST", "/api/usage", content=body), 413, "too_large")
+    assert str(BODY_BYTES_MAX) in check_refusal(running.request("pool", "POST", "/api/usage", content=body), 413, "too_large")
     assert running.get("pool", "/api/usage").json()["records"] == []
     assert running.post_usage(*(usage(f"{n}/1") for n in range(1000))).json() == {"accepted": 1000, "duplicates": 0}
     assert running.post_usage().json() == {"accepted": 0, "duplicates": 0}
@@ -185,17 +186,17 @@ def test_batches_and_bodies_are_bounded(running: Any, usage: Callable[..., Usage
 
 def test_a_conflict_names_the_record_and_what_differs(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
     running_anywhere.post_usage(usage("a/1"))
-    message = refusal(running_anywhere.post_usage(usage("b/1"), usage("a/1", user="eve")), 409, "conflict")
+    message = check_refusal(running_anywhere.post_usage(usage("b/1"), usage("a/1", user="eve")), 409, "conflict")
     assert "pool/a/1" in message and "'acme-member' is stored, 'eve' arrived" in message
     assert [record["id"] for record in running_anywhere.get("pool", "/api/usage").json()["records"]] == ["a/1"]
 
 
 def test_usage_of_a_flavor_without_a_price_is_refused(running: Any, usage: Callable[..., UsageRecord]) -> None:
-    assert "'huge.1tb'" in refusal(running.post_usage(usage(flavor="huge.1tb")), 422, "unpriced")
+    assert "'huge.1tb'" in check_refusal(running.post_usage(usage(flavor="huge.1tb")), 422, "unpriced")
 
 
 def test_a_tenant_is_billed_in_its_own_currency(running: Any, usage: Callable[..., UsageRecord]) -> None:
-    refusal(running.post_usage(usage(tenant="tokyo")), 422, "unpriced")
+    check_refusal(running.post_usage(usage(tenant="tokyo")), 422, "unpriced")
     running.set_price("small.64gb", price_nano_per_second=80_000_000, currency="JPY")
     start = running.clock.now_ns
     assert running.post_usage(usage(tenant="tokyo", started_at_ns=start), usage("b/1", started_at_ns=start)).status_code == 200
@@ -243,16 +244,31 @@ def test_pages_of_usage_go_from_new_to_old_without_gap_or_repetition(running_any
 )
 def test_a_bad_question_is_refused(running: Any, usage: Callable[..., UsageRecord], path: str, query: dict[str, str]) -> None:
     running.post_usage(usage())
-    refusal(running.get("operator", path, **query), 400, "invalid")
+    check_refusal(running.get("operator", path, **query), 400, "invalid")
 
 
 def test_what_does_not_exist_says_so(running: Any) -> None:
-    refusal(running.get("operator", "/api/statement", tenant="umbrella", month="2026-11"), 404, "unknown_tenant")
-    refusal(running.get("operator", "/api/prices", flavor="huge.1tb"), 404, "unknown_flavor")
-    refusal(running.get("operator", "/api/nothing"), 404, "unknown_path")
-    refusal(running.request("operator", "DELETE", "/api/usage"), 405, "method_refused")
+    check_refusal(running.get("operator", "/api/statement", tenant="umbrella", month="2026-11"), 404, "unknown_tenant")
+    check_refusal(running.get("operator", "/api/prices", flavor="huge.1tb"), 404, "unknown_flavor")
+    check_refusal(running.get("operator", "/api/nothing"), 404, "unknown_path")
+    check_refusal(running.request("operator", "DELETE", "/api/usage"), 405, "method_refused")
     body = {"source": "pool", "id": "x/1", "reason": "test"}
-    refusal(running.request("operator", "POST", "/api/corrections", json=body), 404, "unknown_record")
+    check_refusal(running.request("operator", "POST", "/api/corrections", json=body), 404, "unknown_record")
+
+
+def test_a_connection_outlives_every_refusal(running: Any) -> None:
+    with socket.create_connection(("127.0.0.1", running.service.port), timeout=30) as connection, connection.makefile("rb") as answers:
+        for method, path, status in (
+            ("GET", "/nothing", 404),
+            ("POST", "/nothing", 404),
+            ("DELETE", "/api/usage", 405),
+            ("GET", "/api/usage", 401),
+        ):
+            connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody".encode())
+            assert answers.readline().split()[1] == str(status).encode()
+            length = next(int(line.split(b":")[1]) for line in answers if line.lower().startswith(b"content-length"))
+            assert [line for line in iter(answers.readline, b"\r\n") if line.lower() == b"connection: close\r\n"] == []
+            answers.read(length)
 
 
 def test_a_new_tenant_sees_its_own_empty_statement(running: Any) -> None:
@@ -268,7 +284,7 @@ def test_a_correction_credits_the_present_month_and_leaves_the_past_alone(runnin
     body = {"source": "pool", "id": "a/1", "reason": "the device failed"}
     done = run.request("operator", "POST", "/api/corrections", json=body)
     assert done.status_code == 200 and set(done.json()) == {"source", "id", "transaction"}
-    refusal(run.request("operator", "POST", "/api/corrections", json=body), 409, "already_corrected")
+    check_refusal(run.request("operator", "POST", "/api/corrections", json=body), 409, "already_corrected")
     assert run.get("acme-owner", "/api/statement", month="2026-11").json() == {**november, "final": True}
     december = run.get("acme-owner", "/api/statement", month="2026-12").json()
     assert [(line["kind"], line["amount"], line["duration_ns"]) for line in december["lines"]] == [("correction", "-2.00", -HOUR_NS)]
