@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import logging
 import os
 import secrets
@@ -18,7 +17,6 @@ from forebay_hub.identity import Authenticator, HubAuthenticator
 
 from forebay_pool import embedded
 from forebay_pool.errors import PoolError, SettingsError
-from forebay_pool.launcher import PR_SET_PDEATHSIG
 from forebay_pool.service import Service
 from forebay_pool.settings import Settings, load
 
@@ -69,15 +67,8 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
 async def _serve(settings: Settings, environ: Mapping[str, str]) -> int:
     if settings.hub_api_url is None:
         raise SettingsError("hub_api_url is not set, so nobody can be identified: run as a JupyterHub service, or use --embedded")
-    if "JUPYTERHUB_SERVICE_PREFIX" in environ:
-        _end_with_hub()
     authenticator: Authenticator = HubAuthenticator(settings.hub_api_url)
     return await _run(Service(settings, authenticator, environ))
-
-
-def _end_with_hub() -> None:
-    """A hub that is killed does not end its services; the kernel then asks this one to stop."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def _embedded(settings: Settings, options: argparse.Namespace) -> int:

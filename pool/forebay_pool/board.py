@@ -26,6 +26,12 @@ class Watcher:
     events: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(PENDING_EVENTS_MAX))
     behind: bool = False
 
+    def let_go(self) -> None:
+        """Ends the stream, whatever it still waits for."""
+        self.behind = True
+        if self.events.empty():
+            self.events.put_nowait("")
+
 
 class Board:
     """Collects changed records, and tells watchers their rows."""
@@ -68,7 +74,7 @@ def _offer(watcher: Watcher, text: str) -> None:
     try:
         watcher.events.put_nowait(text)
     except asyncio.QueueFull:
-        watcher.behind = True
+        watcher.let_go()
 
 
 def _event_of(record: Session | Lease | Seat, now_ns: int) -> tuple[str, Row, tuple[str, str] | None]:

@@ -15,30 +15,34 @@ from pathlib import Path
 
 import psutil
 from forebay_hub.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
+from pydantic import BaseModel, ConfigDict
 
 from forebay_pool.errors import SettingsError
 from forebay_pool.flavors import seeds
 from forebay_pool.service import Service
 from forebay_pool.settings import DeviceGroup, Settings
-from forebay_pool.types import Equivalent, Flavor
+from forebay_pool.types import Equivalent, Flavor, Kind
 
 TENANT = "local"
 FILE = "pool.json"
 PROBE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.5
-DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Where neither is, PyTorch is not asked: it takes seconds to start."""
-PROBE = """
-import json, torch
-kind = "hip" if torch.version.hip else "cuda"
-count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-found = [torch.cuda.get_device_properties(index) for index in range(count)]
-print(json.dumps([{"kind": kind, "model": one.name, "memory": one.total_memory} for one in found]))
-"""
 CPU_MEMORY_SHARE = 2
 """A development device has the host's memory divided by this."""
 
 log = logging.getLogger(__name__)
+
+
+class _FoundDevice(BaseModel):
+    """A device in what ``forebay_worker --describe`` prints."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: Kind
+    model: str
+    memory_bytes: int
 
 
 def user_name() -> str:
@@ -122,12 +126,17 @@ async def _other_devices(python: Path, environ: Mapping[str, str]) -> tuple[Devi
     if not any(os.path.exists(path) for path in DRIVERS):
         return ()
     process = await asyncio.create_subprocess_exec(
-        str(python), "-c", PROBE, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, env=dict(environ)
+        *(str(python), "-m", "forebay_worker", "--describe"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        env=dict(environ),
     )
     try:
         output, _ = await asyncio.wait_for(process.communicate(), PROBE_SECONDS_MAX)
-        return tuple(DeviceGroup(**row) for row in json.loads(output or b"[]"))
-    except (TimeoutError, ValueError) as error:
+        seen = [_FoundDevice.model_validate(row) for row in json.loads(output)["devices"]]
+        found = [one for one in seen if one.kind in ("cuda", "hip")]
+        return tuple(DeviceGroup(kind=one.kind, model=one.model, memory=one.memory_bytes, count=1) for one in found)
+    except (TimeoutError, ValueError, KeyError) as error:
         log.warning("%s cannot say which accelerators it sees: %r", python, error, extra={"action": "probe_failed"})
         return ()
     finally:

@@ -16,6 +16,7 @@ from tornado.httputil import HTTPHeaders
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler
 
+from forebay_pool.board import Watcher
 from forebay_pool.errors import RequestRefused, StoreUnavailable
 from forebay_pool.flavors import NAME_PATTERN, FlavorBody
 from forebay_pool.rows import device_row, flavor_row, lease_row, session_row
@@ -213,6 +214,8 @@ class Choice(Api):
 class Events(Api):
     """``GET api/events``: server-sent events."""
 
+    watcher: Watcher | None = None
+
     async def get(self) -> None:
         identity = await self.bearer(COMPUTE, SERVICE, OPERATE)
         board = self.shell.board
@@ -221,7 +224,7 @@ class Events(Api):
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("Cache-Control", "no-cache")
         self.set_header("X-Accel-Buffering", "no")
-        watcher = board.watch(None if sees_all(identity) else (identity.tenant or "", identity.name))
+        self.watcher = watcher = board.watch(None if sees_all(identity) else (identity.tenant or "", identity.name))
         try:
             self.write(": forebay\n\n")
             await self.flush()
@@ -236,6 +239,10 @@ class Events(Api):
             return
         finally:
             board.leave(watcher)
+
+    def on_connection_close(self) -> None:
+        if self.watcher is not None:
+            self.watcher.let_go()
 
 
 class MetricsPage(Api):

@@ -46,12 +46,14 @@ class LocalLauncher:
         pool_url: str,
         environ: Mapping[str, str],
         inherit: Iterable[str],
+        log_level: str,
         on_exit: Callable[[str, str], None],
     ) -> None:
         self._python = python
         self._socket_dir = socket_dir
         self._pool_url = pool_url
         self._environ = {name: environ[name] for name in inherit if name in environ}
+        self._log_level = log_level
         self._on_exit = on_exit
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._pids: dict[str, int] = {}
@@ -90,7 +92,7 @@ class LocalLauncher:
     async def _run(self, worker: str, device: Device, token: str) -> str:
         process = await asyncio.create_subprocess_exec(
             *(str(self._python), "-m", "forebay_worker", "--pool", self._pool_url, "--worker", worker),
-            *("--device", device.local, "--socket-dir", str(self._socket_dir)),
+            *("--device", device.local, "--socket-dir", str(self._socket_dir), "--log-level", self._log_level),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

@@ -104,6 +104,7 @@ class Service:
             self.url.replace("http", "ws", 1) + "api/worker",
             self._environ,
             self.settings.worker_environment,
+            self.settings.worker_log_level,
             self.shell.worker_exited,
         )
         self.writer.start()

@@ -47,6 +47,7 @@ def parse_bytes(value: object) -> object:
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, lt=2**63)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+LogLevel = Literal["debug", "info", "warning", "error"]
 Bound = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
@@ -97,7 +98,8 @@ class Settings(BaseModel):
     unwritten_records_max: Bound = Field(10_000, description="Usage records the database has not taken; beyond, no lease is opened.")
     price_poll_seconds: Seconds = Field(2.0, description="How often billing is asked for prices.")
     embedded_idle_exit_seconds: Seconds = Field(600.0, description="An embedded pool without sessions exits after so long.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least serious log record that is written.")
+    log_level: LogLevel = Field("info", description="Least serious log record that is written.")
+    worker_log_level: LogLevel = Field("warning", description="The same for workers, whose log goes into the pool's.")
 
     @property
     def database(self) -> str:

@@ -52,6 +52,8 @@ from forebay_pool.types import (
 
 SILENCE_HEARTBEATS = 3
 """A worker that was silent for so many heartbeats is taken for dead."""
+UNASSIGNED_HEARTBEAT_SECONDS = 5.0
+"""Period of a worker's heartbeats before it was told one."""
 RETRY_SECONDS_MAX = 60
 """Longest pause between attempts to prestart a worker on a device where workers die."""
 DRAINING = "The session's previous lease is still draining."
@@ -657,22 +659,30 @@ class StateMachine:
 
     def _tick(self, event: Tick) -> None:
         self._unix_offset_ns = event.unix_offset_ns
-        silence_ns = int(SILENCE_HEARTBEATS * self.limits.heartbeat_seconds * SECOND)
-        for worker in list(self.fleet.workers.values()):
-            if worker.state in ("warm", "assigning", "bound") and self._now - worker.seen_ns > silence_ns:
-                self._fail(worker, f"silent for {SILENCE_HEARTBEATS} heartbeats")
-            elif worker.deadline_ns is not None and self._now > worker.deadline_ns:
-                if worker.state == "ending":
-                    worker.deadline_ns = None
-                    self._out.append(Kill(worker.id))
-                else:
-                    self._fail(worker, "it did not do in time what it was told")
+        self._check_workers()
         if self.line.waiting:
             self._settle_free_seats()
             for request, position in self.line.positions(self.fleet):
                 self._tell_waiting(request, position)
         if not self.stopping:
             self._keep_warm()
+
+    def _check_workers(self) -> None:
+        """Fails workers that are silent or late, and kills those that do not end."""
+        beat_seconds = self.limits.heartbeat_seconds
+        silence_ns = int(SILENCE_HEARTBEATS * beat_seconds * SECOND)
+        warm_silence_ns = int(SILENCE_HEARTBEATS * max(beat_seconds, UNASSIGNED_HEARTBEAT_SECONDS) * SECOND)
+        for worker in list(self.fleet.workers.values()):
+            quiet_ns = self._now - worker.seen_ns
+            silent = quiet_ns > (silence_ns if worker.state == "bound" else warm_silence_ns) and worker.state != "starting"
+            late = worker.deadline_ns is not None and self._now > worker.deadline_ns
+            if worker.state == "ending":
+                if late:
+                    worker.deadline_ns = None
+                    self._out.append(Kill(worker.id))
+            elif silent or late:
+                cause = f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else "it did not do in time what it was told"
+                self._fail(worker, cause)
 
     def _keep_warm(self) -> None:
         """Prestarts workers on free devices, so many of each kind."""

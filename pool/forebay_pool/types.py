@@ -42,8 +42,8 @@ class Device:
 
     @property
     def local(self) -> str:
-        """Its name on its node, for example ``cuda:0``."""
-        return f"{self.kind}:{self.index}"
+        """What a worker on its node calls it, for example ``cuda:1``; development devices are all one processor."""
+        return f"{self.kind}:{self.index if self.kind in ('cuda', 'hip') else 0}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,21 @@
-"""A state machine in a test's hands: virtual time, and workers that answer only when they are told to."""
+"""What the pool's tests share: a state machine in virtual time, and a real pool with its clients over real sockets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, Identity, TokenAuthenticator
 from forebay_pool.invariants import validate
+from forebay_pool.service import Service
+from forebay_pool.settings import load
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import (
     ClientSaid,
@@ -28,6 +37,8 @@ from forebay_pool.types import (
     WorkerSaid,
 )
 from forebay_wire import messages as wire
+from tornado.httpclient import AsyncHTTPClient, HTTPResponse
+from websockets.asyncio.client import ClientConnection, connect
 
 GIB = 2**30
 MS = 1_000_000
@@ -179,3 +190,153 @@ class World:
 def world() -> Callable[..., World]:
     """Makes a world."""
     return World
+
+
+# A real pool
+
+PEOPLE = {
+    "ada": Identity("ada", "user", "acme", frozenset({COMPUTE})),
+    "ben": Identity("ben", "user", "acme", frozenset({COMPUTE})),
+    "other-ada": Identity("ada", "user", "globex", frozenset({COMPUTE})),
+    "loner": Identity("loner", "user", None, frozenset({COMPUTE})),
+    "guest": Identity("guest", "user", "acme", frozenset()),
+    "operator": Identity("operator", "user", None, frozenset({OPERATE})),
+    "dashboards": Identity("dashboards", "service", None, frozenset({SERVICE})),
+}
+PATIENCE_SECONDS = 20.0
+
+
+class Client:
+    """A process with a session link; its token is its name."""
+
+    def __init__(self, link: ClientConnection) -> None:
+        self.link = link
+        self.session = ""
+        self.worker = ""
+        self.stream: asyncio.StreamWriter | None = None
+
+    async def say(self, message: wire.Message | str) -> None:
+        await self.link.send(message if isinstance(message, str) else message.encode())
+
+    async def hears(self, kind: type[Any]) -> Any:
+        """The next message of this kind; those before it are let pass."""
+        while True:
+            message = wire.to_client(await asyncio.wait_for(self.link.recv(), PATIENCE_SECONDS))
+            if isinstance(message, kind):
+                return message
+
+    async def hello(self, flavor: str | None = None) -> wire.SessionOpened:
+        await self.say(wire.Hello(process="python train.py", pid=1, torch="2.13.0", flavor=flavor))
+        opened: wire.SessionOpened = await self.hears(wire.SessionOpened)
+        self.session = opened.session
+        return opened
+
+    async def acquire(self, number: int = 1) -> wire.Granted:
+        await self.ask(number)
+        granted: wire.Granted = await self.hears(wire.Granted)
+        if self.worker != granted.worker:
+            self.leave_worker()
+            self.worker = granted.worker
+            _, self.stream = await asyncio.open_unix_connection(granted.address.removeprefix("unix:"))
+        return granted
+
+    async def ask(self, number: int = 1) -> None:
+        await self.say(wire.Acquire(request=number, span=wire.Span(id=f"span-{number}", kind="cell", label="n.ipynb", cell=number)))
+
+    def work(self, line: str) -> None:
+        """A line of the fake worker's command stream."""
+        assert self.stream is not None
+        self.stream.write(line.encode() + b"\n")
+
+    def leave_worker(self) -> None:
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
+
+    async def close(self) -> None:
+        self.leave_worker()
+        await self.link.close()
+
+
+class Pool:
+    """A pool that runs in this process, with fake workers as child processes."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.machine = service.shell.machine
+        self._clients: list[Client] = []
+
+    async def client(self, who: str = "ada") -> Client:
+        url = self.service.url.replace("http", "ws", 1) + "api/session"
+        headers = {"Authorization": f"token {who}"}
+        link = await connect(url, additional_headers=headers, compression=None, proxy=None, ping_interval=None)
+        self._clients.append(Client(link))
+        return self._clients[-1]
+
+    async def call(self, method: str, path: str, who: str | None = "operator", body: Any = None) -> HTTPResponse:
+        headers = {} if who is None else {"Authorization": f"token {who}"}
+        text = None if body is None else body if isinstance(body, str) else json.dumps(body)
+        return await AsyncHTTPClient().fetch(
+            self.service.url + path, method=method, headers=headers, body=text, raise_error=False, allow_nonstandard_methods=True
+        )
+
+    async def get(self, path: str, who: str | None = "operator") -> Any:
+        response = await self.call("GET", path, who)
+        assert response.code == 200, response.body
+        return json.loads(response.body)
+
+    async def until(self, holds: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
+        """Waits for something that other processes bring about."""
+        async with asyncio.timeout(seconds):
+            while not holds():
+                await asyncio.sleep(0.005)
+        validate(self.machine)
+
+    @property
+    def leases(self) -> list[str]:
+        return [session.lease.id for session in self.machine.sessions.values() if session.lease is not None]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The lease segments on disk."""
+        with self.service.store.engine.connect() as connection:
+            return [dict(row._mapping) for row in connection.exec_driver_sql("select * from lease_segments order by started_at_unix_ns")]
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+
+@pytest.fixture
+def fake_python(tmp_path: Path) -> Path:
+    """An interpreter that runs the fake worker, whatever module it is told to run."""
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("fake_worker.py")} "$@"\n')
+    path.chmod(0o700)
+    return path
+
+
+@pytest.fixture
+def pool(tmp_path: Path, fake_python: Path) -> Callable[..., Any]:
+    """``async with pool(setting=value) as running: …``"""
+
+    @asynccontextmanager
+    async def run(**changes: Any) -> AsyncIterator[Pool]:
+        values: dict[str, Any] = {
+            "port": 0,
+            "state_dir": tmp_path / "state",
+            "worker_python": fake_python,
+            "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB"}],
+            "end_grace_seconds": 2.0,
+        }
+        service = Service(load(None, {}, values | changes, managed=False), TokenAuthenticator(PEOPLE), os.environ)
+        await service.start()
+        running = Pool(service)
+        try:
+            yield running
+        finally:
+            await running.close()
+            await service.stop()
+        assert not running.leases
+        assert not running.machine.fleet.workers
+
+    return run

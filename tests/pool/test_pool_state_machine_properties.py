@@ -256,6 +256,23 @@ class PoolHistory(RuleBasedStateMachine):
         if found is not None:
             self.act(*found)
 
+    @rule(beat=st.booleans())
+    def all_do_what_they_were_told(self, beat: bool) -> None:
+        for name, process in list(self.processes.items()):
+            while process.alive and (process.orders or process.said or not process.ready):
+                self.act(name, process)
+                self.hear(name, process)
+            if process.alive and beat:
+                process.said.append(wire.Heartbeat(epoch=process.executing, memory_bytes=7, busy_ns=0, commands=0))
+                self.hear(name, process)
+
+    @rule(flavor=st.sampled_from([*FLAVORS]), many=st.integers(1, 3))
+    def some_compute(self, flavor: str, many: int) -> None:
+        for _ in range(many):
+            self.joins(flavor)
+            self.acquires(-1, False)
+        self.all_do_what_they_were_told(True)
+
     @rule(pick=PICK, twice=st.booleans())
     def is_heard(self, pick: int, twice: bool) -> None:
         found = self.a_process(pick)
@@ -297,7 +314,7 @@ class PoolHistory(RuleBasedStateMachine):
 
     # The pool's surroundings
 
-    @rule(seconds=st.sampled_from([0.001, 0.5, 1.1, 4, 25]))
+    @rule(seconds=st.sampled_from([0, 0.001, 0.001, 0.5, 0.5, 1.1, 1.1, 4]))
     def waits(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
         self.do(Tick(0))

@@ -1,0 +1,399 @@
+"""The pool over real sockets, with worker processes that compute nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import psutil
+import pytest
+from forebay_pool.types import Price, PricesSet
+from forebay_wire import messages as wire
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+Make = Callable[..., Any]
+
+
+def test_a_lease_opens_closes_and_its_usage_is_on_disk(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            running.service.shell.apply(PricesSet({"dev.1gb": Price(10**9, "USD")}))
+            client = await running.client()
+            opened = await client.hello()
+            assert (opened.flavor.name, opened.flavor.price_nano_per_second) == ("dev.1gb", 10**9)
+            granted = await client.acquire()
+            assert len(await running.get("api/leases")) == 1
+            client.work("mark")
+            closed = await client.hears(wire.LeaseClosed)
+            assert (closed.lease, closed.reason, closed.cost_nano) == (granted.lease, "drained", closed.duration_ns)
+            await running.until(running.records)
+            (record,) = running.records()
+            assert (record["id"], record["duration_ns"]) == (f"{granted.lease}/1", closed.duration_ns)
+            assert json.loads(record["span"])["cell"] == 1
+            assert (await running.get("api/sessions"))[0]["state"] == "resident"
+
+    asyncio.run(scenario())
+
+
+def test_a_killed_worker_process_loses_its_session_alone_and_a_new_hello_begins_afresh(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(devices=[{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 2}]) as running:
+            victim, other = await running.client(), await running.client("ben")
+            await victim.hello()
+            await other.hello()
+            await victim.acquire()
+            await other.acquire()
+            victim.work("die")
+            assert (await victim.hears(wire.LeaseClosed)).reason == "failed"
+            await victim.hears(wire.SessionLost)
+            assert len(running.leases) == 1
+            await victim.hello()
+            assert (await victim.acquire()).epoch == 1
+            other.work("mark")
+            await other.hears(wire.LeaseClosed)
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_falls_silent_is_killed_and_the_lease_ends_at_its_last_heartbeat(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(heartbeat_seconds=0.3) as running:
+            client = await running.client()
+            await client.hello()
+            await client.acquire()
+            await running.until(lambda: running.machine.sessions[client.session].lease.confirmed_ns > 0)
+            client.work("mute")
+            closed = await client.hears(wire.LeaseClosed)
+            assert closed.reason == "failed"
+            await client.hears(wire.SessionLost)
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_the_clients_process_ends_its_session_and_bills_up_to_then(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            client = await running.client()
+            await client.hello()
+            await client.acquire()
+            await client.close()
+            await running.until(lambda: not running.machine.sessions and running.records())
+            assert running.records()[0]["close_reason"] == "released"
+            await running.until(lambda: running.machine.fleet.seats["main/cpu:0"].state == "free")
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_answers_no_ping_is_let_go(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(session_heartbeat_seconds=0.1) as running:
+            client = await running.client()
+            await client.hello()
+            await client.acquire()
+            client.link.transport.pause_reading()
+            await running.until(lambda: not running.machine.sessions)
+            client.link.transport.resume_reading()
+
+    asyncio.run(scenario())
+
+
+HOSTILE = [
+    "{",
+    "[]",
+    '{"type":"granted"}',
+    '{"type":"acquire","request":-1,"span":{}}',
+    '{"type":"release","epoch":"1"}',
+    "\u0000",
+    "x" * 70_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_message_gets_one_sentence_and_closes_that_session_alone(pool: Make, text: str) -> None:
+    async def scenario() -> None:
+        async with pool(devices=[{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 2}]) as running:
+            hostile, other = await running.client(), await running.client("ben")
+            await hostile.hello()
+            await other.hello()
+            await hostile.acquire()
+            await other.acquire()
+            await hostile.say(text)
+            refused = await hostile.hears(wire.Refused)
+            assert (refused.code, refused.message.startswith("The pool cannot read a message")) == ("bad_message", True)
+            with pytest.raises(ConnectionClosed):
+                await hostile.hears(wire.Granted)
+            await running.until(lambda: len(running.leases) == 1)
+            other.work("mark")
+            await other.hears(wire.LeaseClosed)
+
+    asyncio.run(scenario())
+
+
+def test_a_message_far_too_long_closes_the_link(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            client = await running.client()
+            await client.hello()
+            await client.acquire()
+            await client.say("x" * 1_000_000)
+            with pytest.raises(ConnectionClosed):
+                await client.hears(wire.Granted)
+            await running.until(lambda: not running.leases)
+
+    asyncio.run(scenario())
+
+
+def test_another_protocol_is_refused_with_both_versions(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            client = await running.client()
+            await client.say(wire.Hello(protocol=99, process="x", pid=1, torch="2"))
+            refused = await client.hears(wire.Refused)
+            assert (refused.code, "99" in refused.message, "1" in refused.message) == ("protocol", True, True)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "code"), [("nobody", 401, "unauthorized"), ("guest", 403, "forbidden"), ("loner", 403, "no_tenant")]
+)
+def test_a_session_link_needs_a_token_with_the_scope_and_a_tenant(pool: Make, token: str, status: int, code: str) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            with pytest.raises(InvalidStatus) as refused:
+                await running.client(token)
+            assert refused.value.response.status_code == status
+            assert json.loads(refused.value.response.body)["code"] == code
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_link_needs_the_token_of_a_worker_that_the_pool_started(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            for token in ("ada", "operator", "0" * 64):
+                with pytest.raises(InvalidStatus) as refused:
+                    url = running.service.url.replace("http", "ws", 1) + "api/worker"
+                    await connect(url, additional_headers={"Authorization": f"token {token}"}, compression=None, proxy=None)
+                assert refused.value.response.status_code == 401
+
+    asyncio.run(scenario())
+
+
+LIES = ["garble", 'say {"type":"ready","worker":"another","address":"x","torch":"t","device":{"kind":"cpu","model":"m"},"pid":1}']
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_worker_that_breaks_the_protocol_is_killed_and_its_session_lost(pool: Make, lie: str) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            client = await running.client()
+            await client.hello()
+            await client.acquire()
+            client.work(lie)
+            assert (await client.hears(wire.LeaseClosed)).reason == "failed"
+            await client.hears(wire.SessionLost)
+
+    asyncio.run(scenario())
+
+
+def test_people_see_and_end_their_own_sessions_alone(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            client = await running.client("ada")
+            await client.hello()
+            await client.acquire()
+            for token, count in [("ada", 1), ("ben", 0), ("other-ada", 0), ("operator", 1), ("dashboards", 1)]:
+                assert len(await running.get("api/sessions", token)) == count, token
+            for token in ("ben", "other-ada"):
+                response = await running.call("DELETE", f"api/sessions/{client.session}", token)
+                assert (response.code, json.loads(response.body)["code"]) == (404, "no_session")
+            assert running.leases
+            assert (await running.call("DELETE", f"api/sessions/{client.session}", "ada")).code == 204
+            assert (await client.hears(wire.LeaseClosed)).reason == "released"
+            assert (await client.hears(wire.SessionLost)).message == "You ended this session."
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "token", "body", "status", "code"),
+    [
+        ("GET", "api/flavors", None, None, 401, "unauthorized"),
+        ("GET", "api/flavors", "nobody", None, 401, "unauthorized"),
+        ("GET", "api/leases", "ada", None, 403, "forbidden"),
+        ("GET", "api/devices", "ada", None, 403, "forbidden"),
+        ("GET", "api/sessions", "guest", None, 403, "forbidden"),
+        ("GET", "api/nothing", "ada", None, 404, "not_found"),
+        ("POST", "api/flavors", "ada", {}, 405, "bad_method"),
+        ("DELETE", "api/sessions/none", "operator", None, 404, "no_session"),
+        ("PUT", "api/flavors/x", "ada", {"memory_bytes": 2**30, "equivalents": [{"model": "m", "count": 1}]}, 403, "forbidden"),
+        ("PUT", "api/flavors/X%20Y", "operator", {"memory_bytes": 2**30, "equivalents": [{"model": "m", "count": 1}]}, 400, "bad_request"),
+        ("PUT", "api/flavors/x", "operator", {"memory_bytes": -1, "equivalents": [{"model": "m", "count": 1}]}, 400, "bad_request"),
+        ("PUT", "api/flavors/x", "operator", {"memory_bytes": 2**30, "equivalents": []}, 400, "bad_request"),
+        ("PUT", "api/flavors/x", "operator", {"memory_bytes": 2**30, "equivalents": [{"model": "m", "count": "1"}]}, 400, "bad_request"),
+        ("PUT", "api/flavors/x", "operator", {"memory_bytes": 2**30, "equivalents": [], "price": 1}, 400, "bad_request"),
+        ("PUT", "api/flavors/x", "operator", "{", 400, "bad_request"),
+        ("PUT", "api/choice", "ada", {"flavor": "dev.9gb"}, 400, "unknown_flavor"),
+        ("PUT", "api/choice", "ada", {"flavor": "small.64gb"}, 409, "not_servable"),
+        ("PUT", "api/choice", "loner", {"flavor": "dev.1gb"}, 403, "no_tenant"),
+    ],
+)
+def test_a_wrong_request_gets_one_clear_error(
+    pool: Make, method: str, path: str, token: str | None, body: Any, status: int, code: str
+) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            response = await running.call(method, path, token, body)
+            error = json.loads(response.body)
+            assert (response.code, error["code"], set(error)) == (status, code, {"code", "message"})
+            assert error["message"].endswith((".", "…"))
+
+    asyncio.run(scenario())
+
+
+def test_the_thirteen_flavors_are_seeded_and_honest_about_what_this_pool_serves(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            rows = {row["name"]: row for row in await running.get("api/flavors", "guest")}
+            assert len(rows) == 15
+            assert {name for name, row in rows.items() if row["servable"]} == {"dev.1gb", "dev.4gb"}
+            assert rows["4xlarge.2048gb"]["equivalents"] == [
+                {"model": "MI250", "count": 16},
+                {"model": "MI210", "count": 32},
+                {"model": "MI300X", "count": 8},
+            ]
+            assert rows["4xlarge.2048gb"]["reason"].endswith("this installation has 1 cpu-dev.")
+            assert rows["small.64gb"]["memory_bytes"] == 65_520 * 2**20
+
+    asyncio.run(scenario())
+
+
+def test_a_flavor_and_a_choice_outlive_a_restart_and_serve_later_sessions(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            body = {"memory_bytes": 2**31, "equivalents": [{"model": "cpu-dev", "count": 1}]}
+            row = await running.call("PUT", "api/flavors/dev.2gb", "operator", body)
+            assert json.loads(row.body)["servable"] is True
+            assert (await running.call("PUT", "api/choice", "ada", {"flavor": "dev.2gb"})).code == 200
+        async with pool() as running:
+            assert await running.get("api/choice", "ada") == {"flavor": "dev.2gb"}
+            assert await running.get("api/choice", "other-ada") == {"flavor": "dev.1gb"}
+            client = await running.client("ada")
+            assert (await client.hello()).flavor.memory_bytes == 2**31
+
+    asyncio.run(scenario())
+
+
+def test_events_show_each_what_they_may_see_and_its_end(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            streams = {token: await _listen(running, token) for token in ("operator", "ada", "ben")}
+            client = await running.client("ada")
+            await client.hello()
+            await client.acquire()
+            await asyncio.sleep(0.3)
+            await client.close()
+            await running.until(lambda: not running.machine.sessions)
+            await asyncio.sleep(0.3)
+            seen = {token: _events(await _heard(reader)) for token, (reader, _) in streams.items()}
+            for _, writer in streams.values():
+                writer.close()
+            assert {name for name, _ in seen["operator"]} == {"lease", "session", "device"}
+            assert {name for name, _ in seen["ada"]} == {"lease", "session"}
+            assert seen["ben"] == []
+            for name in ("lease", "session"):
+                last = [row for kind, row in seen["ada"] if kind == name][-1]
+                assert last["removed"] is True
+            await running.until(lambda: not running.service.shell.board._watchers)
+
+    asyncio.run(scenario())
+
+
+async def _listen(running: Any, token: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.service.port)
+    writer.write(f"GET /api/events HTTP/1.1\r\nHost: x\r\nAuthorization: token {token}\r\n\r\n".encode())
+    await reader.readuntil(b": forebay")
+    return reader, writer
+
+
+async def _heard(reader: asyncio.StreamReader) -> str:
+    """All that came so far."""
+    parts = []
+    while True:
+        try:
+            parts.append(await asyncio.wait_for(reader.read(2**16), 0.1))
+        except TimeoutError:
+            return b"".join(parts).decode()
+
+
+def _events(text: str) -> list[tuple[str, Any]]:
+    lines = text.splitlines()
+    return [(line[7:], json.loads(after[6:])) for line, after in pairwise(lines) if line.startswith("event: ")]
+
+
+def test_metrics_and_health_are_there_and_name_no_user(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            client = await running.client()
+            await client.hello()
+            await client.acquire()
+            text = (await running.call("GET", "metrics", None)).body.decode()
+            assert 'forebay_pool_leases_opened_total{flavor="dev.1gb",tenant="acme"} 1.0' in text
+            assert 'forebay_pool_devices{model="cpu-dev",state="leased"} 1.0' in text
+            assert "ada" not in text
+            assert client.session not in text
+            assert (await running.get("health", None)) == {"status": "ok"}
+
+    asyncio.run(scenario())
+
+
+def test_workers_get_an_allow_listed_environment_and_no_token_on_the_command_line(
+    pool: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret")
+
+    async def scenario() -> None:
+        async with pool() as running:
+            await running.until(lambda: any(w.state == "warm" for w in running.machine.fleet.workers.values()))
+            (process,) = psutil.Process().children()
+            environment = process.environ()
+            assert "JUPYTERHUB_API_TOKEN" not in environment
+            assert "HOME" not in environment
+            assert len(environment["FOREBAY_WORKER_TOKEN"]) == 64
+            assert environment["FOREBAY_WORKER_TOKEN"] not in " ".join(process.cmdline())
+            assert os.getpgid(process.pid) == process.pid
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_cannot_start_is_one_clear_refusal(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(worker_python="/bin/false", warm_workers=0) as running:
+            client = await running.client()
+            await client.hello()
+            await client.ask()
+            refused = await client.hears(wire.Refused)
+            assert (refused.code, "exited with status 1" in refused.message) == ("not_servable", True)
+
+    asyncio.run(scenario())
+
+
+def test_stopping_ends_sessions_and_processes_and_writes_what_was_used(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            client = await running.client()
+            await client.hello()
+            await client.acquire()
+            children = psutil.Process().children(recursive=True)
+        assert children
+        assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+        async with pool() as running:
+            assert [record["close_reason"] for record in running.records()] == ["released"]
+
+    asyncio.run(scenario())
