@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    settings = "\n".join(f"  {name:18} {field.description}" for name, field in Settings.model_fields.items())
+    settings = "\n".join(f"  {name:18} {field.description} [{field.default or 'none'}]" for name, field in Settings.model_fields.items())
     parser = argparse.ArgumentParser(
         prog="python -m forebay_billing",
         description="Forebay's billing service: price book, usage records, double-entry ledger and statements over HTTP.",

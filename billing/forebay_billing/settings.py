@@ -47,7 +47,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    database_url: Annotated[str, Field(description="Where the books are: sqlite:///path or postgresql+psycopg://user@host/name.")] = ""
+    database_url: Annotated[
+        str, Field(description="Where the books are: sqlite:///path or postgresql+psycopg://user@host/name; none: in FOREBAY_STATE.")
+    ] = ""
     host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8712
     prefix: Annotated[str, Field(pattern=r"^/([^\s?#]*/)?$", description="Path before every endpoint; begins and ends with a slash.")] = "/"
