@@ -1,9 +1,14 @@
 #include "memory.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <limits>
 
 #include <c10/core/Allocator.h>
@@ -17,6 +22,16 @@ namespace {
 
 constexpr size_t kHeaderBytes = 64;  // as PyTorch aligns its allocations, so that the data stays aligned
 constexpr uint8_t kAbovePyTorchs = 1;
+
+constexpr rlim_t kFenceRoomBytes = rlim_t{4} << 30;  // for threads' stacks and libraries' scratch
+
+// Private writable memory of this process, as /proc/self/statm counts it (its sixth field, in pages).
+int64_t data_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0;
+  for (int field = 0; field < 6; ++field) file >> pages;
+  return pages * ::sysconf(_SC_PAGESIZE);
+}
 
 std::atomic<int64_t> limit_bytes{std::numeric_limits<int64_t>::max()};
 std::atomic<int64_t> allocated_bytes{0};
@@ -90,6 +105,13 @@ void install_host_limit() {
 
 void set_host_limit(int64_t bytes) { limit_bytes.store(bytes, std::memory_order_relaxed); }
 
-int64_t host_bytes_allocated() { return allocated_bytes.load(std::memory_order_relaxed); }
+void fence_process(int64_t limit_bytes) {
+  static const int64_t own_bytes = data_bytes();
+  rlimit limit{};
+  ::getrlimit(RLIMIT_DATA, &limit);
+  const auto wanted = static_cast<rlim_t>(own_bytes) + static_cast<rlim_t>(limit_bytes) + kFenceRoomBytes;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_DATA, &limit);
+}
 
 }  // namespace forebay::worker

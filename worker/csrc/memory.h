@@ -16,6 +16,8 @@ std::string out_of_memory(int64_t requested_bytes, int64_t used_bytes, int64_t l
 // set_host_limit. Beyond it allocation throws c10::OutOfMemoryError. To be called once, before any operator runs.
 void install_host_limit();
 void set_host_limit(int64_t bytes);
-int64_t host_bytes_allocated();
+
+// Bounds what operators take from the host without asking PyTorch's allocator: the process's own memory now, the limit, and some room.
+void fence_process(int64_t limit_bytes);
 
 }  // namespace forebay::worker

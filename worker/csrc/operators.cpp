@@ -70,6 +70,7 @@ constexpr std::array kBans{
     Ban{"_spdiags*", kLayout},
     Ban{"_spsolve*", kLayout},
     Ban{"_spmm*", kLayout},
+    Ban{"copy_sparse_*", kLayout},
     Ban{"sspaddmm*", kLayout},
     Ban{"_sspaddmm*", kLayout},
     Ban{"hspmm*", kLayout},
@@ -116,9 +117,9 @@ constexpr std::array kBans{
     Ban{"fbgemm_*", kPacked},
     Ban{"_wrapped_*", kPacked},
     Ban{"_cslt_*", kPacked},
-    Ban{"_dyn_quant_*", kPacked},
-    Ban{"_weight_int4pack*", kPacked},
-    Ban{"_convert_weight_to_int4pack*", kPacked},
+    Ban{"_dyn_quant_*", kIndices},
+    Ban{"_weight_int4pack*", kIndices},
+    Ban{"_convert_weight_to_int4pack*", kIndices},
     Ban{"_use_cudnn_rnn_flatten_weight", kHost},
     Ban{"_backward*", kAutograd},
     Ban{"requires_grad_*", kAutograd},
@@ -139,6 +140,7 @@ constexpr std::array kBans{
     Ban{"_add_relu*", kLayout},
     Ban{"_sobol_engine_*", kIndices},
     Ban{"_test_*", kTests},
+    Ban{"_foobar*", kTests},
 };
 
 constexpr std::string_view kNamespace = "aten::";

@@ -12,7 +12,8 @@ namespace {
 
 using wire::Command;
 
-constexpr size_t kPlanItemsMax = size_t{1} << 22;  // of all templates together, lists' items counted
+constexpr uint64_t kLongMessagesMax = 16384;  // of one session; storages keep the messages of what poisoned them
+constexpr size_t kShortMessageBytes = 256;
 
 // What a null device reads.
 const std::vector<uint8_t>& zeros() {
@@ -20,7 +21,14 @@ const std::vector<uint8_t>& zeros() {
   return bytes;
 }
 
-std::string cut(const std::string& text, size_t most) { return text.size() <= most ? text : text.substr(0, most); }
+// At most so many bytes, in ASCII: a message may hold bytes that the client sent.
+std::string told_text(std::string text, size_t most) {
+  if (text.size() > most) text.resize(most);
+  for (char& letter : text) {
+    if (static_cast<uint8_t>(letter) >= 0x80) letter = '?';
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -74,6 +82,7 @@ void Session::execute(wire::Reader& in) {
 void Session::set_limit(int64_t bytes) {
   storages_.set_limit(bytes);
   set_host_limit(bytes);
+  if (device_.is_host()) fence_process(bytes);
 }
 
 void Session::settle() {
@@ -97,12 +106,16 @@ void Session::define_operator(wire::Reader& in) {
 }
 
 void Session::define_template(wire::Reader& in) {
+  const size_t before = in.left();
   const auto source = wire::get_template(in);
   if (source.op >= operators_.size()) throw wire::WireError("operator " + std::to_string(source.op) + " is not defined");
   if (plans_.size() >= wire::kTemplatesMax) throw wire::WireError("more than " + std::to_string(wire::kTemplatesMax) + " templates; FORGET comes first");
   auto plan = make_plan(source, operators_[source.op], device_, layouts_);
   plan_items_ += plan->items;
-  if (plan_items_ > kPlanItemsMax) throw wire::WireError("templates of more than " + std::to_string(kPlanItemsMax) + " items; FORGET comes first");
+  plan_bytes_ += before - in.left();
+  if (plan_items_ > wire::kTemplatesItemsMax || plan_bytes_ > wire::kTemplatesBytesMax) {
+    throw wire::WireError("templates of " + std::to_string(plan_items_) + " items and " + std::to_string(plan_bytes_) + " bytes; FORGET comes first");
+  }
   plans_.push_back(std::move(plan));
 }
 
@@ -110,6 +123,7 @@ void Session::forget() {
   plans_.clear();
   layouts_.clear();
   plan_items_ = 0;
+  plan_bytes_ = 0;
 }
 
 Plan& Session::plan_of(wire::Reader& in) {
@@ -119,7 +133,8 @@ Plan& Session::plan_of(wire::Reader& in) {
 }
 
 Cause Session::fail(const CommandError& error, const std::string& op, uint64_t sequence) {
-  auto cause = std::make_shared<const Failure>(Failure{error.code, sequence, op, cut(error.what(), wire::kMessageBytesMax)});
+  const size_t most = failures_++ < kLongMessagesMax ? wire::kMessageBytesMax : kShortMessageBytes;
+  auto cause = std::make_shared<const Failure>(Failure{error.code, sequence, op, told_text(error.what(), most)});
   if (!untold_) untold_ = cause;
   return cause;
 }

@@ -86,6 +86,8 @@ class Session {
   std::vector<c10::OperatorHandle> operators_;
   std::vector<std::unique_ptr<Plan>> plans_;
   size_t plan_items_ = 0;
+  size_t plan_bytes_ = 0;
+  uint64_t failures_ = 0;
   uint64_t sequence_ = 0;  // of the next CALL or ASK
   Cause untold_;
   Cause lost_;             // why the device computes no more
