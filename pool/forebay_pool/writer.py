@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from forebay_pool.errors import StoreUnavailable
 from forebay_pool.types import UsageRecord
@@ -124,7 +124,7 @@ class Writer:
             try:
                 future.set_result(job())
             except SQLAlchemyError as error:
-                log.warning("a write failed: %s", error, extra={"action": "store_failed"})
+                log.warning("a write failed: %s", reason(error), extra={"action": "store_failed"})
                 self._on_failure()
                 future.set_exception(StoreUnavailable(UNAVAILABLE))
 
@@ -137,7 +137,7 @@ class Writer:
             self._store.add_segments(batch, self._deliver)
         except SQLAlchemyError as error:
             fields = {"action": "store_failed", "records": len(self._records)}
-            log.error("%d usage records wait in memory: %s", len(self._records), error, extra=fields)
+            log.error("%d usage records wait in memory: %s", len(self._records), reason(error), extra=fields)
             self._on_failure()
             return False
         for _ in range(count):
@@ -147,3 +147,8 @@ class Writer:
             self._accepting = True
             self._on_backlog(True)
         return True
+
+
+def reason(error: SQLAlchemyError) -> str:
+    """What the database said, without the statement."""
+    return str(error.orig) if isinstance(error, DBAPIError) else str(error)
