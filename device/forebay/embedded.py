@@ -81,7 +81,14 @@ class EmbeddedPool:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._remove_directory()
+
+    def _remove_directory(self) -> None:
+        """Workers of a pool that was killed may still be on their way out, and leave files behind the removal's back."""
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while self._directory.exists() and time.monotonic() < deadline:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            time.sleep(POLL_SECONDS)
 
 
 def running() -> list[Service]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,14 +26,14 @@ Environment = dict[str, str]
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Environment:
-    """Of a user without any service: own home, own temporary directory."""
+def environment(tmp_path: Path) -> Iterator[Environment]:
+    """Of a user without any service: own home, own temporary directory (with a short name, as sockets want it)."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "JUPYTER", "JPY_"))}
     kept["PYTHONPATH"] = os.pathsep.join(str(REPOSITORY / part) for part in ("wire", "device", "pool", "hub", "worker"))
-    home, temporary = tmp_path / "home", tmp_path / "t"
+    home = tmp_path / "home"
     home.mkdir()
-    temporary.mkdir()
-    return kept | {"HOME": str(home), "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory(prefix="fb-") as temporary:
+        yield kept | {"HOME": str(home), "TMPDIR": temporary, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture
@@ -269,9 +271,7 @@ def test_a_killed_program_takes_its_pool_with_it(start: Callable[..., subprocess
         time.sleep(0.05)
     assert processes_of(environment) == []
     for directory in Path(environment["TMPDIR"]).glob("forebay-*"):
-        for path in sorted(directory.rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
-        directory.rmdir()
+        shutil.rmtree(directory)
 
 
 @pytest.fixture
