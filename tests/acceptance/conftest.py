@@ -127,9 +127,13 @@ class Kernel:
             idle |= kind == "status" and content["execution_state"] == "idle"
         return "".join(printed)
 
+    def disconnect(self) -> None:
+        """Leaves the kernel running, as closing the browser does."""
+        self._channels.close()
+
     def close(self) -> None:
         """Shuts the kernel down, as closing a notebook does."""
-        self._channels.close()
+        self.disconnect()
         self._web.delete(f"{self._root}api/kernels/{self._id}", headers=self._headers).raise_for_status()
 
 
@@ -226,6 +230,12 @@ def starter() -> Iterator[Callable[[Path], Cloud]]:
     for cloud in running:
         if cloud.process.poll() is None:
             cloud.stop()
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """Finds the first of six neighbouring ports."""
+    return free_ports
 
 
 @pytest.fixture(scope="session")
