@@ -165,6 +165,38 @@ assert torch.rand(4, device="cuda", generator=generator.manual_seed(3)).tolist()
     assert process.returncode == 0, err
 
 
+def test_saving_profiling_and_compiling_work_on_the_device(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    process = start(
+        """
+import sys, torch
+from torch.profiler import ProfilerActivity, profile
+model = torch.nn.Linear(3, 2).cuda()
+torch.save({"model": model.state_dict(), "x": torch.arange(3.0)}, sys.argv[1])
+for place in (None, "cpu", "cuda"):
+    loaded = torch.load(sys.argv[1], map_location=place)
+    assert loaded["model"]["weight"].device.type == (place or "cuda") and loaded["x"].device.type == (place or "cpu")
+    assert torch.equal(loaded["model"]["weight"].cpu(), model.weight.detach().cpu())
+assert torch.UntypedStorage(5, device="cuda").nbytes() == 5 and torch.UntypedStorage(5).device.type == "cpu"
+x = torch.ones(4, 3, device="cuda")
+with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+    model(x).sum().item()
+assert any(event.key == "aten::linear" for event in profiled.key_averages())
+with profile(activities=[ProfilerActivity.CUDA]):
+    model(x)
+compiled = torch.compile(model)
+compiled(x).sum().backward()
+assert model.weight.grad.shape == (2, 3) and torch.equal(compiled(x), model(x))
+with torch.cuda.Stream() as stream:
+    assert torch.cuda.current_stream() == stream
+assert torch.cuda.current_stream() == torch.cuda.default_stream()
+""",
+        str(tmp_path / "model.pt"),
+    )
+    out, err = finish(process)
+    assert process.returncode == 0, out + err
+    assert "Failed to record CUDA event" not in err
+
+
 def test_after_a_dead_worker_and_after_a_dead_pool_the_next_work_begins_afresh(start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start("""
 import os, psutil, torch

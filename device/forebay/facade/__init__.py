@@ -7,7 +7,7 @@ device is refused by name (`refusals`).
 
 from __future__ import annotations
 
-from forebay.facade import driver, legacy_types, memory, refusals, replication, streams
+from forebay.facade import compiling, driver, legacy_types, memory, profiling, refusals, replication, storages, streams
 from forebay.virtual_device import VirtualDevice
 
 
@@ -16,6 +16,9 @@ def install(device: VirtualDevice) -> None:
     driver.install(device)
     memory.install(device)
     streams.install()
+    storages.install()
     legacy_types.install()
     replication.install()
+    profiling.install()
+    compiling.install()
     refusals.install()

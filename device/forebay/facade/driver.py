@@ -23,6 +23,16 @@ def select(index: int) -> int:
     return 0 if index == 0 else -1
 
 
+def exchange_device(index: int) -> int:
+    """As :func:`select`; torch.compile wants this one and the next to be two functions."""
+    return select(index)
+
+
+def maybe_exchange_device(index: int) -> int:
+    """As :func:`select`."""
+    return select(index)
+
+
 def _set_device(index: int) -> None:
     select(index)
 
@@ -54,8 +64,8 @@ def functions(device: VirtualDevice) -> dict[str, Callable[..., Any]]:
         "_cuda_getDeviceCount": lambda: 1,
         "_cuda_getDevice": lambda: 0,
         "_cuda_setDevice": _set_device,
-        "_cuda_exchangeDevice": select,
-        "_cuda_maybeExchangeDevice": select,
+        "_cuda_exchangeDevice": exchange_device,
+        "_cuda_maybeExchangeDevice": maybe_exchange_device,
         "_cuda_isInBadFork": lambda: device.forked,
         "_cuda_hasPrimaryContext": lambda index: index == 0 and _C.connected(),
         "_cuda_synchronize": _C.synchronize,
@@ -122,7 +132,7 @@ def install(device: VirtualDevice) -> None:
         setattr(torch._C, name, function)
     properties = DeviceProperties(device)
     cuda: Any = torch.cuda
-    cuda._exchange_device = cuda._maybe_exchange_device = select
+    cuda._exchange_device, cuda._maybe_exchange_device = exchange_device, maybe_exchange_device
     cuda._is_in_bad_fork = torch._C._cuda_isInBadFork  # type: ignore[attr-defined]
     cuda._CudaDeviceProperties = DeviceProperties
     cuda._get_device_properties = lambda index: properties

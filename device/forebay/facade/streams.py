@@ -58,6 +58,16 @@ class StreamBase(torch.Stream):
         """Waits for the recorded work of all streams, since they are one queue."""
         _C.synchronize()
 
+    def __enter__(self) -> StreamBase:
+        entered = getattr(_current, "entered", [])
+        entered.append(_current_stream(self.device_index))
+        _current.entered = entered
+        _set_stream(self.stream_id, self.device_index, self.device_type)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _set_stream(*_current.entered.pop())
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, torch.Stream) and (self.stream_id, self.device) == (other.stream_id, other.device)
 
