@@ -108,9 +108,10 @@
     localTimes(document);
     tick();
     if (rowsBefore.size) markFresh(root, rowsBefore);
-    const first = document.querySelector("[data-editing] [aria-invalid], [data-editing] #price, [data-editing] input:not([type=hidden])");
+    const editor = document.querySelector("[data-editing]");
+    const first = editor && (editor.querySelector("[aria-invalid]") ?? editor.querySelector("input:not([type=hidden])"));
     if (edited !== null && document.activeElement === body) document.querySelector(`[aria-label="Edit ${edited}"]`)?.focus();
-    if (first && !document.querySelector("[data-editing]").contains(document.activeElement)) first.focus();
+    if (first && !editor.contains(document.activeElement)) first.focus();
   });
 
   localTimes(document);
