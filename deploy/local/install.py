@@ -163,9 +163,10 @@ def install_requirements(folder: Path, lock: Path) -> None:
 
 
 def install_ours() -> None:
-    """Our packages as they lie in the checkout; the C++ extensions are compiled here, once."""
-    editable = [part for package in PACKAGES for part in ("-e", f"./{package}")]
-    run(SERVER / "bin" / "python", "-m", "pip", "install", "--no-build-isolation", "--no-deps", *editable)
+    """Our packages as they lie in the checkout; the C++ extensions are compiled here, once. The wire goes first: others build on it."""
+    for packages in (PACKAGES[:1], PACKAGES[1:]):
+        editable = [part for package in packages for part in ("-e", f"./{package}")]
+        run(SERVER / "bin" / "python", "-m", "pip", "install", "--no-build-isolation", "--no-deps", *editable)
 
 
 def install_notebook_packages() -> None:

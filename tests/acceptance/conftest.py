@@ -230,6 +230,8 @@ def starter() -> Iterator[Callable[[Path], Cloud]]:
     for cloud in running:
         if cloud.process.poll() is None:
             cloud.stop()
+        elif cloud.process.stdout is not None:
+            cloud.process.stdout.close()
 
 
 @pytest.fixture
