@@ -1,7 +1,9 @@
 // Operators that PyTorch asks of CUDA devices alone, made here of operators that every worker has.
 #include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <string>
 #include <tuple>
 
 #include "registration.h"
@@ -11,9 +13,9 @@ namespace {
 
 using at::Tensor;
 
-// cuDNN's CTC loss is not asked of a worker: the native one serves every device.
-bool use_cudnn_ctc_loss(const Tensor&, const Tensor&, at::IntArrayRef, at::IntArrayRef, int64_t) { return false; }
-bool use_cudnn_ctc_loss_tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t) { return false; }
+// A vendor's CTC loss is not asked of a worker: the native one serves every device.
+bool use_vendor_ctc_loss(const Tensor&, const Tensor&, at::IntArrayRef, at::IntArrayRef, int64_t) { return false; }
+bool use_vendor_ctc_loss_tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t) { return false; }
 
 // Workspace: the four activated gates (input, forget, cell, output), side by side.
 std::tuple<Tensor, Tensor, Tensor> fused_lstm_cell(const Tensor& input_gates, const Tensor& hidden_gates, const Tensor& cx,
@@ -76,11 +78,16 @@ std::tuple<Tensor, Tensor> fused_dropout(const Tensor& self, double keep, std::o
 
 Tensor masked_scale(const Tensor& self, const Tensor& mask, double scale) { return self * mask.to(self.dtype()) * scale; }
 
+bool has_operator(const std::string& name) { return c10::Dispatcher::singleton().findOp({name, ""}).has_value(); }
+
 }  // namespace
 
 void register_compositions(torch::Library& library) {
-  library.impl("_use_cudnn_ctc_loss", TORCH_FN(use_cudnn_ctc_loss));
-  library.impl("_use_cudnn_ctc_loss.Tensor", TORCH_FN(use_cudnn_ctc_loss_tensor));
+  for (const std::string vendor : {"cudnn", "miopen"}) {
+    if (!has_operator("aten::_use_" + vendor + "_ctc_loss")) continue;  // MIOpen's came with torch 2.12
+    library.impl(("_use_" + vendor + "_ctc_loss").c_str(), TORCH_FN(use_vendor_ctc_loss));
+    library.impl(("_use_" + vendor + "_ctc_loss.Tensor").c_str(), TORCH_FN(use_vendor_ctc_loss_tensor));
+  }
   library.impl("_thnn_fused_lstm_cell", TORCH_FN(fused_lstm_cell));
   library.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(fused_lstm_cell_backward));
   library.impl("_thnn_fused_gru_cell", TORCH_FN(fused_gru_cell));

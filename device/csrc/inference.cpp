@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "storage.h"
+#include "stream.h"
 
 namespace forebay {
 namespace {
@@ -132,6 +133,12 @@ Prediction only_arguments(const OperatorInfo& info) {
   return prediction;
 }
 
+// Batch norm that does not train leaves its saved statistics empty on a CPU, and only there.
+void correct_for_device(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
+  if (!info.trains || !CommandStream::get().worker_is_cpu() || stack[static_cast<size_t>(*info.trains)].toBool()) return;
+  for (size_t index = 1; index < 3; ++index) prediction.results[index].items.front() = ResultGeometry{.sizes = {0}, .strides = {1}};
+}
+
 }  // namespace
 
 std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack) {
@@ -145,7 +152,9 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   torch::jit::Stack outputs = metas;
   if (!run_on_meta(info, outputs)) return only_arguments(info);
   if (take_resizes(info, stack, metas)) return std::nullopt;
-  return prediction_of(info, outputs);
+  auto prediction = prediction_of(info, outputs);
+  correct_for_device(info, stack, prediction);
+  return prediction;
 }
 
 }  // namespace forebay

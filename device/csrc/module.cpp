@@ -81,6 +81,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("lose", [](const std::string& message) { CommandStream::get().lose(message); });
   module.def("memory", &forebay::memory);
   module.def("reset_peak_memory", &forebay::reset_peak_memory);
+  module.def("recorded", [] { return forebay::recorded(); });
   module.def("statistics", &forebay::statistics);
   module.def("default_generator", [] { return py::reinterpret_steal<py::object>(THPGenerator_Wrap(forebay::default_generator(0))); });
 }

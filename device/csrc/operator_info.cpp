@@ -96,8 +96,13 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   }
   random = handle.hasTag(at::Tag::nondeterministic_seeded);
   asks = asks || handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
+  // What these return besides the embeddings differs between kinds of devices and modes.
+  asks = asks || is_any_of(name, {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"});
   scalars_shape = is_any_of(name, {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"});
   moves_indices = is_any_of(name, {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"});
+  if (is_any_of(name, {"aten::native_batch_norm", "aten::_native_batch_norm_legit"}) && overload.find("out") == std::string::npos) {
+    trains = schema.argumentIndexWithName("training");
+  }
 }
 
 }  // namespace forebay

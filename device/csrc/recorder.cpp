@@ -100,7 +100,7 @@ class Scanner {
     for (const int64_t size : sizes) key_.push_back(static_cast<uint64_t>(size));
     for (const int64_t stride : strides) key_.push_back(static_cast<uint64_t>(stride));
     bindings_.varint(handle.id);
-    bindings_.varint(static_cast<uint64_t>(impl->storage_offset()));
+    bindings_.varint(impl->numel() == 0 ? 0 : static_cast<uint64_t>(impl->storage_offset()));  // nothing is read of an empty one
   }
 
   void host(const at::Tensor& tensor, bool written) {

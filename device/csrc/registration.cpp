@@ -3,8 +3,11 @@
 #include "registration.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <string_view>
 #include <unordered_set>
@@ -24,12 +27,27 @@ const std::unordered_set<std::string_view>& recorded_whole() {
   return names;
 }
 
-// Recording would be wrong: they are about this side's own memory, or call the dispatcher by other means.
+// Recording would be wrong: they are about this side's own memory and metadata, and PyTorch's composite kernels do them.
 const std::unordered_set<std::string_view>& never_recorded() {
   static const std::unordered_set<std::string_view> names{
       "aten::is_pinned", "aten::_pin_memory", "aten::pin_memory", "aten::_copy_from", "aten::_copy_from_and_resize", "aten::from_file", "aten::_fused_sdp_choice",
+      "aten::as_strided_", "aten::lift_fresh_copy", "aten::lift", "aten::new_empty_strided", "aten::_reshape_alias_copy", "aten::_make_dual_copy",
+      "aten::_fw_primal_copy", "aten::_make_dep_token", "aten::_foobar",
   };
   return names;
+}
+
+// Operators of tensors that are not strided (or are packed for a host's libraries): refused here, by name and at once.
+constexpr std::array kOtherLayouts{
+    "_to_sparse", "_sparse", "sparse_", "_spdiags", "_spsolve", "_spmm", "sspaddmm", "_sspaddmm", "hspmm", "smm", "to_sparse", "_to_dense", "to_mkldnn", "mkldnn_",
+    "_mkldnn_", "_coalesce", "coalesce", "_indices", "indices", "_values", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices", "_nested",
+    "nested_", "to_padded_tensor", "_padded_dense", "_jagged", "_convert_indices_from_", "_validate_", "_efficientzerotensor", "quantize_", "quantized_",
+    "dequantize", "q_", "int_repr", "_make_per_", "empty_quantized", "_empty_", "fbgemm_", "_wrapped_", "_cslt_", "_dyn_quant_", "_weight_int4pack",
+    "_convert_weight_to_int4pack", "_add_relu", "_sobol_engine_", "_test_",
+};
+
+bool is_of_other_layout(std::string_view local) {
+  return std::any_of(kOtherLayouts.begin(), kOtherLayouts.end(), [&](std::string_view prefix) { return local.starts_with(prefix); });
 }
 
 class RecordKernel final : public c10::OperatorKernel {
@@ -52,7 +70,7 @@ class RecordKernel final : public c10::OperatorKernel {
 };
 
 bool is_recorded(const c10::OperatorHandle& op, const OperatorInfo& info) {
-  if (never_recorded().contains(info.name) || info.views || !info.supported) return false;
+  if (never_recorded().contains(info.name) || info.views || !info.supported || op.hasTag(at::Tag::inplace_view)) return false;
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CUDA)) return false;
   if (recorded_whole().contains(info.name)) return true;
   if (std::string_view(info.name).starts_with("aten::_foreach_")) return true;
@@ -60,7 +78,9 @@ bool is_recorded(const c10::OperatorHandle& op, const OperatorInfo& info) {
 }
 
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(), " is not available on the virtual device; run it on the CPU: x.cpu()");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(),
+                              " is not available on the virtual device, which holds dense strided tensors and no sparse, nested or quantized ones; "
+                              "run it on the CPU: x.cpu()");
 }
 
 }  // namespace
@@ -77,14 +97,26 @@ void install_operators() {
     if (!std::string_view(name.name).starts_with("aten::")) continue;
     const auto op = dispatcher.findOp(name);
     if (!op || !op->hasSchema()) continue;
-    auto kernel = std::make_unique<RecordKernel>(*op);
     const OperatorInfo info(*op);
     if (!is_recorded(*op, info)) continue;
     const std::string local = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
-    kernels->impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(kernel)));
+    if (is_of_other_layout(local)) {
+      kernels->impl(local.c_str(), torch::CppFunction::makeFromBoxedFunction<&refuse>());
+    } else {
+      kernels->impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(*op)));
+      recorded().push_back(local);
+    }
   }
-  static auto* fallback = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::CUDA, __FILE__, __LINE__);
-  fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+  for (const auto key : {c10::DispatchKey::CUDA, c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA, c10::DispatchKey::QuantizedCUDA,
+                         c10::DispatchKey::NestedTensorCUDA}) {
+    auto* fallback = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);  // for as long as the process
+    fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+  }
+}
+
+std::vector<std::string>& recorded() {
+  static auto* names = new std::vector<std::string>;
+  return *names;
 }
 
 }  // namespace forebay

@@ -1,6 +1,9 @@
 // What takes the CUDA key of a stock PyTorch, each in its own file.
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace torch {
 class Library;
 }
@@ -10,6 +13,9 @@ namespace forebay {
 void install_guard();         // guard.cpp
 void install_hooks();         // hooks.cpp
 void install_operators();     // registration.cpp
+
+// Names of the operators that are sent to the worker as they are; it must allow them all.
+std::vector<std::string>& recorded();  // registration.cpp
 
 // Kernels that this side must have itself: making, viewing, copying, reading.
 void register_kernels(torch::Library& library);  // kernels.cpp

@@ -27,12 +27,18 @@ UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_
 
 def attach(address: str, ticket: str) -> None:
     """Gives this process the virtual device, served by a worker that opened its own lease."""
+    import torch  # noqa: F401 the extension needs its libraries loaded
+
     from forebay import _C, facade
     from forebay.virtual_device import VirtualDevice
 
+    served: list[object] = []
+
     def connect() -> None:
         if not _C.connected():
-            _C.connect(address, bytes.fromhex(ticket))
+            if served:
+                sys.exit("the worker ended the session")
+            served.append(_C.connect(address, bytes.fromhex(ticket)))
         _C.lease_opened()
 
     device = VirtualDevice()
@@ -47,6 +53,9 @@ def to_device(value: Any) -> Any:
     from torch.utils import _pytree
 
     def move(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
+            whole = torch.empty(0, dtype=leaf.dtype).set_(leaf.untyped_storage())
+            return whole.to("cuda").as_strided(leaf.shape, leaf.stride(), leaf.storage_offset())
         if isinstance(leaf, torch.Tensor):
             return leaf.detach().to("cuda")
         if isinstance(leaf, torch.device):
@@ -74,6 +83,8 @@ def compare(expected: Any, actual: Any, values: bool) -> None:
         if one.shape != other.shape or one.dtype != other.dtype:
             raise AssertionError(f"{other.dtype} {tuple(other.shape)}, not {one.dtype} {tuple(one.shape)}")
         if values:
+            if one.dtype.itemsize == 1 and one.dtype.is_floating_point:
+                one, other = one.float(), other.float()
             torch.testing.assert_close(other.cpu(), one, rtol=2e-4, atol=2e-5, equal_nan=True)
 
 
@@ -81,7 +92,9 @@ def run_entry(op: Any) -> None:
     """Up to SAMPLES_MAX samples of an entry of op_db; raises what goes wrong."""
     import torch
 
-    for sample in islice(op.sample_inputs("cpu", torch.float32, requires_grad=False), SAMPLES_MAX):
+    supported = op.supported_dtypes("cpu")
+    dtype = next((dtype for dtype in (torch.float32, torch.int64, torch.complex64, torch.bool) if dtype in supported), torch.float32)
+    for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=False), SAMPLES_MAX):
         moved = to_device((sample.input, sample.args, sample.kwargs))
         expected = op(sample.input, *sample.args, **sample.kwargs)
         actual = op(moved[0], *moved[1], **moved[2])

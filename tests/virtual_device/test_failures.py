@@ -12,7 +12,7 @@ import torch
 
 
 def test_a_shape_error_raises_at_once() -> None:
-    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+    with pytest.raises(RuntimeError, match="must have same reduction dim"):
         torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")
 
 
@@ -37,7 +37,7 @@ def test_too_little_memory_says_what_was_asked_for_and_what_there_is() -> None:
 
 
 def test_what_the_device_cannot_hold_is_refused_by_name() -> None:
-    with pytest.raises(NotImplementedError, match="[Ss]parse"):
+    with pytest.raises(NotImplementedError, match="_to_sparse is not available on the virtual device"):
         torch.ones(2, 2, device="cuda").to_sparse()
 
 

@@ -60,7 +60,7 @@ def train(model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, optimize
         return loss
 
     for _ in range(steps):
-        losses.append(float(optimizer.step(closure)))
+        losses.append(optimizer.step(closure).item())
     return losses
 
 
@@ -145,7 +145,7 @@ def test_a_state_dict_of_model_and_optimizer_goes_round() -> None:
     train(there, inputs.to("cuda"), labels.to("cuda"), optimizer)
     host.load_state_dict(there.state_dict())
     fresh = torch.optim.Adam(host.parameters())
-    fresh.load_state_dict(optimizer.state_dict())
+    fresh.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     expected = train(host, inputs, labels, fresh)
     assert_close(train(there, inputs.to("cuda"), labels.to("cuda"), optimizer), expected, rtol=1e-3, atol=1e-4)
 

@@ -7,7 +7,7 @@ device is refused by name (`refusals`).
 
 from __future__ import annotations
 
-from forebay.facade import compiling, driver, legacy_types, memory, profiling, refusals, replication, storages, streams
+from forebay.facade import compiling, driver, legacy_types, memory, profiling, recurrent, refusals, replication, storages, streams
 from forebay.virtual_device import VirtualDevice
 
 
@@ -21,4 +21,5 @@ def install(device: VirtualDevice) -> None:
     replication.install()
     profiling.install()
     compiling.install()
+    recurrent.install()
     refusals.install()
