@@ -27,7 +27,9 @@ def geometries(draw: st.DrawFn) -> Geometry:
 
 
 TENSORS = st.builds(lambda geometry: Argument(Tag.TENSOR, geometry=geometry), geometries())
-SCALAR_TENSORS = st.builds(lambda dtype, flag: Argument(Tag.SCALAR_TENSOR, dtype=dtype, flag=flag), st.sampled_from([4, 7, 9, 11]), st.booleans())
+SCALAR_TENSORS = st.builds(
+    lambda dtype, flag: Argument(Tag.SCALAR_TENSOR, dtype=dtype, flag=flag), st.sampled_from([4, 7, 9, 11]), st.booleans()
+)
 NONE = st.just(Argument(Tag.NONE))
 SCALARS = st.sampled_from([Tag.SCALAR_DOUBLE, Tag.SCALAR_INT, Tag.SCALAR_BOOL, Tag.SCALAR_COMPLEX]).map(Argument)
 ARGUMENTS = st.one_of(
@@ -228,7 +230,12 @@ def test_lists_of_one_template_share_a_limit() -> None:
 
 
 def test_a_count_that_lies_allocates_nothing() -> None:
-    bodies = [b"\x03\x00\x00\x01\x0c\x80\x80\x04\x00", b"\x03\x00\x00\x01\x0b\x80\x80\x04", b"\x08\xff\xff\xff\x01", b"\x09\x01\x00\xff\xff\xff\x01"]
+    bodies = [
+        b"\x03\x00\x00\x01\x0c\x80\x80\x04\x00",
+        b"\x03\x00\x00\x01\x0b\x80\x80\x04",
+        b"\x08\xff\xff\xff\x01",
+        b"\x09\x01\x00\xff\xff\xff\x01",
+    ]
     tracemalloc.start()
     for body in bodies:
         read_or_refuse(body)

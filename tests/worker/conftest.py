@@ -164,7 +164,7 @@ class Recording:
         key = tensor.untyped_storage().data_ptr()
         if key not in self.storages:
             self.storages[key] = self.client.upload(tensor)
-        self.bindings.append(stream.View(self.storages[key], tensor.storage_offset()))
+        self.bindings.append(stream.View(self.storages[key], int(tensor.storage_offset())))
         return Argument(Tag.TENSOR, geometry=geometry_of(tensor))
 
     def _scalar(self, value: complex) -> Argument:
@@ -349,6 +349,18 @@ def start_worker(socket_folder: Path, single_threaded: None) -> Iterator[StartWo
     yield start
     for worker in started:
         stop(worker.process)
+
+
+@pytest.fixture
+def make_client() -> Callable[[str, bytes], Client]:
+    """Connects to an address; the ticket is that of ``test_worker_link``."""
+
+    def make(address: str, ticket: bytes = bytes(range(32))) -> Client:
+        peer = connect(address)
+        peer.settimeout(30)
+        return Client(peer, ticket)
+
+    return make
 
 
 @pytest.fixture

@@ -144,7 +144,9 @@ def test_the_same_call_again_and_again_reads_what_was_written_between(client: An
     g = Geometry(6, (4,), (1,))
     op = client.operator(aten.add.Tensor)
     output = Output(OutputTag.NEW, geometry=g, storage_bytes=16)
-    number = client.template(Template(op, (Argument(Tag.TENSOR, geometry=g), Argument(Tag.TENSOR, geometry=g), Argument(Tag.SCALAR_INT)), (output,)))
+    number = client.template(
+        Template(op, (Argument(Tag.TENSOR, geometry=g), Argument(Tag.TENSOR, geometry=g), Argument(Tag.SCALAR_INT)), (output,))
+    )
     storage = client.upload(torch.zeros(4))
     for step in range(5):
         client.writer.add(stream.Write(storage, 0, torch.full((4,), float(step)).numpy().tobytes()))
@@ -185,7 +187,8 @@ def ask(client: Any, op: torch._ops.OpOverload, *bindings: stream.Binding, argum
     first = client.next_storage + 1
     client.next_storage += 100
     client.send(stream.Ask(client.request(), first, number, bindings))
-    return client.reply()
+    reply: stream.Reply = client.reply()
+    return reply
 
 
 def test_questions_are_answered_with_geometries_and_values(client: Any) -> None:

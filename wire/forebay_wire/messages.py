@@ -177,7 +177,16 @@ class Refused(Message):
     type: Literal["refused"] = "refused"
     request: Count | None = None
     code: Literal[
-        "protocol", "bad_message", "unauthorized", "unknown_flavor", "not_servable", "quota", "budget", "limit", "no_session", "shutting_down"
+        "protocol",
+        "bad_message",
+        "unauthorized",
+        "unknown_flavor",
+        "not_servable",
+        "quota",
+        "budget",
+        "limit",
+        "no_session",
+        "shutting_down",
     ]
     message: Text
 
@@ -299,9 +308,7 @@ class End(Message):
 
 FromClient = Annotated[Hello | Acquire | Cancel | ChooseFlavor | Release, Field(discriminator="type")]
 ToClient = Annotated[SessionOpened | Queued | Granted | LeaseClosed | SessionLost | Refused, Field(discriminator="type")]
-FromWorker = Annotated[
-    Ready | Assigned | Drained | Idle | Starved | Heartbeat | Parked | Closed | ClientGone, Field(discriminator="type")
-]
+FromWorker = Annotated[Ready | Assigned | Drained | Idle | Starved | Heartbeat | Parked | Closed | ClientGone, Field(discriminator="type")]
 ToWorker = Annotated[Assign | Open | Close | Park | End, Field(discriminator="type")]
 
 T = TypeVar("T")

@@ -6,6 +6,14 @@
 
 namespace forebay::worker {
 
+std::string told_text(std::string text, size_t most) {
+  if (text.size() > most) text.resize(most);
+  for (char& letter : text) {
+    if (static_cast<uint8_t>(letter) >= 0x80) letter = '?';
+  }
+  return text;
+}
+
 CommandError command_error_of_current_exception(bool& device_lost) {
   using wire::FailureCode;
   device_lost = false;

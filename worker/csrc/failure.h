@@ -27,6 +27,9 @@ struct CommandError : std::runtime_error {
   wire::FailureCode code;
 };
 
+// A message as it may leave this process: at most so many bytes, in ASCII, since it may hold bytes that the client sent.
+std::string told_text(std::string text, size_t most);
+
 // Turns the exception being handled into a CommandError's code and text. `device_lost` is set where the device can compute no more.
 CommandError command_error_of_current_exception(bool& device_lost);
 

@@ -100,7 +100,7 @@ void Server::run(Ticket ticket, int64_t limit_bytes) {
     serve(ticket);
   } catch (const Ended&) {
   } catch (const std::exception& error) {
-    tell({Event::Kind::kFailed, 0, 0, error.what()});
+    tell({Event::Kind::kFailed, 0, 0, told_text(error.what(), wire::kMessageBytesMax)});
   }
   client_ = Descriptor();
   const std::lock_guard guard(mutex_);
@@ -246,11 +246,12 @@ void Server::upload_directly() {
   commands_.store(commands_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-void Server::refuse(const std::string& sentence) {
+void Server::refuse(const std::string& reason) {
+  const std::string sentence = told_text(reason, wire::kMessageBytesMax);
   tell({Event::Kind::kRefused, 0, 0, sentence});
   wire::Writer head;
   head.reply(wire::Reply::kRefused);
-  head.string(sentence.substr(0, wire::kMessageBytesMax));
+  head.string(sentence);
   try {
     send(head, nullptr, 0);
     ::shutdown(client_.get(), SHUT_WR);

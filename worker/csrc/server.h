@@ -83,7 +83,7 @@ class Server final : private Replies {
   void receive();
   bool can_upload_directly() const;
   void upload_directly();
-  void refuse(const std::string& sentence);
+  void refuse(const std::string& reason);
   void linger();
 
   void obey();

@@ -21,15 +21,6 @@ const std::vector<uint8_t>& zeros() {
   return bytes;
 }
 
-// At most so many bytes, in ASCII: a message may hold bytes that the client sent.
-std::string told_text(std::string text, size_t most) {
-  if (text.size() > most) text.resize(most);
-  for (char& letter : text) {
-    if (static_cast<uint8_t>(letter) >= 0x80) letter = '?';
-  }
-  return text;
-}
-
 }  // namespace
 
 Session::Session(Device& device, Replies& replies) : device_(device), replies_(replies), storages_(device), caller_(device, storages_) {}

@@ -183,5 +183,3 @@ class WorkerLink:
             epoch, memory_bytes, busy_ns, commands = self._executor.statistics()
             beat = messages.Heartbeat(epoch=epoch, memory_bytes=memory_bytes, busy_ns=busy_ns, commands=commands)
             await connection.send(beat.encode())
-
-

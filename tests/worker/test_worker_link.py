@@ -1,0 +1,399 @@
+"""A worker process between a pool that speaks the worker link and a client that speaks the command stream."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from forebay_wire import messages, stream
+from forebay_wire.messages import Assign, Close, End, FromWorker, Open, Park
+from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import Server, ServerConnection, serve
+
+TICKET = bytes(range(32))
+TOKEN = "the-workers-own-token"
+WAIT_SECONDS_MAX = 30
+QUIET_SECONDS = 0.3
+FOUR = Geometry(6, (4,), (1,))
+
+M = TypeVar("M", bound=messages.Message)
+
+
+class Pool:
+    """The pool's end of one worker link."""
+
+    def __init__(self) -> None:
+        self.heard: queue.Queue[FromWorker] = queue.Queue()
+        self.connected: queue.Queue[ServerConnection] = queue.Queue()
+        self.server: Server = serve(self._hear, "127.0.0.1", 0)
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        self.tokens: list[str] = []
+        self._connection: ServerConnection | None = None
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.server.socket.getsockname()[1]}/api/worker"
+
+    def _hear(self, connection: ServerConnection) -> None:
+        assert connection.request
+        self.tokens.append(connection.request.headers["Authorization"])
+        self.connected.put(connection)
+        with contextlib.suppress(ConnectionClosed):
+            for text in connection:
+                self.heard.put(messages.from_worker(text))
+
+    def connection(self) -> ServerConnection:
+        if self._connection is None:
+            self._connection = self.connected.get(timeout=WAIT_SECONDS_MAX)
+        return self._connection
+
+    def send(self, message: messages.Message) -> None:
+        self.connection().send(message.encode())
+
+    def expect(self, kind: type[M]) -> M:
+        """The next message that is no heartbeat."""
+        while isinstance(message := self.heard.get(timeout=WAIT_SECONDS_MAX), messages.Heartbeat):
+            if kind is messages.Heartbeat:
+                break
+        assert isinstance(message, kind), message
+        return message
+
+    def expect_silence(self) -> None:
+        end = time.monotonic() + QUIET_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            try:
+                message = self.heard.get(timeout=left)
+            except queue.Empty:
+                return
+            assert isinstance(message, messages.Heartbeat), message
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    pool = Pool()
+    yield pool
+    pool.stop()
+
+
+StartLinked = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start_linked(pool: Pool, socket_folder: Path) -> Iterator[StartLinked]:
+    """Starts workers that call the pool; they end with the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*options: str, device: str = "cpu:0", token: str = TOKEN) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "forebay_worker", "--pool", pool.url, "--worker", "w-1", "--device", device]
+        command += ["--socket-dir", str(socket_folder), "--threads", "1", *options]
+        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "FOREBAY_WORKER_TOKEN": token}))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stderr:
+            process.stderr.close()
+
+
+def assign(pool: Pool, idle_release_seconds: float = 600, heartbeat_seconds: float = 0.2) -> messages.Ready:
+    ready = pool.expect(messages.Ready)
+    pool.send(
+        Assign(
+            session="s-1",
+            ticket=TICKET.hex(),
+            memory_limit_bytes=1 << 28,
+            idle_release_seconds=idle_release_seconds,
+            heartbeat_seconds=heartbeat_seconds,
+        )
+    )
+    assert pool.expect(messages.Assigned).session == "s-1"
+    return ready
+
+
+def open_lease(pool: Pool, epoch: int, wait: bool = True) -> None:
+    """Returns when the worker has opened its gate, as its heartbeat tells."""
+    pool.send(Open(epoch=epoch, memory_limit_bytes=1 << 28))
+    while wait and pool.expect(messages.Heartbeat).epoch != epoch:
+        pass
+
+
+def prepare(client: Any) -> tuple[int, int]:
+    """A template that adds, and a storage of ones: (template, storage)."""
+    tensor = Argument(Tag.TENSOR, geometry=FOUR)
+    output = Output(OutputTag.NEW, geometry=FOUR, storage_bytes=16)
+    number = client.template(Template(client.operator(torch.ops.aten.add.Tensor), (tensor, tensor, Argument(Tag.SCALAR_INT)), (output,)))
+    return number, client.upload(torch.ones(4))
+
+
+def add(client: Any, number: int, storage: int) -> int:
+    new: int = client.storage()
+    client.writer.add(stream.Call(number, (stream.View(storage), stream.View(storage), 1, new)))
+    return new
+
+
+@pytest.fixture
+def linked_client(pool: Pool, start_linked: StartLinked, make_client: Callable[[str], Any]) -> Iterator[Any]:
+    """A client that was let in by an assigned worker without a lease."""
+    start_linked()
+    ready = assign(pool)
+    client = make_client(ready.address)
+    with client.socket:
+        assert isinstance(client.hello(), stream.Welcome)
+        yield client
+
+
+def test_a_worker_says_who_it_is_and_shows_its_token(pool: Pool, start_linked: StartLinked, socket_folder: Path) -> None:
+    process = start_linked()
+    ready = pool.expect(messages.Ready)
+    assert ready.worker == "w-1"
+    assert ready.address == f"unix:{socket_folder}/w-1.sock"
+    assert ready.torch == torch.__version__
+    assert ready.device == messages.DeviceModel(kind="cpu", model="cpu-dev")
+    assert ready.pid == process.pid
+    assert pool.tokens == [f"token {TOKEN}"]
+
+
+def test_work_waits_for_the_lease_and_bookkeeping_does_not(pool: Pool, linked_client: Any) -> None:
+    client = linked_client
+    client.send(stream.Allocate(900, 16), stream.Free((900,)), stream.Sync(1))
+    assert isinstance(client.reply(), stream.Done)
+    pool.expect_silence()
+    number, ones = prepare(client)
+    total = add(client, number, ones)
+    request = client.request()
+    client.send(stream.Read(request, total, 0, 16))
+    pool.expect(messages.Starved)
+    pool.expect_silence()
+    open_lease(pool, 1)
+    reply = client.reply()
+    assert isinstance(reply, stream.Data)
+    assert torch.frombuffer(bytearray(reply.data), dtype=torch.float32).tolist() == [2.0] * 4
+
+
+def test_a_mark_drains_the_lease_and_later_work_starves(pool: Pool, linked_client: Any) -> None:
+    client = linked_client
+    open_lease(pool, 1)
+    number, ones = prepare(client)
+    for _ in range(100):
+        add(client, number, ones)
+    client.send(stream.Mark(1))
+    assert pool.expect(messages.Drained).epoch == 1
+    client.send(stream.Mark(2), stream.Sync(5))
+    assert isinstance(client.reply(), stream.Done), "a mark without a lease and a sync with nothing before it need none"
+    add(client, number, ones)
+    client.send(stream.Sync(6))
+    pool.expect(messages.Starved)
+    open_lease(pool, 2)
+    assert isinstance(client.reply(), stream.Done)
+    client.send(stream.Mark(3))
+    assert pool.expect(messages.Drained).epoch == 2
+
+
+def test_close_stops_at_a_command_boundary(pool: Pool, linked_client: Any) -> None:
+    client = linked_client
+    open_lease(pool, 1)
+    number, ones = prepare(client)
+    client.send(stream.Sync(1))
+    client.reply()
+    pool.send(Close(epoch=1))
+    assert pool.expect(messages.Closed).epoch == 1
+    add(client, number, ones)
+    client.send(stream.Sync(2))
+    pool.expect(messages.Starved)
+    open_lease(pool, 2)
+    assert isinstance(client.reply(), stream.Done)
+
+
+def test_idleness_closes_the_lease_and_is_measured(pool: Pool, start_linked: StartLinked, make_client: Callable[[str], Any]) -> None:
+    start_linked()
+    client = make_client(assign(pool, idle_release_seconds=0.2).address)
+    with client.socket:
+        client.hello()
+        open_lease(pool, 7, wait=False)
+        number, ones = prepare(client)
+        add(client, number, ones)
+        client.send()
+        idle = pool.expect(messages.Idle)
+        assert idle.epoch == 7
+        assert 0.2e9 <= idle.idle_ns < 5e9
+        pool.expect_silence()
+        add(client, number, ones)
+        client.send()
+        pool.expect(messages.Starved)
+
+
+def test_a_lease_that_nobody_uses_is_idle_too(pool: Pool, start_linked: StartLinked) -> None:
+    start_linked()
+    assign(pool, idle_release_seconds=0.2)
+    open_lease(pool, 1, wait=False)
+    assert pool.expect(messages.Idle).epoch == 1
+
+
+def test_heartbeats_tell_epoch_memory_and_commands(pool: Pool, linked_client: Any) -> None:
+    client = linked_client
+    open_lease(pool, 3)
+    client.send(stream.Allocate(1, 1 << 20), stream.Sync(1))
+    client.reply()
+    for _ in range(20):
+        beat = pool.expect(messages.Heartbeat)
+        if beat.epoch == 3 and beat.commands >= 2:
+            break
+    assert (beat.epoch, beat.memory_bytes, beat.commands) == (3, 1 << 20, 2)
+    assert beat.busy_ns > 0
+
+
+def test_a_parked_session_finds_its_tensors_again(pool: Pool, linked_client: Any) -> None:
+    client = linked_client
+    open_lease(pool, 1)
+    _, ones = prepare(client)
+    client.send(stream.Mark(1))
+    pool.expect(messages.Drained)
+    pool.send(Park())
+    assert pool.expect(messages.Parked).bytes == 16
+    open_lease(pool, 2)
+    assert torch.frombuffer(bytearray(client.read(ones, 16)), dtype=torch.float32).tolist() == [1.0] * 4
+
+
+def test_the_end_of_the_client_is_told_and_the_end_of_the_session_ends_the_worker(
+    pool: Pool, start_linked: StartLinked, make_client: Callable[[str], Any], socket_folder: Path
+) -> None:
+    process = start_linked()
+    client = make_client(assign(pool).address)
+    with client.socket:
+        client.hello()
+    pool.expect(messages.ClientGone)
+    pool.send(End())
+    assert process.wait(WAIT_SECONDS_MAX) == 0
+    assert list(socket_folder.iterdir()) == []
+
+
+def test_a_client_that_dies_while_its_work_waits_is_gone_at_once(
+    pool: Pool, start_linked: StartLinked, make_client: Callable[[str], Any]
+) -> None:
+    start_linked()
+    client = make_client(assign(pool).address)
+    with client.socket:
+        client.hello()
+        number, ones = prepare(client)
+        add(client, number, ones)
+        client.send()
+        pool.expect(messages.Starved)
+    pool.expect(messages.ClientGone)
+
+
+def test_a_lost_link_ends_the_worker_without_a_trace(pool: Pool, start_linked: StartLinked, socket_folder: Path) -> None:
+    process = start_linked()
+    assign(pool)
+    open_lease(pool, 1)
+    pool.connection().close()
+    assert process.wait(WAIT_SECONDS_MAX) == 1
+    assert process.stderr and "the pool closed the worker link" in process.stderr.read()
+    assert list(socket_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_a_worker_cleanly(pool: Pool, start_linked: StartLinked, socket_folder: Path, number: signal.Signals) -> None:
+    process = start_linked()
+    pool.expect(messages.Ready)
+    process.send_signal(number)
+    assert process.wait(WAIT_SECONDS_MAX) == 0
+    assert list(socket_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("orders", "sentence"),
+    [
+        (['{"type": "open", "epoch": 1, "memory_limit_bytes": 1}'], "the pool sent open to a worker without a session"),
+        (["no message"], "the pool sent what is not the worker link"),
+    ],
+)
+def test_a_pool_that_breaks_the_link_is_left(pool: Pool, start_linked: StartLinked, orders: list[str], sentence: str) -> None:
+    process = start_linked()
+    pool.expect(messages.Ready)
+    for order in orders:
+        pool.connection().send(order)
+    assert process.wait(WAIT_SECONDS_MAX) == 1
+    assert process.stderr and sentence in process.stderr.read()
+
+
+def run_worker(*options: str, token: str = TOKEN) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "forebay_worker", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "FOREBAY_WORKER_TOKEN": token})
+
+
+LINK = ("--pool", "ws://127.0.0.1:9/api/worker", "--worker", "w-1")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ((*LINK, "--device", "cuda:7", "--listen", "tcp:127.0.0.1:0"), "there is no device 'cuda:7'"),
+        ((*LINK, "--listen", "tcp:127.0.0.1:0"), "the pool at ws://127.0.0.1:9/api/worker cannot be reached"),
+        (LINK, "--socket-dir says where"),
+        ((*LINK, "--listen", "carrier-pigeon"), "a worker listens at unix:/path or tcp:host:port"),
+        ((*LINK, "--threads", "0"), "at least one is needed"),
+        (("--standalone", "tcp:127.0.0.1:0", "--ticket", "short"), "--ticket takes the 64 hex digits"),
+    ],
+)
+def test_what_keeps_a_worker_from_starting_is_one_sentence(options: tuple[str, ...], sentence: str) -> None:
+    ran = run_worker(*options)
+    assert ran.returncode == 1
+    assert sentence in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_worker_without_a_token_says_so() -> None:
+    assert "FOREBAY_WORKER_TOKEN is not set" in run_worker(*LINK, "--listen", "tcp:127.0.0.1:0", token="").stderr
+
+
+def test_a_worker_describes_the_devices_that_its_pytorch_sees() -> None:
+    described = json.loads(run_worker("--describe").stdout)
+    assert described["torch"] == torch.__version__
+    assert {"cpu:0", "null:0"} <= {device["device"] for device in described["devices"]}
+    assert all(device["memory_bytes"] > 0 for device in described["devices"])
+
+
+def test_help_names_every_option() -> None:
+    text = run_worker("--help").stdout
+    for option in (
+        "--pool",
+        "--worker",
+        "--device",
+        "--socket-dir",
+        "--listen",
+        "--threads",
+        "--standalone",
+        "--describe",
+        "FOREBAY_WORKER_TOKEN",
+    ):
+        assert option in text
+
+
+def test_a_worker_on_tcp_serves_as_well(pool: Pool, start_linked: StartLinked, make_client: Callable[[str], Any]) -> None:
+    start_linked("--listen", "tcp:127.0.0.1:0")
+    ready = assign(pool)
+    assert ready.address.startswith("tcp:127.0.0.1:")
+    client = make_client(ready.address)
+    with client.socket:
+        assert isinstance(client.hello(), stream.Welcome)
+        assert isinstance(client.sync(), stream.Done)
