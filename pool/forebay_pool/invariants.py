@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.state_machine import StateMachine, state_of
+from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import Lease, Seat, Session, Worker
 
 
@@ -28,7 +28,7 @@ def _demand(machine: StateMachine, holds: bool, what: str, *ids: str) -> None:
 
 def _check_session(machine: StateMachine, session: Session) -> None:
     name, lease, request, worker = session.id, session.lease, session.request, session.worker
-    _demand(machine, session.state == state_of(session), f"a session says {session.state} and is {state_of(session)}", name)
+    _demand(machine, session.state == session.doing, f"a session says {session.state} and is {session.doing}", name)
     if worker is not None:
         mutual = worker.session is session and machine.fleet.workers.get(worker.id) is worker
         _demand(machine, mutual, "a session's worker is not its own", name)
@@ -65,8 +65,7 @@ def _check_seat(machine: StateMachine, seat: Seat) -> None:
         leased = holder.lease is not None and holder.lease.device is seat.device
         _demand(machine, placed != leased, f"a holder has a lease here: {leased}, is placed here: {placed}", name, holder.id)
     if free and machine.accepting and not machine.stopping:
-        request = machine.line.first_for(seat, machine.fleet.flavors_of(seat))
-        idle = request is None or not machine.may_use(request, seat)
+        idle = machine.line.first_for(seat, machine.flavors_for(seat)) is None
         _demand(machine, idle, "a device is free while somebody waits for it", name)
 
 

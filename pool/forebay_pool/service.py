@@ -121,9 +121,10 @@ class Service:
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"the database cannot be read: {error}") from error
 
-    def _listen(self) -> None:
-        base = self.settings.base_path
-        routes: list[tuple[str, type[handlers.Api]]] = [
+    @staticmethod
+    def routes() -> list[tuple[str, type[handlers.Api]]]:
+        """Each endpoint under ``base_path``, and who answers it."""
+        return [
             ("api/session", SessionLink),
             ("api/worker", WorkerLink),
             ("api/flavors", handlers.Flavors),
@@ -137,9 +138,12 @@ class Service:
             ("metrics", handlers.MetricsPage),
             ("health", handlers.Health),
         ]
+
+    def _listen(self) -> None:
+        base = self.settings.base_path
         own = {"service": self}
         application = Application(
-            [(base + path, handler, own) for path, handler in routes],
+            [(base + path, handler, own) for path, handler in self.routes()],
             default_handler_class=handlers.NotFound,
             default_handler_args=own,
             websocket_max_message_size=4 * MESSAGE_BYTES_MAX,

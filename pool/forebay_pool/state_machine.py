@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,9 +10,11 @@ from forebay_wire import messages as wire
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.fleet import Fleet, serves
+from forebay_pool.grants import assignment, flavor_message, granted
 from forebay_pool.line import Line, why_placing, why_waiting
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.metering import cost_nano, usage_record
+from forebay_pool.room import has_room, to_park
 from forebay_pool.story import Story
 from forebay_pool.types import (
     ClientSaid,
@@ -80,8 +81,8 @@ class StateMachine:
         self._on: dict[type[Any], Callable[[Any], None]] = {
             SessionJoined: self._session_joined,
             ClientSaid: self._client_said,
-            SessionLeft: self._session_left,
-            SessionDismissed: self._session_dismissed,
+            SessionLeft: self._session_over,
+            SessionDismissed: self._session_over,
             WorkerSaid: self._worker_said,
             WorkerUnlinked: self._worker_unlinked,
             WorkerGone: self._worker_gone,
@@ -154,19 +155,16 @@ class StateMachine:
         return None if why is None else refusals.not_servable(f"{why} Choose another flavor (`forebay flavor list`).")
 
     def _tell_flavor(self, session: Session) -> None:
-        flavor = self._flavor_message(self.fleet.flavors[session.flavor], self.prices.get(session.flavor))
+        flavor = flavor_message(self.fleet.flavors[session.flavor], self.prices.get(session.flavor))
         opened = wire.SessionOpened(session=session.id, flavor=flavor, heartbeat_seconds=self.limits.session_heartbeat_seconds)
         self._tell(session.id, opened)
 
-    def _session_left(self, event: SessionLeft) -> None:
+    def _session_over(self, event: SessionLeft | SessionDismissed) -> None:
         session = self.sessions.get(event.session)
-        if session is not None:
-            self._end(session, "released", None)
-
-    def _session_dismissed(self, event: SessionDismissed) -> None:
-        session = self.sessions.get(event.session)
-        if session is not None:
+        if session is not None and isinstance(event, SessionDismissed):
             self._end(session, event.reason, event.sentence)
+        elif session is not None:
+            self._end(session, "released", None)
 
     def _end(self, session: Session, reason: CloseReason, sentence: str | None) -> None:
         """Ends the session; its open lease is billed until now, and its device waits until the worker is gone."""
@@ -282,17 +280,10 @@ class StateMachine:
         return max(self.fleet.flavors[session.flavor].memory_bytes, held)
 
     def _make_room(self, seat: Seat, session: Session, need_bytes: int) -> bool:
-        """Parks the least recently used residents, as many as it takes; True once there is room."""
-        others = [worker for worker in seat.workers.values() if worker.reserved_bytes and worker is not session.worker]
-        free_bytes = seat.device.memory_bytes - sum(worker.reserved_bytes for worker in others)
-        if free_bytes >= need_bytes:
+        """Parks as many residents as it takes; True once there is room."""
+        if has_room(seat, session, need_bytes):
             return True
-        coming_bytes = free_bytes + sum(worker.reserved_bytes for worker in others if worker.parking or worker.state == "ending")
-        evictable = [worker for worker in others if worker.state == "bound" and not worker.parking and worker.session is not None]
-        for worker in sorted(evictable, key=_least_needed):
-            if coming_bytes >= need_bytes:
-                break
-            coming_bytes += worker.reserved_bytes
+        for worker in to_park(seat, session, need_bytes):
             worker.parking = True
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
             self._out.append(TellWorker(worker.id, wire.Park()))
@@ -311,13 +302,7 @@ class StateMachine:
             return False
         self.fleet.give(ready, session)
         ready.deadline_ns = self._now + int(self.limits.worker_start_seconds * SECOND)
-        assign = wire.Assign(
-            session=session.id,
-            ticket=ticket(session, ready),
-            memory_limit_bytes=self.fleet.flavors[session.flavor].memory_bytes,
-            idle_release_seconds=self.limits.idle_release_seconds,
-            heartbeat_seconds=self.limits.heartbeat_seconds,
-        )
+        assign = assignment(session, ready, self.fleet.flavors[session.flavor], self.limits)
         self._out.append(TellWorker(ready.id, assign))
         return False
 
@@ -354,17 +339,7 @@ class StateMachine:
         session, worker = lease.session, lease.session.worker
         if worker is None:
             raise InvariantBroken(f"lease {lease.id} is open without a worker\n{self.story.of(session.id)}")
-        granted = wire.Granted(
-            request=lease.number,
-            lease=lease.id,
-            epoch=lease.epoch,
-            worker=worker.id,
-            address=worker.address,
-            ticket=ticket(session, worker),
-            device=wire.DeviceModel(kind=lease.device.kind, model=lease.device.model),
-            flavor=self._flavor_message(lease.flavor, lease.price),
-        )
-        self._tell(session.id, granted)
+        self._tell(session.id, granted(lease, worker))
 
     def _tell_place(self, request: Request) -> None:
         """Tells the client where its request stands, if that is news."""
@@ -619,17 +594,15 @@ class StateMachine:
             return
         if not self.accepting or self.stopping or not self.fleet.is_free(seat):
             return
-        request = self.line.first_for(seat, self.fleet.flavors_of(seat))
-        if request is None or not self.may_use(request, seat):
-            return
-        self.line.remove(request)
-        self._claim(request, seat)
+        request = self.line.first_for(seat, self.flavors_for(seat))
+        if request is not None:
+            self.line.remove(request)
+            self._claim(request, seat)
 
-    def may_use(self, request: Request, seat: Seat) -> bool:
-        """False where a new worker would be needed, and the pool has as many as it may."""
-        if request.session.worker is not None or len(self.fleet.workers) < self.limits.workers_max:
-            return True
-        return any(worker.session is None and worker.state in ("starting", "warm") for worker in seat.workers.values())
+    def flavors_for(self, seat: Seat) -> tuple[str, ...]:
+        """The flavors whose waiting sessions may start here; none where that takes a new worker, and the pool has all it may."""
+        spare = any(worker.session is None and worker.state in ("starting", "warm") for worker in seat.workers.values())
+        return self.fleet.flavors_of(seat) if spare or len(self.fleet.workers) < self.limits.workers_max else ()
 
     def _flavor_set(self, event: FlavorSet) -> None:
         self.fleet.set_flavor(event.flavor)
@@ -650,7 +623,7 @@ class StateMachine:
             self._settle(seat)
 
     def _prices_set(self, event: PricesSet) -> None:
-        self.prices = dict(event.prices)
+        self.prices = event.prices
 
     def _store_changed(self, event: StoreChanged) -> None:
         self.accepting = event.accepting
@@ -710,7 +683,7 @@ class StateMachine:
     # Small things
 
     def _touch(self, session: Session) -> None:
-        self._set_state(session, state_of(session))
+        self._set_state(session, session.doing)
 
     def _set_state(self, session: Session, state: SessionState) -> None:
         if session.state != state:
@@ -723,34 +696,3 @@ class StateMachine:
 
     def _note(self, action: str, **fields: str | int) -> None:
         self._out.append(Note(action, fields))
-
-    def _flavor_message(self, flavor: Flavor, price: Price | None) -> wire.Flavor:
-        if price is None:
-            return wire.Flavor(name=flavor.name, memory_bytes=flavor.memory_bytes)
-        return wire.Flavor(
-            name=flavor.name, memory_bytes=flavor.memory_bytes, price_nano_per_second=price.nano_per_second, currency=price.currency
-        )
-
-
-def _least_needed(worker: Worker) -> tuple[bool, int]:
-    session = worker.session
-    if session is None:
-        raise InvariantBroken(f"worker {worker.id} is evictable without a session")
-    return (session.request is not None, session.used_ns)
-
-
-def state_of(session: Session) -> SessionState:
-    """What a living session does: computing comes before waiting, waiting before holding memory."""
-    if session.lease is not None:
-        return "active"
-    if session.request is not None:
-        return "queued"
-    worker = session.worker
-    if worker is None or not worker.opened:
-        return "idle"
-    return "resident" if worker.parked_bytes is None else "parked"
-
-
-def ticket(session: Session, worker: Worker) -> str:
-    """What the client presents to this worker for this session: a keyed hash of the worker's name."""
-    return hashlib.blake2b(worker.id.encode(), key=session.secret, digest_size=32).hexdigest()

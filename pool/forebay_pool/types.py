@@ -198,6 +198,17 @@ class Session:
     used_ns: int = 0
     """When its last lease closed."""
 
+    @property
+    def doing(self) -> SessionState:
+        """What it does while it lives: computing comes before waiting, waiting before holding memory."""
+        if self.lease is not None:
+            return "active"
+        if self.request is not None:
+            return "queued"
+        if self.worker is None or not self.worker.opened:
+            return "idle"
+        return "resident" if self.worker.parked_bytes is None else "parked"
+
 
 @dataclass(slots=True, eq=False)
 class Seat:

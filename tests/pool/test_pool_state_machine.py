@@ -328,6 +328,19 @@ def test_a_session_waits_when_the_pool_has_all_workers_it_may(world: Make) -> No
     assert w.machine.sessions["b"].state == "active"
 
 
+def test_who_needs_a_new_worker_does_not_hold_up_who_has_one_when_workers_are_short(world: Make) -> None:
+    w = world(workers_max=2)
+    w.lease("a")
+    w.drain("a")
+    w.lease("b")
+    w.join("c")
+    w.acquire("c")
+    w.acquire("a", 2)
+    w.drain("b")
+    assert w.machine.sessions["a"].state == "active"
+    assert w.machine.sessions["c"].state == "queued"
+
+
 # Residents and parking
 
 

@@ -50,7 +50,7 @@ LIMITS = Limits(
     end_grace_seconds=5.0,
     worker_attempts_max=3,
     warm_workers=1,
-    workers_max=50,
+    workers_max=8,
     sessions_max=6,
     queue_max=5,
 )

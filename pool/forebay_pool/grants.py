@@ -1,0 +1,45 @@
+"""What worker and client are told of a session, its flavor and its lease."""
+
+from __future__ import annotations
+
+import hashlib
+
+from forebay_wire import messages as wire
+
+from forebay_pool.types import Flavor, Lease, Limits, Price, Session, Worker
+
+
+def ticket(session: Session, worker: Worker) -> str:
+    """What the client presents to this worker for this session: a keyed hash of the worker's name."""
+    return hashlib.blake2b(worker.id.encode(), key=session.secret, digest_size=32).hexdigest()
+
+
+def flavor_message(flavor: Flavor, price: Price | None) -> wire.Flavor:
+    if price is None:
+        return wire.Flavor(name=flavor.name, memory_bytes=flavor.memory_bytes)
+    return wire.Flavor(
+        name=flavor.name, memory_bytes=flavor.memory_bytes, price_nano_per_second=price.nano_per_second, currency=price.currency
+    )
+
+
+def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits) -> wire.Assign:
+    return wire.Assign(
+        session=session.id,
+        ticket=ticket(session, worker),
+        memory_limit_bytes=flavor.memory_bytes,
+        idle_release_seconds=limits.idle_release_seconds,
+        heartbeat_seconds=limits.heartbeat_seconds,
+    )
+
+
+def granted(lease: Lease, worker: Worker) -> wire.Granted:
+    return wire.Granted(
+        request=lease.number,
+        lease=lease.id,
+        epoch=lease.epoch,
+        worker=worker.id,
+        address=worker.address,
+        ticket=ticket(lease.session, worker),
+        device=wire.DeviceModel(kind=lease.device.kind, model=lease.device.model),
+        flavor=flavor_message(lease.flavor, lease.price),
+    )
