@@ -54,7 +54,7 @@ class RecordedStream:
     def names(self) -> list[str]:
         return [call[0] for call in self.calls]
 
-    def wait_until(self, reached: Callable[[list[str]], bool]) -> None:
+    def expect(self, reached: Callable[[list[str]], bool]) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: reached(self.names()), WAIT_SECONDS_MAX), self.calls
 
@@ -134,7 +134,7 @@ def test_a_lease_connects_to_its_worker_once_and_asks_with_the_span(case: Case) 
     case.grants()
     case.session.acquire(WORK)
     case.pool.send(closed(1))
-    case.stream.wait_until(lambda names: "lease_closed" in names)
+    case.stream.expect(lambda names: "lease_closed" in names)
     case.session.acquire(WORK)
     assert case.stream.calls == [
         ("connect", "unix:/tmp/worker.sock", bytes.fromhex("ab" * 32)),
@@ -174,7 +174,7 @@ def test_after_a_mark_new_work_asks_for_a_new_lease(case: Case) -> None:
     case.session.acquire(WORK)
     assert len(case.pool.of(messages.Acquire, 2)) == 2
     case.pool.send(closed(1, "drained"), messages.Queued(request=99, position=1, reason="of nobody"), closed(2))
-    case.stream.wait_until(lambda names: "lease_closed" in names)
+    case.stream.expect(lambda names: "lease_closed" in names)
     assert case.stream.names().count("lease_closed") == 1, "the drained lease was not the current one"
 
 
@@ -253,9 +253,9 @@ def test_a_grant_that_the_pool_made_by_itself_opens_the_lease_again(case: Case) 
     case.grants()
     case.session.acquire(WORK)
     case.pool.send(closed(1), granted(0, 2))
-    case.stream.wait_until(lambda names: names[-2:] == ["lease_closed", "lease_opened"])
+    case.stream.expect(lambda names: names[-2:] == ["lease_closed", "lease_opened"])
     case.pool.send(closed(2))
-    case.stream.wait_until(lambda names: names[-1] == "lease_closed")
+    case.stream.expect(lambda names: names[-1] == "lease_closed")
 
 
 def test_a_wait_that_the_pool_began_by_itself_is_said_too(case: Case) -> None:
@@ -263,7 +263,7 @@ def test_a_wait_that_the_pool_began_by_itself_is_said_too(case: Case) -> None:
     case.session.acquire(WORK)
     waits = messages.Queued(request=0, position=1, reason="all devices are held")
     case.pool.send(closed(1), waits, granted(0, 2))
-    case.stream.wait_until(lambda names: names[-2:] == ["lease_closed", "lease_opened"])
+    case.stream.expect(lambda names: names[-2:] == ["lease_closed", "lease_opened"])
     waiting, done = case.stderr.getvalue().splitlines()
     assert waiting == "forebay: waiting for a device, position 1: all devices are held"
     assert done.startswith("forebay: granted after ")
@@ -273,7 +273,7 @@ def test_a_lost_session_loses_its_tensors_and_the_next_work_begins_afresh(case: 
     case.grants()
     case.session.acquire(WORK)
     case.pool.send(messages.SessionLost(message="The worker of this session died."))
-    case.stream.wait_until(lambda names: "lose" in names)
+    case.stream.expect(lambda names: "lose" in names)
     assert case.stream.calls[-1] == ("lose", "The worker of this session died.")
     case.grants(worker="w-2")
     case.session.acquire(WORK)
@@ -302,14 +302,14 @@ def test_a_pool_that_goes_away_later_loses_the_tensors(case: Case) -> None:
     case.grants()
     case.session.acquire(WORK)
     case.pool.connections[-1].socket.shutdown(socket.SHUT_RDWR)
-    case.stream.wait_until(lambda names: names[-1] == "lose")
+    case.stream.expect(lambda names: names[-1] == "lose")
 
 
 def test_what_the_pool_may_not_say_ends_the_session_with_a_sentence(case: Case) -> None:
     case.grants()
     case.session.acquire(WORK)
     case.pool.connections[-1].send('{"type": "granted", "request": "many"}')
-    case.stream.wait_until(lambda names: names[-1] == "lose")
+    case.stream.expect(lambda names: names[-1] == "lose")
     assert "does not understand" in case.stream.calls[-1][1]
 
 
@@ -320,7 +320,7 @@ def test_a_worker_that_cannot_be_reached_gives_the_lease_back(case: Case) -> Non
         case.session.acquire(WORK)
     assert case.pool.of(messages.Release)[0].epoch == 1
     case.pool.send(closed(1, "released"))
-    case.stream.wait_until(lambda names: names[-1] == "lease_closed")
+    case.stream.expect(lambda names: names[-1] == "lease_closed")
     case.stream.connect_error = None
     case.session.acquire(WORK)
     assert case.stream.names()[-2:] == ["connect", "lease_opened"]
