@@ -13,11 +13,14 @@ import re
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forebay_worker import pytorch, standalone
 from forebay_worker.errors import WorkerError
-from forebay_worker.link import Executor, Worker, WorkerLink
 from forebay_worker.pytorch import SeenDevice
+
+if TYPE_CHECKING:
+    from forebay_worker._executor import Server
 
 LOG = logging.getLogger("forebay.worker")
 
@@ -93,11 +96,13 @@ def run(options: argparse.Namespace) -> None:
             os._exit(1)
 
 
-async def serve(server: Executor, device: SeenDevice, options: argparse.Namespace) -> None:
+async def serve(server: Server, device: SeenDevice, options: argparse.Namespace) -> None:
     """Serves the pool, or one client alone, until that ends or a signal comes."""
     if options.standalone:
         work = asyncio.ensure_future(standalone.serve(server, bytes.fromhex(options.ticket), options.memory or device.memory_bytes))
     else:
+        from forebay_worker.link import Worker, WorkerLink  # not needed, and slow to load, without a pool
+
         token = os.environ.pop(TOKEN_VARIABLE)
         worker = Worker(options.worker, device, pytorch.build().version)
         work = asyncio.ensure_future(WorkerLink(worker, server).run(options.pool, token))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from forebay_wire import messages
 from forebay_wire.messages import DeviceModel, FromWorker, MessageError, ToWorker
@@ -16,28 +16,14 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from forebay_worker.errors import LinkLost
 from forebay_worker.pytorch import SeenDevice, limit_accelerator_memory
 
+if TYPE_CHECKING:
+    from forebay_worker._executor import Event, Server
+
 LOG = logging.getLogger("forebay.worker")
 
 CONNECT_SECONDS_MAX = 15.0
 UNASSIGNED_HEARTBEAT_SECONDS = 5.0
 """Heartbeats of a worker that serves no session yet."""
-Event = tuple[str, int, int, str]
-
-
-class Executor(Protocol):
-    """What the C++ server offers; see ``_executor.pyi``."""
-
-    @property
-    def address(self) -> str: ...
-    @property
-    def event_descriptor(self) -> int: ...
-    def assign(self, ticket: bytes, limit_bytes: int, idle_release_seconds: float) -> None: ...
-    def open(self, epoch: int, limit_bytes: int) -> None: ...
-    def close(self, epoch: int) -> None: ...
-    def park(self) -> None: ...
-    def end(self) -> None: ...
-    def take_events(self) -> list[Event]: ...
-    def statistics(self) -> tuple[int | None, int, int, int]: ...
 
 
 @dataclass(frozen=True)
@@ -76,7 +62,7 @@ def message_of(event: Event) -> FromWorker | None:
 class WorkerLink:
     """Carries orders to the executor and its events to the pool, until the session or the link ends."""
 
-    def __init__(self, worker: Worker, executor: Executor) -> None:
+    def __init__(self, worker: Worker, executor: Server) -> None:
         self._worker = worker
         self._executor = executor
         self._heartbeat_seconds = UNASSIGNED_HEARTBEAT_SECONDS

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import TYPE_CHECKING
 
-from forebay_worker.link import Executor
+if TYPE_CHECKING:
+    from forebay_worker._executor import Server
 
 IDLE_SECONDS = 1e9
 """Nobody waits for the device, so idleness never ends the lease."""
 
 
-async def serve(executor: Executor, ticket: bytes, limit_bytes: int) -> None:
+async def serve(executor: Server, ticket: bytes, limit_bytes: int) -> None:
     """Returns when the client is gone or the executor failed."""
     rung = asyncio.Event()
     loop = asyncio.get_running_loop()
