@@ -116,6 +116,7 @@ class Service:
         self.store.migrate()
         try:
             self.store.seed_flavors([*seeds(self.settings.flavors_file)])
+            self.store.retry_refused()
             self.choices = self.store.choices()
             return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}
         except SQLAlchemyError as error:

@@ -107,6 +107,11 @@ class Store:
         with self.engine.begin() as connection:
             connection.execute(delete(OUTBOX).where(OUTBOX.c.seq.in_(seqs)))
 
+    def retry_refused(self) -> None:
+        """Records that billing once refused are sent again: what it lacked, such as a price, may be there now."""
+        with self.engine.begin() as connection:
+            connection.execute(update(OUTBOX).values(refused=None))
+
     def refused(self, seq: int, answer: str) -> None:
         with self.engine.begin() as connection:
             connection.execute(update(OUTBOX).where(OUTBOX.c.seq == seq).values(refused=answer))

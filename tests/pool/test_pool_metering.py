@@ -165,6 +165,9 @@ def test_a_record_that_billing_refuses_is_set_aside_and_holds_up_no_other(pool: 
                     rows = connection.exec_driver_sql("select segment, refused from usage_outbox").all()
                 assert [row.segment for row in rows] == [names[3]]
                 assert "no such tenant" in rows[0].refused
+            billing.bad = ""
+            async with pool(**billed(billing)) as running:
+                await running.until(lambda: names[3] in billing.records)
 
     asyncio.run(scenario())
     assert any(getattr(entry, "action", "") == "record_refused" for entry in caplog.records)
