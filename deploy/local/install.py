@@ -26,9 +26,11 @@ SERVER = CHECKOUT / ".venv"
 NOTEBOOK = SERVER / "notebook"
 BUILD = CHECKOUT / "build"
 LOG = BUILD / "setup.log"
-PACKAGES = ("wire", "device", "worker", "pool", "billing", "hub", "spawner", "dashboards")
+WHEELS = BUILD / "wheels"
+NATIVE_PACKAGES = {"wire": "forebay_wire", "device": "forebay", "worker": "forebay_worker"}
+"""Folders with C++ extensions, and what their wheels are called; each is built on the one before it."""
+PURE_PACKAGES = ("pool", "billing", "hub", "spawner", "dashboards")
 NOTEBOOK_PACKAGES = ("wire", "device")
-NATIVE_PACKAGES = ("wire", "device", "worker")
 PYTHON = f"{sys.executable} {sys.version}"
 PYTHON_OLDEST = (3, 11)
 DISK_NEEDED_BYTES = 6 * 2**30
@@ -162,20 +164,33 @@ def install_requirements(folder: Path, lock: Path) -> None:
     run(folder / "bin" / "uv", "pip", "install", "--python", folder / "bin" / "python", "-r", lock)
 
 
-def install_ours() -> None:
-    """Our packages as they lie in the checkout; the C++ extensions are compiled here, once. The wire goes first: others build on it."""
-    for packages in (PACKAGES[:1], PACKAGES[1:]):
-        editable = [part for package in packages for part in ("-e", f"./{package}")]
-        run(SERVER / "bin" / "python", "-m", "pip", "install", "--no-build-isolation", "--no-deps", *editable)
+def build_wheels() -> None:
+    """The packages with C++ extensions, compiled once for both environments."""
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    python = SERVER / "bin" / "python"
+    for package in NATIVE_PACKAGES:
+        for stale in (CHECKOUT / package / "build").glob("lib*"):
+            shutil.rmtree(stale)
+        run(python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", WHEELS, f"./{package}")
+        run(python, "-m", "pip", "install", "--no-deps", "--force-reinstall", wheel_of(package))
+
+
+def wheel_of(package: str) -> Path:
+    """The wheel of a package with C++ extensions."""
+    (wheel,) = WHEELS.glob(f"{NATIVE_PACKAGES[package]}-[0-9]*.whl")
+    return wheel
+
+
+def install_services() -> None:
+    """The pure packages, as they lie in the checkout."""
+    editable = [part for package in PURE_PACKAGES for part in ("-e", f"./{package}")]
+    run(SERVER / "bin" / "python", "-m", "pip", "install", "--no-build-isolation", "--no-deps", *editable)
 
 
 def install_notebook_packages() -> None:
-    """The two packages that notebooks get, as wheels made from the objects already compiled."""
-    wheels = BUILD / "wheels"
-    shutil.rmtree(wheels, ignore_errors=True)
-    sources = [f"./{package}" for package in NOTEBOOK_PACKAGES]
-    run(SERVER / "bin" / "python", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", wheels, *sources)
-    run(NOTEBOOK / "bin" / "python", "-m", "pip", "install", "--no-deps", "--force-reinstall", *sorted(wheels.glob("*.whl")))
+    """The only two packages of ours that notebooks get."""
+    wheels = [wheel_of(package) for package in NOTEBOOK_PACKAGES]
+    run(NOTEBOOK / "bin" / "python", "-m", "pip", "install", "--no-deps", "--force-reinstall", *wheels)
 
 
 def install_kernel() -> None:
@@ -190,7 +205,8 @@ def install_kernel() -> None:
 def server_steps(torch: str, index: str | None, lock: str) -> list[Step]:
     """``.venv``: PyTorch, the requirements of ``lock``, and our packages as they lie in the checkout."""
     stamps, requirements = SERVER / "stamps", CHECKOUT / "requirements" / lock
-    projects = tuple(CHECKOUT / package / "pyproject.toml" for package in PACKAGES)
+    native = tuple(CHECKOUT / package for package in NATIVE_PACKAGES)
+    projects = tuple(CHECKOUT / package / "pyproject.toml" for package in PURE_PACKAGES)
     return [
         Step(f"PyTorch for the services ({torch})", stamps / "torch", (PYTHON, torch), lambda: make_environment(SERVER, torch, index)),
         Step(
@@ -199,7 +215,8 @@ def server_steps(torch: str, index: str | None, lock: str) -> list[Step]:
             (PYTHON, torch, requirements),
             lambda: install_requirements(SERVER, requirements),
         ),
-        Step("Our services, and the C++ extensions", stamps / "ours", (PYTHON, torch, *projects, *native_sources()), install_ours),
+        Step("The C++ extensions", stamps / "extensions", (PYTHON, torch, f"wheels: {WHEELS.exists()}", *native), build_wheels),
+        Step("Our services", stamps / "ours", (PYTHON, *projects), install_services),
     ]
 
 
@@ -218,12 +235,6 @@ def notebook_steps(torch: str, index: str | None) -> list[Step]:
         Step("The virtual device for the notebooks", stamps / "ours", (PYTHON, torch, *packages), install_notebook_packages),
         Step("The notebooks' kernel", stamps / "kernel", (PYTHON, KERNEL_NAME, requirements), install_kernel),
     ]
-
-
-def native_sources() -> list[Path]:
-    """What the C++ extensions are made from."""
-    files = (path for package in NATIVE_PACKAGES for path in sorted((CHECKOUT / package).rglob("*")))
-    return [path for path in files if path.suffix in (".cpp", ".h") or path.name == "setup.py"]
 
 
 def install(torch: str, index: str | None, lock: str) -> None:
