@@ -97,6 +97,7 @@ def test_a_client_that_answers_no_ping_is_let_go(pool: Make) -> None:
             await client.acquire()
             client.link.transport.pause_reading()
             await running.until(lambda: not running.machine.sessions)
+            assert not running.leases
             client.link.transport.resume_reading()
 
     asyncio.run(scenario())

@@ -1,0 +1,299 @@
+"""What the machine does when workers die, clients go, the store fails, and the pool ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from forebay_pool.errors import InvariantBroken
+from forebay_pool.types import (
+    Device,
+    SessionDismissed,
+    SessionLeft,
+    ShutDown,
+    StoreChanged,
+    WorkerGone,
+    WorkerUnlinked,
+)
+from forebay_wire import messages as wire
+
+GIB = 2**30
+SECOND = 1_000_000_000
+
+Make = Callable[..., Any]
+
+
+def cpus(count: int, gib: int = 8) -> list[Device]:
+    return [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", gib * GIB) for index in range(count)]
+
+
+# Deaths
+
+
+def test_a_dead_worker_closes_the_lease_at_the_last_confirmed_heartbeat(world: Make) -> None:
+    w = world()
+    worker = w.lease("s")
+    w.wait(2)
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=1, busy_ns=0, commands=0))
+    w.wait(0.7)
+    w.do(WorkerGone(worker, "killed by SIGKILL"))
+    (record,) = w.records
+    assert (record.duration_ns, record.close_reason) == (2 * SECOND, "failed")
+    closed, lost = w.told("s")[-2:]
+    assert closed.reason == "failed"
+    assert isinstance(lost, wire.SessionLost)
+    assert "killed by SIGKILL" in lost.message
+    assert not w.machine.sessions
+
+
+def test_a_heartbeat_of_another_epoch_confirms_nothing(world: Make) -> None:
+    w = world()
+    worker = w.lease("s")
+    w.wait(2)
+    for epoch in (None, 0, 2):
+        w.worker(worker, wire.Heartbeat(epoch=epoch, memory_bytes=1, busy_ns=0, commands=0))
+    w.do(WorkerGone(worker, "gone"))
+    assert w.records[0].duration_ns == 0
+
+
+def test_three_missed_heartbeats_fail_the_lease_and_the_device_waits_for_the_process_to_be_gone(world: Make) -> None:
+    w = world()
+    worker = w.lease("s")
+    w.wait(1)
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=1, busy_ns=0, commands=0))
+    w.wait(3)
+    w.tick()
+    assert w.machine.sessions["s"].state == "active"
+    w.wait(0.1)
+    w.tick()
+    assert w.records[0].duration_ns == SECOND
+    assert w.killed == [worker]
+    w.join("t")
+    w.acquire("t")
+    w.tick()
+    assert len(w.launched) == 1
+    w.do(WorkerGone(worker, "killed"))
+    assert len(w.launched) == 2
+
+
+def test_a_lost_worker_link_fails_the_lease_at_once(world: Make) -> None:
+    w = world()
+    worker = w.lease("s")
+    w.do(WorkerUnlinked(worker, "its link ended"))
+    assert w.records[0].close_reason == "failed"
+    assert w.killed == [worker]
+
+
+def test_what_a_dead_worker_says_later_changes_nothing(world: Make) -> None:
+    w = world()
+    worker = w.lease("s")
+    w.do(WorkerUnlinked(worker, "its link ended"))
+    w.worker(worker, wire.Drained(epoch=1))
+    w.do(WorkerGone(worker, "killed"))
+    w.worker(worker, wire.Drained(epoch=1))
+    w.do(WorkerGone(worker, "killed"))
+    assert len(w.records) == 1
+
+
+def test_the_death_of_a_residents_worker_loses_the_session_and_bills_nothing_more(world: Make) -> None:
+    w = world()
+    worker = w.lease("s")
+    w.drain("s")
+    w.do(WorkerGone(worker, "killed"))
+    assert isinstance(w.last("s"), wire.SessionLost)
+    assert len(w.records) == 1
+    w.acquire("s", 2)
+    assert w.last("s").code == "no_session"
+
+
+@pytest.mark.parametrize("assigned", [False, True])
+def test_a_worker_that_dies_before_the_grant_is_replaced_for_free(world: Make, assigned: bool) -> None:
+    w = world()
+    w.join("s")
+    w.acquire("s")
+    if assigned:
+        w.ready("p-w1")
+    w.do(WorkerGone("p-w1", "exited with status 1"))
+    assert w.launched == ["p-w1", "p-w2"]
+    w.settle()
+    assert w.machine.sessions["s"].state == "active"
+    assert not w.records
+
+
+def test_after_so_many_dead_workers_the_request_is_refused_with_the_cause(world: Make) -> None:
+    w = world(worker_attempts_max=3)
+    w.join("s")
+    w.acquire("s")
+    for number in (1, 2, 3):
+        w.do(WorkerGone(f"p-w{number}", "exited with status 1"))
+    assert (w.last("s").code, "exited with status 1" in w.last("s").message) == ("not_servable", True)
+    assert w.machine.sessions["s"].state == "idle"
+    assert len(w.launched) == 3
+    assert w.machine.fleet.seats["main/cpu:0"].state == "free"
+
+
+def test_another_device_is_tried_after_a_worker_died_on_the_first(world: Make) -> None:
+    w = world(cpus(2))
+    w.join("s")
+    w.acquire("s")
+    w.do(WorkerGone("p-w1", "exited with status 1"))
+    w.settle()
+    assert w.machine.sessions["s"].lease.device.id == "main/cpu:1"
+
+
+def test_a_worker_that_does_not_start_in_time_is_killed(world: Make) -> None:
+    w = world(worker_start_seconds=10.0)
+    w.join("s")
+    w.acquire("s")
+    w.wait(11)
+    w.tick()
+    assert w.killed == ["p-w1"]
+    assert w.launched == ["p-w1", "p-w2"]
+
+
+# Ends
+
+
+def test_the_end_of_the_session_link_bills_what_was_used_up_to_then(world: Make) -> None:
+    w = world()
+    worker = w.lease("s")
+    w.wait(2)
+    w.do(SessionLeft("s"))
+    assert (w.records[0].duration_ns, w.records[0].close_reason) == (2 * SECOND, "released")
+    assert w.ordered(worker)[-1] == wire.End()
+    assert w.machine.fleet.seats["main/cpu:0"].state == "draining"
+    w.do(WorkerGone(worker, "exited with status 0"))
+    assert w.machine.fleet.seats["main/cpu:0"].state == "free"
+
+
+def test_a_client_that_is_gone_ends_its_session(world: Make) -> None:
+    w = world()
+    worker = w.lease("s")
+    w.wait(1)
+    w.worker(worker, wire.ClientGone())
+    assert w.records[0].duration_ns == SECOND
+    assert not w.machine.sessions
+
+
+def test_a_worker_that_does_not_end_is_killed_after_its_grace(world: Make) -> None:
+    w = world()
+    worker = w.lease("s")
+    w.do(SessionLeft("s"))
+    w.wait(6)
+    w.tick()
+    assert w.killed == [worker]
+
+
+def test_a_dismissed_session_hears_who_ended_it(world: Make) -> None:
+    w = world()
+    w.lease("s")
+    w.do(SessionDismissed("s", "revoked", "An operator ended this session."))
+    assert w.last("s") == wire.SessionLost(message="An operator ended this session.")
+    assert w.records[0].close_reason == "revoked"
+
+
+def test_a_session_that_ends_while_it_waits_leaves_the_queue(world: Make) -> None:
+    w = world()
+    w.lease("a")
+    w.join("b")
+    w.acquire("b")
+    w.do(SessionLeft("b"))
+    assert not len(w.machine.line)
+
+
+def test_a_session_that_ends_while_its_worker_starts_leaves_its_seat(world: Make) -> None:
+    w = world()
+    for name in "ab":
+        w.join(name)
+        w.acquire(name)
+    w.do(SessionLeft("a"))
+    w.settle()
+    assert w.machine.sessions["b"].state == "active"
+
+
+def test_shutting_down_closes_every_lease_and_ends_every_worker(world: Make) -> None:
+    w = world(cpus(2), warm_workers=1)
+    w.tick()
+    w.settle()
+    w.lease("a")
+    w.wait(1)
+    w.do(ShutDown())
+    assert (w.records[0].duration_ns, w.records[0].close_reason) == (SECOND, "revoked")
+    w.settle()
+    assert not w.machine.fleet.workers
+    w.join("b")
+    assert w.last("b").code == "shutting_down"
+
+
+# Warm workers
+
+
+def test_warm_workers_are_kept_for_each_kind(world: Make) -> None:
+    seats = [*cpus(2), Device("main/null:0", "main", "null", 0, "null", GIB)]
+    w = world(seats, warm_workers=1)
+    w.tick()
+    assert len(w.launched) == 2
+    w.settle()
+    w.join("s")
+    w.acquire("s")
+    assert len(w.launched) == 2
+    w.settle()
+    w.tick()
+    assert len(w.launched) == 3
+
+
+def test_where_workers_die_prestarting_pauses_longer_each_time(world: Make) -> None:
+    w = world(warm_workers=1)
+    starts = []
+    for _ in range(80):
+        before = len(w.launched)
+        w.tick()
+        if len(w.launched) > before:
+            starts.append(w.now)
+            w.do(WorkerGone(w.launched[-1], "exited with status 1"))
+        w.wait(0.25)
+    pauses = [later - earlier for earlier, later in pairwise(starts)]
+    assert pauses == [SECOND, 2 * SECOND, 4 * SECOND, 8 * SECOND]
+
+
+# The store
+
+
+def test_while_usage_cannot_be_written_no_lease_opens_and_waiting_ones_go_on_afterwards(world: Make) -> None:
+    w = world()
+    w.lease("a")
+    w.join("b")
+    w.acquire("b")
+    w.do(StoreChanged(False))
+    w.join("c")
+    w.acquire("c")
+    assert (w.last("c").code, "cannot be written" in w.last("c").message) == ("limit", True)
+    w.drain("a")
+    w.settle()
+    w.tick()
+    assert w.machine.sessions["b"].state == "queued"
+    assert "cannot be written" in w.last("b").reason
+    w.do(StoreChanged(True))
+    w.settle()
+    assert w.machine.sessions["b"].state == "active"
+
+
+# Guards
+
+
+def test_the_clock_never_goes_back(world: Make) -> None:
+    w = world()
+    w.wait(-5)
+    w.machine.handle(StoreChanged(True), 10)
+    with pytest.raises(InvariantBroken, match="clock went back"):
+        w.machine.handle(StoreChanged(True), 9)
+
+
+def test_a_broken_invariant_tells_the_story_of_the_object(world: Make) -> None:
+    w = world(cpus(2))
+    w.lease("s")
+    w.machine.fleet.seats["main/cpu:0"].holder = None
+    with pytest.raises(InvariantBroken, match=r"(?s)somebody else holds.*SessionJoined\(session='s'.*Show\(Lease s\.1 open\)"):
+        w.tick()
