@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -24,8 +25,9 @@ from forebay.waiting import QUIET_SECONDS, WaitingLine
 
 OPEN_SECONDS_MAX = 15.0
 PING_SECONDS = 20.0
-PING_ANSWER_SECONDS_MAX = 60.0
-"""Long, since user code that holds the interpreter's lock keeps the answer from being read."""
+SILENCE_SECONDS_MAX = 60.0
+"""The host of a pool that acknowledges no ping for so long is gone. The kernel watches for it: user code that holds the
+interpreter's lock for minutes would keep us from reading an answer that is there."""
 CLOSE_SECONDS_MAX = 2.0
 POOLS_OWN_REQUEST = 0
 """Number of a request that the pool makes itself, when the worker finds work in the stream after the lease was closed as idle."""
@@ -60,8 +62,8 @@ class _Request:
 class _Link:
     """One WebSocket to the pool: one session, with what the pool said of it."""
 
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
+    def __init__(self, connection: ClientConnection) -> None:
+        self.socket = connection
         self.line: WaitingLine | None = None
         """Of a wait that the pool began by itself."""
         self.opened: messages.SessionOpened | None = None
@@ -117,23 +119,14 @@ class Session:
             link, _ = self._open()
         with self._changed:
             lease = link.lease
-            request = None if lease else link.request or self._new_request(link)
-            fresh = request is not None and request is not link.request
+            fresh = lease is None and link.request is None
             if fresh:
-                link.request = request
-        if request is None or lease is not None:
-            self._stream.lease_opened()
-            return
-        try:
-            if fresh:
-                self._send(link, messages.Acquire(request=request.number, span=_span(work)))
-            self._wait(request)
-        except BaseException:
-            self._cancel(link, request)
-            raise
-        if request.error is not None:
-            raise request.error
-        self._begin(link, request)
+                link.request = self._new_request()
+            request = link.request
+        if lease is None and request is not None:
+            lease = self._granted(link, request, work if fresh else None)
+        if lease is not None:
+            self._begin(link, lease)
 
     def marked(self) -> None:
         """The span's end is in the stream: the open lease will drain, and is no longer for new work."""
@@ -199,9 +192,22 @@ class Session:
 
     # Waiting for a lease
 
-    def _new_request(self, link: _Link) -> _Request:
+    def _new_request(self) -> _Request:
         self._requests += 1
         return _Request(self._requests)
+
+    def _granted(self, link: _Link, request: _Request, work: Work | None) -> messages.Granted | None:
+        """Waits until the request is settled; asks for ``work`` first, if nobody did."""
+        try:
+            if work is not None:
+                self._send(link, messages.Acquire(request=request.number, span=_span(work)))
+            self._wait(request)
+        except BaseException:
+            self._cancel(link, request)
+            raise
+        if request.error is not None:
+            raise request.error
+        return request.granted
 
     def _wait(self, request: _Request) -> None:
         line = WaitingLine(self._stderr)
@@ -231,22 +237,24 @@ class Session:
         with contextlib.suppress(ForebayError):
             self._send(link, messages.Cancel(request=request.number))
 
-    def _begin(self, link: _Link, request: _Request) -> None:
-        granted = request.granted
-        if granted is None:
-            raise SessionEnded("The lease was not granted; run this again.")
+    def _begin(self, link: _Link, granted: messages.Granted) -> None:
         with link.connecting:
             if link.worker != granted.worker:
-                try:
-                    self._stream.connect(granted.address, bytes.fromhex(granted.ticket))
-                except RuntimeError as error:
-                    self._send(link, messages.Release(epoch=granted.epoch))
-                    raise SessionEnded(f"The worker at {granted.address} cannot be used: {error}. Run this again.") from None
-                link.worker = granted.worker
+                self._connect_worker(link, granted)
         with self._changed:
             still = link.lease is granted
         if still:
             self._stream.lease_opened()
+
+    def _connect_worker(self, link: _Link, granted: messages.Granted) -> None:
+        # Noted first: an interrupt in between then looks like a broken connection, and is mended like one.
+        link.worker = granted.worker
+        try:
+            self._stream.connect(granted.address, bytes.fromhex(granted.ticket))
+        except RuntimeError as error:
+            link.worker = None
+            self._send(link, messages.Release(epoch=granted.epoch))
+            raise SessionEnded(f"The worker at {granted.address} cannot be used: {error}. Run this again.") from None
 
     # The reader
 
@@ -359,17 +367,20 @@ def _ended(service: Service, why: object) -> SessionEnded:
 
 def _connect(service: Service) -> ClientConnection:
     try:
-        return connect(
+        connection = connect(
             service.session_url,
             additional_headers={"Authorization": service.authorization},
             proxy=None if service.is_loopback else True,
             compression=None,
             open_timeout=OPEN_SECONDS_MAX,
             ping_interval=PING_SECONDS,
-            ping_timeout=PING_ANSWER_SECONDS_MAX,
+            ping_timeout=None,
             close_timeout=CLOSE_SECONDS_MAX,
             max_size=messages.MESSAGE_BYTES_MAX,
         )
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_SECONDS_MAX * 1000))
+        return connection
     except InvalidStatus as error:
         status = error.response.status_code
         if status in (401, 403):
