@@ -160,3 +160,11 @@ def test_a_new_price_holds_for_leases_opened_from_then_on(
     (added,) = [record for key, record in after.items() if key not in before]
     assert added["price_nano_per_second"] == 7 * NANO
     assert added["cost_nano"] == added["duration_ns"] * 7
+
+
+def test_a_small_gpt_learns_english(member: Any, open_notebook: Any) -> None:
+    """``words.ipynb``: stock transformers; the mean loss of the last steps is well below that of the first."""
+    kernel = open_notebook(member, "words.ipynb")
+    printed = "".join(kernel.run(cell) for cell in kernel.cells)
+    first, last = re.search(r"the loss fell from ([\d.]+) to ([\d.]+)", printed).groups()  # type: ignore[union-attr]
+    assert float(last) < 0.9 * float(first)
