@@ -180,6 +180,8 @@ def main() -> None:
             ticket.hex(),
             "--threads",
             "1",
+            "--log-level",
+            "error",
         ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker, socket.socket(socket.AF_UNIX) as peer:
             if not worker.stdout or not worker.stdout.readline():

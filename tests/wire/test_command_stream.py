@@ -158,7 +158,7 @@ def test_replies_come_out_as_they_went_in(reply: stream.Reply) -> None:
     assert stream.decode_reply(stream.encode_reply(reply)) == reply
 
 
-def read_or_refuse(body: bytes) -> None:
+def expect_reading_or_refusal(body: bytes) -> None:
     try:
         stream.CommandReader().read(body)
     except stream.WireError as error:
@@ -168,8 +168,8 @@ def read_or_refuse(body: bytes) -> None:
 @given(st.binary(max_size=400))
 @settings(max_examples=1000, deadline=None)
 def test_random_bytes_are_read_or_refused(body: bytes) -> None:
-    read_or_refuse(body)
-    read_or_refuse(b"\x03" + body)
+    expect_reading_or_refusal(body)
+    expect_reading_or_refusal(b"\x03" + body)
     for reply in (body, bytes([65 + len(body) % 6]) + body):
         try:
             stream.decode_reply(reply)
@@ -185,7 +185,7 @@ def test_damaged_commands_are_read_or_refused(commands: list[stream.Command], da
         where = data.draw(st.integers(0, len(body) - 1))
         body[where] = data.draw(st.integers(0, 255))
     del body[data.draw(st.integers(1, len(body))) :]
-    read_or_refuse(bytes(body))
+    expect_reading_or_refusal(bytes(body))
 
 
 MANY = b"\xff\xff\xff\xff\x0f"
@@ -238,7 +238,7 @@ def test_a_count_that_lies_allocates_nothing() -> None:
     ]
     tracemalloc.start()
     for body in bodies:
-        read_or_refuse(body)
+        expect_reading_or_refusal(body)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1 << 20

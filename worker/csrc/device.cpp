@@ -84,8 +84,13 @@ c10::Storage Device::allocate(int64_t bytes, bool zeroed) const {
 }
 
 c10::Storage Device::allocate_staging(int64_t bytes) const {
-  const auto options = at::TensorOptions().dtype(at::kByte).device(at::kCPU).pinned_memory(!is_host());
-  return at::empty({bytes}, options).storage();
+  const auto options = at::TensorOptions().dtype(at::kByte).device(at::kCPU);
+  if (is_host()) return at::empty({bytes}, options).storage();
+  try {
+    return at::empty({bytes}, options.pinned_memory(true)).storage();
+  } catch (const c10::Error&) {  // the host pins no more
+    return at::empty({bytes}, options).storage();
+  }
 }
 
 void Device::copy(const c10::Storage& target, int64_t target_offset, const c10::Storage& source, int64_t source_offset, int64_t bytes) const {

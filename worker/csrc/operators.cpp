@@ -25,6 +25,7 @@ constexpr std::string_view kPacked = "it takes host objects packed into tensors 
 constexpr std::string_view kAutograd = "it belongs to autograd, which runs at the client";
 constexpr std::string_view kHost = "it speaks of the host's process, not of tensors";
 constexpr std::string_view kIndices = "its kernel trusts integers that lead out of its tensors";
+constexpr std::string_view kLengths = "it does not compare the lengths of its lists";
 constexpr std::string_view kTests = "it is there for PyTorch's own tests";
 
 // Patterns over the names of operators, first match counts.
@@ -139,6 +140,7 @@ constexpr std::array kBans{
     Ban{"_remove_batch_dim*", kAutograd},
     Ban{"_add_relu*", kLayout},
     Ban{"_sobol_engine_*", kIndices},
+    Ban{"_foreach_copy", kLengths},
     Ban{"_test_*", kTests},
     Ban{"_foobar*", kTests},
 };

@@ -1,0 +1,272 @@
+"""The words of the command stream as Python values: what ``docs/wire.md`` lists in its tables, field by field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from forebay_wire import _stream
+from forebay_wire._stream import MAGIC, VERSION
+
+RANDOM = 1
+"""Template flag: calls carry a seed and a counter."""
+
+
+class Tag(IntEnum):
+    """Kinds of arguments."""
+
+    NONE = 0
+    TENSOR = 1
+    SCALAR_TENSOR = 2
+    TENSOR_LIST = 3
+    INT = 4
+    DOUBLE = 5
+    BOOL = 6
+    SCALAR_DOUBLE = 7
+    SCALAR_INT = 8
+    SCALAR_BOOL = 9
+    SCALAR_COMPLEX = 10
+    INT_LIST = 11
+    DOUBLE_LIST = 12
+    BOOL_LIST = 13
+    STRING = 14
+    DEVICE = 15
+    GENERATOR = 16
+    SCALAR_LIST = 17
+
+
+class OutputTag(IntEnum):
+    """Kinds of outputs."""
+
+    NONE = 0
+    NEW = 1
+    SAME = 2
+    LIST = 3
+    UNKNOWN = 4
+    INT = 5
+    DOUBLE = 6
+    BOOL = 7
+    COMPLEX = 8
+
+
+class FailureCode(IntEnum):
+    """Why a command failed."""
+
+    OPERATOR = 1
+    OUT_OF_MEMORY = 2
+    POISONED = 3
+    UNSUPPORTED = 4
+    GEOMETRY = 5
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes and strides in elements; ``dtype`` is PyTorch's ScalarType number; flags: 1 conjugate bit, 2 negative bit."""
+
+    dtype: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    flags: int = 0
+
+    def span(self) -> int:
+        """Elements from the first to the last, both included; 0 if there are none. Raises WireError where a storage cannot hold it."""
+        return _stream.span_of(self.dtype, self.sizes, self.strides, self.flags)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The constant part of one argument; which fields mean something depends on the tag, as in ``wire.h``."""
+
+    tag: Tag
+    geometry: Geometry | None = None
+    dtype: int = 0
+    flag: bool = False
+    integer: int = 0
+    count: int = 0
+    list: tuple[int, ...] = ()
+    text: str = ""
+    items: tuple[Argument, ...] = ()
+
+
+@dataclass(frozen=True)
+class Output:
+    """The constant part of one output."""
+
+    tag: OutputTag
+    geometry: Geometry | None = None
+    storage_bytes: int = 0
+    same: int = 0
+    items: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True)
+class Template:
+    """Everything of a call that does not change from step to step."""
+
+    op: int
+    arguments: tuple[Argument, ...]
+    outputs: tuple[Output, ...]
+    flags: int = 0
+
+
+class Random(NamedTuple):
+    """The state of the generator a random call starts from."""
+
+    seed: int
+    counter: int
+
+
+class View(NamedTuple):
+    """What a tensor argument is bound to; the offset counts elements."""
+
+    storage: int
+    offset: int = 0
+
+
+Binding = View | int | float | complex | tuple[float, ...]
+"""A tensor's view, a number's value, a double list's values, or (for an output) a storage id."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    ticket: bytes
+    torch: str
+    version: int = VERSION
+    magic: int = MAGIC
+
+
+@dataclass(frozen=True)
+class Operator:
+    name: str
+    overload: str
+    schema_hash: int
+
+
+@dataclass(frozen=True)
+class DefineTemplate:
+    template: Template
+
+
+@dataclass(frozen=True)
+class Call:
+    """Bindings are flat, in the order of the arguments, then of the outputs, lists flattened."""
+
+    template: int
+    bindings: tuple[Binding, ...]
+    random: Random | None = None
+
+
+@dataclass(frozen=True)
+class Ask:
+    request: int
+    first_storage: int
+    template: int
+    bindings: tuple[Binding, ...]
+    random: Random | None = None
+
+
+@dataclass(frozen=True)
+class Allocate:
+    storage: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Resize:
+    storage: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Free:
+    storages: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Write:
+    storage: int
+    offset_bytes: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Read:
+    request: int
+    storage: int
+    offset_bytes: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Sync:
+    request: int
+
+
+@dataclass(frozen=True)
+class Mark:
+    count: int
+
+
+@dataclass(frozen=True)
+class Forget:
+    pass
+
+
+Command = Hello | Operator | DefineTemplate | Call | Ask | Allocate | Resize | Free | Write | Read | Sync | Mark | Forget
+
+
+@dataclass(frozen=True)
+class Welcome:
+    version: int
+    torch: str
+    device_kind: str
+    device_model: str
+    memory_limit_bytes: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    message: str
+
+
+@dataclass(frozen=True)
+class Data:
+    request: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Done:
+    request: int
+
+
+@dataclass(frozen=True)
+class Produced:
+    """One output that the worker tells: a storage with its geometry, an argument's index, a list, or a value."""
+
+    tag: OutputTag
+    storage: int = 0
+    geometry: Geometry | None = None
+    storage_bytes: int = 0
+    same: int = 0
+    value: int | float | bool | complex = 0
+    items: tuple[Produced, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outputs:
+    request: int
+    outputs: tuple[Produced, ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    request: int
+    code: FailureCode
+    sequence: int
+    operator: str
+    message: str
+
+
+Reply = Welcome | Refused | Data | Done | Outputs | Failure
