@@ -81,12 +81,13 @@ class Machine:
 
 @dataclass(frozen=True)
 class Step:
-    """``sources`` are the texts and files that decide whether the step must be repeated."""
+    """``sources`` are the texts and files that decide whether the step must be repeated; so does a missing one of ``results``."""
 
     title: str
     stamp: Path
     sources: tuple[str | Path, ...]
     action: Callable[[], None]
+    results: tuple[Path, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -98,7 +99,8 @@ class Step:
 
     @property
     def done(self) -> bool:
-        return self.stamp.exists() and self.stamp.read_text(encoding="ascii") == self.fingerprint
+        kept = all(path.exists() for path in (self.stamp, *self.results))
+        return kept and self.stamp.read_text(encoding="ascii") == self.fingerprint
 
     def run(self) -> None:
         self.stamp.unlink(missing_ok=True)
@@ -215,7 +217,7 @@ def server_steps(torch: str, index: str | None, lock: str) -> list[Step]:
             (PYTHON, torch, requirements),
             lambda: install_requirements(SERVER, requirements),
         ),
-        Step("The C++ extensions", stamps / "extensions", (PYTHON, torch, f"wheels: {WHEELS.exists()}", *native), build_wheels),
+        Step("The C++ extensions", stamps / "extensions", (PYTHON, torch, *native), build_wheels, (WHEELS,)),
         Step("Our services", stamps / "ours", (PYTHON, *projects), install_services),
     ]
 

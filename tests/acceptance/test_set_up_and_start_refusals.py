@@ -129,6 +129,14 @@ def test_a_step_is_repeated_only_when_what_it_was_made_from_changes(install: Mod
     assert step().done and runs == ["a==1", "a==2"]
 
 
+def test_a_step_whose_result_is_gone_is_repeated(install: ModuleType, tmp_path: Path) -> None:
+    step = install.Step("a step", tmp_path / "stamp", ("1",), (tmp_path / "wheels").mkdir, (tmp_path / "wheels",))
+    step.run()
+    assert step.done
+    (tmp_path / "wheels").rmdir()
+    assert not step.done
+
+
 def test_a_step_that_failed_is_not_done(install: ModuleType, tmp_path: Path) -> None:
     def fail() -> None:
         raise install.SetupError("no")
