@@ -1,7 +1,6 @@
 #include "device.h"
 
 #include <array>
-#include <cstring>
 #include <mutex>
 #include <stdexcept>
 
@@ -12,6 +11,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
+
+#include "memory.h"
 
 namespace forebay::worker {
 
@@ -72,14 +73,11 @@ void Device::enter(std::optional<int> threads) const {
 }
 
 c10::Storage Device::allocate(int64_t bytes, bool zeroed) const {
-  auto storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), c10::SymInt(bytes),
-                                                                    c10::GetAllocator(where_.type()), /*resizable=*/false));
-  if (!zeroed || bytes == 0) return storage;
-  if (is_host()) {
-    std::memset(storage.mutable_data(), 0, static_cast<size_t>(bytes));
-  } else {
-    bytes_of(storage, 0, bytes).zero_();
-  }
+  auto* allocator = c10::GetAllocator(where_.type());
+  auto memory = zeroed && is_host() ? allocate_zeroed_on_host(bytes) : allocator->allocate(static_cast<size_t>(bytes));
+  auto storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), c10::SymInt(bytes), std::move(memory),
+                                                                    allocator, /*resizable=*/false));
+  if (zeroed && !is_host() && bytes != 0) bytes_of(storage, 0, bytes).zero_();
   return storage;
 }
 

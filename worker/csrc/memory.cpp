@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -36,45 +38,69 @@ int64_t data_bytes() {
 std::atomic<int64_t> limit_bytes{std::numeric_limits<int64_t>::max()};
 std::atomic<int64_t> allocated_bytes{0};
 
+// Before the data of an allocation.
+struct Header {
+  int64_t bytes;
+  void* block;  // as the C library gave it
+};
+static_assert(sizeof(Header) <= kHeaderBytes);
+
+Header* header_of(void* data) { return reinterpret_cast<Header*>(static_cast<uint8_t*>(data) - kHeaderBytes); }
+
 void release(void* data) {
   if (data == nullptr) return;
-  auto* header = static_cast<uint8_t*>(data) - kHeaderBytes;
-  int64_t bytes;
-  std::memcpy(&bytes, header, sizeof(bytes));
-  allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
-  c10::free_cpu(header);
+  const Header header = *header_of(data);
+  allocated_bytes.fetch_sub(header.bytes, std::memory_order_relaxed);
+  c10::free_cpu(header.block);
 }
 
-// Keeps the size of an allocation in a header before its data.
+// Counts an allocation. Throws c10::OutOfMemoryError.
+void take(int64_t bytes) {
+  const int64_t limit = limit_bytes.load(std::memory_order_relaxed);
+  const int64_t before = allocated_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  if (bytes >= 0 && bytes <= limit && before <= limit - bytes) return;
+  allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory(bytes, before, limit));
+}
+
+void* reserve(int64_t bytes) {
+  try {
+    return c10::alloc_cpu(static_cast<size_t>(bytes) + kHeaderBytes);
+  } catch (const c10::Error&) {
+    return nullptr;
+  }
+}
+
+// The C library knows which memory is fresh from the system and need not be overwritten. It aligns less than PyTorch does.
+void* reserve_zeroed(int64_t bytes) { return std::calloc(1, static_cast<size_t>(bytes) + 2 * kHeaderBytes); }
+
+c10::DataPtr allocate_on_host(size_t size, void* (*reserve_block)(int64_t)) {
+  const c10::Device host(c10::kCPU);
+  if (size == 0) return {nullptr, nullptr, &release, host};
+  const auto bytes = static_cast<int64_t>(size);
+  take(bytes);
+  void* block = reserve_block(bytes);
+  if (block == nullptr) {
+    allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "asked for ", human_bytes(bytes), ", but the worker's host has no memory left; free tensors or try again later");
+  }
+  const auto past_header = reinterpret_cast<uintptr_t>(block) + kHeaderBytes + kHeaderBytes - 1;
+  void* data = reinterpret_cast<void*>(past_header / kHeaderBytes * kHeaderBytes);
+  *header_of(data) = {bytes, block};
+  return {data, data, &release, host};
+}
+
 class LimitedAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(size_t size) override {
-    if (size == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
-    const auto bytes = static_cast<int64_t>(size);
-    const int64_t limit = limit_bytes.load(std::memory_order_relaxed);
-    const int64_t before = allocated_bytes.fetch_add(bytes, std::memory_order_relaxed);
-    if (bytes < 0 || bytes > limit || before > limit - bytes) {
-      allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
-      TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory(bytes, before, limit));
-    }
-    auto* header = static_cast<uint8_t*>(reserve(size + kHeaderBytes, bytes));
-    std::memcpy(header, &bytes, sizeof(bytes));
-    void* data = header + kHeaderBytes;
-    return {data, data, &release, c10::Device(c10::kCPU)};
-  }
+  c10::DataPtr allocate(size_t size) override { return allocate_on_host(size, &reserve); }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* target, const void* source, size_t count) const override { default_copy_data(target, source, count); }
-
- private:
-  static void* reserve(size_t size, int64_t bytes) {
-    try {
-      return c10::alloc_cpu(size);
-    } catch (const c10::Error&) {
-      allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "asked for ", human_bytes(bytes), ", but the worker's host has no memory left; free tensors or try again later");
-    }
-  }
 };
+
+LimitedAllocator& limited_allocator() {
+  static LimitedAllocator allocator;
+  return allocator;
+}
 
 }  // namespace
 
@@ -99,9 +125,10 @@ std::string out_of_memory(int64_t requested_bytes, int64_t used_bytes, int64_t l
 }
 
 void install_host_limit() {
-  static LimitedAllocator allocator;
-  c10::SetCPUAllocator(&allocator, kAbovePyTorchs);
+  c10::SetCPUAllocator(&limited_allocator(), kAbovePyTorchs);
 }
+
+c10::DataPtr allocate_zeroed_on_host(int64_t bytes) { return allocate_on_host(static_cast<size_t>(bytes), &reserve_zeroed); }
 
 void set_host_limit(int64_t bytes) { limit_bytes.store(bytes, std::memory_order_relaxed); }
 

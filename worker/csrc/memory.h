@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include <c10/core/Allocator.h>
+
 namespace forebay::worker {
 
 // "1.50 GiB"
@@ -16,6 +18,9 @@ std::string out_of_memory(int64_t requested_bytes, int64_t used_bytes, int64_t l
 // set_host_limit. Beyond it allocation throws c10::OutOfMemoryError. To be called once, before any operator runs.
 void install_host_limit();
 void set_host_limit(int64_t bytes);
+
+// Zeroed memory under the same limit, which costs nothing where it is fresh from the system.
+c10::DataPtr allocate_zeroed_on_host(int64_t bytes);
 
 // Bounds what operators take from the host without asking PyTorch's allocator: the process's own memory now, the limit, and some room.
 void fence_process(int64_t limit_bytes);
