@@ -27,8 +27,8 @@ NOTEBOOK = SERVER / "notebook"
 BUILD = CHECKOUT / "build"
 LOG = BUILD / "setup.log"
 WHEELS = BUILD / "wheels"
-NATIVE_PACKAGES = {"wire": "forebay_wire", "device": "forebay", "worker": "forebay_worker"}
-"""Folders with C++ extensions, and what their wheels are called; each is built on the one before it."""
+NATIVE_PACKAGES = {"wire": "The command stream", "device": "The virtual device", "worker": "The worker"}
+"""Folders with C++ extensions, and what they are to people; all are built on the first."""
 PURE_PACKAGES = ("pool", "billing", "hub", "spawner", "dashboards")
 NOTEBOOK_PACKAGES = ("wire", "device")
 PYTHON = f"{sys.executable} {sys.version}"
@@ -128,6 +128,7 @@ def run(*command: str | Path) -> None:
         **os.environ,
         "PIP_CACHE_DIR": str(BUILD / "cache" / "pip"),
         "UV_CACHE_DIR": str(BUILD / "cache" / "uv"),
+        "IPYTHONDIR": str(BUILD / "cache" / "ipython"),
         "DIST_EXTRA_CONFIG": str(BUILD / "extensions.cfg"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PATH": f"{SERVER / 'bin'}:{os.environ.get('PATH', os.defpath)}",
@@ -166,21 +167,13 @@ def install_requirements(folder: Path, lock: Path) -> None:
     run(folder / "bin" / "uv", "pip", "install", "--python", folder / "bin" / "python", "-r", lock)
 
 
-def build_wheels() -> None:
-    """The packages with C++ extensions, compiled once for both environments."""
-    shutil.rmtree(WHEELS, ignore_errors=True)
-    python = SERVER / "bin" / "python"
-    for package in NATIVE_PACKAGES:
-        for stale in (CHECKOUT / package / "build").glob("lib*"):
-            shutil.rmtree(stale)
-        run(python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", WHEELS, f"./{package}")
-        run(python, "-m", "pip", "install", "--no-deps", "--force-reinstall", wheel_of(package))
-
-
-def wheel_of(package: str) -> Path:
-    """The wheel of a package with C++ extensions."""
-    (wheel,) = WHEELS.glob(f"{NATIVE_PACKAGES[package]}-[0-9]*.whl")
-    return wheel
+def build_wheel(package: str) -> None:
+    """A package with a C++ extension, compiled once for both environments."""
+    folder, python = WHEELS / package, SERVER / "bin" / "python"
+    for stale in (folder, *(CHECKOUT / package / "build").glob("lib*")):
+        shutil.rmtree(stale, ignore_errors=True)
+    run(python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, f"./{package}")
+    run(python, "-m", "pip", "install", "--no-deps", "--force-reinstall", *folder.glob("*.whl"))
 
 
 def install_services() -> None:
@@ -191,7 +184,7 @@ def install_services() -> None:
 
 def install_notebook_packages() -> None:
     """The only two packages of ours that notebooks get."""
-    wheels = [wheel_of(package) for package in NOTEBOOK_PACKAGES]
+    wheels = [wheel for package in NOTEBOOK_PACKAGES for wheel in (WHEELS / package).glob("*.whl")]
     run(NOTEBOOK / "bin" / "python", "-m", "pip", "install", "--no-deps", "--force-reinstall", *wheels)
 
 
@@ -207,7 +200,7 @@ def install_kernel() -> None:
 def server_steps(torch: str, index: str | None, lock: str) -> list[Step]:
     """``.venv``: PyTorch, the requirements of ``lock``, and our packages as they lie in the checkout."""
     stamps, requirements = SERVER / "stamps", CHECKOUT / "requirements" / lock
-    native = tuple(CHECKOUT / package for package in NATIVE_PACKAGES)
+    native = [native_step(package, torch) for package in NATIVE_PACKAGES]
     projects = tuple(CHECKOUT / package / "pyproject.toml" for package in PURE_PACKAGES)
     return [
         Step(f"PyTorch for the services ({torch})", stamps / "torch", (PYTHON, torch), lambda: make_environment(SERVER, torch, index)),
@@ -217,9 +210,16 @@ def server_steps(torch: str, index: str | None, lock: str) -> list[Step]:
             (PYTHON, torch, requirements),
             lambda: install_requirements(SERVER, requirements),
         ),
-        Step("The C++ extensions", stamps / "extensions", (PYTHON, torch, *native), build_wheels, (WHEELS,)),
+        *native,
         Step("Our services", stamps / "ours", (PYTHON, *projects), install_services),
     ]
+
+
+def native_step(package: str, torch: str) -> Step:
+    """One C++ extension."""
+    sources = (PYTHON, torch, CHECKOUT / "wire", CHECKOUT / package)
+    title = f"{NATIVE_PACKAGES[package]} (C++)"
+    return Step(title, SERVER / "stamps" / package, sources, lambda: build_wheel(package), (WHEELS / package,))
 
 
 def notebook_steps(torch: str, index: str | None) -> list[Step]:
