@@ -129,7 +129,7 @@ void upload(Tensor& self, const Tensor& source) {
     host = like_on(self, at::kCPU);
     host.copy_(source);
   }
-  CommandStream::get().write(handle_of(*self.unsafeGetTensorImpl()).id, first_byte_of(self), host.const_data_ptr(), bytes_of(self));
+  CommandStream::get().write(handle_of(*self.unsafeGetTensorImpl()), first_byte_of(self), host.const_data_ptr(), bytes_of(self));
 }
 
 void download(Tensor& self, const Tensor& source) {
@@ -140,7 +140,7 @@ void download(Tensor& self, const Tensor& source) {
   }
   const bool direct = is_plain(self) && self.scalar_type() == source.scalar_type() && self.strides() == source.strides() && self.sizes() == source.sizes();
   const Tensor host = direct ? self : like_on(source, at::kCPU);
-  CommandStream::get().read(handle_of(*source.unsafeGetTensorImpl()).id, first_byte_of(source), host.mutable_data_ptr(), bytes_of(source));
+  CommandStream::get().read(handle_of(*source.unsafeGetTensorImpl()), first_byte_of(source), host.mutable_data_ptr(), bytes_of(source));
   if (!direct) self.copy_(host);
 }
 
@@ -167,7 +167,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
 at::Scalar local_scalar_dense(const Tensor& self) {
   const Tensor plain = self.is_conj() || self.is_neg() ? self.clone() : self;
   Tensor host = at::empty({}, self.options().device(at::kCPU));
-  CommandStream::get().read(handle_of(*plain.unsafeGetTensorImpl()).id, first_byte_of(plain), host.mutable_data_ptr(), bytes_of(plain));
+  CommandStream::get().read(handle_of(*plain.unsafeGetTensorImpl()), first_byte_of(plain), host.mutable_data_ptr(), bytes_of(plain));
   return at::_local_scalar_dense(host);
 }
 

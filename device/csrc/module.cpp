@@ -74,7 +74,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("set_lease_callback", &forebay::set_lease_callback);
   module.def("connect", &forebay::connect);
   module.def("connected", [] { return CommandStream::get().connected(); });
-  module.def("lease_opened", [] { CommandStream::get().lease_opened(); });
+  module.def("lease_opened", [](uint64_t epoch) { CommandStream::get().lease_opened(epoch); });
   module.def("lease_closed", [] { CommandStream::get().lease_closed(); });
   module.def("mark", [] { return CommandStream::get().mark(); });
   module.def("synchronize", [] { CommandStream::get().synchronize(); });

@@ -358,6 +358,9 @@ c10::IValue get_answer(wire::Reader& in) {
       for (size_t left = in.count(wire::kItemsMax, "the length of a list"); left > 0; --left) list.push_back(get_answer(in).toTensor());
       return list;
     }
+    case OutputTag::kSame:
+      in.varint();  // an argument, which is here
+      return at::Tensor();
     case OutputTag::kInt:
       return in.zigzag();
     case OutputTag::kDouble:
@@ -505,13 +508,16 @@ Entry* Recorder::find(uint64_t hash, const std::vector<uint64_t>& key) {
 const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, const Scan& scan, const Prediction& prediction) {
   const uint64_t hash = hash_of(scan.key);
   if (const Entry* entry = find(hash, scan.key)) return *entry;
-  if (count_ == wire::kTemplatesMax) {
+  if (count_ == wire::kTemplatesMax || template_bytes_ > wire::kTemplatesItemsMax) {  // an item takes a byte at least
     CommandStream::get().open_frame();
     CommandStream::get().buffer().command(Command::kForget);
     entries_.clear();
     count_ = 0;
+    template_bytes_ = 0;
   }
+  const size_t before = CommandStream::get().buffer().size();
   put_template(info, stack, prediction);
+  template_bytes_ += CommandStream::get().buffer().size() - before;
   auto entry = std::make_unique<Entry>(Entry{scan.key, count_++, prediction, nullptr});
   auto& slot = entries_[hash];
   entry->next = std::move(slot);
@@ -542,9 +548,9 @@ void Recorder::put_template(OperatorInfo& info, const Stack& stack, const Predic
 }
 
 void Recorder::forget() {
-  const std::lock_guard lock(CommandStream::get().mutex());
   entries_.clear();
   count_ = 0;
+  template_bytes_ = 0;
   operators_ = 0;
   ++numbering_;
 }

@@ -45,7 +45,7 @@ class Recorder {
   // Records the call whose arguments are on the stack, and puts its results there.
   void record(OperatorInfo& info, torch::jit::Stack& stack);
 
-  // The connection's numbering begins anew.
+  // The connection's numbering begins anew; under the stream's lock.
   void forget();
   size_t templates() const { return count_; }
 
@@ -61,6 +61,7 @@ class Recorder {
   // All guarded by the stream's mutex.
   std::unordered_map<uint64_t, std::unique_ptr<Entry>> entries_;
   size_t count_ = 0;
+  size_t template_bytes_ = 0;
   uint64_t numbering_ = 1;
   uint64_t operators_ = 0;
 };

@@ -22,7 +22,7 @@ namespace {
 // Composite in PyTorch, but recorded whole: the worker knows better how to do them on its device, and one command is cheaper than many.
 const std::unordered_set<std::string_view>& recorded_whole() {
   static const std::unordered_set<std::string_view> names{
-      "aten::convolution", "aten::convolution_backward", "aten::native_group_norm", "aten::embedding_backward",
+      "aten::convolution", "aten::convolution_backward", "aten::native_group_norm", "aten::linalg_lstsq",
   };
   return names;
 }
@@ -32,7 +32,7 @@ const std::unordered_set<std::string_view>& never_recorded() {
   static const std::unordered_set<std::string_view> names{
       "aten::is_pinned", "aten::_pin_memory", "aten::pin_memory", "aten::_copy_from", "aten::_copy_from_and_resize", "aten::from_file", "aten::_fused_sdp_choice",
       "aten::as_strided_", "aten::lift_fresh_copy", "aten::lift", "aten::new_empty_strided", "aten::_reshape_alias_copy", "aten::_make_dual_copy",
-      "aten::_fw_primal_copy", "aten::_make_dep_token", "aten::_foobar",
+      "aten::_fw_primal_copy", "aten::_make_dep_token", "aten::_foobar", "aten::_foreach_copy",
   };
   return names;
 }

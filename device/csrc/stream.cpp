@@ -123,12 +123,13 @@ CommandStream::CommandStream() {
       });
 }
 
+// In the child. A parent without a session leaves it free to have its own.
 void CommandStream::forked() {
   const int fd = socket_.exchange(-1);
   if (fd >= 0) ::close(fd);
-  forked_ = true;
-  connected_ = false;
+  ticker_runs_ = false;
   lease_open_ = false;
+  if (connected_.exchange(false)) forked_ = true;
 }
 
 // Session
@@ -138,6 +139,8 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   TORCH_CHECK(!connected_, "the virtual device is connected already");
   const WithoutGil free;
   const std::scoped_lock lock(receive_mutex_, send_mutex_);
+  const int old = socket_.exchange(-1);
+  if (old >= 0) ::close(old);
   socket_ = connect_address(address);
   outgoing_.clear();
   sent_ = 0;
@@ -174,37 +177,38 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   return welcome;
 }
 
-void CommandStream::lose(const std::string& message) {
-  const WithoutGil free;
+// The session's tensors are gone; what is recorded from now on belongs to the next one.
+void CommandStream::abandon(const std::string& message) {
   lease_open_ = false;
-  connected_ = false;
-  const int fd = socket_.exchange(-1);
-  if (fd >= 0) ::shutdown(fd, SHUT_RDWR);
-  {
-    const std::scoped_lock lock(receive_mutex_, send_mutex_, mutex_);
-    if (fd >= 0) ::close(fd);
-    lost_message_ = message;
-    generation_.fetch_add(1);
-    pending_.clear();
-    frame_open_ = false;
-    outgoing_.clear();
-    sent_ = 0;
-    filled_ = 0;
-    calls_ = 0;
-    unsynchronised_ = 0;
-  }
+  const std::lock_guard lock(mutex_);
+  lost_message_ = message;
+  generation_.fetch_add(1);
+  pending_.clear();
+  frame_start_ = 0;
+  frame_open_ = false;
+  calls_ = 0;
+  unsynchronised_ = false;
   Recorder::get().forget();
 }
 
-void CommandStream::refuse_generation() const {
+void CommandStream::lose(const std::string& message) {
+  const WithoutGil free;
+  if (!connected_.exchange(false)) return;
+  abandon(message);
+  const int fd = socket_.load();
+  if (fd >= 0) ::shutdown(fd, SHUT_RDWR);  // wakes whoever waits for it; connect() closes it
+}
+
+void CommandStream::refuse_generation() {
   TORCH_CHECK(!forked_, "a tensor of the virtual device cannot be used in a forked process; start processes with the 'spawn' method");
-  TORCH_CHECK(false, "this tensor is lost: ", lost_message_.empty() ? "its session ended" : lost_message_);
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(false, "this tensor is lost: ", lost_message_);
 }
 
 void CommandStream::fail_connection(const std::string& what) {
-  connected_ = false;
-  lease_open_ = false;
-  TORCH_CHECK(false, "the connection to the worker broke (", what, "); the tensors on this device are lost, and new ones get a new session");
+  const std::string message = "the connection to the worker broke (" + what + "); the tensors on this device are lost, and new ones get a new session";
+  if (connected_.exchange(false)) abandon(message);
+  TORCH_CHECK(false, message);
 }
 
 // Lease
@@ -227,7 +231,7 @@ bool CommandStream::mark() {
     const std::lock_guard lock(mutex_);
     open_frame();
     pending_.command(Command::kMark);
-    pending_.varint(1);
+    pending_.varint(epoch_.load(std::memory_order_relaxed));
     appended();
   }
   flush(Wait::kYes);
@@ -268,6 +272,7 @@ void CommandStream::allocate(uint64_t id, int64_t bytes) {
   pending_.command(Command::kAllocate);
   pending_.varint(id);
   pending_.varint(static_cast<uint64_t>(bytes));
+  if (bytes > 0) unsynchronised_.store(true, std::memory_order_relaxed);  // it may be too much
   appended();
 }
 
@@ -291,16 +296,17 @@ void CommandStream::free(const StorageHandle& handle) {
   appended();
 }
 
-void CommandStream::write(uint64_t id, int64_t offset, const void* data, int64_t bytes) {
+void CommandStream::write(const StorageHandle& storage, int64_t offset, const void* data, int64_t bytes) {
   const WithoutGil free;
   const auto* next = static_cast<const uint8_t*>(data);
   while (bytes > 0) {
     need_lease();
+    check_generation(storage.generation);  // the lease may be another session's than a chunk ago
     const int64_t chunk = std::min<int64_t>(bytes, wire::kChunkBytesMax);
     wire::Writer direct;
     const auto put = [&](wire::Writer& out) {
       out.command(Command::kWrite);
-      out.varint(id);
+      out.varint(storage.id);
       out.varint(static_cast<uint64_t>(offset));
       out.varint(static_cast<uint64_t>(chunk));
     };
@@ -317,17 +323,18 @@ void CommandStream::write(uint64_t id, int64_t offset, const void* data, int64_t
       }
       send_if_due();
     }
-    unsynchronised_.fetch_add(1, std::memory_order_relaxed);
+    unsynchronised_.store(true, std::memory_order_relaxed);
     next += chunk;
     offset += chunk;
     bytes -= chunk;
   }
 }
 
-void CommandStream::read(uint64_t id, int64_t offset, void* data, int64_t bytes) {
+void CommandStream::read(const StorageHandle& storage, int64_t offset, void* data, int64_t bytes) {
   const WithoutGil free;
   const WaitClock clock(waited_ns_);
   need_lease();
+  check_generation(storage.generation);
   syncs_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard receive_lock(receive_mutex_);
   std::vector<std::pair<uint64_t, int64_t>> requests;
@@ -339,7 +346,7 @@ void CommandStream::read(uint64_t id, int64_t offset, void* data, int64_t bytes)
       open_frame();
       pending_.command(Command::kRead);
       pending_.varint(requests.back().first);
-      pending_.varint(id);
+      pending_.varint(storage.id);
       pending_.varint(static_cast<uint64_t>(offset + done));
       pending_.varint(static_cast<uint64_t>(chunk));
       appended();
@@ -359,7 +366,7 @@ void CommandStream::read(uint64_t id, int64_t offset, void* data, int64_t bytes)
 }
 
 void CommandStream::synchronize() {
-  if (unsynchronised_.load(std::memory_order_relaxed) == 0) return;
+  if (!unsynchronised_.load(std::memory_order_relaxed)) return;
   const WithoutGil free;
   const WaitClock clock(waited_ns_);
   need_lease();
@@ -372,7 +379,7 @@ void CommandStream::synchronize() {
     pending_.command(Command::kSync);
     pending_.varint(request);
     appended();
-    unsynchronised_ = 0;
+    unsynchronised_ = false;
   }
   flush(Wait::kYes);
   receive(request, [&](Reply reply, wire::Reader& body) { check_failure(reply, body); });
@@ -533,7 +540,7 @@ void CommandStream::check_failure(Reply reply, wire::Reader& body) const {
 // The ticker sends what is pending, soon after it was recorded.
 
 void CommandStream::start_ticker() {
-  std::call_once(ticker_once_, [this] { std::thread([this] { run_ticker(); }).detach(); });
+  if (!ticker_runs_.exchange(true)) std::thread([this] { run_ticker(); }).detach();
 }
 
 bool CommandStream::has_pending() {

@@ -40,7 +40,7 @@ class CommandStream {
   bool connected() const { return connected_.load(); }
   bool worker_is_cpu() const { return worker_is_cpu_.load(std::memory_order_relaxed); }
   uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
-  void check_generation(uint64_t generation) const {
+  void check_generation(uint64_t generation) {
     if (generation != this->generation()) [[unlikely]] refuse_generation();
   }
 
@@ -49,7 +49,10 @@ class CommandStream {
   void need_lease() {
     if (!lease_open_.load(std::memory_order_acquire)) [[unlikely]] wait_for_lease();
   }
-  void lease_opened() { lease_open_.store(true, std::memory_order_release); }
+  void lease_opened(uint64_t epoch) {
+    epoch_.store(epoch, std::memory_order_relaxed);
+    lease_open_.store(true, std::memory_order_release);
+  }
   void lease_closed() { lease_open_.store(false, std::memory_order_release); }
   bool mark();
 
@@ -58,7 +61,10 @@ class CommandStream {
   uint64_t new_storages(uint64_t count) { return next_storage_.fetch_add(count, std::memory_order_relaxed); }
   std::mutex& mutex() { return mutex_; }
   wire::Writer& buffer() { return pending_; }
-  uint64_t next_call() { return calls_++; }
+  uint64_t next_call() {
+    unsynchronised_.store(true, std::memory_order_relaxed);
+    return calls_++;
+  }
   // Before an append, under the lock.
   void open_frame();
   // To be called under the lock after an append; sends when much is pending once the lock is given up by `sent_if_due`.
@@ -68,8 +74,8 @@ class CommandStream {
   void allocate(uint64_t id, int64_t bytes);
   void resize(uint64_t id, int64_t bytes);
   void free(const StorageHandle& handle);
-  void write(uint64_t id, int64_t offset, const void* data, int64_t bytes);
-  void read(uint64_t id, int64_t offset, void* data, int64_t bytes);
+  void write(const StorageHandle& storage, int64_t offset, const void* data, int64_t bytes);
+  void read(const StorageHandle& storage, int64_t offset, void* data, int64_t bytes);
   void synchronize();
   // Appends by `append(request)` under the lock, and gives the body of the OUTPUTS reply to `take`.
   void ask(const std::function<void(wire::Writer&, uint64_t)>& append, const std::function<void(wire::Reader&)>& take);
@@ -79,8 +85,9 @@ class CommandStream {
  private:
   CommandStream();
 
-  [[noreturn]] void refuse_generation() const;
+  [[noreturn]] void refuse_generation();
   [[noreturn]] void fail_connection(const std::string& what);
+  void abandon(const std::string& message);
   void wait_for_lease();
   void close_frame();
   enum class Wait : uint8_t { kNo, kYes };
@@ -108,14 +115,15 @@ class CommandStream {
   std::atomic<uint64_t> next_request_{1};
   std::function<void()> lease_callback_;
   std::mutex lease_mutex_;
-  std::string lost_message_;
+  std::atomic<uint64_t> epoch_{0};
+  std::string lost_message_;  // guarded by mutex_
 
   std::mutex mutex_;  // guards pending_, frame_start_, calls_
   wire::Writer pending_;
   size_t frame_start_ = 0;
   bool frame_open_ = false;
   uint64_t calls_ = 0;
-  std::atomic<uint64_t> unsynchronised_{0};
+  std::atomic<bool> unsynchronised_{false};
   std::atomic<bool> due_{false};
 
   std::mutex send_mutex_;  // guards outgoing_, sent_; taken before mutex_
@@ -133,7 +141,7 @@ class CommandStream {
   std::atomic<uint64_t> syncs_{0};
   std::atomic<uint64_t> waited_ns_{0};
 
-  std::once_flag ticker_once_;
+  std::atomic<bool> ticker_runs_{false};
   std::mutex ticker_mutex_;
   std::condition_variable ticker_wake_;
   std::atomic<bool> ticker_asleep_{false};

@@ -40,7 +40,7 @@ class Stream(Protocol):
 
     def connect(self, address: str, ticket: bytes, /) -> object: ...
     def connected(self) -> bool: ...
-    def lease_opened(self) -> None: ...
+    def lease_opened(self, epoch: int, /) -> None: ...
     def lease_closed(self) -> None: ...
     def lose(self, message: str, /) -> None: ...
 
@@ -244,7 +244,7 @@ class Session:
         with self._changed:
             still = link.lease is granted
         if still:
-            self._stream.lease_opened()
+            self._stream.lease_opened(granted.epoch)
 
     def _connect_worker(self, link: _Link, granted: messages.Granted) -> None:
         # Noted first: an interrupt in between then looks like a broken connection, and is mended like one.
@@ -310,7 +310,7 @@ class Session:
                 return
         self._finish_line(link, "granted")
         if link.worker == granted.worker:
-            self._stream.lease_opened()
+            self._stream.lease_opened(granted.epoch)
 
     def _take_close(self, link: _Link, closed: messages.LeaseClosed) -> None:
         with self._changed:

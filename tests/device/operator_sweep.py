@@ -16,19 +16,21 @@ from typing import Any
 
 SAMPLES_MAX = 4
 SECONDS_MAX = 60
-RANDOM = {
-    "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "nn.functional.alpha_dropout", "nn.functional.dropout",
-    "nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout", "nn.functional.fractional_max_pool2d",
-    "nn.functional.fractional_max_pool3d", "nn.functional.multi_head_attention_forward", "nn.functional.rrelu", "nn.functional.scaled_dot_product_attention",
-    "normal", "normal_in_place", "pca_lowrank", "rand_like", "randint", "randint_like", "randn", "randn_like", "svd_lowrank", "uniform",
-}  # fmt: skip
+RANDOM = set(
+    """
+    bernoulli cauchy exponential geometric log_normal multinomial nn.functional.alpha_dropout nn.functional.dropout
+    nn.functional.dropout2d nn.functional.dropout3d nn.functional.feature_alpha_dropout
+    nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d nn.functional.multi_head_attention_forward
+    nn.functional.rrelu nn.functional.scaled_dot_product_attention normal normal_in_place pca_lowrank rand_like randint
+    randint_like randn randn_like svd_lowrank uniform
+    """.split()
+)
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 
 
 def attach(address: str, ticket: str) -> None:
     """Gives this process the virtual device, served by a worker that opened its own lease."""
     import torch  # noqa: F401 the extension needs its libraries loaded
-
     from forebay import _C, facade
     from forebay.virtual_device import VirtualDevice
 
@@ -39,7 +41,7 @@ def attach(address: str, ticket: str) -> None:
             if served:
                 sys.exit("the worker ended the session")
             served.append(_C.connect(address, bytes.fromhex(ticket)))
-        _C.lease_opened()
+        _C.lease_opened(1)
 
     device = VirtualDevice()
     device.start()

@@ -41,7 +41,7 @@ class RecordedStream:
     def connected(self) -> bool:
         return self.is_connected
 
-    def lease_opened(self) -> None:
+    def lease_opened(self, epoch: int, /) -> None:
         self._note("lease_opened")
 
     def lease_closed(self) -> None:

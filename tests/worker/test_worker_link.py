@@ -198,15 +198,23 @@ def test_a_mark_drains_the_lease_and_later_work_starves(pool: Pool, linked_clien
         add(client, number, ones)
     client.send(stream.Mark(1))
     assert pool.expect(messages.Drained).epoch == 1
-    client.send(stream.Mark(2), stream.Sync(5))
-    assert isinstance(client.reply(), stream.Done), "a mark without a lease and a sync with nothing before it need none"
+    client.send(stream.Mark(1), stream.Sync(5))
+    assert isinstance(client.reply(), stream.Done), "a mark of an old lease and a sync with nothing before it need none"
     add(client, number, ones)
     client.send(stream.Sync(6))
     pool.expect(messages.Starved)
     open_lease(pool, 2)
     assert isinstance(client.reply(), stream.Done)
-    client.send(stream.Mark(3))
+    client.send(stream.Mark(2))
     assert pool.expect(messages.Drained).epoch == 2
+
+
+def test_a_mark_that_overtakes_the_pool_s_word_of_its_lease_drains_it_at_once(pool: Pool, linked_client: Any) -> None:
+    client = linked_client
+    client.send(stream.Mark(1), stream.Sync(1))
+    assert isinstance(client.reply(), stream.Done)
+    open_lease(pool, 1, wait=False)
+    assert pool.expect(messages.Drained).epoch == 1
 
 
 def test_close_stops_at_a_command_boundary(pool: Pool, linked_client: Any) -> None:

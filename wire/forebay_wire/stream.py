@@ -230,7 +230,7 @@ def _put_storage_command(out: Writer, command: Allocate | Resize | Free | Write 
         case Sync():
             _put_numbers(out, 11, command.request)
         case Mark():
-            _put_numbers(out, 12, command.count)
+            _put_numbers(out, 12, command.epoch)
 
 
 def _put_numbers(out: Writer, opcode: int, *numbers: int) -> None:

@@ -205,7 +205,7 @@ class Sync:
 
 @dataclass(frozen=True)
 class Mark:
-    count: int
+    epoch: int
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,15 @@ class Gate {
 
   void open(uint64_t epoch) {
     epoch_ = epoch;
+    opened_ = epoch;
     starved_ = false;
   }
+  // The span of a lease ended: noted for a lease that the pool is still to open.
+  void mark(uint64_t epoch) {
+    if (epoch > opened_) marked_ = epoch;
+  }
+  // Whether the open lease's span had ended before it was opened.
+  bool is_marked() const { return epoch_ && *epoch_ <= marked_; }
   // The epoch that was open, if any.
   std::optional<uint64_t> shut() {
     const auto before = epoch_;
@@ -30,6 +37,8 @@ class Gate {
 
  private:
   std::optional<uint64_t> epoch_;
+  uint64_t opened_ = 0;
+  uint64_t marked_ = 0;
   bool starved_ = false;
 };
 

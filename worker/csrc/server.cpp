@@ -178,15 +178,15 @@ void Server::step(wire::Reader& frame) {
   if (device_work) touched_ = true;
   if (opcode == static_cast<uint8_t>(wire::Command::kMark)) {
     frame.u8();
-    frame.varint();
-    mark();
+    mark(frame.varint());
   } else {
     session_.execute(frame);
   }
   commands_.store(commands_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-void Server::mark() {
+void Server::mark(uint64_t epoch) {
+  if (!gate_.is_open()) return gate_.mark(epoch);
   session_.settle();
   rest();
   shut(Event::Kind::kDrained);
@@ -294,6 +294,7 @@ void Server::obey(const Order& order) {
       epoch_.store(static_cast<int64_t>(order.epoch));
       active_at_ = Clock::now();
       touched_ = false;
+      if (gate_.is_marked()) shut(Event::Kind::kDrained);
       return;
     case Order::Kind::kClose:
       if (gate_.is_open()) session_.settle();

@@ -79,7 +79,7 @@ class Server final : private Replies {
   void welcome();
   void converse();
   void step(wire::Reader& frame);
-  void mark();
+  void mark(uint64_t epoch);
   void receive();
   bool can_upload_directly() const;
   void upload_directly();
