@@ -261,5 +261,3 @@ def _log_request(handler: Any) -> None:
     fields = {"action": "http", "status": handler.get_status()}
     seconds = handler.request.request_time()
     log.debug("%d %s %s %.1f ms", handler.get_status(), handler.request.method, handler.request.path, 1000 * seconds, extra=fields)
-
-

@@ -173,5 +173,3 @@ def from_hub(environ: Mapping[str, str]) -> dict[str, Any]:
     if found is not None:
         values["host"], values["port"] = found[1], int(found[2])
     return values
-
-

@@ -171,5 +171,3 @@ def _payload(source: str, row: Any) -> dict[str, Any]:
         "duration_ns": row.duration_ns,
         "close_reason": row.close_reason,
     }
-
-

@@ -72,7 +72,7 @@ def requested(options: Mapping[str, Any]) -> str | None:
     flavor = options.get(OPTION)
     if flavor is None or (isinstance(flavor, str) and flavor):
         return flavor
-    raise FlavorRefused(f"A flavor is chosen by its name, as in {{\"{OPTION}\": \"small.64gb\"}}, not by {flavor!r:.80}.")
+    raise FlavorRefused(f'A flavor is chosen by its name, as in {{"{OPTION}": "small.64gb"}}, not by {flavor!r:.80}.')
 
 
 def admit(offers: Sequence[Offer], flavor: str) -> Offer:

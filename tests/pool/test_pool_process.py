@@ -79,7 +79,9 @@ async def lease(address: dict[str, Any], mark: bool) -> list[Any]:
 
 def test_an_embedded_pool_says_where_it_is_and_ends_without_a_trace(start: Start, tmp_path: Path, fake_python: Path) -> None:
     state = tmp_path / "state"
-    process, address = embedded(start, state, fake_python, JUPYTERHUB_SERVICE_PREFIX="/user/x/", JUPYTERHUB_SERVICE_URL="http://127.0.0.1:1")
+    process, address = embedded(
+        start, state, fake_python, JUPYTERHUB_SERVICE_PREFIX="/user/x/", JUPYTERHUB_SERVICE_URL="http://127.0.0.1:1"
+    )
     assert stat.S_IMODE((state / "pool.json").stat().st_mode) == 0o600
     assert (address["pid"], len(address["token"])) == (process.pid, 64)
     assert asyncio.run(lease(address, mark=True))[-1].reason == "drained"

@@ -354,9 +354,7 @@ def test_metrics_and_health_are_there_and_name_no_user(pool: Make) -> None:
     asyncio.run(scenario())
 
 
-def test_workers_get_an_allow_listed_environment_and_no_token_on_the_command_line(
-    pool: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_get_an_allow_listed_environment_and_no_token_on_the_command_line(pool: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "secret")
 
     async def scenario() -> None:
