@@ -72,6 +72,8 @@ class PriceBody(_Body):
     price_nano_per_second: int
     currency: str
     valid_from_ns: int | None = None
+    new: bool = False
+    """Whether this is the first price of a flavor that the book does not hold."""
 
 
 class CorrectionBody(_Body):

@@ -45,6 +45,13 @@ class UnknownFlavor(BillingError):
     code = "unknown_flavor"
 
 
+class KnownFlavor(BillingError):
+    """A first price for a flavor that has one."""
+
+    status = 409
+    code = "known_flavor"
+
+
 class UnknownTenant(BillingError):
     """A tenant for which nothing was ever recorded."""
 
@@ -113,6 +120,9 @@ class StoreUnavailable(BillingError):
 
     status = 503
     code = "unavailable"
+
+
+CLOSING = "The billing service is shutting down; nothing was written, send the same again later."
 
 
 class ConfigurationError(Exception):

@@ -205,7 +205,9 @@ class PriceHandler(BillingHandler):
         check_may_change_books(identity)
         self.query(NoQuery)
         body = self.body(PriceBody)
-        price = await self.context.store.change_price(flavor, body.currency, body.price_nano_per_second, body.valid_from_ns, identity.name)
+        price = await self.context.store.change_price(
+            flavor, body.currency, body.price_nano_per_second, body.valid_from_ns, identity.name, body.new
+        )
         log.info(
             "action=price.change who=%s flavor=%s currency=%s version=%d price_nano_per_second=%d valid_from_ns=%d",
             identity.name, price.flavor, price.currency, price.version, price.price_nano_per_second, price.valid_from_ns,

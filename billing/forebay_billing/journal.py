@@ -84,11 +84,12 @@ def change_price(
     valid_from_ns: int | None,
     clock_ns: Callable[[], int],
     who: str,
+    new: bool = False,
 ) -> PriceVersion:
-    """Appends a version, and says so in the audit. Raises UnknownFlavor, InvalidPrice."""
+    """Appends a version, and says so in the audit. See :meth:`PriceBook.next_version`."""
     now_ns = clock_ns()
     book = PriceBook(price_ids(connection))
-    version = book.next_version(flavor, currency, price_nano_per_second, valid_from_ns, now_ns, who)
+    version = book.next_version(flavor, currency, price_nano_per_second, valid_from_ns, now_ns, who, new)
     _append_price(connection, version, book.at(flavor, currency, version.valid_from_ns))
     return version
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
 from importlib import resources
 
-from forebay_billing.errors import InvalidPrice, UnknownFlavor, Unpriced
+from forebay_billing.errors import InvalidPrice, KnownFlavor, UnknownFlavor, Unpriced
 from forebay_billing.money import decimals_of
 from forebay_billing.types import PriceVersion, UsageRecord
 
 PRICE_NANO_PER_SECOND_MAX = 10**15
 """One million currency units a second: no flavor costs that in any currency, and every cost fits the ledger's columns."""
 TIME_NS_MAX = 2**63 - 1
+FLAVOR_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
+"""The pool's names of flavors."""
 
 
 class PriceBook:
@@ -41,7 +44,8 @@ class PriceBook:
         if version is None:
             raise Unpriced(
                 f"Usage {record.source}/{record.id} is of flavor {record.flavor!r}, which had no price in {currency} at "
-                f"{record.started_at_ns} ns; set one with PUT api/prices/{record.flavor}, then send the usage again."
+                f"{record.started_at_ns} ns; set one with PUT api/prices/{record.flavor} and a valid_from_ns "
+                "up to then, and send the usage again."
             )
         return version
 
@@ -62,19 +66,29 @@ class PriceBook:
     def check_flavor(self, flavor: str) -> None:
         """Raises UnknownFlavor for one that was never in the book."""
         if flavor not in self._flavors:
-            raise UnknownFlavor(f"There is no flavor {flavor!r}; the price book holds {', '.join(sorted(self._flavors))}.")
+            held = ", ".join(sorted(self._flavors))
+            raise UnknownFlavor(f'There is no flavor {flavor!r:.80}; the price book holds {held}. A first price needs "new": true.')
 
     def next_version(
-        self, flavor: str, currency: str, price_nano_per_second: int, valid_from_ns: int | None, now_ns: int, who: str
+        self, flavor: str, currency: str, price_nano_per_second: int, valid_from_ns: int | None, now_ns: int, who: str, new: bool = False
     ) -> PriceVersion:
-        """The version that a change makes; valid from now on where no time is given. Raises UnknownFlavor, InvalidPrice."""
-        self.check_flavor(flavor)
+        """The version that a change makes; valid from now on where no time is given. Raises UnknownFlavor, KnownFlavor, InvalidPrice.
+
+        ``new`` says that the flavor is not in the book yet. A first version may be valid from the past: nothing was billed before it.
+        """
+        if new and flavor in self._flavors:
+            raise KnownFlavor(f'The price book holds the flavor {flavor!r} already; leave out "new" to change its price.')
+        if new and re.fullmatch(FLAVOR_PATTERN, flavor) is None:
+            raise InvalidPrice(f"{flavor!r:.80} is no name of a flavor: use a-z, 0-9, dot, dash, underscore, 64 at most.")
+        if not new:
+            self.check_flavor(flavor)
         decimals_of(currency)
+        earlier = self._versions.get((flavor, currency), [])
         if price_nano_per_second < 0:
             raise InvalidPrice(f"A price cannot be below zero; {price_nano_per_second} nano-units per second was given.")
         if price_nano_per_second > PRICE_NANO_PER_SECOND_MAX:
             raise InvalidPrice(f"A price is at most {PRICE_NANO_PER_SECOND_MAX} nano-units per second; {price_nano_per_second} was given.")
-        if valid_from_ns is not None and valid_from_ns < now_ns:
+        if valid_from_ns is not None and valid_from_ns < (now_ns if earlier else 0):
             raise InvalidPrice(
                 f"A price cannot be valid from the past: valid_from_ns {valid_from_ns} lies before now, {now_ns}; "
                 "leave it out for a price that is valid at once."
@@ -84,7 +98,7 @@ class PriceBook:
         return PriceVersion(
             flavor=flavor,
             currency=currency,
-            version=1 + max((v.version for v in self._versions.get((flavor, currency), ())), default=0),
+            version=1 + max((v.version for v in earlier), default=0),
             price_nano_per_second=price_nano_per_second,
             valid_from_ns=now_ns if valid_from_ns is None else valid_from_ns,
             changed_at_ns=now_ns,

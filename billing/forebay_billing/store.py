@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 from forebay_billing import journal, queries
 from forebay_billing.access import Scope
 from forebay_billing.engines import READERS_MAX, Engines, migrate, reading, writing
+from forebay_billing.errors import CLOSING, StoreUnavailable
 from forebay_billing.months import Month
 from forebay_billing.prices import PriceBook
 from forebay_billing.types import PriceVersion, Statement, UsageRecord
@@ -41,6 +42,7 @@ class Store:
             self.seeded = journal.seed(connection, clock_ns())
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="billing-reader")
         self._writer = Writer(engines, on_commit)
+        self._closed = False
 
     @property
     def writes_waiting(self) -> int:
@@ -49,6 +51,7 @@ class Store:
 
     def close(self) -> None:
         """Finishes what was accepted and closes the database."""
+        self._closed = True
         self._writer.close()
         self._readers.shutdown()
         self._engines.dispose()
@@ -58,12 +61,12 @@ class Store:
         return await self._write(lambda connection: journal.post_usage(connection, records, self._currency_of, self._clock_ns))
 
     async def change_price(
-        self, flavor: str, currency: str, price_nano_per_second: int, valid_from_ns: int | None, who: str
+        self, flavor: str, currency: str, price_nano_per_second: int, valid_from_ns: int | None, who: str, new: bool
     ) -> PriceVersion:
         """See :func:`journal.change_price`."""
 
         def job(connection: Connection) -> PriceVersion:
-            return journal.change_price(connection, flavor, currency, price_nano_per_second, valid_from_ns, self._clock_ns, who)
+            return journal.change_price(connection, flavor, currency, price_nano_per_second, valid_from_ns, self._clock_ns, who, new)
 
         return await self._write(job)
 
@@ -99,6 +102,9 @@ class Store:
         return await asyncio.wrap_future(self._writer.submit(job))
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable(CLOSING)
+
         def run() -> T:
             with reading(self._engines) as connection:
                 return work(connection)

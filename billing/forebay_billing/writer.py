@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from forebay_billing.engines import Engines, writing
-from forebay_billing.errors import BillingError, StoreUnavailable
+from forebay_billing.errors import CLOSING, BillingError, StoreUnavailable
 
 GROUP_JOBS_MAX = 64
 QUEUE_JOBS_MAX = 512
@@ -53,7 +53,7 @@ class Writer:
         future: Future[T] = Future()
         with self._closing:
             if self._closed:
-                raise StoreUnavailable("The billing service is shutting down; send the same again later.")
+                raise StoreUnavailable(CLOSING)
             try:
                 self._queue.put_nowait(_Job(work, future))
             except queue.Full:

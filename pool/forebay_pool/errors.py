@@ -24,7 +24,7 @@ class BillingUnavailable(PoolError):
 
 
 class BillingRefused(PoolError):
-    """Billing says that what it was sent is wrong; sending it again cannot help."""
+    """Billing says that what it was sent is wrong; it helps to send it again only once somebody has acted."""
 
 
 class RequestRefused(PoolError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.types import Device, Flavor, Kind, Seat, Session, Worker
+from forebay_pool.types import Device, Flavor, Kind, Limits, Seat, Session, Worker
 
 NAMES_MAX = 4
 """A sentence names at most so many devices."""
@@ -154,6 +154,15 @@ def _why_not_by(flavor: Flavor, model: str, count: int, devices: list[Device]) -
         return f"it takes {count} {model} together, and a session runs on one device"
     most = max(device.memory_bytes for device in devices)
     return f"a {model} here has {gib(most)}, the flavor {gib(flavor.memory_bytes)}"
+
+
+def lateness(worker: Worker, limits: Limits) -> str:
+    """What a worker whose deadline passed did not do in time."""
+    if worker.session is not None and worker.session.lease is not None:
+        return f"it computed on for {limits.close_seconds:g} s after its lease was taken back"
+    if worker.parking:
+        return f"it did not move its tensors to host memory within {limits.park_seconds:g} s"
+    return f"it was not ready within {limits.worker_start_seconds:g} s"
 
 
 def gib(count: int) -> str:

@@ -48,6 +48,7 @@ def _check_lease(machine: StateMachine, session: Session, lease: Lease) -> None:
     _demand(machine, lease.opened_ns <= lease.confirmed_ns, "a lease was confirmed before it opened", *ids)
     if worker is None:
         raise InvariantBroken(f"a lease is open without a worker\n{machine.story.of(*ids)}")
+    _demand(machine, lease.state == "open" or worker.deadline_ns is not None, "a lease closes without a deadline", *ids)
     _demand(machine, worker.device is lease.device, "a lease is open on another device than its worker", *ids)
     _demand(machine, worker.state == "bound" and not worker.parking, "a lease is open on an unready worker", *ids)
     _demand(machine, worker.reserved_bytes >= lease.flavor.memory_bytes, "a lease has less memory than its flavor", *ids)

@@ -16,6 +16,8 @@ from forebay_pool.writer import Writer
 BATCH_RECORDS_MAX = 500
 RETRY_SECONDS_FIRST = 0.1
 RETRY_SECONDS_MAX = 5.0
+REFUSED_RETRY_SECONDS = 300.0
+"""How often records that billing refused are sent again: what it lacked, such as a price, may be there by then."""
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,19 @@ class Outbox:
             else:
                 await self._wake.wait()
             pause_seconds = 0.0 if await self.deliver() else min(RETRY_SECONDS_MAX, max(RETRY_SECONDS_FIRST, 2 * pause_seconds))
+
+    async def retry_refused(self) -> None:
+        """Now and every REFUSED_RETRY_SECONDS, until cancelled, puts what billing refused back into the line."""
+        while True:
+            try:
+                again = await asyncio.wrap_future(self._writer.call(self._store.retry_refused))
+            except StoreUnavailable as error:
+                log.warning("refused usage records stay aside: %s", error, extra={"action": "store_failed"})
+            else:
+                if again:
+                    log.info("%d refused usage records are sent again", again, extra={"action": "refused_again", "records": again})
+                    self.wake()
+            await asyncio.sleep(REFUSED_RETRY_SECONDS)
 
     async def deliver(self) -> bool:
         """Delivers what is there; False if it must be tried again later."""

@@ -36,6 +36,7 @@ def session_row(session: Session) -> Row:
         "tenant": session.tenant,
         "user": session.user,
         "flavor": session.flavor,
+        "device_model": device_of(session),
         "state": session.state,
         "span": None if span is None else span.model_dump(),
         "process": session.process,
@@ -44,6 +45,14 @@ def session_row(session: Session) -> Row:
         "reason": reason,
         "since_ns": session.since_unix_ns,
     }
+
+
+def device_of(session: Session) -> str | None:
+    """The model of the device that its tensors are on, or that it is being given; None while it has none."""
+    if session.worker is not None:
+        return session.worker.device.model
+    place = session.request.place if session.request is not None else None
+    return None if place is None else place.model
 
 
 def device_row(seat: Seat) -> Row:

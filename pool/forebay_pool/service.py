@@ -116,7 +116,6 @@ class Service:
         self.store.migrate()
         try:
             self.store.seed_flavors([*seeds(self.settings.flavors_file)])
-            self.store.retry_refused()
             self.choices = self.store.choices()
             return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}
         except SQLAlchemyError as error:
@@ -177,7 +176,7 @@ class Service:
         if self.billing is not None:
             loops.append(self._poll_prices())
         if self.outbox is not None:
-            loops.append(self.outbox.run())
+            loops += (self.outbox.run(), self.outbox.retry_refused())
         for loop in loops:
             task = asyncio.create_task(loop)
             task.add_done_callback(self._loop_ended)

@@ -87,6 +87,9 @@ class Settings(BaseModel):
     worker_attempts_max: Bound = Field(3, description="Workers tried for a request before it is refused.")
     worker_start_seconds: Seconds = Field(60.0, description="A worker that takes longer to start, or to take its session, is killed.")
     park_seconds: Seconds = Field(300.0, description="A worker that has not parked its session after so long is killed.")
+    close_seconds: Seconds = Field(
+        30.0, description="A worker that has not stopped computing so long after a lease was taken back is killed."
+    )
     end_grace_seconds: Seconds = Field(5.0, description="A worker told to exit is killed after so long.")
     heartbeat_seconds: Seconds = Field(5.0, description="Period of workers' heartbeats; three missed mean that it is gone.")
     session_heartbeat_seconds: Seconds = Field(

@@ -9,7 +9,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.fleet import Fleet, serves
+from forebay_pool.fleet import Fleet, lateness, serves
 from forebay_pool.grants import assignment, flavor_message, granted
 from forebay_pool.line import Line, why_placing, why_waiting
 from forebay_pool.metering import SECOND_NS as SECOND
@@ -102,7 +102,7 @@ class StateMachine:
             wire.Starved: self._starved,
             wire.Heartbeat: self._heartbeat,
             wire.Parked: self._parked,
-            wire.Closed: self._closed,
+            wire.Closed: self._drained,
             wire.ClientGone: self._client_gone,
         }
         self._session: Session
@@ -377,6 +377,7 @@ class StateMachine:
     def _give_back(self, lease: Lease) -> None:
         if lease.state == "open" and lease.session.worker is not None:
             lease.state, lease.ending = "closing", "released"
+            lease.session.worker.deadline_ns = self._now + int(self.limits.close_seconds * SECOND)
             self._out += (TellWorker(lease.session.worker.id, wire.Close(epoch=lease.epoch)), Show(lease))
 
     def _drop_request(self, session: Session, refusal: wire.Refused | None) -> None:
@@ -545,14 +546,11 @@ class StateMachine:
 
     # Leases close
 
-    def _drained(self, message: wire.Drained) -> None:
+    def _drained(self, message: wire.Drained | wire.Closed) -> None:
         self._close_for_worker(message.epoch, "drained", 0)
 
     def _idle(self, message: wire.Idle) -> None:
         self._close_for_worker(message.epoch, "idle", message.idle_ns)
-
-    def _closed(self, message: wire.Closed) -> None:
-        self._close_for_worker(message.epoch, "drained", 0)
 
     def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int) -> None:
         session = self._worker.session
@@ -576,6 +574,8 @@ class StateMachine:
         lease.duration_ns = min(max(0, until_ns - lease.opened_ns), self._now - lease.opened_ns)
         lease.state, lease.ending = "closed", reason
         session.lease, session.used_ns = None, self._now
+        if session.worker is not None:
+            session.worker.deadline_ns = None
         cost = cost_nano(lease.duration_ns, lease.price)
         closed = wire.LeaseClosed(lease=lease.id, epoch=lease.epoch, reason=reason, duration_ns=lease.duration_ns, cost_nano=cost)
         self._out.append(Meter(usage_record(lease)))
@@ -654,8 +654,7 @@ class StateMachine:
                     worker.deadline_ns = None
                     self._out.append(Kill(worker.id))
             elif silent or late:
-                cause = f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else "it did not do in time what it was told"
-                self._fail(worker, cause)
+                self._fail(worker, f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else lateness(worker, self.limits))
 
     def _keep_warm(self) -> None:
         """Prestarts workers on free devices, so many of each kind."""

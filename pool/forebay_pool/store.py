@@ -107,10 +107,10 @@ class Store:
         with self.engine.begin() as connection:
             connection.execute(delete(OUTBOX).where(OUTBOX.c.seq.in_(seqs)))
 
-    def retry_refused(self) -> None:
-        """Records that billing once refused are sent again: what it lacked, such as a price, may be there now."""
+    def retry_refused(self) -> int:
+        """Files the records that billing refused for delivery again; how many there are."""
         with self.engine.begin() as connection:
-            connection.execute(update(OUTBOX).values(refused=None))
+            return connection.execute(update(OUTBOX).where(OUTBOX.c.refused.is_not(None)).values(refused=None)).rowcount
 
     def refused(self, seq: int, answer: str) -> None:
         with self.engine.begin() as connection:

@@ -98,6 +98,7 @@ class Limits:
     idle_release_seconds: float
     worker_start_seconds: float
     park_seconds: float
+    close_seconds: float
     end_grace_seconds: float
     worker_attempts_max: int
     warm_workers: int

@@ -75,6 +75,14 @@ def test_a_full_disk_is_a_503_and_nothing_is_half_written(running: Any, usage: C
     assert running.get("acme-owner", "/api/statement", month="2026-11").status_code == 200
 
 
+def test_a_service_that_stops_answers_503_to_reads_and_writes_alike(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    running.service.store.close()
+    for response in (running.get("operator", "/api/prices"), running.get(None, "/health"), running.post_usage(usage("a/1"))):
+        assert_unavailable(response)
+        assert "shutting down" in response.json()["message"]
+    assert counts(path_of(running)) == [0, 0, 0, 0]
+
+
 @pytest.fixture
 def running_postgresql(settings: Any, clock: Any, postgres_url: str, running_service: Any) -> Any:
     service = running_service(settings.model_copy(update={"database_url": postgres_url, "busy_seconds": 2.0}), clock)

@@ -195,6 +195,19 @@ def test_usage_of_a_flavor_without_a_price_is_refused(running: Any, usage: Calla
     assert "'huge.1tb'" in check_refusal(running.post_usage(usage(flavor="huge.1tb")), 422, "unpriced")
 
 
+def test_usage_of_a_new_flavor_is_billed_once_an_operator_has_priced_it(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    record = usage(flavor="huge.1tb")
+    check_refusal(running.post_usage(record), 422, "unpriced")
+    price = {"price_nano_per_second": 5, "currency": "USD", "valid_from_ns": 0}
+    check_refusal(running.set_price("huge.1tb", **price), 404, "unknown_flavor")
+    check_refusal(running.set_price("huge.1tb", caller="acme-owner", new=True, **price), 403, "forbidden")
+    assert running.set_price("huge.1tb", new=True, **price).json()["version"] == 1
+    check_refusal(running.set_price("huge.1tb", new=True, **price), 409, "known_flavor")
+    assert running.post_usage(record).json() == {"accepted": 1, "duplicates": 0}
+    (row,) = running.get("pool", "/api/summary", by="flavor").json()
+    assert (row["flavor"], row["cost_nano"]) == ("huge.1tb", 60 * 5)
+
+
 def test_a_tenant_is_billed_in_its_own_currency(running: Any, usage: Callable[..., UsageRecord]) -> None:
     check_refusal(running.post_usage(usage(tenant="tokyo")), 422, "unpriced")
     running.set_price("small.64gb", price_nano_per_second=80_000_000, currency="JPY")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from forebay_billing.errors import BillingError, InvalidPrice, UnknownFlavor, Unpriced
+from forebay_billing.errors import BillingError, InvalidPrice, KnownFlavor, UnknownFlavor, Unpriced
 from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook, seed_prices
 from forebay_billing.types import PriceVersion, UsageRecord
 from hypothesis import given
@@ -70,6 +70,28 @@ def test_a_price_that_cannot_be_is_refused_with_one_sentence(
         book.next_version(flavor, currency, price, valid_from_ns, 100, "ann")
     assert str(refusal.value).endswith(".")
     assert book.next_version("small.64gb", "USD", 1, 100, 100, "ann").version == 2
+
+
+def test_a_new_flavor_gets_its_first_price_only_when_it_is_called_new() -> None:
+    book = PriceBook([version(1, 0)])
+    first = PriceVersion("tiny.1gb", "USD", 1, 7, 100, 100, "ann")
+    assert book.next_version("tiny.1gb", "USD", 7, None, 100, "ann", new=True) == first
+    with pytest.raises(KnownFlavor, match="holds the flavor 'small.64gb' already"):
+        book.next_version("small.64gb", "USD", 7, None, 100, "ann", new=True)
+    for name in ("Tiny", "", "a b", "x" * 65):
+        with pytest.raises(InvalidPrice, match="is no name of a flavor"):
+            book.next_version(name, "USD", 7, None, 100, "ann", new=True)
+
+
+def test_a_first_price_may_be_valid_from_the_past_and_prices_what_came_before(usage: Callable[..., UsageRecord]) -> None:
+    book = PriceBook([version(1, 0)])
+    in_yen = book.next_version("small.64gb", "JPY", 7, 20, 100, "ann")
+    assert in_yen.valid_from_ns == 20
+    assert PriceBook([version(1, 0), in_yen]).rate(usage(started_at_ns=20), "JPY") == in_yen
+    with pytest.raises(InvalidPrice, match="from the past"):
+        book.next_version("small.64gb", "JPY", 7, -1, 100, "ann")
+    with pytest.raises(InvalidPrice, match="from the past"):
+        PriceBook([version(1, 0), in_yen]).next_version("small.64gb", "JPY", 8, 99, 100, "ann")
 
 
 def test_history_is_complete_and_current_is_what_is_in_force() -> None:

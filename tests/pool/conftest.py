@@ -53,6 +53,7 @@ def limits(**changes: Any) -> Limits:
         "idle_release_seconds": 2.0,
         "worker_start_seconds": 60.0,
         "park_seconds": 30.0,
+        "close_seconds": 10.0,
         "end_grace_seconds": 5.0,
         "worker_attempts_max": 3,
         "warm_workers": 0,

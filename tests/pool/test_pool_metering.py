@@ -173,6 +173,25 @@ def test_a_record_that_billing_refuses_is_set_aside_and_holds_up_no_other(pool: 
     assert any(getattr(entry, "action", "") == "record_refused" for entry in caplog.records)
 
 
+def test_a_refused_record_is_sent_again_while_the_pool_runs_until_billing_takes_it(pool: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay_pool.outbox.REFUSED_RETRY_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        async with billing_service() as billing, pool(**billed(billing)) as running:
+            client = await running.client()
+            await client.hello()
+            billing.bad = f"{client.session}.1/1"
+            name = await one_lease(client, 1)
+            await running.until(lambda: len(billing.batches) >= 3)
+            assert not billing.records
+            billing.bad = ""
+            await running.until(lambda: name in billing.records)
+            await running.until(lambda: not running.service.store.undelivered("pool", 10))
+            assert not running.service.store.retry_refused()
+
+    asyncio.run(scenario())
+
+
 def test_a_full_disk_loses_nothing_and_beyond_the_bound_no_lease_opens(pool: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "RETRY_SECONDS_MAX", 0.1)
 

@@ -35,7 +35,8 @@ def test_a_lease_opens_closes_and_its_usage_is_on_disk(pool: Make) -> None:
             (record,) = running.records()
             assert (record["id"], record["duration_ns"]) == (f"{granted.lease}/1", closed.duration_ns)
             assert json.loads(record["span"])["cell"] == 1
-            assert (await running.get("api/sessions"))[0]["state"] == "resident"
+            (row,) = await running.get("api/sessions")
+            assert (row["state"], row["device_model"]) == ("resident", "cpu-dev")
 
     asyncio.run(scenario())
 

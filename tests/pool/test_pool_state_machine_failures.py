@@ -58,6 +58,38 @@ def test_a_heartbeat_of_another_epoch_confirms_nothing(world: Make) -> None:
     assert w.records[0].duration_ns == 0
 
 
+def test_a_worker_that_computes_on_after_its_lease_was_taken_back_is_killed_and_its_session_told_why(world: Make) -> None:
+    w = world(cpus(1), close_seconds=10.0)
+    worker = w.lease("s")
+    w.client("s", wire.Release(epoch=1))
+    for _ in range(12):
+        w.wait(1)
+        w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=1, busy_ns=0, commands=0))
+        w.tick()
+        if worker in w.killed:
+            break
+    assert worker in w.killed
+    closed, lost = w.told("s")[-2:]
+    assert (closed.reason, closed.duration_ns) == ("failed", 11 * SECOND)
+    assert "it computed on for 10 s after its lease was taken back" in lost.message
+    w.join("next")
+    w.acquire("next")
+    w.settle()
+    assert w.machine.sessions["next"].lease is not None
+
+
+def test_a_worker_that_stopped_in_time_is_left_alone(world: Make) -> None:
+    w = world(cpus(1), close_seconds=10.0, heartbeat_seconds=100.0)
+    worker = w.lease("s")
+    w.client("s", wire.Release(epoch=1))
+    w.wait(9)
+    w.worker(worker, wire.Closed(epoch=1))
+    w.wait(30)
+    w.tick()
+    assert worker not in w.killed
+    assert w.machine.sessions["s"].state == "resident"
+
+
 def test_three_missed_heartbeats_fail_the_lease_and_the_device_waits_for_the_process_to_be_gone(world: Make) -> None:
     w = world()
     worker = w.lease("s")
