@@ -124,6 +124,7 @@ def test_a_stream_of_a_page_that_is_not_yours_is_refused(cloud: Installation) ->
 
 def test_a_browser_that_left_is_forgotten(cloud: Installation) -> None:
     name = 'forebay_dashboards_browsers{view="tenant"}'
+    eventually(lambda: figure(cloud, name) == 0)
     with listening(cloud, "acme-owner", "tenant"):
         assert figure(cloud, name) == 1
     eventually(lambda: figure(cloud, name) == 0)

@@ -17,7 +17,6 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-the-test"
 FLAVOR = messages.Flavor(name="dev.1gb", memory_bytes=2**30)
 WAIT_SECONDS_MAX = 10.0
@@ -96,11 +95,10 @@ RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run_python(tmp_path: Path) -> RunPython:
-    """Runs code in a fresh interpreter that sees this checkout's packages, with its own home."""
+    """Runs code in a fresh interpreter with its own home."""
 
     def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "JUPYTER", "JPY_"))}
-        kept |= {"PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("wire", "device", "pool", "hub", "worker"))}
         kept |= {"HOME": str(tmp_path), "IPYTHONDIR": str(tmp_path / "ipython"), **environment}
         command = [sys.executable, "-c", code, *arguments]
         return subprocess.run(command, env=kept, cwd=tmp_path, capture_output=True, text=True, timeout=120)

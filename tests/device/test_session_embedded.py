@@ -19,7 +19,6 @@ import pytest
 from jupyter_client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 WAIT_SECONDS_MAX = 60.0
 
 Environment = dict[str, str]
@@ -29,7 +28,6 @@ Environment = dict[str, str]
 def environment(tmp_path: Path) -> Iterator[Environment]:
     """Of a user without any service: own home, own temporary directory (with a short name, as sockets want it)."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "JUPYTER", "JPY_"))}
-    kept["PYTHONPATH"] = os.pathsep.join(str(REPOSITORY / part) for part in ("wire", "device", "pool", "hub", "worker"))
     home = tmp_path / "home"
     home.mkdir()
     with tempfile.TemporaryDirectory(prefix="fb-") as temporary:

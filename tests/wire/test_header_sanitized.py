@@ -10,7 +10,7 @@ from pathlib import Path
 import forebay_wire
 
 SECONDS = "3"
-MEMORY_KIB_MAX = 512 * 1024
+MEMORY_KIB_MAX = 1024 * 1024  # with the sanitizer's own; a frame that expanded without bound would take several times as much
 """Far above what the sanitizers themselves take, far below what a lying count would."""
 
 
