@@ -19,7 +19,9 @@ from forebay_pool.tables import CHOICES, FLAVORS, OUTBOX, SEGMENTS
 from forebay_pool.types import Equivalent, Flavor, UsageRecord
 
 BUSY_SECONDS = 2.0
-"""How long a statement waits for a locked SQLite database before it fails (and is tried again)."""
+"""How long a statement waits for a locked database before it fails (and is tried again)."""
+CONNECT_SECONDS = 5
+"""PostgreSQL: how long a server is waited for."""
 ADVISORY_LOCK = 0x464F524542
 """PostgreSQL: two pools do not migrate one database at a time."""
 
@@ -119,7 +121,8 @@ class Store:
 
 def _engine(url: str) -> Engine:
     if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True, hide_parameters=True)
+        bounds = {"connect_timeout": CONNECT_SECONDS, "options": f"-c lock_timeout={int(1000 * BUSY_SECONDS)}"}
+        return create_engine(url, pool_pre_ping=True, hide_parameters=True, connect_args=bounds)
     engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}, hide_parameters=True)
 
     @event.listens_for(engine, "connect")

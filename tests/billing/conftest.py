@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pwd
 import shutil
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 from forebay_billing.engines import Engines, migrate, open_engines, writing
 from forebay_billing.journal import seed
@@ -152,59 +148,6 @@ def fresh_books(seeded_file: Path, tmp_path_factory: pytest.TempPathFactory) -> 
                 engines.dispose()
 
     return open_copy
-
-
-def _postgres_folder() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if found:
-        return found[-1].parent
-    on_path = shutil.which("initdb")
-    return Path(on_path).parent if on_path else None
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """A PostgreSQL server of our own on a Unix socket; its folder."""
-    binaries = _postgres_folder()
-    if binaries is None:
-        pytest.skip("no PostgreSQL is installed (Debian: apt-get install postgresql)")
-    as_owner: list[str] = []
-    folder = Path(tempfile.mkdtemp(prefix="forebay-pg-"))
-    if os.geteuid() == 0:
-        owner = pwd.getpwnam("postgres")
-        os.chown(folder, owner.pw_uid, owner.pw_gid)
-        as_owner = ["runuser", "-u", "postgres", "--"]
-
-    def run(program: str, *arguments: str) -> None:
-        command = [*as_owner, str(binaries / program), *arguments]
-        subprocess.run(command, check=True, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-    run("initdb", "-D", str(folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
-    options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-    run("pg_ctl", "-D", str(folder / "data"), "-l", str(folder / "log"), "-o", options, "-w", "start")
-    try:
-        yield str(folder)
-    finally:
-        run("pg_ctl", "-D", str(folder / "data"), "-m", "fast", "-w", "stop")
-        shutil.rmtree(folder)
-
-
-@pytest.fixture
-def postgres_url(postgres_server: str) -> Iterator[str]:
-    """An empty database."""
-    with psycopg.connect(host=postgres_server, user="postgres", dbname="postgres", autocommit=True) as connection:
-        connection.execute("DROP DATABASE IF EXISTS billing WITH (FORCE)")
-        connection.execute("CREATE DATABASE billing")
-    yield f"postgresql+psycopg://postgres@/billing?host={postgres_server}"
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind that is supported."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/billing.sqlite3"
-    url: str = request.getfixturevalue("postgres_url")
-    return url
 
 
 @pytest.fixture

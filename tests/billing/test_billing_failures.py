@@ -97,7 +97,7 @@ def test_a_lost_postgresql_connection_is_a_503_once_and_then_works_again(
 ) -> None:
     assert running_postgresql.post_usage(usage("a/1")).status_code == 200
     with psycopg.connect(host=postgres_server, user="postgres", dbname="postgres", autocommit=True) as connection:
-        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'billing'")
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'forebay'")
     answers = [running_postgresql.post_usage(usage("b/1")) for _ in range(2)]
     assert answers[-1].json() in ({"accepted": 1, "duplicates": 0}, {"accepted": 0, "duplicates": 1})
     assert {record["id"] for record in running_postgresql.get("pool", "/api/usage").json()["records"]} == {"a/1", "b/1"}
@@ -106,7 +106,7 @@ def test_a_lost_postgresql_connection_is_a_503_once_and_then_works_again(
 def test_a_locked_postgresql_is_a_503_until_it_is_free(
     running_postgresql: Any, usage: Callable[..., UsageRecord], postgres_server: str
 ) -> None:
-    with psycopg.connect(host=postgres_server, user="postgres", dbname="billing") as connection:
+    with psycopg.connect(host=postgres_server, user="postgres", dbname="forebay") as connection:
         connection.execute("LOCK TABLE usage IN ACCESS EXCLUSIVE MODE")
         assert_unavailable(running_postgresql.post_usage(usage("a/1")))
         connection.rollback()

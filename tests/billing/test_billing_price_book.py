@@ -76,7 +76,7 @@ def test_a_new_flavor_gets_its_first_price_only_when_it_is_called_new() -> None:
     book = PriceBook([version(1, 0)])
     first = PriceVersion("tiny.1gb", "USD", 1, 7, 100, 100, "ann")
     assert book.next_version("tiny.1gb", "USD", 7, None, 100, "ann", new=True) == first
-    with pytest.raises(KnownFlavor, match="holds the flavor 'small.64gb' already"):
+    with pytest.raises(KnownFlavor, match=r"holds the flavor 'small.64gb' already"):
         book.next_version("small.64gb", "USD", 7, None, 100, "ann", new=True)
     for name in ("Tiny", "", "a b", "x" * 65):
         with pytest.raises(InvalidPrice, match="is no name of a flavor"):

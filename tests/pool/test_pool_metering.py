@@ -15,7 +15,6 @@ import pytest
 from forebay_pool import writer as writing
 from forebay_pool.metering import round_half_even
 from forebay_pool.store import Store
-from forebay_pool.types import UsageRecord
 from forebay_wire import messages as wire
 from sqlalchemy import event
 from tornado.httpserver import HTTPServer
@@ -90,11 +89,6 @@ async def one_lease(client: Any, number: int) -> str:
     client.work("mark")
     await client.hears(wire.LeaseClosed)
     return f"{granted.lease}/1"
-
-
-def record(number: int) -> UsageRecord:
-    span = wire.Span(id="s", kind="cell", label="a\u0000b", cell=1)
-    return UsageRecord(f"l{number}/1", "acme", "ada", "s", f"l{number}", span, "dev.1gb", "cpu-dev", 1, 5, 7, "drained")
 
 
 def test_usage_reaches_billing_within_a_second_with_every_field(pool: Make) -> None:
@@ -258,21 +252,6 @@ def test_a_locked_database_delays_records_and_the_grant_does_not_wait(pool: Make
             await running.until(lambda: len(running.records()) == 3)
 
     asyncio.run(scenario())
-
-
-def test_writing_a_record_again_changes_nothing(tmp_path: Path) -> None:
-    store = Store(f"sqlite:///{tmp_path / 'x.sqlite'}")
-    store.migrate()
-    store.migrate()
-    store.add_segments([record(1), record(2)], deliver=True)
-    store.add_segments([record(2), record(3)], deliver=True)
-    rows = store.undelivered("pool", 10)
-    assert [row.payload["id"] for row in rows] == ["l1/1", "l2/1", "l3/1"]
-    assert rows[0].payload["span"]["label"] == "a\u0000b"
-    store.delivered([rows[0].seq])
-    store.refused(rows[1].seq, "no")
-    assert [row.payload["id"] for row in store.undelivered("pool", 10)] == ["l3/1"]
-    store.close()
 
 
 @pytest.mark.parametrize(("amount", "divisor", "expected"), [(5, 10, 0), (15, 10, 2), (25, 10, 2), (26, 10, 3), (24, 10, 2), (0, 10, 0)])

@@ -1,0 +1,73 @@
+"""What tests of several services share: repeatable property tests, and a real PostgreSQL server."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, database=None, deadline=None, print_blob=True)
+settings.register_profile("searching", database=None, deadline=None, print_blob=True)
+settings.load_profile("repeatable")
+"""Every run tries the same examples; ``pytest --hypothesis-profile=searching`` looks for new ones."""
+
+
+def _postgres_folder() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    return Path(on_path).parent if on_path else None
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A PostgreSQL server of our own on a Unix socket; its folder."""
+    binaries = _postgres_folder()
+    if binaries is None:
+        pytest.skip("no PostgreSQL is installed (Debian: apt-get install postgresql)")
+    as_owner: list[str] = []
+    folder = Path(tempfile.mkdtemp(prefix="forebay-pg-"))
+    if os.geteuid() == 0:
+        owner = pwd.getpwnam("postgres")
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+        as_owner = ["runuser", "-u", "postgres", "--"]
+
+    def run(program: str, *arguments: str) -> None:
+        command = [*as_owner, str(binaries / program), *arguments]
+        subprocess.run(command, check=True, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    run("initdb", "-D", str(folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+    options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
+    run("pg_ctl", "-D", str(folder / "data"), "-l", str(folder / "log"), "-o", options, "-w", "start")
+    try:
+        yield str(folder)
+    finally:
+        run("pg_ctl", "-D", str(folder / "data"), "-m", "fast", "-w", "stop")
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """An empty database."""
+    with psycopg.connect(host=postgres_server, user="postgres", dbname="postgres", autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS forebay WITH (FORCE)")
+        connection.execute("CREATE DATABASE forebay")
+    yield f"postgresql+psycopg://postgres@/forebay?host={postgres_server}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind that is supported."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/forebay.sqlite3"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
