@@ -1,23 +1,45 @@
-"""Trains a small network on scikit-learn's digits on ``cuda:0``: stock PyTorch, nothing of Forebay's imported."""
+"""A small network learns English spelling on ``cuda:0``, from the help texts that come with Python.
+
+Stock PyTorch, nothing of Forebay's imported, nothing but PyTorch needed.
+"""
+
+from pydoc_data.topics import topics
 
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
-device = "cuda:0"
-images, labels = load_digits(return_X_y=True)
-images = torch.tensor(images, dtype=torch.float32, device=device) / 16
-labels = torch.tensor(labels, device=device)
+DEVICE = "cuda:0"
+CONTEXT = 12
+
+text = "\n".join(topics[name] for name in sorted(topics))
+alphabet = sorted(set(text))
+number = {character: index for index, character in enumerate(alphabet)}
+letters = torch.tensor([number[character] for character in text], device=DEVICE)
 
 torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
+model = nn.Sequential(
+    nn.Embedding(len(alphabet), 24),
+    nn.Flatten(),
+    nn.Linear(24 * CONTEXT, 256),
+    nn.ReLU(),
+    nn.Linear(256, len(alphabet)),
+).to(DEVICE)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-for epoch in range(1, 11):
-    for batch in torch.randperm(len(images), device=device).split(128):
-        loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    accuracy = (model(images).argmax(1) == labels).float().mean()
-    print(f"epoch {epoch:2}  loss {loss.item():.4f}  accuracy {accuracy.item():.1%}")
+window = torch.arange(CONTEXT + 1, device=DEVICE)
+for step in range(1, 201):
+    starts = torch.randint(len(letters) - CONTEXT, (256, 1), device=DEVICE)
+    sample = letters[starts + window]
+    loss = nn.functional.cross_entropy(model(sample[:, :-1]), sample[:, -1])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 25 == 0:
+        print(f"step {step:3}  loss {loss.item():.3f}")
+
+written = letters[:CONTEXT]
+with torch.no_grad():
+    for _ in range(100):
+        chances = model(written[None, -CONTEXT:]).softmax(-1)[0]
+        written = torch.cat([written, torch.multinomial(chances, 1)])
+print("".join(alphabet[index] for index in written.tolist()))
 print("trained on", torch.cuda.get_device_name())

@@ -1,0 +1,177 @@
+"""Makes the pictures of the documentation anew: starts a local installation on a state of its own, uses it in a browser, and stops it.
+
+Needs what ``make setup`` installs, and Chromium on PATH. The browser is driven through its DevTools protocol.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.sync.client import connect
+
+PICTURES = Path(__file__).resolve().parent
+CHECKOUT = PICTURES.parents[1]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PORT = "18600"
+WIDTH, HEIGHT = 1180, 760
+WAIT_SECONDS_MAX = 180
+POLL_SECONDS = 0.2
+SETTLE_SECONDS = 1.5
+"""For what a page still draws after it has its content."""
+IDLE = "document.querySelector('.jp-Notebook-ExecutionIndicator[data-status=idle]') !== null"
+CELLS_RUN = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every(prompt => /\\[\\d+\\]/.test(prompt.textContent))"
+
+
+class Page:
+    """One tab of the browser."""
+
+    def __init__(self, address: str, context: str | None = None) -> None:
+        self._link = connect(address, max_size=None, proxy=None)
+        self._calls = 0
+        self._session: str | None = None
+        options = {"browserContextId": context or self._call("Target.createBrowserContext")["browserContextId"]}
+        self.context = options["browserContextId"]
+        target = self._call("Target.createTarget", url="about:blank", **options)["targetId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=1, mobile=False)
+        self._call("Page.enable")
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._calls += 1
+        request = {"id": self._calls, "method": method, "params": parameters}
+        self._link.send(json.dumps(request | ({"sessionId": self._session} if self._session else {})))
+        while (answer := json.loads(self._link.recv(WAIT_SECONDS_MAX))).get("id") != self._calls:
+            continue
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']['message']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def value(self, script: str) -> Any:
+        """What a script in the page says; None while the page changes."""
+        return self._call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
+
+    def wait(self, condition: str) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while self.value(condition) is not True:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.value('location.href')} does not get to: {condition}")
+            time.sleep(POLL_SECONDS)
+
+    def open(self, url: str, condition: str) -> None:
+        self._call("Page.navigate", url=url)
+        self.wait(condition)
+
+    def click(self, selector: str) -> None:
+        """Presses the mouse on the middle of an element, as a person does."""
+        element = f"document.querySelector({json.dumps(selector)})"
+        self.wait(f"{element} !== null")
+        self.value(f"{element}.scrollIntoView({{block: 'nearest', behavior: 'instant'}})")
+        x, y = self.value(f"(box => [box.x + box.width / 2, box.y + box.height / 2])({element}.getBoundingClientRect())")
+        for kind, button in (("mouseMoved", "none"), ("mousePressed", "left"), ("mouseReleased", "left")):
+            self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=int(button == "left"))
+
+    def picture(self, name: str) -> None:
+        time.sleep(SETTLE_SECONDS)
+        (PICTURES / name).write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"]))
+        print(name, flush=True)
+
+    def sign_in(self, cloud: str, name: str, password: str) -> None:
+        self.open(f"{cloud}/hub/login?next=%2Fhub%2Fhome", "document.querySelector('#password_input') !== null")
+        for field, text in (("username", name), ("password", password)):
+            self.value(f"document.querySelector('#{field}_input').value = {json.dumps(text)}; true")
+        self.click("#login_submit")
+        self.wait("location.pathname === '/hub/home' && document.readyState === 'complete'")
+
+    def run_notebook(self, lab: str, notebook: str) -> None:
+        """Opens a notebook, and runs all its cells from the menu."""
+        self.open(f"{lab}/tree/{notebook}", IDLE)
+        time.sleep(SETTLE_SECONDS)
+        self.click(".lm-MenuBar-item:nth-child(4)")
+        self.click(".lm-Menu-item[data-command='runmenu:run-all']")
+
+
+@contextmanager
+def cloud(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A local installation with a state of its own: its address and logins."""
+    environment = {**os.environ, "FOREBAY_STATE": str(folder / "var"), "FOREBAY_PORT": PORT, "FOREBAY_ADDRESS": "127.0.0.1"}
+    command = [sys.executable, str(CHECKOUT / "deploy" / "local" / "up.py")]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        if process.stdout is None or not any(line.startswith("Ctrl-C") for line in process.stdout):
+            raise RuntimeError("the installation did not start")
+        yield f"http://127.0.0.1:{PORT}", json.loads((folder / "var" / "logins.json").read_text(encoding="utf-8"))
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[str]:
+    """A browser without a window: the address of its DevTools."""
+    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if program is None:
+        raise RuntimeError(f"none of {', '.join(BROWSERS)} is on PATH")
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0", f"--user-data-dir={folder}")
+    process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        told = folder / "DevToolsActivePort"
+        while not told.exists() or told.read_text().count("\n") < 1:
+            if process.poll() is not None:
+                raise RuntimeError(f"{program} ended with status {process.returncode}")
+            time.sleep(POLL_SECONDS)
+        port, path = told.read_text().split()
+        yield f"ws://127.0.0.1:{port}{path}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def take(address: str, cloud: str, logins: dict[str, str]) -> None:
+    """Goes where a user goes, then where an operator looks while the user computes."""
+    member, operator = Page(address), Page(address)
+    member.sign_in(cloud, "acme-member", logins["acme-member"])
+    member.open(f"{cloud}/hub/spawn", "document.querySelector('input[name=flavor]') !== null")
+    member.picture("spawn.png")
+    member.click("form [type=submit]")
+    lab = f"{cloud}/user/acme-member/lab"
+    member.wait("location.pathname.startsWith('/user/acme-member/lab')")
+    member.run_notebook(lab, "digits.ipynb")
+    member.wait(CELLS_RUN)
+    member.value("document.querySelector('.jp-CodeCell:last-of-type .jp-OutputArea').scrollIntoView({block: 'end', behavior: 'instant'})")
+    member.picture("notebook.png")
+
+    usage, second = Page(address, member.context), Page(address, member.context)
+    usage.open(f"{cloud}/services/dashboards/usage", "document.body.innerText.includes('digits.ipynb')")
+    second.run_notebook(lab, "words.ipynb")
+    usage.wait("document.querySelector('section[aria-labelledby=now]').innerText.includes('words.ipynb')")
+    usage.picture("usage.png")
+    operator.sign_in(cloud, "operator", logins["operator"])
+    operator.open(f"{cloud}/services/dashboards/operator", "document.body.innerText.includes('acme-member')")
+    operator.picture("operator.png")
+    operator.open(f"{cloud}/services/dashboards/operator/flavors", "document.body.innerText.includes('dev.4gb')")
+    operator.picture("flavors.png")
+
+
+def main() -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    with tempfile.TemporaryDirectory() as name, cloud(Path(name)) as (url, logins), browser(Path(name) / "browser") as address:
+        take(address, url, logins)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
