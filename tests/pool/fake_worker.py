@@ -1,7 +1,8 @@
 """A worker that computes nothing: a real process that speaks the worker link, driven over its socket.
 
 Started as the pool starts workers. Its "command stream" is lines of text: ``mark`` (the span ended), ``idle NS``, ``starved``,
-``memory BYTES``, ``gone``, ``die``, ``mute`` (no more heartbeats), ``garble``, ``say JSON``. Each is done once a lease is open, or at once.
+``memory BYTES``, ``gone``, ``die``, ``mute`` (no more heartbeats), ``garble``, ``shout BYTES``, ``say JSON``.
+Each is done once a lease is open, or at once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from forebay_wire import messages as wire
 from websockets.asyncio.client import ClientConnection, connect
 
-AT_ONCE = ("starved", "gone", "die", "mute", "garble", "memory", "say")
+AT_ONCE = ("starved", "gone", "die", "mute", "garble", "shout", "memory", "say")
 
 
 class FakeWorker:
@@ -104,6 +105,8 @@ class FakeWorker:
                 self.muted = True
             case "garble":
                 await self.link.send("{")
+            case "shout":
+                await self.link.send("x" * int(words[1]))
             case "say":
                 await self.link.send(words[1])
             case "die":

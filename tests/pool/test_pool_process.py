@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
@@ -24,6 +26,9 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 from websockets.asyncio.client import connect
+
+WRITTEN_SECONDS = 0.5
+"""A closed lease is on disk long before."""
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -120,6 +125,51 @@ def test_a_killed_pool_takes_its_workers_with_it(start: Start, tmp_path: Path, f
     process.communicate()
     gone, alive = psutil.wait_procs(children, timeout=10)
     assert gone and not alive
+
+
+async def hold_and_kill(address: dict[str, Any], process: subprocess.Popen[str]) -> str:
+    """Kills the pool while a lease is open; the lease."""
+    url = address["url"].replace("http", "ws", 1) + "api/session"
+    headers = {"Authorization": f"token {address['token']}"}
+    async with connect(url, additional_headers=headers, compression=None, proxy=None) as link:
+        await link.send(wire.Hello(process="x", pid=1, torch="2").encode())
+        await link.send(wire.Acquire(request=1, span=wire.Span(id="s", kind="process", label="x")).encode())
+        while not isinstance(granted := wire.to_client(await asyncio.wait_for(link.recv(), 30)), wire.Granted):
+            continue
+        process.kill()
+        await asyncio.to_thread(process.communicate)
+    return granted.lease
+
+
+def test_a_lease_that_was_open_when_the_pool_was_killed_is_free_and_open_nowhere(start: Start, tmp_path: Path, fake_python: Path) -> None:
+    state = tmp_path / "state"
+    process, address = embedded(start, state, fake_python)
+    asyncio.run(lease(address, mark=True))
+    time.sleep(WRITTEN_SECONDS)
+    asyncio.run(hold_and_kill(address, process))
+    (state / "pool.json").unlink()
+    process, address = embedded(start, state, fake_python)
+    headers = {"Authorization": f"token {address['token']}"}
+    with urlopen(Request(address["url"] + "api/leases", headers=headers)) as answer:  # noqa: S310 - our own address
+        assert json.load(answer) == []
+    asyncio.run(lease(address, mark=True))
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    with sqlite3.connect(state / "pool.sqlite") as database:
+        assert database.execute("select close_reason from lease_segments").fetchall() == [("drained",), ("drained",)]
+    database.close()
+
+
+def test_a_locked_database_at_the_start_is_one_sentence(start: Start, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    lock = sqlite3.connect(state / "pool.sqlite", isolation_level=None)
+    lock.execute("begin exclusive")
+    process = start("--embedded", "--state-dir", str(state), "--port", "0")
+    _, errors = process.communicate(timeout=30)
+    lock.close()
+    assert process.returncode == 2
+    assert "cannot be opened" in errors and "locked" in errors and "Traceback" not in errors
 
 
 @pytest.mark.parametrize("kind", ["null", "cpu"])

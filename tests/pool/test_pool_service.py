@@ -175,6 +175,28 @@ def test_a_session_link_needs_a_token_with_the_scope_and_a_tenant(pool: Make, to
     asyncio.run(scenario())
 
 
+def test_an_unknown_flavor_is_refused_on_the_link_and_leaves_nothing_behind(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            client, other = await running.client(), await running.client("ben")
+            await other.hello()
+            await other.acquire()
+            await client.say(wire.Hello(process="x", pid=1, torch="2", flavor="huge.9999gb"))
+            refused = await client.hears(wire.Refused)
+            assert (refused.code, refused.message.startswith("There is no flavor 'huge.9999gb'; there are ")) == ("unknown_flavor", True)
+            await client.ask()
+            assert (await client.hears(wire.Refused)).code == "no_session"
+            await client.hello()
+            await client.say(wire.ChooseFlavor(flavor="smal.64gb"))
+            assert (await client.hears(wire.Refused)).code == "unknown_flavor"
+            assert running.machine.sessions[client.session].flavor == "dev.1gb"
+            assert (len(running.leases), running.records()) == (1, [])
+            other.work("mark")
+            await other.hears(wire.LeaseClosed)
+
+    asyncio.run(scenario())
+
+
 def test_a_worker_link_needs_the_token_of_a_worker_that_the_pool_started(pool: Make) -> None:
     async def scenario() -> None:
         async with pool() as running:
@@ -187,7 +209,11 @@ def test_a_worker_link_needs_the_token_of_a_worker_that_the_pool_started(pool: M
     asyncio.run(scenario())
 
 
-LIES = ["garble", 'say {"type":"ready","worker":"another","address":"x","torch":"t","device":{"kind":"cpu","model":"m"},"pid":1}']
+LIES = [
+    "garble",
+    "shout 70000",
+    'say {"type":"ready","worker":"another","address":"x","torch":"t","device":{"kind":"cpu","model":"m"},"pid":1}',
+]
 
 
 @pytest.mark.parametrize("lie", LIES)
