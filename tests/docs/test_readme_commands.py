@@ -53,10 +53,12 @@ def check_up(checkout: Path, environment: dict[str, str]) -> None:
 
 
 def check_setup(checkout: Path, environment: dict[str, str]) -> None:
-    (only,) = steps("setup", checkout, environment)
+    """``make test`` begins with it, so it has been run."""
     helped = run("python3 deploy/local/install.py --help", checkout, environment)
-    assert "deploy/local/install.py --torch 'torch==" in only
-    assert helped.returncode == 0 and "--torch-index" in helped.stdout
+    assert helped.returncode == 0 and "--dev" in helped.stdout and "--torch-index" in helped.stdout
+    (plain,) = steps("setup", checkout, environment)
+    begins, *_ = steps("test", checkout, environment)
+    assert begins == f"{plain} --dev"
 
 
 def check_test(checkout: Path, environment: dict[str, str]) -> None:
@@ -112,7 +114,7 @@ def check_pictures(checkout: Path, environment: dict[str, str]) -> None:
 
 CHECKS = {
     "make up": check_up,
-    "make setup": check_setup,
+    "python3 deploy/local/install.py --dev": check_setup,
     "make test": check_test,
     "make lint": check_lint,
     "make bench": check_bench,
