@@ -16,6 +16,8 @@ from forebay_pool.types import UsageRecord
 
 BATCH_RECORDS_MAX = 500
 """Most records in one commit."""
+GATHER_SECONDS = 0.02
+"""How long the first record of a commit waits for others: a commit costs far more than a row, and nobody waits for it."""
 RETRY_SECONDS_FIRST = 0.1
 RETRY_SECONDS_MAX = 5.0
 JOBS_MAX = 1_000
@@ -75,7 +77,8 @@ class Writer:
         """Takes a record; never waits, never refuses."""
         with self._wake:
             self._records.append(record)
-            self._wake.notify()
+            if len(self._records) in (1, BATCH_RECORDS_MAX):
+                self._wake.notify()
         if self._accepting and len(self._records) > self._backlog_max:
             self._accepting = False
             self._on_backlog(False)
@@ -116,6 +119,7 @@ class Writer:
                 self._wake.wait_for(lambda: bool(self._jobs), RETRY_SECONDS_FIRST if self._stopping else pause_seconds)
             else:
                 self._wake.wait_for(lambda: bool(self._jobs or self._records) or self._stopping)
+                self._wake.wait_for(lambda: bool(self._jobs) or self._stopping or len(self._records) >= BATCH_RECORDS_MAX, GATHER_SECONDS)
             return bool(self._jobs or self._records) or not self._stopping
 
     def _run_jobs(self) -> None:
