@@ -39,5 +39,6 @@ lint: ## style, types, and who may import whom
 	MYPYPATH=deploy/local $(BIN)/mypy deploy/local/install.py deploy/local/place.py deploy/local/up.py
 	$(BIN)/lint-imports
 
-bench: setup ## measure, print ratios, and write bench/results
+bench: ## measure, print ratios, and write bench/results
+	@$(SETUP) --dev
 	$(BIN)/python bench/run.py

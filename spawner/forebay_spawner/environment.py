@@ -15,9 +15,9 @@ NO_GPU = {
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
-def virtual_device(url: str, token: str, flavor: str) -> dict[str, str]:
+def virtual_device(url: str, token: str) -> dict[str, str]:
     """What the ``forebay`` package in the notebook reads."""
-    return {"FOREBAY_URL": url, "FOREBAY_TOKEN": token, "FOREBAY_FLAVOR": flavor, **NO_GPU}
+    return {"FOREBAY_URL": url, "FOREBAY_TOKEN": token, **NO_GPU}
 
 
 def search_path(first: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from jupyterhub.spawner import SpawnException
@@ -76,6 +77,7 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         """Refuses what the form would not have offered (requests to the API never see it), then starts the server."""
         try:
             flavor = await self._admit()
+            await self._choose(flavor)
             self.user_options = {**self.user_options, OPTION: flavor}
             self.log.info("action=spawn user=%s tenant=%s flavor=%s", self.user.name, self._tenant(), flavor)
             return await super().start()
@@ -85,24 +87,32 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
     def get_env(self) -> dict[str, str]:
         """The server's environment; nothing that an operator sets can show it a GPU."""
         environment: dict[str, str] = super().get_env()
-        flavor = requested(self.user_options) or self.default_flavor
-        return {**environment, **virtual_device(self.pool_url, self.api_token, flavor)}
+        return {**environment, **virtual_device(self.pool_url, self.api_token)}
 
     async def ask_offers(self) -> list[Offer]:
         """The pool's flavors. Raises PoolUnavailable."""
-        request = HTTPRequest(
-            f"{self.pool_url}api/flavors",
-            headers={"Authorization": f"token {self.pool_token}"},
+        return read_offers(await self._ask_pool("api/flavors", self.pool_token))
+
+    async def _choose(self, flavor: str) -> None:
+        """Makes it the user's choice at the pool, where `forebay flavor set` changes it while the server runs."""
+        await self._ask_pool("api/choice", self.api_token, method="PUT", body=json.dumps({"flavor": flavor}))
+
+    async def _ask_pool(self, path: str, token: str, **request: Any) -> bytes:
+        """The body of the pool's answer. Raises PoolUnavailable."""
+        asked = HTTPRequest(
+            self.pool_url + path,
+            headers={"Authorization": f"token {token}"},
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
             request_timeout=REQUEST_TIMEOUT_SECONDS,
+            **request,
         )
         try:
-            response = await AsyncHTTPClient().fetch(request)
+            body: bytes = (await AsyncHTTPClient().fetch(asked)).body
         except HTTPClientError as error:
             raise PoolUnavailable(f"it answered {error.code} {error.message}") from None
         except OSError as error:
             raise PoolUnavailable(error.strerror or str(error)) from None
-        return read_offers(response.body)
+        return body
 
     async def _admit(self) -> str:
         if self._tenant() is None:

@@ -1,4 +1,4 @@
-"""A pool that answers one request, and what a spawner needs of JupyterHub to be built without a hub."""
+"""A pool that answers a spawner's requests, and what a spawner needs of JupyterHub to be built without a hub."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ class Pool:
     status: int = 200
     body: bytes = json.dumps(OFFERS).encode()
     tokens: list[str | None] = field(default_factory=list)
+    choices: list[tuple[str | None, str]] = field(default_factory=list)
+    """What was chosen, and with which token."""
 
 
 @pytest.fixture
@@ -47,6 +49,14 @@ def pool() -> Iterator[Pool]:
             self.send_header("Content-Length", str(len(state.body)))
             self.end_headers()
             self.wfile.write(state.body)
+
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            state.choices.append((self.headers["Authorization"], json.loads(body)["flavor"]))
+            self.send_response(200 if self.path == "/services/pool/api/choice" else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Quiet."""

@@ -52,7 +52,6 @@ def test_the_pod_gets_the_virtual_device(spawner_class: Any) -> None:
     (container,) = manifest(spawner_class).spec.containers
     environment = {variable.name: variable.value for variable in container.env}
     assert environment["FOREBAY_URL"] == "http://pool/services/pool/"
-    assert environment["FOREBAY_FLAVOR"] == "small.64gb"
     assert environment["FOREBAY_TOKEN"] == "server-token"
     assert {name: environment[name] for name in NO_GPU} == NO_GPU
 

@@ -56,11 +56,14 @@ def refusal(spawner: LocalVirtualGpuSpawner, options: dict[str, Any]) -> SpawnEx
     return refused.value
 
 
-def test_a_server_gets_the_pools_address_its_token_and_its_flavor(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
+def test_a_server_gets_the_pools_address_and_its_token_and_its_flavor_is_the_users_choice_at_the_pool(
+    spawner: LocalVirtualGpuSpawner, pool: Any
+) -> None:
     environment = start(spawner, {"flavor": "dev.1gb"})
     assert environment["FOREBAY_URL"] == pool.url
     assert environment["FOREBAY_TOKEN"] == environment["JUPYTERHUB_API_TOKEN"] == "server-token"
-    assert environment["FOREBAY_FLAVOR"] == "dev.1gb"
+    assert pool.choices == [("token server-token", "dev.1gb")]
+    assert "FOREBAY_FLAVOR" not in environment, "it would outweigh `forebay flavor set`"
 
 
 def test_the_pool_is_asked_with_the_spawners_own_token(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
@@ -68,13 +71,15 @@ def test_the_pool_is_asked_with_the_spawners_own_token(spawner: LocalVirtualGpuS
     assert pool.tokens == ["token spawner-token"]
 
 
-def test_without_a_choice_the_default_flavor_is_taken(spawner: LocalVirtualGpuSpawner) -> None:
-    assert start(spawner, {})["FOREBAY_FLAVOR"] == "dev.4gb"
+def test_without_a_choice_the_default_flavor_is_taken(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
+    start(spawner, {})
+    assert [flavor for _, flavor in pool.choices] == ["dev.4gb"]
 
 
-def test_without_a_choice_a_default_that_cannot_be_served_is_replaced(spawner: LocalVirtualGpuSpawner) -> None:
+def test_without_a_choice_a_default_that_cannot_be_served_is_replaced(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
     spawner.default_flavor = "small.64gb"
-    assert start(spawner, {})["FOREBAY_FLAVOR"] == "dev.1gb"
+    start(spawner, {})
+    assert [flavor for _, flavor in pool.choices] == ["dev.1gb"]
 
 
 def test_a_server_sees_no_gpu_whatever_the_operator_sets(spawner: LocalVirtualGpuSpawner) -> None:
