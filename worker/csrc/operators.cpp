@@ -6,6 +6,8 @@
 #include <ATen/core/function_schema.h>
 #include <ATen/core/enum_tag.h>
 
+#include "forebay/operators.h"
+
 namespace forebay::worker {
 
 namespace {
@@ -28,7 +30,9 @@ constexpr std::string_view kIndices = "its kernel trusts integers that lead out 
 constexpr std::string_view kLengths = "it does not compare the lengths of its lists";
 constexpr std::string_view kTests = "it is there for PyTorch's own tests";
 
-// Patterns over the names of operators, first match counts.
+constexpr std::string_view kUnlisted = "it is not on the allow-list (forebay/operators.inc)";
+
+// What keeps an operator off the allow-list; these are told first, since they say why. Patterns over the names of operators, first match counts.
 constexpr std::array kBans{
     Ban{"from_file*", kOpensFiles},
     Ban{"save*", kOpensFiles},
@@ -244,6 +248,7 @@ std::string reason_against(const c10::OperatorHandle& op) {
     if (matches(ban.name, std::string_view(name).substr(kNamespace.size()))) return std::string(ban.reason);
   }
   if (op.hasTag(at::Tag::inplace_view)) return std::string(kMetadata);
+  if (!wire::is_listed(std::string_view(full_name(op.operator_name())).substr(kNamespace.size()))) return std::string(kUnlisted);
   for (const auto& argument : op.schema().arguments()) {
     if (!is_carried(argument.type())) return "the command stream carries no " + argument.type()->str();
   }
