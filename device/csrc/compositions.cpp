@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "registration.h"
+#include "stream.h"
 
 namespace forebay {
 namespace {
@@ -78,6 +79,17 @@ std::tuple<Tensor, Tensor> fused_dropout(const Tensor& self, double keep, std::o
 
 Tensor masked_scale(const Tensor& self, const Tensor& mask, double scale) { return self * mask.to(self.dtype()) * scale; }
 
+// Of ranges of padded batches: the layers that ask go on with the padded batch.
+bool nested_from_mask(const Tensor&, const Tensor&) { return false; }
+
+// A CPU worker counts floating-point numbers only; GPUs count integers, too.
+Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
+  const bool widened = CommandStream::get().worker_is_cpu() && at::isIntegralType(self.scalar_type(), /*includeBool=*/false);
+  Tensor counts = at::empty({bins}, widened ? self.options().dtype(at::kDouble) : self.options());
+  at::histc_out(counts, widened ? self.to(at::kDouble) : self, bins, min, max);
+  return widened ? counts.to(self.scalar_type()) : counts;
+}
+
 bool has_operator(const std::string& name) { return c10::Dispatcher::singleton().findOp({name, ""}).has_value(); }
 
 }  // namespace
@@ -92,6 +104,8 @@ void register_compositions(torch::Library& library) {
   library.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(fused_lstm_cell_backward));
   library.impl("_thnn_fused_gru_cell", TORCH_FN(fused_gru_cell));
   library.impl("_thnn_fused_gru_cell_backward", TORCH_FN(fused_gru_cell_backward));
+  library.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(nested_from_mask));
+  library.impl("histc", TORCH_FN(histc));
   library.impl("_fused_dropout", TORCH_FN(fused_dropout));
   library.impl("_masked_scale", TORCH_FN(masked_scale));
 }

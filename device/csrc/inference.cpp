@@ -113,7 +113,7 @@ Prediction prediction_of(const OperatorInfo& info, const torch::jit::Stack& outp
       if (result.list) {
         for (const auto& item : value.toListRef()) result.items.push_back(geometry_of(item.toTensor()));
       } else {
-        result.items.push_back(value.isTensor() ? geometry_of(value.toTensor()) : ResultGeometry{.defined = false});
+        result.items.push_back(geometry_of(value.isTensor() ? value.toTensor() : at::Tensor()));
       }
       for (const auto& item : result.items) prediction.new_storages += item.defined ? 1 : 0;
     }
@@ -139,6 +139,22 @@ void correct_for_device(const OperatorInfo& info, const torch::jit::Stack& stack
   for (size_t index = 1; index < 3; ++index) prediction.results[index].items.front() = ResultGeometry{.sizes = {0}, .strides = {1}};
 }
 
+// Devices keep a convolution's channels last where one of its inputs has them so; the meta kernel does not say it.
+void keep_channels_last(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
+  const bool forward = info.name == "aten::convolution";
+  if (!forward && info.name != "aten::convolution_backward") return;
+  const auto &input = stack[forward ? 0 : 1].toTensor(), &weight = stack[forward ? 1 : 2].toTensor();
+  auto format = input.suggest_memory_format();
+  if (format == at::MemoryFormat::Contiguous) format = weight.suggest_memory_format();
+  if (format == at::MemoryFormat::Contiguous) return;
+  for (auto& result : prediction.results) {
+    for (auto& item : result.items) {
+      if (!item.defined || static_cast<int64_t>(item.sizes.size()) != input.dim()) continue;
+      item.strides = format == at::MemoryFormat::ChannelsLast ? c10::get_channels_last_strides_2d(item.sizes) : c10::get_channels_last_strides_3d(item.sizes);
+    }
+  }
+}
+
 }  // namespace
 
 std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack) {
@@ -154,6 +170,7 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   if (take_resizes(info, stack, metas)) return std::nullopt;
   auto prediction = prediction_of(info, outputs);
   correct_for_device(info, stack, prediction);
+  keep_channels_last(info, stack, prediction);
   return prediction;
 }
 

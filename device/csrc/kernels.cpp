@@ -3,6 +3,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/unfold_native.h>
@@ -43,6 +44,15 @@ Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), device_allocator(), kCuda,
                                            at::dtype_or_default(dtype));
+}
+
+// All zeros without a storage: autograd's placeholder for a derivative that is none.
+Tensor efficient_zero_tensor(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout, std::optional<at::Device>,
+                             std::optional<bool>) {
+  check_layout(layout);
+  static at::native::ZeroTensorAllocator allocator(at::Device(at::kCUDA, 0));
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &allocator, kCuda | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+                                   at::dtype_or_default(dtype), std::nullopt);
 }
 
 // Viewing: nothing is sent.
@@ -178,6 +188,7 @@ void record_stream(Tensor&, at::Stream) {}  // frees are commands of the one str
 void register_kernels(torch::Library& library) {
   library.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   library.impl("empty_strided", TORCH_FN(empty_strided));
+  library.impl("_efficientzerotensor", TORCH_FN(efficient_zero_tensor));
   library.impl("as_strided", TORCH_FN(as_strided));
   library.impl("view", TORCH_FN(view));
   library.impl("_reshape_alias", TORCH_FN(reshape_alias));

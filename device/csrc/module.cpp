@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/Storage.h>
 
 #include <mutex>
 
@@ -65,6 +66,11 @@ py::dict statistics() {
   return result;
 }
 
+void resize(const py::handle& storage, int64_t bytes) {
+  TORCH_CHECK_TYPE(THPStorage_Check(storage.ptr()), "resize_storage() takes a torch.UntypedStorage");
+  resize_storage(THPStorage_Unpack(storage.ptr()), bytes);
+}
+
 }  // namespace
 }  // namespace forebay
 
@@ -80,6 +86,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("synchronize", [] { CommandStream::get().synchronize(); });
   module.def("lose", [](const std::string& message) { CommandStream::get().lose(message); });
   module.def("memory", &forebay::memory);
+  module.def("resize_storage", &forebay::resize);
   module.def("reset_peak_memory", &forebay::reset_peak_memory);
   module.def("recorded", [] { return forebay::recorded(); });
   module.def("statistics", &forebay::statistics);

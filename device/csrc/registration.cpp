@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "forebay/operators.h"
 #include "operator_info.h"
 #include "recorder.h"
 
@@ -25,29 +26,6 @@ const std::unordered_set<std::string_view>& recorded_whole() {
       "aten::convolution", "aten::convolution_backward", "aten::native_group_norm", "aten::linalg_lstsq",
   };
   return names;
-}
-
-// Recording would be wrong: they are about this side's own memory and metadata, and PyTorch's composite kernels do them.
-const std::unordered_set<std::string_view>& never_recorded() {
-  static const std::unordered_set<std::string_view> names{
-      "aten::is_pinned", "aten::_pin_memory", "aten::pin_memory", "aten::_copy_from", "aten::_copy_from_and_resize", "aten::from_file", "aten::_fused_sdp_choice",
-      "aten::as_strided_", "aten::lift_fresh_copy", "aten::lift", "aten::new_empty_strided", "aten::_reshape_alias_copy", "aten::_make_dual_copy",
-      "aten::_fw_primal_copy", "aten::_make_dep_token", "aten::_foobar", "aten::_foreach_copy",
-  };
-  return names;
-}
-
-// Operators of tensors that are not strided (or are packed for a host's libraries): refused here, by name and at once.
-constexpr std::array kOtherLayouts{
-    "_to_sparse", "_sparse", "sparse_", "_spdiags", "_spsolve", "_spmm", "sspaddmm", "_sspaddmm", "hspmm", "smm", "to_sparse", "_to_dense", "to_mkldnn", "mkldnn_",
-    "_mkldnn_", "_coalesce", "coalesce", "_indices", "indices", "_values", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices", "_nested",
-    "nested_", "to_padded_tensor", "_padded_dense", "_jagged", "_convert_indices_from_", "_validate_", "_efficientzerotensor", "quantize_", "quantized_",
-    "dequantize", "q_", "int_repr", "_make_per_", "empty_quantized", "_empty_", "fbgemm_", "_wrapped_", "_cslt_", "_dyn_quant_", "_weight_int4pack",
-    "_convert_weight_to_int4pack", "_add_relu", "_sobol_engine_", "_test_",
-};
-
-bool is_of_other_layout(std::string_view local) {
-  return std::any_of(kOtherLayouts.begin(), kOtherLayouts.end(), [&](std::string_view prefix) { return local.starts_with(prefix); });
 }
 
 class RecordKernel final : public c10::OperatorKernel {
@@ -70,7 +48,7 @@ class RecordKernel final : public c10::OperatorKernel {
 };
 
 bool is_recorded(const c10::OperatorHandle& op, const OperatorInfo& info) {
-  if (never_recorded().contains(info.name) || info.views || !info.supported || op.hasTag(at::Tag::inplace_view)) return false;
+  if (info.views || !info.supported || op.hasTag(at::Tag::inplace_view)) return false;
   if (op.hasKernelForDispatchKey(c10::DispatchKey::CUDA)) return false;
   if (recorded_whole().contains(info.name)) return true;
   if (std::string_view(info.name).starts_with("aten::_foreach_")) return true;
@@ -100,12 +78,9 @@ void install_operators() {
     const OperatorInfo info(*op);
     if (!is_recorded(*op, info)) continue;
     const std::string local = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
-    if (is_of_other_layout(local)) {
-      kernels->impl(local.c_str(), torch::CppFunction::makeFromBoxedFunction<&refuse>());
-    } else {
-      kernels->impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(*op)));
-      recorded().push_back(local);
-    }
+    if (!wire::is_listed(local)) continue;  // PyTorch's composite kernel, or the fallback's refusal
+    kernels->impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(*op)));
+    recorded().push_back(local);
   }
   for (const auto key : {c10::DispatchKey::CUDA, c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA, c10::DispatchKey::QuantizedCUDA,
                          c10::DispatchKey::NestedTensorCUDA}) {

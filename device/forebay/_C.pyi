@@ -57,6 +57,9 @@ def synchronize() -> None:
 def lose(message: str, /) -> None:
     """All tensors are gone; later uses of them raise RuntimeError(message). The connection is dropped."""
 
+def resize_storage(storage: torch.UntypedStorage, nbytes: int, /) -> None:
+    """Grows or shrinks a storage of the device; the bytes that fit are kept."""
+
 def memory() -> Memory: ...
 def reset_peak_memory() -> None: ...
 def statistics() -> Statistics: ...

@@ -6,11 +6,14 @@ from typing import Any
 
 import torch
 
+from forebay import _C
+
+_base: Any = torch._C.StorageBase
+
 
 def _new(cls: type[torch.UntypedStorage], *content: Any, device: Any = None, **other: Any) -> torch.UntypedStorage:
     if device is None or torch.device(device).type != "cuda":
-        base: Any = torch._C.StorageBase
-        made: torch.UntypedStorage = base.__new__(cls, *content, device=device, **other)
+        made: torch.UntypedStorage = _base.__new__(cls, *content, device=device, **other)
         return made
     first = content[0] if content else other.get("size", 0)
     if isinstance(first, int):
@@ -18,6 +21,32 @@ def _new(cls: type[torch.UntypedStorage], *content: Any, device: Any = None, **o
     return torch.tensor(first, dtype=torch.uint8, device=device).untyped_storage()
 
 
+def _write_file(self: torch.UntypedStorage, *arguments: Any) -> None:
+    """What pickling a tensor calls."""
+    content: Any = self
+    _base._write_file(content.cpu() if self.device.type == "cuda" else self, *arguments)
+
+
+def _set_from_file(self: torch.UntypedStorage, *arguments: Any) -> torch.UntypedStorage:
+    """What loading a pickled tensor calls."""
+    if self.device.type != "cuda":
+        read: torch.UntypedStorage = _base._set_from_file(self, *arguments)
+        return read
+    there: Any = self
+    there.copy_(_base._set_from_file(torch.empty(self.nbytes(), dtype=torch.uint8).untyped_storage(), *arguments))
+    return self
+
+
+def _resize(self: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
+    if self.device.type != "cuda":
+        resized: torch.UntypedStorage = _base.resize_(self, nbytes)
+        return resized
+    _C.resize_storage(self, nbytes)
+    return self
+
+
 def install() -> None:
-    """Teaches the constructor the device."""
+    """Teaches the constructor the device, and what else reaches for an address."""
     setattr(torch.UntypedStorage, "__new__", staticmethod(_new))  # noqa: B010 mypy forbids the assignment
+    for name, function in (("_write_file", _write_file), ("_set_from_file", _set_from_file), ("resize_", _resize)):
+        setattr(torch.UntypedStorage, name, function)
