@@ -40,7 +40,7 @@ bool is_library(PyCodeObject* code) {
   }
   const std::string_view path(name);
   const auto has = [&](std::string_view part) { return path.find(part) != std::string_view::npos; };
-  return has("/site-packages/") || has("/dist-packages/") || has("/lib/python3") || has("/device/forebay/") || has("<frozen ");
+  return has("/site-packages/") || has("/dist-packages/") || has("/lib/python3") || has("/device/forebay/") || has("<frozen ") || path == "<shim>";
 }
 
 #if PY_VERSION_HEX < 0x030D0000

@@ -79,7 +79,8 @@ class Scanner {
       case Kind::kDevice:
         return word(Tag::kDevice, static_cast<uint64_t>(value.toDevice().type()));
       case Kind::kGenerator:
-        scan_.generator = value.toGenerator();
+        at::check_generator<VirtualGenerator>(value.toGenerator());  // before anything is appended
+        scan_.random = value.toGenerator();
         return word(Tag::kGenerator);
       case Kind::kScalarList:
         word(Tag::kScalarList, value.toListRef().size());
@@ -312,6 +313,38 @@ void put_result(wire::Writer& out, const Result& result, const OperatorInfo& inf
   }
 }
 
+// What a worker would refuse, and end the session for it.
+void check_limits(const OperatorInfo& info, const Stack& stack, const Prediction& prediction) {
+  size_t items = 0;
+  const auto count = [&](size_t more) {
+    items += more;
+    TORCH_CHECK(items <= wire::kTemplateItemsMax, info.name, ": its lists hold more than ", wire::kTemplateItemsMax,
+                " items together, as many as one call may have on the virtual device; make several calls of it");
+  };
+  for (size_t index = 0; index < stack.size(); ++index) {
+    if (stack[index].isList()) count(stack[index].toListRef().size());
+    TORCH_CHECK(!stack[index].isString() || stack[index].toStringRef().size() <= wire::kStringBytesMax, info.name, ": a text of more than ",
+                wire::kStringBytesMax, " bytes is not sent to the virtual device");
+  }
+  for (const auto& result : prediction.results) {
+    const bool same_list = result.argument >= 0 && stack[static_cast<size_t>(result.argument)].isList();
+    if (result.list || same_list) count(same_list ? stack[static_cast<size_t>(result.argument)].toListRef().size() : result.items.size());
+  }
+}
+
+// All of a template but its operator's number.
+wire::Writer template_of(const OperatorInfo& info, const Stack& stack, const Prediction& prediction) {
+  check_limits(info, stack, prediction);
+  wire::Writer out;
+  out.u8(info.random ? wire::kTemplateRandom : 0);
+  out.varint(stack.size());
+  for (size_t index = 0; index < stack.size(); ++index) put_argument(out, stack[index], info.arguments[index].kind);
+  const auto numbers = tensor_numbers(info, stack);
+  out.varint(prediction.results.size());
+  for (const auto& result : prediction.results) put_result(out, result, info, stack, numbers);
+  return out;
+}
+
 // Making results.
 
 at::Tensor make_tensor(uint64_t storage, at::ScalarType dtype, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t storage_bytes) {
@@ -398,7 +431,8 @@ constexpr uint64_t kStoragesOfAnswer = wire::kItemsMax;  // ids set aside for a 
 void Scan::clear() {
   key.clear();
   bindings.clear();
-  generator = at::Generator();
+  random = at::Generator();
+  generation = CommandStream::get().generation();
 }
 
 Recorder& Recorder::get() {
@@ -414,7 +448,7 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
   scan.clear();
   Scanner(info, scan).scan(stack);
   {
-    std::unique_lock lock(stream.mutex());
+    auto lock = stream.lock_for(scan.generation);
     const Entry* entry = find(hash_of(scan.key), scan.key);
     if (entry == nullptr || entry->prediction.asks) {
       lock.unlock();  // meta kernels in Python take the GIL, whose holder may wait for this lock
@@ -432,7 +466,7 @@ void Recorder::record_slowly(OperatorInfo& info, Stack& stack, const Scan& scan)
   if (!prediction) return record(info, stack);
   if (prediction->asks) return ask(info, stack, scan, *prediction);
   {
-    std::unique_lock lock(stream.mutex());
+    auto lock = stream.lock_for(scan.generation);
     const Entry& entry = find_or_insert(info, stack, scan, *prediction);
     append_call(info, stack, scan, entry, lock);
   }
@@ -463,16 +497,18 @@ void Recorder::ask(OperatorInfo& info, Stack& stack, const Scan& scan, const Pre
   const uint64_t first = stream.new_storages(kStoragesOfAnswer);
   Stack results;
   stream.ask(
-      [&](wire::Writer& out, uint64_t request) {
+      scan.generation,
+      [&](uint64_t request) {
         const Entry& entry = find_or_insert(info, stack, scan, prediction);
         stream.open_frame();
+        auto& out = stream.buffer();
         out.command(Command::kAsk);
         out.varint(request);
         out.varint(first);
         out.varint(entry.number);
         out.raw(scan.bindings.bytes().data(), scan.bindings.size());
         put_random(info, scan);
-        note_location(stream.next_call());
+        return stream.next_call();
       },
       [&](wire::Reader& in) {
         const size_t count = in.count(wire::kArgumentsMax, "the number of outputs");
@@ -487,7 +523,7 @@ void Recorder::ask(OperatorInfo& info, Stack& stack, const Scan& scan, const Pre
 
 void Recorder::put_random(const OperatorInfo& info, const Scan& scan) {
   if (!info.random) return;
-  const at::Generator& generator = scan.generator.defined() ? scan.generator : default_generator(0);
+  const at::Generator& generator = scan.random.defined() ? scan.random : default_generator(0);
   const auto [seed, counter] = at::check_generator<VirtualGenerator>(generator)->next();
   auto& out = CommandStream::get().buffer();
   out.u64(seed);
@@ -508,6 +544,7 @@ Entry* Recorder::find(uint64_t hash, const std::vector<uint64_t>& key) {
 const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, const Scan& scan, const Prediction& prediction) {
   const uint64_t hash = hash_of(scan.key);
   if (const Entry* entry = find(hash, scan.key)) return *entry;
+  const wire::Writer constant = template_of(info, stack, prediction);  // may throw, so before anything is appended
   if (count_ == wire::kTemplatesMax || template_bytes_ > wire::kTemplatesItemsMax) {  // an item takes a byte at least
     CommandStream::get().open_frame();
     CommandStream::get().buffer().command(Command::kForget);
@@ -515,9 +552,14 @@ const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, co
     count_ = 0;
     template_bytes_ = 0;
   }
-  const size_t before = CommandStream::get().buffer().size();
-  put_template(info, stack, prediction);
-  template_bytes_ += CommandStream::get().buffer().size() - before;
+  CommandStream::get().open_frame();
+  put_operator(info);
+  auto& out = CommandStream::get().buffer();
+  const size_t before = out.size();
+  out.command(Command::kTemplate);
+  out.varint(info.number);
+  out.raw(constant.bytes().data(), constant.size());
+  template_bytes_ += out.size() - before;
   auto entry = std::make_unique<Entry>(Entry{scan.key, count_++, prediction, nullptr});
   auto& slot = entries_[hash];
   entry->next = std::move(slot);
@@ -525,26 +567,15 @@ const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, co
   return *slot;
 }
 
-void Recorder::put_template(OperatorInfo& info, const Stack& stack, const Prediction& prediction) {
-  auto& stream = CommandStream::get();
-  auto& out = stream.buffer();
-  stream.open_frame();
-  if (info.numbering != numbering_) {
-    out.command(Command::kOperator);
-    out.string(info.name);
-    out.string(info.overload);
-    out.u64(info.schema_hash);
-    info.number = operators_++;
-    info.numbering = numbering_;
-  }
-  out.command(Command::kTemplate);
-  out.varint(info.number);
-  out.u8(info.random ? wire::kTemplateRandom : 0);
-  out.varint(stack.size());
-  for (size_t index = 0; index < stack.size(); ++index) put_argument(out, stack[index], info.arguments[index].kind);
-  const auto numbers = tensor_numbers(info, stack);
-  out.varint(prediction.results.size());
-  for (const auto& result : prediction.results) put_result(out, result, info, stack, numbers);
+void Recorder::put_operator(OperatorInfo& info) {
+  if (info.numbering == numbering_) return;
+  auto& out = CommandStream::get().buffer();
+  out.command(Command::kOperator);
+  out.string(info.name);
+  out.string(info.overload);
+  out.u64(info.schema_hash);
+  info.number = operators_++;
+  info.numbering = numbering_;
 }
 
 void Recorder::forget() {

@@ -33,7 +33,8 @@ struct Entry {
 struct Scan {
   std::vector<uint64_t> key;
   wire::Writer bindings;
-  at::Generator generator;
+  at::Generator random;
+  uint64_t generation = 0;  // of the session whose storages these are
 
   void clear();
 };
@@ -56,7 +57,7 @@ class Recorder {
   void put_random(const OperatorInfo& info, const Scan& scan);
   Entry* find(uint64_t hash, const std::vector<uint64_t>& key);
   const Entry& find_or_insert(OperatorInfo& info, const torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
-  void put_template(OperatorInfo& info, const torch::jit::Stack& stack, const Prediction& prediction);
+  void put_operator(OperatorInfo& info);
 
   // All guarded by the stream's mutex.
   std::unordered_map<uint64_t, std::unique_ptr<Entry>> entries_;

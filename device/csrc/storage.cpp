@@ -93,9 +93,7 @@ void resize_storage(const c10::Storage& storage, int64_t bytes) {
   auto* impl = storage.unsafeGetStorageImpl();
   TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
   auto& handle = handle_of_data(impl->data_ptr());
-  auto& stream = CommandStream::get();
-  stream.check_generation(handle.generation);
-  stream.resize(handle.id, bytes);
+  CommandStream::get().resize(handle, bytes);
   count(bytes - handle.bytes);
   handle.bytes = bytes;
   void* context = impl->mutable_data_ptr().release_context();

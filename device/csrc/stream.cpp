@@ -1,6 +1,7 @@
 #include "stream.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,6 +18,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <new>
 
 #include "locations.h"
 #include "python.h"
@@ -88,10 +90,19 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
+// A handler runs while the thread that it interrupts waits in this file, with locks held.
+void refuse_in_signal_handler() {
+  TORCH_CHECK(!in_signal_handler(),
+              "a signal handler cannot read from or wait for the virtual device while the program it interrupts waits for it; set a flag there, and act on it afterwards");
+}
+
 class WaitClock {
  public:
   explicit WaitClock(std::atomic<uint64_t>& total) : total_(total), start_(now_ns()) {}
-  ~WaitClock() { total_.fetch_add(now_ns() - start_, std::memory_order_relaxed); }
+  ~WaitClock() {
+    total_.fetch_add(now_ns() - start_, std::memory_order_relaxed);
+    stay_if_ended();
+  }
 
  private:
   std::atomic<uint64_t>& total_;
@@ -106,25 +117,22 @@ CommandStream& CommandStream::get() {
 }
 
 CommandStream::CommandStream() {
-  // A fork copies the locks as they are: hold them across it, so that the child's are free.
+  // A fork copies what is recorded as it is: hold its lock across it, so that it is whole in the child.
   ::pthread_atfork(
-      [] {
-        get().send_mutex_.lock();
-        get().mutex_.lock();
-      },
+      [] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
       [] {
         get().mutex_.unlock();
-        get().send_mutex_.unlock();
-      },
-      [] {
-        get().mutex_.unlock();
-        get().send_mutex_.unlock();
         get().forked();
       });
 }
 
-// In the child. A parent without a session leaves it free to have its own.
+// In the child, which has this thread alone: whoever held a lock is not here. A parent without a session leaves it free to have its own.
 void CommandStream::forked() {
+  new (&lease_mutex_) std::mutex;
+  new (&send_mutex_) std::mutex;
+  new (&receive_mutex_) std::mutex;
+  new (&ticker_mutex_) std::mutex;
+  new (&ticker_wake_) std::condition_variable;
   const int fd = socket_.exchange(-1);
   if (fd >= 0) ::close(fd);
   ticker_runs_ = false;
@@ -218,9 +226,14 @@ void CommandStream::set_lease_callback(std::function<void()> callback) { lease_c
 void CommandStream::wait_for_lease() {
   TORCH_CHECK(!forked_, "the virtual device cannot be used in a forked process; start processes with the 'spawn' method");
   TORCH_CHECK(lease_callback_, "the virtual device has no service to draw from; set FOREBAY_URL, or use `forebay run`");
+  thread_local bool waiting = false;
+  TORCH_CHECK(!waiting, "a signal handler cannot use the virtual device while the program it interrupts waits for it; set a flag there, and act on it afterwards");
+  refuse_in_signal_handler();
   const WithoutGil free;
   const std::lock_guard lock(lease_mutex_);
   if (lease_open_.load(std::memory_order_acquire)) return;
+  waiting = true;
+  const auto done = c10::make_scope_exit([] { waiting = false; });
   call_python(lease_callback_);
 }
 
@@ -245,6 +258,15 @@ void CommandStream::open_frame() {
   frame_start_ = pending_.size();
   pending_.raw("\0\0\0\0", wire::kFrameHeaderBytes);
   frame_open_ = true;
+}
+
+std::unique_lock<std::mutex> CommandStream::lock_for(uint64_t generation) {
+  std::unique_lock lock(mutex_);
+  if (generation != this->generation()) {
+    lock.unlock();
+    refuse_generation();
+  }
+  return lock;
 }
 
 void CommandStream::close_frame() {
@@ -276,11 +298,11 @@ void CommandStream::allocate(uint64_t id, int64_t bytes) {
   appended();
 }
 
-void CommandStream::resize(uint64_t id, int64_t bytes) {
-  const std::lock_guard lock(mutex_);
+void CommandStream::resize(const StorageHandle& handle, int64_t bytes) {
+  const auto lock = lock_for(handle.generation);
   open_frame();
   pending_.command(Command::kResize);
-  pending_.varint(id);
+  pending_.varint(handle.id);
   pending_.varint(static_cast<uint64_t>(bytes));
   appended();
 }
@@ -301,7 +323,6 @@ void CommandStream::write(const StorageHandle& storage, int64_t offset, const vo
   const auto* next = static_cast<const uint8_t*>(data);
   while (bytes > 0) {
     need_lease();
-    check_generation(storage.generation);  // the lease may be another session's than a chunk ago
     const int64_t chunk = std::min<int64_t>(bytes, wire::kChunkBytesMax);
     wire::Writer direct;
     const auto put = [&](wire::Writer& out) {
@@ -312,10 +333,10 @@ void CommandStream::write(const StorageHandle& storage, int64_t offset, const vo
     };
     if (chunk >= kDirectBytes) {
       put(direct);
-      send_direct(direct, next, static_cast<size_t>(chunk));
+      send_direct(storage.generation, direct, next, static_cast<size_t>(chunk));
     } else {
       {
-        const std::lock_guard lock(mutex_);
+        const auto lock = lock_for(storage.generation);
         open_frame();
         put(pending_);
         pending_.raw(next, static_cast<size_t>(chunk));
@@ -334,12 +355,12 @@ void CommandStream::read(const StorageHandle& storage, int64_t offset, void* dat
   const WithoutGil free;
   const WaitClock clock(waited_ns_);
   need_lease();
-  check_generation(storage.generation);
+  refuse_in_signal_handler();
   syncs_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard receive_lock(receive_mutex_);
   std::vector<std::pair<uint64_t, int64_t>> requests;
   {
-    const std::lock_guard lock(mutex_);
+    const auto lock = lock_for(storage.generation);
     for (int64_t done = 0; done < bytes; done += static_cast<int64_t>(wire::kChunkBytesMax)) {
       const int64_t chunk = std::min<int64_t>(bytes - done, wire::kChunkBytesMax);
       requests.emplace_back(new_request(), chunk);
@@ -366,13 +387,20 @@ void CommandStream::read(const StorageHandle& storage, int64_t offset, void* dat
 }
 
 void CommandStream::synchronize() {
-  if (!unsynchronised_.load(std::memory_order_relaxed)) return;
+  if (!unsynchronised_.load() && !synchronising_.load()) return;
   const WithoutGil free;
   const WaitClock clock(waited_ns_);
   need_lease();
+  refuse_in_signal_handler();
   syncs_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard receive_lock(receive_mutex_);
   const uint64_t request = new_request();
+  synchronising_ = true;
+  bool answered = false;
+  const auto done = c10::make_scope_exit([&] {
+    if (!answered) unsynchronised_ = true;
+    synchronising_ = false;
+  });
   {
     const std::lock_guard lock(mutex_);
     open_frame();
@@ -382,20 +410,26 @@ void CommandStream::synchronize() {
     unsynchronised_ = false;
   }
   flush(Wait::kYes);
-  receive(request, [&](Reply reply, wire::Reader& body) { check_failure(reply, body); });
+  receive(request, [&](Reply reply, wire::Reader& body) {
+    answered = true;
+    check_failure(reply, body);
+  });
 }
 
-void CommandStream::ask(const std::function<void(wire::Writer&, uint64_t)>& append, const std::function<void(wire::Reader&)>& take) {
+void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64_t)>& append, const std::function<void(wire::Reader&)>& take) {
   const WithoutGil free;
   const WaitClock clock(waited_ns_);
+  refuse_in_signal_handler();
   syncs_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard receive_lock(receive_mutex_);
   const uint64_t request = new_request();
+  uint64_t sequence = 0;
   {
-    const std::lock_guard lock(mutex_);
-    append(pending_, request);
+    const auto lock = lock_for(generation);
+    sequence = append(request);
     appended();
   }
+  note_location(sequence);
   flush(Wait::kYes);
   receive(request, [&](Reply reply, wire::Reader& body) {
     check_failure(reply, body);
@@ -406,6 +440,7 @@ void CommandStream::ask(const std::function<void(wire::Writer&, uint64_t)>& appe
 // Sending
 
 void CommandStream::flush(Wait wait) {
+  if (in_signal_handler()) return;  // the thread that is interrupted goes on sending
   const WithoutGil free;
   const std::lock_guard send_lock(send_mutex_);
   if (!connected_) return;
@@ -446,8 +481,10 @@ void CommandStream::drain_outgoing(Wait wait) {
   unsent_.store(false, std::memory_order_relaxed);
 }
 
-void CommandStream::send_direct(const wire::Writer& prefix, const void* data, size_t bytes) {
+void CommandStream::send_direct(uint64_t generation, const wire::Writer& prefix, const void* data, size_t bytes) {
+  refuse_in_signal_handler();
   const std::lock_guard send_lock(send_mutex_);
+  check_generation(generation);  // no session begins while this lock is held
   TORCH_CHECK(connected_, "the virtual device is not connected to a worker");
   take_pending();
   uint8_t header[wire::kFrameHeaderBytes];
@@ -564,6 +601,10 @@ void CommandStream::run_ticker() {
     } else if (++idle > kIdleTicks) {
       idle = 0;
       ticker_asleep_ = true;
+      if (has_pending()) {  // recorded just before it could know that somebody sleeps
+        ticker_asleep_ = false;
+        continue;
+      }
       std::unique_lock lock(ticker_mutex_);
       ticker_wake_.wait_for(lock, 100ms, [this] { return !ticker_asleep_.load(); });
       ticker_asleep_ = false;

@@ -72,13 +72,16 @@ class CommandStream {
   void send_if_due();
 
   void allocate(uint64_t id, int64_t bytes);
-  void resize(uint64_t id, int64_t bytes);
+  void resize(const StorageHandle& handle, int64_t bytes);
   void free(const StorageHandle& handle);
   void write(const StorageHandle& storage, int64_t offset, const void* data, int64_t bytes);
   void read(const StorageHandle& storage, int64_t offset, void* data, int64_t bytes);
   void synchronize();
-  // Appends by `append(request)` under the lock, and gives the body of the OUTPUTS reply to `take`.
-  void ask(const std::function<void(wire::Writer&, uint64_t)>& append, const std::function<void(wire::Reader&)>& take);
+  // Appends by `append(request)` under the lock, notes the location of the call whose number that returns, and gives the body of
+  // the OUTPUTS reply to `take`.
+  void ask(uint64_t generation, const std::function<uint64_t(uint64_t)>& append, const std::function<void(wire::Reader&)>& take);
+  // The lock for an append that is about storages of a generation; throws where that has ended.
+  std::unique_lock<std::mutex> lock_for(uint64_t generation);
 
   StreamStatistics statistics() const;
 
@@ -95,7 +98,7 @@ class CommandStream {
   void take_pending();
   bool has_pending();
   void drain_outgoing(Wait wait);
-  void send_direct(const wire::Writer& prefix, const void* data, size_t bytes);
+  void send_direct(uint64_t generation, const wire::Writer& prefix, const void* data, size_t bytes);
   void wait_ready(short events);
   uint64_t new_request() { return next_request_.fetch_add(1); }
   void receive(uint64_t request, const std::function<void(wire::Reply, wire::Reader&)>& take);
@@ -124,6 +127,7 @@ class CommandStream {
   bool frame_open_ = false;
   uint64_t calls_ = 0;
   std::atomic<bool> unsynchronised_{false};
+  std::atomic<bool> synchronising_{false};
   std::atomic<bool> due_{false};
 
   std::mutex send_mutex_;  // guards outgoing_, sent_; taken before mutex_

@@ -32,6 +32,7 @@ class VirtualDevice:
     def __init__(self) -> None:
         self.spans = Spans(self.end_span)
         self.forked = False
+        self._ended = False
         self._embedded: EmbeddedPool | None = None
         self._session: Session | None = None
         self._making = threading.Lock()
@@ -48,7 +49,16 @@ class VirtualDevice:
 
     def acquire(self) -> None:
         """Blocks until a lease is open for the current span: the callback of the command stream."""
-        self.session().acquire(self.spans.current())
+        self._stay_if_ended()
+        try:
+            self.session().acquire(self.spans.current())
+        finally:
+            self._stay_if_ended()
+
+    def _stay_if_ended(self) -> None:
+        """Keeps a daemon thread for good: it would try again after an error, and PyTorch does not survive the interpreter's end."""
+        if self._ended and threading.current_thread() is not threading.main_thread():
+            threading.Event().wait()
 
     def end_span(self) -> None:
         """Gives the lease back once all recorded work is done; does not wait."""
@@ -72,10 +82,12 @@ class VirtualDevice:
 
     def close(self) -> None:
         """Ends the span, waits within bounds until its work is done, and ends the session and the embedded pool."""
+        self._ended = True
         try:
             self.end_span()
             if self._session is not None:
                 self._session.close()
+            _C.lease_closed()
         finally:
             if self._embedded is not None:
                 self._embedded.stop()
