@@ -6,13 +6,13 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from forebay_hub.identity import COMPUTE
+from forebay_hub.identity import COMPUTE, IdentityUnavailable
 from forebay_wire import messages as wire
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from forebay_pool.errors import RequestRefused
 from forebay_pool.handlers import Api, token_in
-from forebay_pool.types import ClientSaid, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
+from forebay_pool.types import ClientSaid, SessionDismissed, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
 
 if TYPE_CHECKING:
     from tornado.concurrent import Future
@@ -25,6 +25,7 @@ PENDING_MESSAGES_MAX = 1_000
 CLOSE_POLICY = 1008
 CLOSE_GOING_AWAY = 1001
 TEXT_CHARACTERS_MAX = 2048
+SIGN_IN_AGAIN = "The token of this process has expired or was revoked, and its session ended with it; sign in again."
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +135,23 @@ class SessionLink(_LinkHandler):
             self.ping(b"")
         except WebSocketClosedError:
             self._leave()
+
+    async def check_token(self) -> None:
+        if await self._still_allowed() or self.session is None:
+            return
+        log.warning("the token of session %s is no longer good", self.session, extra={"action": "token_ended", "session": self.session})
+        self.shell.apply(SessionDismissed(self.session, "revoked", SIGN_IN_AGAIN))
+        self.end(CLOSE_POLICY, "token")
+        self._leave()
+
+    async def _still_allowed(self) -> bool:
+        """Whether the token still names the same person; as long as nobody can be asked, it does."""
+        try:
+            identity = await self.service.authenticator.identify(token_in(self.request.headers))
+        except IdentityUnavailable:
+            return True
+        known = (self.identity.name, self.tenant)
+        return identity is not None and (identity.name, identity.tenant) == known and identity.may(COMPUTE)
 
     def on_close(self) -> None:
         self._over = True

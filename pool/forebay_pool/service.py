@@ -37,6 +37,8 @@ from forebay_pool.writer import Writer
 
 SOCKET_DIR_CHARACTERS_MAX = 60
 """A Unix socket's path has at most 107 characters; the rest is the worker's."""
+TOKEN_CHECK_SECONDS = 30.0
+"""How often the hub is asked whether the tokens of open sessions are still good."""
 WRITE_SECONDS_MAX = 5.0
 """How long the end waits for the database."""
 DELIVER_SECONDS_MAX = 2.0
@@ -171,6 +173,7 @@ class Service:
         loops: list[Coroutine[Any, Any, None]] = [
             self.shell.tick(),
             self.shell.check_links(self.settings.session_heartbeat_seconds),
+            self.shell.check_tokens(TOKEN_CHECK_SECONDS),
             self.shell.flush_board(FLUSH_SECONDS),
         ]
         if self.billing is not None:

@@ -52,6 +52,13 @@ class Link(Protocol):
         """Pings, and closes the link of a peer that was silent for too long."""
 
 
+class ClientLink(Link, Protocol):
+    """The link of a client, who came with a token."""
+
+    async def check_token(self) -> None:
+        """Ends the session if the token is no longer good."""
+
+
 class Shell:
     """Owns the state machine and the links. Everything here runs on the event loop's thread."""
 
@@ -67,7 +74,7 @@ class Shell:
         self.metrics = metrics
         self.board = Board(clock_ns)
         self.clock_ns = clock_ns
-        self.clients: dict[str, Link] = {}
+        self.clients: dict[str, ClientLink] = {}
         self.workers: dict[str, Link] = {}
         self.launcher: Launcher | None = None
         self._writer = writer
@@ -183,6 +190,12 @@ class Shell:
             now = self.clock_ns() / 1e9
             for link in list(self.clients.values()):
                 link.check(now)
+
+    async def check_tokens(self, period_seconds: float) -> None:
+        while True:
+            await asyncio.sleep(period_seconds)
+            for link in list(self.clients.values()):
+                await link.check_token()
 
     async def flush_board(self, period_seconds: float) -> None:
         while True:

@@ -107,12 +107,19 @@ class Kernel:
 
     def run(self, source: str) -> str:
         """Executes a cell; what it printed. Fails the test where it raises."""
+        printed, errors = self.execute(source)
+        if errors:
+            pytest.fail("\n".join([source, printed, *errors]))
+        return printed
+
+    def execute(self, source: str) -> tuple[str, list[str]]:
+        """Executes a cell; what it printed, and "Name: sentence" of each error that ended it."""
         request = uuid.uuid4().hex
         header = {"msg_id": request, "msg_type": "execute_request", "username": "", "session": request, "version": "5.3", "date": ""}
         content = {"code": source, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
         message = {"channel": "shell", "header": header, "parent_header": {}, "metadata": {}, "content": content, "buffers": []}
         self._channels.send(json.dumps(message))
-        printed, replied, idle = [], False, False
+        printed, errors, replied, idle = [], [], False, False
         deadline = time.monotonic() + CELL_TIMEOUT_SECONDS
         while not (replied and idle):
             message = json.loads(self._channels.recv(timeout=max(0.0, deadline - time.monotonic())))
@@ -122,10 +129,10 @@ class Kernel:
             if kind == "stream":
                 printed.append(content["text"])
             elif kind == "error":
-                pytest.fail("\n".join([source, *printed, *content["traceback"]]))
+                errors.append(f"{content['ename']}: {content['evalue']}")
             replied |= kind == "execute_reply"
             idle |= kind == "status" and content["execution_state"] == "idle"
-        return "".join(printed)
+        return "".join(printed), errors
 
     def disconnect(self) -> None:
         """Leaves the kernel running, as closing the browser does."""

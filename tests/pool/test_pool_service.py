@@ -175,6 +175,29 @@ def test_a_session_link_needs_a_token_with_the_scope_and_a_tenant(pool: Make, to
     asyncio.run(scenario())
 
 
+def test_a_session_ends_with_its_token_and_is_billed_until_then(pool: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay_pool.service.TOKEN_CHECK_SECONDS", 0.1)
+
+    async def scenario() -> None:
+        async with pool(devices=[{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 2}]) as running:
+            client, other = await running.client("ada"), await running.client("ben")
+            for each in (client, other):
+                await each.hello()
+                await each.acquire()
+            del running.service.authenticator._identities["ada"]
+            assert (await client.hears(wire.LeaseClosed)).reason == "revoked"
+            assert (await client.hears(wire.SessionLost)).message.startswith("The token of this process has expired or was revoked")
+            with pytest.raises(ConnectionClosed):
+                await client.hears(wire.Granted)
+            assert len(running.leases) == 1
+            with pytest.raises(InvalidStatus):
+                await running.client("ada")
+            other.work("mark")
+            await other.hears(wire.LeaseClosed)
+
+    asyncio.run(scenario())
+
+
 def test_an_unknown_flavor_is_refused_on_the_link_and_leaves_nothing_behind(pool: Make) -> None:
     async def scenario() -> None:
         async with pool() as running:
