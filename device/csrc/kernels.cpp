@@ -31,16 +31,22 @@ void check_layout(std::optional<at::Layout> layout) {
                               "the virtual device holds strided tensors only; make the ", *layout, " tensor on the CPU, or use its dense form");
 }
 
-Tensor empty_memory_format(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout, std::optional<at::Device>,
+void check_device(std::optional<at::Device> device) {
+  TORCH_CHECK(!device || device->index() <= 0, "CUDA error: invalid device ordinal: there is one virtual device, cuda:0; ", *device, " does not exist");
+}
+
+Tensor empty_memory_format(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout, std::optional<at::Device> device,
                            std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
   check_layout(layout);
+  check_device(device);
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), device_allocator(), kCuda, at::dtype_or_default(dtype), format);
 }
 
 Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                     std::optional<at::Device>, std::optional<bool> pin_memory) {
+                     std::optional<at::Device> device, std::optional<bool> pin_memory) {
   check_layout(layout);
+  check_device(device);
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), device_allocator(), kCuda,
                                            at::dtype_or_default(dtype));

@@ -424,6 +424,26 @@ void move_indices(Stack& stack) {
   if (any) stack[1] = std::move(moved);
 }
 
+// PyTorch has CUDA devices widen half precision within a softmax and narrow it within its derivative; a CPU worker has no such kernel.
+// Returns whether the call was recorded in parts.
+bool record_in_parts(OperatorInfo& info, Stack& stack) {
+  if (!info.overload.empty()) return false;
+  if (info.name == "aten::_softmax" || info.name == "aten::_log_softmax") {
+    if (!stack[2].toBool()) return false;
+    stack[0] = stack[0].toTensor().to(at::kFloat);
+    stack[2] = false;
+    Recorder::get().record(info, stack);
+    return true;
+  }
+  if (info.name != "aten::_softmax_backward_data" && info.name != "aten::_log_softmax_backward_data") return false;
+  const auto given = stack[0].toTensor().scalar_type(), wanted = stack[3].toScalarType();
+  if (given == wanted) return false;
+  stack[3] = static_cast<int64_t>(given);
+  Recorder::get().record(info, stack);
+  stack[0] = stack[0].toTensor().to(wanted);
+  return true;
+}
+
 constexpr uint64_t kStoragesOfAnswer = wire::kItemsMax;  // ids set aside for a list of unknown length
 
 }  // namespace
@@ -462,6 +482,7 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
 
 void Recorder::record_slowly(OperatorInfo& info, Stack& stack, const Scan& scan) {
   auto& stream = CommandStream::get();
+  if (stream.worker_is_cpu() && record_in_parts(info, stack)) return;
   auto prediction = infer(info, stack);
   if (!prediction) return record(info, stack);
   if (prediction->asks) return ask(info, stack, scan, *prediction);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import os
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 import pytest
@@ -14,6 +15,14 @@ import torch
 def test_a_shape_error_raises_at_once() -> None:
     with pytest.raises(RuntimeError, match="must have same reduction dim"):
         torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: torch.ones(3, device="cuda:1"), lambda: torch.ones(3).to("cuda:3"), lambda: torch.randn(2, device="cuda:1")]
+)
+def test_a_device_that_does_not_exist_is_refused(make: Callable[[], torch.Tensor]) -> None:
+    with pytest.raises(RuntimeError, match=r"invalid device ordinal.*cuda:[13] does not exist"):
+        make()
 
 
 def test_a_failure_on_the_device_names_the_operator_and_the_users_line() -> None:

@@ -63,3 +63,13 @@ def test_integers_are_counted_as_on_a_gpu() -> None:
     x = torch.tensor([0, 1, 1, 3], dtype=torch.int32, device="cuda")
     assert torch.histc(x, bins=4, min=0, max=3).tolist() == [1, 2, 0, 1]
     assert torch.histc(x.float(), bins=4, min=0, max=3).tolist() == [1.0, 2.0, 0.0, 1.0]
+
+
+def test_a_softmax_widens_half_precision() -> None:
+    x = torch.randn(3, 4, device="cuda", dtype=torch.float16, requires_grad=True)
+    for softmax in (torch.softmax, torch.log_softmax):
+        y = softmax(x, 1, dtype=torch.float32)
+        assert y.dtype == torch.float32
+        assert_close(y.cpu(), softmax(x.detach().cpu().float(), 1))
+        (y * y).sum().backward()
+    assert x.grad is not None and x.grad.dtype == torch.float16
