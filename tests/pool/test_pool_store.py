@@ -120,5 +120,6 @@ def test_a_lost_postgresql_connection_loses_no_record(pool: Make, postgres_url: 
                 await running.until(lambda wanted=number: len(running.records()) == wanted)
                 with psycopg.connect(host=postgres_server, user="postgres", dbname="postgres", autocommit=True) as other:
                     other.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = 'forebay'")
+            assert [row["lease"].rpartition(".")[2] for row in running.records()] == ["1", "2"]
 
     asyncio.run(scenario())
