@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,13 @@ async def serve(executor: Server, ticket: bytes, limit_bytes: int) -> None:
     epoch = 1
     executor.assign(ticket, limit_bytes, IDLE_SECONDS)
     executor.open(epoch, limit_bytes)
-    print(json.dumps({"event": "ready", "address": executor.address}), flush=True)
+    tell(event="ready", address=executor.address)
     try:
         while True:
             await rung.wait()
             rung.clear()
             for kind, number, amount, text in executor.take_events():
-                print(json.dumps({"event": kind, "epoch": number, "number": amount, "text": text}), flush=True)
+                tell(event=kind, epoch=number, number=amount, text=text)
                 if kind in ("client_gone", "failed"):
                     return
                 if kind == "drained":
@@ -35,3 +36,9 @@ async def serve(executor: Server, ticket: bytes, limit_bytes: int) -> None:
                     executor.open(epoch, limit_bytes)
     finally:
         loop.remove_reader(executor.event_descriptor)
+
+
+def tell(**event: str | int) -> None:
+    """Prints an event, if anybody still reads."""
+    with contextlib.suppress(BrokenPipeError):
+        print(json.dumps(event), flush=True)
