@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import logging
-import os
-import signal
 import sys
 from pathlib import Path
 
 from forebay_dashboards.errors import SettingsError
 from forebay_dashboards.service import serve
 from forebay_dashboards.settings import ENVIRONMENT_PREFIX, describe, load
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,8 +20,6 @@ def main(arguments: list[str] | None = None) -> int:
         settings = load(options.config)
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
         logging.getLogger("tornado.application").setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
-        if "JUPYTERHUB_SERVICE_PREFIX" in os.environ:
-            _end_with_parent()
         asyncio.run(serve(settings))
     except SettingsError as error:
         print(f"forebay-dashboards: {error}", file=sys.stderr)
@@ -43,14 +36,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with settings")
     return parser
-
-
-def _end_with_parent() -> None:
-    """A hub that is killed takes the service along, which else would hold its port with an old token."""
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        raise SettingsError("The hub that started this service is gone already.")
 
 
 if __name__ == "__main__":
