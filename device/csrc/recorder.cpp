@@ -444,6 +444,13 @@ bool record_in_parts(OperatorInfo& info, Stack& stack) {
   return true;
 }
 
+// Outside the lock: sends what is due, and waits where every call is to.
+void finish_call() {
+  auto& stream = CommandStream::get();
+  stream.send_if_due();
+  if (launch_blocking) [[unlikely]] stream.synchronize();
+}
+
 constexpr uint64_t kStoragesOfAnswer = wire::kItemsMax;  // ids set aside for a list of unknown length
 
 }  // namespace
@@ -476,8 +483,7 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
     }
     append_call(info, stack, scan, *entry, lock);
   }
-  stream.send_if_due();
-  if (launch_blocking) [[unlikely]] stream.synchronize();
+  finish_call();
 }
 
 void Recorder::record_slowly(OperatorInfo& info, Stack& stack, const Scan& scan) {
@@ -491,8 +497,7 @@ void Recorder::record_slowly(OperatorInfo& info, Stack& stack, const Scan& scan)
     const Entry& entry = find_or_insert(info, stack, scan, *prediction);
     append_call(info, stack, scan, entry, lock);
   }
-  stream.send_if_due();
-  if (launch_blocking) stream.synchronize();
+  finish_call();
 }
 
 void Recorder::append_call(OperatorInfo& info, Stack& stack, const Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock) {
@@ -569,9 +574,7 @@ const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, co
   if (count_ == wire::kTemplatesMax || template_bytes_ > wire::kTemplatesItemsMax) {  // an item takes a byte at least
     CommandStream::get().open_frame();
     CommandStream::get().buffer().command(Command::kForget);
-    entries_.clear();
-    count_ = 0;
-    template_bytes_ = 0;
+    drop_templates();
   }
   CommandStream::get().open_frame();
   put_operator(info);
@@ -599,10 +602,14 @@ void Recorder::put_operator(OperatorInfo& info) {
   info.numbering = numbering_;
 }
 
-void Recorder::forget() {
+void Recorder::drop_templates() {
   entries_.clear();
   count_ = 0;
   template_bytes_ = 0;
+}
+
+void Recorder::forget() {
+  drop_templates();
   operators_ = 0;
   ++numbering_;
 }

@@ -57,6 +57,7 @@ class Recorder {
   void put_random(const OperatorInfo& info, const Scan& scan);
   Entry* find(uint64_t hash, const std::vector<uint64_t>& key);
   const Entry& find_or_insert(OperatorInfo& info, const torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
+  void drop_templates();
   void put_operator(OperatorInfo& info);
 
   // All guarded by the stream's mutex.

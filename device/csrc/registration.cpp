@@ -6,8 +6,6 @@
 #include <ATen/core/enum_tag.h>
 #include <torch/library.h>
 
-#include <algorithm>
-#include <array>
 #include <memory>
 #include <string_view>
 #include <unordered_set>

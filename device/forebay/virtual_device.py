@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,6 +25,8 @@ FORKED = (
     "This process was forked from one that uses the virtual device, which cannot be shared: "
     "start it with multiprocessing's 'spawn' method (torch.multiprocessing.set_start_method('spawn'))."
 )
+SETTLE_SECONDS = 0.1
+"""What a program's daemon threads get at its end to leave failed calls, and to stay where they ask for a lease."""
 
 
 class VirtualDevice:
@@ -91,6 +94,8 @@ class VirtualDevice:
         finally:
             if self._embedded is not None:
                 self._embedded.stop()
+        if any(thread.daemon and not thread.name.startswith("forebay") for thread in threading.enumerate()):
+            time.sleep(SETTLE_SECONDS)
 
     def _service(self) -> Service:
         if self._embedded is not None and self._embedded.usable:
