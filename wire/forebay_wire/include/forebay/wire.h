@@ -33,6 +33,10 @@ constexpr size_t kTemplateItemsMax = 65536;               // of all lists of one
 constexpr size_t kTemplatesItemsMax = size_t{1} << 22;    // arguments, outputs and list items of all templates
 constexpr size_t kTemplatesBytesMax = size_t{64} << 20;   // encoded, of all templates
 constexpr size_t kStoragesMax = size_t{1} << 22;  // alive at a time
+constexpr size_t kStepsMax = 65536;                // kept of all segments
+constexpr size_t kStepWordsMax = size_t{1} << 21;  // of all kept steps
+constexpr size_t kStepChildrenMax = 1024;          // that follow one step
+constexpr size_t kFreedKeptMax = 4096;             // storages freed before one step; a longer list is not kept
 constexpr int64_t kStorageBytesMax = int64_t{1} << 46;
 
 // Client to worker. Several commands share a frame; HELLO comes first and alone.
@@ -50,6 +54,9 @@ enum class Command : uint8_t {
   kSync = 11,
   kMark = 12,
   kForget = 13,
+  kFollow = 20,
+  kStep = 21,
+  kCut = 22,
 };
 
 // Worker to client, one a frame.
@@ -233,6 +240,41 @@ inline size_t get_frame_header(const uint8_t* header) {
     throw WireError("a frame of " + std::to_string(size) + " bytes, between 1 and " + std::to_string(kFrameBytesMax) + " are accepted");
   }
   return size;
+}
+
+// What a call binds, as 64-bit words. How each is written in a CALL, and what is expected of it when the call comes again.
+enum class Word : uint8_t {
+  kStorage,  // varint; a storage that exists
+  kNew,      // varint; a storage the call makes
+  kNumber,   // varint: an offset, a zigzag integer
+  kBits,     // u64: a binary64, a seed
+  kByte,     // u8
+  kCounter,  // varint; of a random call
+};
+
+inline void put_word(Writer& out, Word kind, uint64_t word) {
+  if (kind == Word::kBits) return out.u64(word);
+  if (kind == Word::kByte) return out.u8(static_cast<uint8_t>(word));
+  out.varint(word);
+}
+
+inline uint64_t get_word(Reader& in, Word kind) {
+  if (kind == Word::kBits) return in.u64();
+  return kind == Word::kByte ? in.u8() : in.varint();
+}
+
+inline uint64_t zigzag_word(int64_t value) { return (static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63); }
+inline int64_t zigzag_value(uint64_t word) { return static_cast<int64_t>(word >> 1) ^ -static_cast<int64_t>(word & 1); }
+
+inline uint64_t bits_word(double value) {
+  uint64_t word;
+  std::memcpy(&word, &value, sizeof(word));
+  return word;
+}
+inline double bits_value(uint64_t word) {
+  double value;
+  std::memcpy(&value, &word, sizeof(value));
+  return value;
 }
 
 // Sizes and strides in elements; dtype is c10::ScalarType's number.
