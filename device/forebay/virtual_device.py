@@ -50,7 +50,7 @@ class VirtualDevice:
         os.register_at_fork(after_in_child=self._forked_child)
         atexit.register(self.close)
 
-    def acquire(self) -> None:
+    def acquire(self, device: int) -> None:
         """Blocks until a lease is open for the current span: the callback of the command stream."""
         self._stay_if_ended()
         try:
