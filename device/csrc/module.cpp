@@ -67,6 +67,7 @@ py::dict statistics(int device) {
   result["commands"] = numbers.calls;
   result["bytes_sent"] = numbers.bytes_sent;
   result["bytes_received"] = numbers.bytes_received;
+  result["expected"] = numbers.expected;
   result["syncs"] = numbers.syncs;
   result["waited_ns"] = numbers.waited_ns;
   result["templates"] = Recorder::of(stream.device()).templates();

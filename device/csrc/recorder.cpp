@@ -49,7 +49,7 @@ bool is_host_scalar(const at::Tensor& tensor) { return tensor.device().is_cpu() 
 
 class Scanner {
  public:
-  Scanner(const OperatorInfo& info, Scan& scan) : info_(info), scan_(scan), key_(scan.key), bindings_(scan.bindings) {}
+  Scanner(const OperatorInfo& info, Scan& scan) : info_(info), scan_(scan), key_(scan.key) {}
 
   void scan(const Stack& stack) {
     key_.push_back(reinterpret_cast<uintptr_t>(&info_));
@@ -57,6 +57,10 @@ class Scanner {
   }
 
  private:
+  void bind(wire::Word kind, uint64_t word) { scan_.bind(kind, word); }
+  void bind(double value) { bind(wire::Word::kBits, wire::bits_word(value)); }
+  void bind(int64_t value) { bind(wire::Word::kNumber, wire::zigzag_word(value)); }
+
   void word(Tag tag, uint64_t rest = 0) { key_.push_back(static_cast<uint64_t>(tag) | rest << 8); }
 
   void argument(const c10::IValue& value, const ArgumentInfo& info) {
@@ -70,7 +74,7 @@ class Scanner {
         return integer(value);
       case Kind::kDouble:
         word(Tag::kDouble);
-        return bindings_.f64(value.toDouble());
+        return bind(value.toDouble());
       case Kind::kBool:
         return word(Tag::kBool, value.toBool());
       case Kind::kScalar:
@@ -102,8 +106,8 @@ class Scanner {
     word(Tag::kTensor, static_cast<uint64_t>(tensor.scalar_type()) | static_cast<uint64_t>(flags_of(tensor)) << 8 | sizes.size() << 16);
     for (const int64_t size : sizes) key_.push_back(static_cast<uint64_t>(size));
     for (const int64_t stride : strides) key_.push_back(static_cast<uint64_t>(stride));
-    bindings_.varint(handle.id);
-    bindings_.varint(impl->numel() == 0 ? 0 : static_cast<uint64_t>(impl->storage_offset()));  // nothing is read of an empty one
+    bind(wire::Word::kStorage, handle.id);
+    bind(wire::Word::kNumber, impl->numel() == 0 ? 0 : static_cast<uint64_t>(impl->storage_offset()));  // nothing is read of an empty one
   }
 
   void host(const at::Tensor& tensor, bool written) {
@@ -112,12 +116,12 @@ class Scanner {
     word(Tag::kScalarTensor, static_cast<uint64_t>(tensor.scalar_type()) | static_cast<uint64_t>(wrapped) << 8);
     const auto value = tensor.item();
     if (tensor.is_complex()) {
-      bindings_.f64(value.toComplexDouble().real());
-      bindings_.f64(value.toComplexDouble().imag());
+      bind(value.toComplexDouble().real());
+      bind(value.toComplexDouble().imag());
     } else if (tensor.is_floating_point()) {
-      bindings_.f64(value.toDouble());
+      bind(value.toDouble());
     } else {
-      bindings_.zigzag(value.toLong());
+      bind(value.toLong());
     }
   }
 
@@ -141,22 +145,22 @@ class Scanner {
   void scalar(const at::Scalar& value) {
     if (value.isBoolean()) {
       word(Tag::kScalarBool, info_.scalars_shape && value.toBool());
-      bindings_.u8(value.toBool());
+      bind(wire::Word::kByte, value.toBool());
     } else if (value.isIntegral(false)) {
       word(Tag::kScalarInt);
       if (info_.scalars_shape) key_.push_back(static_cast<uint64_t>(value.toLong()));
-      bindings_.zigzag(value.toLong());
+      bind(value.toLong());
     } else if (value.isFloatingPoint()) {
       word(Tag::kScalarDouble);
       const double number = value.toDouble();
       uint64_t bits;
       std::memcpy(&bits, &number, sizeof(bits));
       if (info_.scalars_shape) key_.push_back(bits);
-      bindings_.f64(number);
+      bind(number);
     } else {
       word(Tag::kScalarComplex);
-      bindings_.f64(value.toComplexDouble().real());
-      bindings_.f64(value.toComplexDouble().imag());
+      bind(value.toComplexDouble().real());
+      bind(value.toComplexDouble().imag());
     }
   }
 
@@ -169,7 +173,7 @@ class Scanner {
     if (kind == Kind::kDoubleList) {
       const auto list = value.toDoubleVector();
       word(Tag::kDoubleList, list.size());
-      for (const double number : list) bindings_.f64(number);
+      for (const double number : list) bind(number);
     } else if (kind == Kind::kBoolList) {
       const auto list = value.toBoolList();
       word(Tag::kBoolList, list.size());
@@ -184,7 +188,6 @@ class Scanner {
   const OperatorInfo& info_;
   Scan& scan_;
   std::vector<uint64_t>& key_;
-  wire::Writer& bindings_;
 };
 
 // Writing a template: the same arguments once more, in full.
@@ -432,7 +435,8 @@ constexpr uint64_t kStoragesOfAnswer = wire::kItemsMax;  // ids set aside for a 
 
 void Scan::clear() {
   key.clear();
-  bindings.clear();
+  words.clear();
+  kinds.clear();
   random = at::Generator();
 }
 
@@ -505,14 +509,14 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
     const Entry* entry = find(hash_of(scan.key), scan.key);
     if (entry == nullptr || entry->prediction.asks) {
       lock.unlock();  // meta kernels in Python take the GIL, whose holder may wait for this lock
-      return record_slowly(info, stack, Scan(scan));
+      return record_slowly(info, stack, scan);
     }
     append_call(info, stack, scan, *entry, lock);
   }
   finish_call();
 }
 
-void Recorder::record_slowly(OperatorInfo& info, Stack& stack, const Scan& scan) {
+void Recorder::record_slowly(OperatorInfo& info, Stack& stack, Scan scan) {
   if (stream_.worker_is_cpu() && record_in_parts(info, stack)) return;
   auto prediction = infer(info, stack, stream_.worker_is_cpu());
   if (!prediction) return record(info, stack);
@@ -525,15 +529,11 @@ void Recorder::record_slowly(OperatorInfo& info, Stack& stack, const Scan& scan)
   finish_call();
 }
 
-void Recorder::append_call(OperatorInfo& info, Stack& stack, const Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock) {
-  stream_.open_frame();
-  auto& out = stream_.buffer();
-  out.command(Command::kCall);
-  out.varint(entry.number);
-  out.raw(scan.bindings.bytes().data(), scan.bindings.size());
+void Recorder::append_call(OperatorInfo& info, Stack& stack, Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock) {
   const uint64_t first = stream_.new_storages(entry.prediction.new_storages);
-  for (uint64_t id = first; id < first + entry.prediction.new_storages; ++id) out.varint(id);
-  put_random(info, scan);
+  for (uint64_t id = first; id < first + entry.prediction.new_storages; ++id) scan.bind(wire::Word::kNew, id);
+  bind_random(info, scan);
+  stream_.tracer().step(wire::call_key(entry.number), scan.words, scan.kinds);
   const uint64_t sequence = stream_.next_call();
   stream_.appended();
   Stack results = make_results(device_, entry.prediction, stack, first);  // under the lock: a FORGET would drop the entry
@@ -542,21 +542,21 @@ void Recorder::append_call(OperatorInfo& info, Stack& stack, const Scan& scan, c
   stack = std::move(results);
 }
 
-void Recorder::ask(OperatorInfo& info, Stack& stack, const Scan& scan, const Prediction& prediction) {
+void Recorder::ask(OperatorInfo& info, Stack& stack, Scan& scan, const Prediction& prediction) {
   const uint64_t first = stream_.new_storages(kStoragesOfAnswer);
   Stack results;
   stream_.ask(
       scan.generation,
       [&](uint64_t request) {
         const Entry& entry = find_or_insert(info, stack, scan, prediction);
-        stream_.open_frame();
+        bind_random(info, scan);
+        stream_.cut();
         auto& out = stream_.buffer();
         out.command(Command::kAsk);
         out.varint(request);
         out.varint(first);
         out.varint(entry.number);
-        out.raw(scan.bindings.bytes().data(), scan.bindings.size());
-        put_random(info, scan);
+        for (size_t index = 0; index < scan.words.size(); ++index) wire::put_word(out, scan.kinds[index], scan.words[index]);
         return stream_.next_call();
       },
       [&](wire::Reader& in) {
@@ -570,13 +570,12 @@ void Recorder::ask(OperatorInfo& info, Stack& stack, const Scan& scan, const Pre
   stack = std::move(results);
 }
 
-void Recorder::put_random(const OperatorInfo& info, const Scan& scan) {
+void Recorder::bind_random(const OperatorInfo& info, Scan& scan) {
   if (!info.random) return;
   const at::Generator& generator = scan.random.defined() ? scan.random : default_generator(device_);
   const auto [seed, counter] = at::check_generator<VirtualGenerator>(generator)->next();
-  auto& out = stream_.buffer();
-  out.u64(seed);
-  out.varint(counter);
+  scan.bind(wire::Word::kBits, seed);
+  scan.bind(wire::Word::kCounter, counter);
 }
 
 // Templates; all under the stream's lock.
@@ -595,6 +594,7 @@ const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, co
   if (const Entry* entry = find(hash, scan.key)) return *entry;
   const wire::Writer constant = template_of(info, stack, prediction);  // may throw, so before anything is appended
   if (count_ == wire::kTemplatesMax || template_bytes_ > wire::kTemplatesItemsMax) {  // an item takes a byte at least
+    stream_.tracer().clear();
     stream_.open_frame();
     stream_.buffer().command(Command::kForget);
     drop_templates();
@@ -606,7 +606,7 @@ const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, co
   out.command(Command::kTemplate);
   out.varint(operators_.at(&info));
   out.raw(constant.bytes().data(), constant.size());
-  template_bytes_ += out.size() - before;
+  template_bytes_ += out.size() - before + scan.words.size();
   auto entry = std::make_unique<Entry>(Entry{scan.key, count_++, prediction, nullptr});
   auto& slot = entries_[hash];
   entry->next = std::move(slot);

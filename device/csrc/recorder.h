@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "forebay/traces.h"
 #include "forebay/wire.h"
 #include "inference.h"
 #include "operator_info.h"
@@ -30,15 +31,20 @@ struct Entry {
   std::unique_ptr<Entry> next;  // of the same hash
 };
 
-// A call's arguments in the three forms that are needed of them; kept by each thread and used again.
+// A call's arguments in the forms that are needed of them; kept by each thread and used again.
 struct Scan {
   std::vector<uint64_t> key;
-  wire::Writer bindings;
+  wire::Words words;  // what the call binds
+  std::vector<wire::Word> kinds;
   at::Generator random;
   c10::DeviceIndex device = 0;  // whose storages these are
   uint64_t generation = 0;      // of its session
 
   void clear();
+  void bind(wire::Word kind, uint64_t word) {
+    words.push_back(word);
+    kinds.push_back(kind);
+  }
 };
 
 class Recorder {
@@ -59,10 +65,10 @@ class Recorder {
   explicit Recorder(c10::DeviceIndex device);
   bool record_in_parts(OperatorInfo& info, torch::jit::Stack& stack);
   void finish_call();
-  void record_slowly(OperatorInfo& info, torch::jit::Stack& stack, const Scan& scan);
-  void append_call(OperatorInfo& info, torch::jit::Stack& stack, const Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock);
-  void ask(OperatorInfo& info, torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
-  void put_random(const OperatorInfo& info, const Scan& scan);
+  void record_slowly(OperatorInfo& info, torch::jit::Stack& stack, Scan scan);
+  void append_call(OperatorInfo& info, torch::jit::Stack& stack, Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock);
+  void ask(OperatorInfo& info, torch::jit::Stack& stack, Scan& scan, const Prediction& prediction);
+  void bind_random(const OperatorInfo& info, Scan& scan);
   Entry* find(uint64_t hash, const std::vector<uint64_t>& key);
   const Entry& find_or_insert(OperatorInfo& info, const torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
   void drop_templates();

@@ -7,6 +7,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -37,6 +39,7 @@ constexpr size_t kSendBytesDue = 8 << 10;       // the recording thread itself s
 constexpr int64_t kDirectBytes = 64 << 10;      // larger uploads are sent from where they are
 constexpr size_t kReceiveBytes = 64 << 10;
 constexpr auto kTick = 50us;
+constexpr auto kBusyTick = 250us;  // while the worker has not read what it was sent: it has enough to do
 constexpr int kIdleTicks = 40;  // after these the ticker sleeps until something is recorded
 constexpr int kPollMs = 50;     // between looks at signals while waiting
 constexpr int kConnectMs = 10'000;
@@ -207,6 +210,7 @@ void CommandStream::abandon(const std::string& message) {
   frame_open_ = false;
   calls_ = 0;
   unsynchronised_ = false;
+  tracer_.reset();
   Recorder::of(device_).forget();
 }
 
@@ -253,7 +257,8 @@ bool CommandStream::mark() {
   if (!lease_open_.exchange(false)) return false;
   {
     const std::lock_guard lock(mutex_);
-    open_frame();
+    if (tracer_.has_unsaid_frees()) tracer_.say_frees();
+    cut();
     pending_.command(Command::kMark);
     pending_.varint(epoch_.load(std::memory_order_relaxed));
     appended();
@@ -264,11 +269,23 @@ bool CommandStream::mark() {
 
 // Recording
 
+wire::Writer& CommandStream::frame() {
+  if (!frame_open_) {
+    frame_start_ = pending_.size();
+    pending_.raw("\0\0\0\0", wire::kFrameHeaderBytes);
+    frame_open_ = true;
+  }
+  return pending_;
+}
+
 void CommandStream::open_frame() {
-  if (frame_open_) return;
-  frame_start_ = pending_.size();
-  pending_.raw("\0\0\0\0", wire::kFrameHeaderBytes);
-  frame_open_ = true;
+  tracer_.settle();
+  frame();
+}
+
+void CommandStream::cut() {
+  tracer_.cut();
+  frame();
 }
 
 std::unique_lock<std::mutex> CommandStream::lock_for(uint64_t generation) {
@@ -300,18 +317,22 @@ void CommandStream::send_if_due() {
 }
 
 void CommandStream::allocate(uint64_t id, int64_t bytes) {
+  static const std::vector<wire::Word> kinds{wire::Word::kNew};
   const std::lock_guard lock(mutex_);
-  open_frame();
-  pending_.command(Command::kAllocate);
-  pending_.varint(id);
-  pending_.varint(static_cast<uint64_t>(bytes));
+  const uint64_t key = wire::allocation_key(static_cast<uint64_t>(bytes));
+  if (lease_open_.load(std::memory_order_relaxed)) {
+    tracer_.step(key, {id}, kinds);
+  } else {
+    tracer_.step_in_full(key, {id}, kinds);  // a worker has what is expected wait for a lease
+  }
   if (bytes > 0) unsynchronised_.store(true, std::memory_order_relaxed);  // it may be too much
   appended();
 }
 
 void CommandStream::resize(const StorageHandle& handle, int64_t bytes) {
   const auto lock = lock_for(handle.generation);
-  open_frame();
+  if (tracer_.has_unsaid_frees()) tracer_.say_frees();
+  cut();
   pending_.command(Command::kResize);
   pending_.varint(handle.id);
   pending_.varint(static_cast<uint64_t>(bytes));
@@ -322,10 +343,7 @@ void CommandStream::resize(const StorageHandle& handle, int64_t bytes) {
 void CommandStream::free(const StorageHandle& handle) {
   if (forked_ || handle.generation != generation()) return;
   const std::lock_guard lock(mutex_);
-  open_frame();
-  pending_.command(Command::kFree);
-  pending_.varint(1);
-  pending_.varint(handle.id);
+  tracer_.free(handle.id);
   appended();
 }
 
@@ -348,7 +366,7 @@ void CommandStream::write(const StorageHandle& storage, int64_t offset, const vo
     } else {
       {
         const auto lock = lock_for(storage.generation);
-        open_frame();
+        cut();
         put(pending_);
         pending_.raw(next, static_cast<size_t>(chunk));
         appended();
@@ -375,7 +393,7 @@ void CommandStream::read(const StorageHandle& storage, int64_t offset, void* dat
     for (int64_t done = 0; done < bytes; done += static_cast<int64_t>(wire::kChunkBytesMax)) {
       const int64_t chunk = std::min<int64_t>(bytes - done, wire::kChunkBytesMax);
       requests.emplace_back(new_request(), chunk);
-      open_frame();
+      cut();
       pending_.command(Command::kRead);
       pending_.varint(requests.back().first);
       pending_.varint(storage.id);
@@ -414,7 +432,7 @@ void CommandStream::synchronize() {
   });
   {
     const std::lock_guard lock(mutex_);
-    open_frame();
+    cut();
     pending_.command(Command::kSync);
     pending_.varint(request);
     appended();
@@ -437,6 +455,7 @@ void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64
   uint64_t sequence = 0;
   {
     const auto lock = lock_for(generation);
+    if (tracer_.has_unsaid_frees()) tracer_.say_frees();
     sequence = append(request);
     appended();
   }
@@ -461,6 +480,7 @@ void CommandStream::flush(Wait wait) {
 
 void CommandStream::take_pending() {
   const std::lock_guard lock(mutex_);
+  tracer_.settle();
   close_frame();
   due_.store(false, std::memory_order_relaxed);
   if (outgoing_.empty()) {
@@ -497,6 +517,10 @@ void CommandStream::send_direct(uint64_t generation, const wire::Writer& prefix,
   const std::lock_guard send_lock(send_mutex_);
   check_generation(generation);  // no session begins while this lock is held
   TORCH_CHECK(connected_, "the virtual device is not connected to a worker");
+  {
+    const std::lock_guard lock(mutex_);
+    tracer_.cut();
+  }
   take_pending();
   uint8_t header[wire::kFrameHeaderBytes];
   wire::put_frame_header(header, prefix.size() + bytes);
@@ -593,7 +617,21 @@ void CommandStream::start_ticker() {
 
 bool CommandStream::has_pending() {
   const std::lock_guard lock(mutex_);
-  return pending_.size() > 0 || unsent_.load(std::memory_order_relaxed);
+  return pending_.size() > 0 || tracer_.has_unsaid() || unsent_.load(std::memory_order_relaxed);
+}
+
+// Frees wait for the next call, but not for long.
+bool CommandStream::say_frees() {
+  const std::lock_guard lock(mutex_);
+  if (!tracer_.has_unsaid_frees()) return false;
+  tracer_.say_frees();
+  return true;
+}
+
+// Each wake-up takes the processor from somebody, on a small host from the worker itself.
+bool CommandStream::peer_is_busy() const {
+  int unread = 0;
+  return connected_ && ::ioctl(socket_, SIOCOUTQ, &unread) == 0 && unread > 0;
 }
 
 void CommandStream::run_ticker() {
@@ -601,7 +639,7 @@ void CommandStream::run_ticker() {
   ::prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
   int idle = 0;
   for (;;) {
-    std::this_thread::sleep_for(kTick);
+    std::this_thread::sleep_for(peer_is_busy() ? kBusyTick : kTick);
     if (connected_ && has_pending()) {
       idle = 0;
       try {
@@ -611,6 +649,7 @@ void CommandStream::run_ticker() {
       }
     } else if (++idle > kIdleTicks) {
       idle = 0;
+      if (connected_ && say_frees()) continue;
       ticker_asleep_ = true;
       if (has_pending()) {  // recorded just before it could know that somebody sleeps
         ticker_asleep_ = false;
@@ -624,7 +663,7 @@ void CommandStream::run_ticker() {
 }
 
 StreamStatistics CommandStream::statistics() const {
-  return {calls_, bytes_sent_.load(), bytes_received_.load(), syncs_.load(), waited_ns_.load()};
+  return {calls_, tracer_.expected_steps(), bytes_sent_.load(), bytes_received_.load(), syncs_.load(), waited_ns_.load()};
 }
 
 }  // namespace forebay

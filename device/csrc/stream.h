@@ -12,6 +12,7 @@
 
 #include "forebay/wire.h"
 #include "storage.h"
+#include "tracer.h"
 
 namespace forebay {
 
@@ -24,6 +25,7 @@ struct Welcome {
 
 struct StreamStatistics {
   uint64_t calls;
+  uint64_t expected;  // steps, of calls and allocations, that took no bytes of their own
   uint64_t bytes_sent;
   uint64_t bytes_received;
   uint64_t syncs;
@@ -64,12 +66,17 @@ class CommandStream {
   uint64_t new_storages(uint64_t count) { return next_storage_.fetch_add(count, std::memory_order_relaxed); }
   std::mutex& mutex() { return mutex_; }
   wire::Writer& buffer() { return pending_; }
+  Tracer& tracer() { return tracer_; }
+  // Where commands go, within a frame; for the tracer.
+  wire::Writer& frame();
   uint64_t next_call() {
     unsynchronised_.store(true, std::memory_order_relaxed);
     return calls_++;
   }
   // Before an append, under the lock.
   void open_frame();
+  // As open_frame, for a command that ends a segment (docs/wire.md).
+  void cut();
   // To be called under the lock after an append; sends when much is pending once the lock is given up by `sent_if_due`.
   void appended();
   void send_if_due();
@@ -100,6 +107,8 @@ class CommandStream {
   void flush(Wait wait);
   void take_pending();
   bool has_pending();
+  bool say_frees();
+  bool peer_is_busy() const;
   void drain_outgoing(Wait wait);
   void send_direct(uint64_t generation, const wire::Writer& prefix, const void* data, size_t bytes);
   void wait_ready(short events);
@@ -125,8 +134,9 @@ class CommandStream {
   std::atomic<uint64_t> epoch_{0};
   std::string lost_message_;  // guarded by mutex_
 
-  std::mutex mutex_;  // guards pending_, frame_start_, calls_
+  std::mutex mutex_;  // guards pending_, tracer_, frame_start_, calls_
   wire::Writer pending_;
+  Tracer tracer_{*this};
   size_t frame_start_ = 0;
   bool frame_open_ = false;
   uint64_t calls_ = 0;

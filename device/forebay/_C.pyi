@@ -27,6 +27,7 @@ class Memory(TypedDict):
 
 class Statistics(TypedDict):
     commands: int
+    expected: int
     bytes_sent: int
     bytes_received: int
     syncs: int

@@ -15,25 +15,25 @@ namespace {
 using wire::OutputTag;
 using wire::Tag;
 
-c10::Scalar number(wire::Reader& in, c10::ScalarType dtype) {
+c10::Scalar number(const uint64_t*& word, c10::ScalarType dtype) {
   if (c10::isComplexType(dtype)) {
-    const double real = in.f64();
-    return c10::complex<double>(real, in.f64());
+    const double real = wire::bits_value(*word++);
+    return c10::complex<double>(real, wire::bits_value(*word++));
   }
-  if (c10::isFloatingType(dtype)) return in.f64();
-  return in.zigzag();
+  if (c10::isFloatingType(dtype)) return wire::bits_value(*word++);
+  return wire::zigzag_value(*word++);
 }
 
-c10::Scalar scalar(wire::Reader& in, Tag tag) {
+c10::Scalar scalar(const uint64_t*& word, Tag tag) {
   switch (tag) {
     case Tag::kScalarDouble:
-      return in.f64();
+      return wire::bits_value(*word++);
     case Tag::kScalarInt:
-      return in.zigzag();
+      return wire::zigzag_value(*word++);
     case Tag::kScalarBool:
-      return in.u8() != 0;
+      return *word++ != 0;
     default:
-      return number(in, c10::ScalarType::ComplexDouble);
+      return number(word, c10::ScalarType::ComplexDouble);
   }
 }
 
@@ -84,37 +84,38 @@ std::string text_of(c10::IntArrayRef sizes) {
 
 }  // namespace
 
-void Caller::bind(Plan& plan, wire::Reader& in) {
+void Caller::bind(Plan& plan, const wire::Words& words) {
+  const uint64_t* word = words.data();
   stack_.clear();
   tensors_.clear();
   new_ids_.clear();
   told_ids_.clear();
   poisoned_by_.reset();
   trouble_ = nullptr;
-  for (auto& argument : plan.arguments) stack_.push_back(value(argument, in));
-  bind_outputs(plan.outputs, in);
+  for (auto& argument : plan.arguments) stack_.push_back(value(argument, word));
+  bind_outputs(plan.outputs, word);
   if (!plan.random) return;
-  seed_ = in.u64();
-  counter_ = in.varint();
+  seed_ = *word++;
+  counter_ = *word++;
 }
 
-c10::IValue Caller::value(ArgumentPlan& argument, wire::Reader& in) {
+c10::IValue Caller::value(ArgumentPlan& argument, const uint64_t*& word) {
   switch (argument.tag) {
     case Tag::kTensor:
-      return tensor(argument, in);
+      return tensor(argument, word);
     case Tag::kScalarTensor:
-      return scalar_tensor(argument, in);
+      return scalar_tensor(argument, word);
     case Tag::kDouble:
-      return in.f64();
+      return wire::bits_value(*word++);
     case Tag::kScalarDouble:
     case Tag::kScalarInt:
     case Tag::kScalarBool:
     case Tag::kScalarComplex:
-      return scalar(in, argument.tag);
+      return scalar(word, argument.tag);
     case Tag::kTensorList:
     case Tag::kScalarList:
     case Tag::kDoubleList:
-      return list(argument, in);
+      return list(argument, word);
     case Tag::kNone:
       tensors_.push_back({nullptr, nullptr, 0, nullptr});
       return argument.prototype;
@@ -125,9 +126,10 @@ c10::IValue Caller::value(ArgumentPlan& argument, wire::Reader& in) {
   }
 }
 
-c10::IValue Caller::tensor(const ArgumentPlan& argument, wire::Reader& in) {
-  Entry& entry = storages_.at(in.varint());
-  const auto offset = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "an offset"));
+c10::IValue Caller::tensor(const ArgumentPlan& argument, const uint64_t*& word) {
+  Entry& entry = storages_.at(*word++);
+  if (*word > static_cast<uint64_t>(wire::kStorageBytesMax)) throw wire::WireError("an offset is " + std::to_string(*word) + ", at most " + std::to_string(wire::kStorageBytesMax) + " is accepted");
+  const auto offset = static_cast<int64_t>(*word++);
   const Layout& layout = *argument.layout;
   tensors_.push_back({&entry, &layout, offset, nullptr});
   if (entry.cause()) {
@@ -150,8 +152,8 @@ c10::IValue Caller::tensor(const ArgumentPlan& argument, wire::Reader& in) {
   }
 }
 
-c10::IValue Caller::scalar_tensor(ArgumentPlan& argument, wire::Reader& in) {
-  const c10::Scalar value = number(in, argument.dtype);
+c10::IValue Caller::scalar_tensor(ArgumentPlan& argument, const uint64_t*& word) {
+  const c10::Scalar value = number(word, argument.dtype);
   tensors_.push_back({nullptr, nullptr, 0, nullptr});
   if (!device_.computes() || trouble_) return at::Tensor();
   try {
@@ -169,43 +171,42 @@ c10::IValue Caller::scalar_tensor(ArgumentPlan& argument, wire::Reader& in) {
   }
 }
 
-c10::IValue Caller::list(ArgumentPlan& argument, wire::Reader& in) {
+c10::IValue Caller::list(ArgumentPlan& argument, const uint64_t*& word) {
   if (argument.tag == Tag::kDoubleList) {
-    if (argument.count > in.left() / sizeof(double)) throw wire::WireError("a frame ends in the middle of a command");
     c10::List<double> values;
     values.reserve(argument.count);
-    for (size_t index = 0; index < argument.count; ++index) values.push_back(in.f64());
+    for (size_t index = 0; index < argument.count; ++index) values.push_back(wire::bits_value(*word++));
     return values;
   }
   if (argument.tag == Tag::kScalarList) {
     c10::List<c10::Scalar> values;
     values.reserve(argument.items.size());
-    for (auto& item : argument.items) values.push_back(scalar(in, item.tag));
+    for (auto& item : argument.items) values.push_back(scalar(word, item.tag));
     return values;
   }
   if (argument.optional_items) {
     c10::List<std::optional<at::Tensor>> values;
     values.reserve(argument.items.size());
     for (auto& item : argument.items) {
-      auto item_value = value(item, in);
+      auto item_value = value(item, word);
       values.push_back(item_value.isNone() ? std::nullopt : std::optional(std::move(item_value).toTensor()));
     }
     return values;
   }
   c10::List<at::Tensor> values;
   values.reserve(argument.items.size());
-  for (auto& item : argument.items) values.push_back(value(item, in).toTensor());
+  for (auto& item : argument.items) values.push_back(value(item, word).toTensor());
   return values;
 }
 
-void Caller::bind_outputs(const std::vector<OutputPlan>& outputs, wire::Reader& in) {
+void Caller::bind_outputs(const std::vector<OutputPlan>& outputs, const uint64_t*& word) {
   for (const auto& output : outputs) {
     if (output.tag == OutputTag::kNew) {
-      const uint64_t id = in.varint();
+      const uint64_t id = *word++;
       storages_.check_new(id);
       new_ids_.push_back(id);
     } else if (output.tag == OutputTag::kList) {
-      bind_outputs(output.items, in);
+      bind_outputs(output.items, word);
     }
   }
 }

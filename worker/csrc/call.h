@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ATen/core/stack.h>
+#include <forebay/traces.h>
 #include <forebay/wire.h>
 
 #include "device.h"
@@ -19,8 +20,8 @@ class Caller {
  public:
   Caller(const Device& device, Storages& storages) : device_(device), storages_(storages) {}
 
-  // Reads a call's bindings. Throws wire::WireError; any other trouble waits for `run`.
-  void bind(Plan& plan, wire::Reader& in);
+  // Takes a call's words, as many as the plan says. Throws wire::WireError; any other trouble waits for `run`.
+  void bind(Plan& plan, const wire::Words& words);
 
   // Runs the call that was bound, and takes over its results. Throws CommandError or what the operator throws.
   void run(Plan& plan);
@@ -44,11 +45,11 @@ class Caller {
     const c10::TensorImpl* impl;
   };
 
-  c10::IValue value(ArgumentPlan& argument, wire::Reader& in);
-  c10::IValue tensor(const ArgumentPlan& argument, wire::Reader& in);
-  c10::IValue scalar_tensor(ArgumentPlan& argument, wire::Reader& in);
-  c10::IValue list(ArgumentPlan& argument, wire::Reader& in);
-  void bind_outputs(const std::vector<OutputPlan>& outputs, wire::Reader& in);
+  c10::IValue value(ArgumentPlan& argument, const uint64_t*& word);
+  c10::IValue tensor(const ArgumentPlan& argument, const uint64_t*& word);
+  c10::IValue scalar_tensor(ArgumentPlan& argument, const uint64_t*& word);
+  c10::IValue list(ArgumentPlan& argument, const uint64_t*& word);
+  void bind_outputs(const std::vector<OutputPlan>& outputs, const uint64_t*& word);
   void execute(Plan& plan);
   void check_mutated(const Plan& plan) const;
   void take(const OutputPlan& output, c10::IValue& result);

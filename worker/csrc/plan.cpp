@@ -33,6 +33,7 @@ class Planner {
     for (size_t index = 0; index < source.outputs.size(); ++index) {
       plan_->outputs.push_back(output(source.outputs[index], schema_.returns()[index].type()));
     }
+    if (plan_->random) plan_->words.insert(plan_->words.end(), {wire::Word::kBits, wire::Word::kCounter});
     return std::move(plan_);
   }
 
@@ -103,12 +104,14 @@ class Planner {
       case Tag::kTensor:
         plan.layout = layouts_.intern(source.geometry);
         ++plan_->tensors;
+        bound({wire::Word::kStorage, wire::Word::kNumber});
         return kind == TypeKind::TensorType;
       case Tag::kScalarTensor:
         if (!is_supported(source.dtype)) refuse("names dtype " + std::to_string(source.dtype) + ", which is not served");
         plan.dtype = static_cast<c10::ScalarType>(source.dtype);
         plan.wrapped = source.flag;
         ++plan_->tensors;
+        bound_number(plan.dtype);
         return kind == TypeKind::TensorType;
       case Tag::kInt:
         plan.prototype = c10::IValue(source.integer);
@@ -123,11 +126,13 @@ class Planner {
         plan.prototype = c10::IValue(source.flag ? device_.where() : c10::Device(c10::kCPU));
         return kind == TypeKind::DeviceObjType;
       case Tag::kDouble:
+        bound({wire::Word::kBits});
         return kind == TypeKind::FloatType;
       case Tag::kScalarDouble:
       case Tag::kScalarInt:
       case Tag::kScalarBool:
       case Tag::kScalarComplex:
+        bound_scalar(source.tag);
         return kind == TypeKind::NumberType;
       case Tag::kGenerator:
         if (!plan_->random) refuse("passes a generator, but is not marked as random");
@@ -135,6 +140,19 @@ class Planner {
       default:
         return false;
     }
+  }
+
+  void bound(std::initializer_list<wire::Word> words) { plan_->words.insert(plan_->words.end(), words); }
+
+  void bound_number(c10::ScalarType dtype) {
+    if (c10::isComplexType(dtype)) return bound({wire::Word::kBits, wire::Word::kBits});
+    bound({c10::isFloatingType(dtype) ? wire::Word::kBits : wire::Word::kNumber});
+  }
+
+  void bound_scalar(Tag tag) {
+    if (tag == Tag::kScalarComplex) return bound({wire::Word::kBits, wire::Word::kBits});
+    if (tag == Tag::kScalarBool) return bound({wire::Word::kByte});
+    bound({tag == Tag::kScalarDouble ? wire::Word::kBits : wire::Word::kNumber});
   }
 
   bool fill_list(ArgumentPlan& plan, const wire::Argument& source, const c10::Type& type, const c10::Argument& argument) {
@@ -159,6 +177,8 @@ class Planner {
       }
       case Tag::kDoubleList:
         plan.count = source.count;
+        plan_->items += plan.count;
+        plan_->words.insert(plan_->words.end(), plan.count, wire::Word::kBits);
         return element.kind() == TypeKind::FloatType;
       default:
         return false;
@@ -179,6 +199,7 @@ class Planner {
         plan.storage_bytes = source.storage_bytes;
         if (plan.layout->span_bytes() > source.storage_bytes) refuse("gives an output less storage than it spans");
         ++plan_->new_storages;
+        plan_->words.push_back(wire::Word::kNew);
         plan_->new_bytes += source.storage_bytes;
         if (plan_->new_bytes > wire::kStorageBytesMax) refuse("makes more bytes than a storage may have");
         [[fallthrough]];

@@ -49,6 +49,7 @@ struct Plan {
   std::vector<OutputPlan> outputs;
   std::vector<size_t> mutated;    // which of the flattened tensor arguments the operator writes to
   size_t tensors = 0;             // flattened tensor arguments
+  std::vector<wire::Word> words;  // what a call binds, in order
   size_t new_storages = 0;
   int64_t new_bytes = 0;          // of all new storages
   size_t items = 0;               // arguments and outputs with their lists' items

@@ -153,7 +153,7 @@ void Server::converse() {
   while (true) {
     while (inbox_.is_complete()) {
       wire::Reader frame = inbox_.body_so_far();
-      while (!frame.done()) step(frame);
+      while (!frame.done() || session_.is_following()) step(frame);
       inbox_.drop();
       account();
     }
@@ -168,16 +168,16 @@ void Server::converse() {
 // One command, or a wait for the lease that it needs.
 void Server::step(wire::Reader& frame) {
   if (ordered_.load(std::memory_order_acquire)) obey();
-  const uint8_t opcode = *frame.position();
-  const bool device_work = Session::is_device_work(opcode);
+  const bool device_work = session_.is_device_work(frame);
   if (device_work && !gate_.is_open()) {
     if (gate_.starve()) tell({Event::Kind::kStarved, 0, 0, ""});
     return wait(0);
   }
   work();
   if (device_work) touched_ = true;
-  if (opcode == static_cast<uint8_t>(wire::Command::kMark)) {
+  if (!session_.is_following() && *frame.position() == static_cast<uint8_t>(wire::Command::kMark)) {
     frame.u8();
+    session_.cut();
     mark(frame.varint());
   } else {
     session_.execute(frame);

@@ -15,18 +15,8 @@ using wire::Command;
 constexpr uint64_t kLongMessagesMax = 16384;  // of one session; storages keep the messages of what poisoned them
 constexpr size_t kShortMessageBytes = 256;
 
-// What a null device reads.
-const std::vector<uint8_t>& zeros() {
-  static const std::vector<uint8_t> bytes(wire::kChunkBytesMax);
-  return bytes;
-}
-
-}  // namespace
-
-Session::Session(Device& device, Replies& replies) : device_(device), replies_(replies), storages_(device), caller_(device, storages_) {}
-
-bool Session::is_device_work(uint8_t opcode) {
-  switch (static_cast<Command>(opcode)) {
+bool waits_for_lease(Command command) {
+  switch (command) {
     case Command::kCall:
     case Command::kAsk:
     case Command::kResize:
@@ -38,9 +28,42 @@ bool Session::is_device_work(uint8_t opcode) {
   }
 }
 
+// What a null device reads.
+const std::vector<uint8_t>& zeros() {
+  static const std::vector<uint8_t> bytes(wire::kChunkBytesMax);
+  return bytes;
+}
+
+}  // namespace
+
+Session::Session(Device& device, Replies& replies) : device_(device), replies_(replies), storages_(device), caller_(device, storages_) {}
+
+bool Session::is_device_work(wire::Reader in) const {
+  const wire::Step* step = traces_.likely();
+  if (following_ == 0) {
+    const auto command = static_cast<Command>(in.u8());
+    if (command != Command::kStep) return waits_for_lease(command);
+    const uint64_t number = in.varint();
+    if (number != 0) step = traces_.child(number - 1);
+  }
+  return step != nullptr && !wire::is_allocation(step->key);
+}
+
 void Session::execute(wire::Reader& in) {
+  if (following_ > 0) {
+    --following_;
+    if (traces_.likely() == nullptr) throw wire::WireError("a FOLLOW beyond what came before");
+    changes_.clear();
+    return take(*traces_.likely());
+  }
   const uint8_t opcode = in.u8();
   switch (static_cast<Command>(opcode)) {
+    case Command::kFollow:
+      return follow(in);
+    case Command::kStep:
+      return step(in);
+    case Command::kCut:
+      return cut(in);
     case Command::kHello:
       throw wire::WireError("a second HELLO");
     case Command::kOperator:
@@ -115,10 +138,60 @@ void Session::forget() {
   layouts_.clear();
   plan_items_ = 0;
   plan_bytes_ = 0;
+  traces_.clear();
 }
 
-Plan& Session::plan_of(wire::Reader& in) {
+// Traces.
+
+void Session::follow(wire::Reader& in) { following_ = in.bounded(wire::kStepsMax, "the number of steps"); }
+
+void Session::step(wire::Reader& in) {
   const uint64_t number = in.varint();
+  wire::Step* step = number == 0 ? traces_.likely() : traces_.child(number - 1);
+  if (step == nullptr) throw wire::WireError("a STEP that did not come before");
+  wire::get_changes(in, step->slots.size(), changes_);
+  take(*step);
+}
+
+void Session::cut(wire::Reader& in) {
+  if (in.u8() != 0) traces_.clear();
+  traces_.cut();
+}
+
+// A step comes again, but for the changes as expected.
+void Session::take(wire::Step& step) {
+  traces_.expect(step, changes_, words_);
+  if (!told_freed_) {
+    traces_.expect_freed(step, freed_);
+    for (const uint64_t id : freed_) storages_.free(id);
+  }
+  const uint64_t key = step.key;
+  traces_.take(step, words_, freed_);
+  freed_.clear();
+  told_freed_ = false;
+  run(key);
+}
+
+// A step came in full: its words are read.
+void Session::come(uint64_t key, const std::vector<wire::Word>& kinds) {
+  wire::Step* step = traces_.find(key);
+  if (step == nullptr) step = traces_.add(key, kinds);
+  if (step != nullptr) {
+    traces_.take(*step, words_, freed_);
+  } else {
+    traces_.pass(kinds, words_);
+  }
+  freed_.clear();
+  told_freed_ = false;
+  run(key);
+}
+
+void Session::run(uint64_t key) {
+  if (wire::is_allocation(key)) return allocate(words_.front(), static_cast<int64_t>(wire::key_value(key)));
+  call(*plans_[wire::key_value(key)]);
+}
+
+Plan& Session::plan_of(uint64_t number) {
   if (number >= plans_.size()) throw wire::WireError("template " + std::to_string(number) + " is not defined");
   return *plans_[number];
 }
@@ -168,10 +241,21 @@ Failure derived(const Failure& cause) {
 
 }  // namespace
 
+void Session::read_words(const std::vector<wire::Word>& kinds, wire::Reader& in) {
+  words_.clear();
+  for (const wire::Word kind : kinds) words_.push_back(wire::get_word(in, kind));
+}
+
 void Session::call(wire::Reader& in) {
-  Plan& plan = plan_of(in);
+  const uint64_t number = in.varint();
+  const Plan& plan = plan_of(number);
   if (plan.tells) throw wire::WireError("a CALL of a template whose outputs only an ASK can tell");
-  caller_.bind(plan, in);
+  read_words(plan.words, in);
+  come(wire::call_key(number), plan.words);
+}
+
+void Session::call(Plan& plan) {
+  caller_.bind(plan, words_);
   const uint64_t sequence = sequence_++;
   const Cause& before = lost_ ? lost_ : caller_.poisoned_by();
   if (before) {
@@ -191,8 +275,10 @@ void Session::call(wire::Reader& in) {
 void Session::ask(wire::Reader& in) {
   const uint64_t request = in.varint();
   const uint64_t first_storage = in.varint();
-  Plan& plan = plan_of(in);
-  caller_.bind(plan, in);
+  Plan& plan = plan_of(in.varint());
+  traces_.cut();
+  read_words(plan.words, in);
+  caller_.bind(plan, words_);
   const uint64_t sequence = sequence_++;
   if (untold_) {
     caller_.poison_results(untold_);
@@ -220,8 +306,12 @@ void Session::ask(wire::Reader& in) {
 }
 
 void Session::allocate(wire::Reader& in) {
-  const uint64_t id = in.varint();
-  const auto bytes = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "the size of a storage"));
+  static const std::vector<wire::Word> kinds{wire::Word::kNew};
+  read_words(kinds, in);
+  come(wire::allocation_key(in.bounded(wire::kStorageBytesMax, "the size of a storage")), kinds);
+}
+
+void Session::allocate(uint64_t id, int64_t bytes) {
   storages_.check_new(id);
   try {
     storages_.check_room(bytes);
@@ -232,6 +322,7 @@ void Session::allocate(wire::Reader& in) {
 }
 
 void Session::resize(wire::Reader& in) {
+  traces_.cut();
   const uint64_t id = in.varint();
   const auto bytes = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "the size of a storage"));
   Entry& entry = storages_.at(id);
@@ -246,7 +337,11 @@ void Session::resize(wire::Reader& in) {
 
 void Session::free(wire::Reader& in) {
   const size_t count = in.count(wire::kStoragesMax, "the number of storages");
-  for (size_t index = 0; index < count; ++index) storages_.free(in.varint());
+  for (size_t index = 0; index < count; ++index) {
+    freed_.push_back(in.varint());
+    storages_.free(freed_.back());
+  }
+  told_freed_ = true;
 }
 
 void Session::check_range(const Entry& entry, uint64_t offset, size_t bytes, const char* what) const {
@@ -269,6 +364,7 @@ void Session::write(wire::Reader& in) {
 }
 
 std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t offset, size_t bytes) {
+  traces_.cut();
   Entry& entry = storages_.at(storage);
   if (entry.cause()) return std::nullopt;
   check_range(entry, offset, bytes, "a WRITE");
@@ -302,6 +398,7 @@ void Session::finish_upload(const Upload& upload) {
 }
 
 void Session::read(wire::Reader& in) {
+  traces_.cut();
   const uint64_t request = in.varint();
   const uint64_t id = in.varint();
   const uint64_t offset = in.varint();
@@ -336,6 +433,7 @@ void Session::read(wire::Reader& in) {
 }
 
 void Session::sync(wire::Reader& in) {
+  traces_.cut();
   const uint64_t request = in.varint();
   settle();
   if (told_failure(request)) return;

@@ -10,6 +10,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <forebay/traces.h>
 #include <forebay/wire.h>
 
 #include "call.h"
@@ -31,11 +32,16 @@ class Session {
  public:
   Session(Device& device, Replies& replies);
 
-  // Whether a command runs only under a lease.
-  static bool is_device_work(uint8_t opcode);
+  // Whether what `execute` does next runs only under a lease; `in` is what it will read.
+  bool is_device_work(wire::Reader in) const;
 
-  // Carries out the next command but HELLO and MARK. Throws wire::WireError for what is not the protocol.
+  // Carries out the next command but HELLO and MARK, or the next step that a FOLLOW announced. Throws wire::WireError for what is
+  // not the protocol.
   void execute(wire::Reader& in);
+  // Whether a FOLLOW has announced steps that are still to be carried out.
+  bool is_following() const { return following_ > 0; }
+  // A segment of the traces ended.
+  void cut() { traces_.cut(); }
 
   // A WRITE whose payload is still on its way. nullopt: read it into memory first, and execute it.
   struct Upload {
@@ -68,8 +74,17 @@ class Session {
   void read(wire::Reader& in);
   void sync(wire::Reader& in);
   void forget();
+  void follow(wire::Reader& in);
+  void step(wire::Reader& in);
+  void cut(wire::Reader& in);
+  void read_words(const std::vector<wire::Word>& kinds, wire::Reader& in);
+  void come(uint64_t key, const std::vector<wire::Word>& kinds);
+  void take(wire::Step& step);
+  void run(uint64_t key);
+  void allocate(uint64_t id, int64_t bytes);
+  void call(Plan& plan);
 
-  Plan& plan_of(wire::Reader& in);
+  Plan& plan_of(uint64_t number);
   void check_range(const Entry& entry, uint64_t offset, size_t bytes, const char* what) const;
   // Remembers a failure until an answer tells it; returns its cause, to poison with.
   Cause fail(const CommandError& error, const std::string& op, uint64_t sequence);
@@ -87,6 +102,12 @@ class Session {
   std::vector<std::unique_ptr<Plan>> plans_;
   size_t plan_items_ = 0;
   size_t plan_bytes_ = 0;
+  wire::Traces traces_;
+  wire::Words words_;                  // of the present step
+  wire::Words freed_;                  // since the last step
+  bool told_freed_ = false;            // by FREE, so not what the next step expects
+  std::vector<wire::Change> changes_;
+  uint64_t following_ = 0;
   uint64_t failures_ = 0;
   uint64_t sequence_ = 0;  // of the next CALL or ASK
   Cause untold_;

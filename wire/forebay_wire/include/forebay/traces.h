@@ -41,6 +41,34 @@ struct Change {
 
 using Words = std::vector<uint64_t>;
 
+// Changes as they are written: each says how far its index is from the one before, and its word, shortly where it is the one before again.
+inline void put_changes(Writer& out, const std::vector<Change>& changes) {
+  constexpr uint64_t kNarrowMax = uint64_t{1} << 56;  // larger words are shorter as eight bytes
+  out.varint(changes.size());
+  Change before{0, 0};
+  for (const auto& change : changes) {
+    const bool same = &change != &changes.front() && change.word == before.word;
+    const bool wide = change.word > kNarrowMax;
+    out.varint((change.index - before.index) << 2 | (same ? 2 : wide ? 1 : 0));
+    if (!same) wide ? out.u64(change.word) : out.varint(change.word);
+    before = change;
+  }
+}
+
+inline void get_changes(Reader& in, size_t words, std::vector<Change>& changes) {
+  changes.clear();
+  Change now{0, 0};
+  for (size_t left = in.count(words, "the number of changes"); left > 0; --left) {
+    const uint64_t head = in.varint();
+    const uint64_t form = head & 3;
+    now.index += static_cast<size_t>(head >> 2);
+    if (head >> 2 >= words || now.index >= words || (!changes.empty() && head >> 2 == 0)) throw WireError("a change of a word that a step does not have");
+    if (form == 3 || (form == 2 && changes.empty())) throw WireError("a change of unknown form");
+    if (form != 2) now.word = form == 1 ? in.u64() : in.varint();
+    changes.push_back(now);
+  }
+}
+
 constexpr uint64_t call_key(uint64_t number) { return number << 1; }
 constexpr uint64_t allocation_key(uint64_t bytes) { return bytes << 1 | 1; }
 constexpr bool is_allocation(uint64_t key) { return key & 1; }
@@ -61,6 +89,13 @@ class Traces {
     root_ = Step();
     steps_.clear();
     words_ = 0;
+    cut();
+  }
+  // Nothing came before: of a new session.
+  void reset() {
+    clear();
+    next_storage_ = 1;
+    next_counter_ = 0;
     cut();
   }
   bool full() const { return steps_.size() >= kStepsMax || words_ >= kStepWordsMax; }
