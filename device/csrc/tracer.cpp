@@ -12,6 +12,7 @@ using wire::Command;
 // A program that neither reads nor uploads for so many calls may be a loop: its repetition is looked for at each doubling.
 constexpr size_t kSearchFrom = 1024;
 constexpr size_t kSegmentMax = 8192;
+constexpr size_t kSegmentMin = 256;  // a shorter repetition is taken several times over
 
 }  // namespace
 
@@ -135,7 +136,7 @@ void Tracer::count(wire::Step* step) {
   if (!ends && period == 0 && length < kSegmentMax) return;
   put_cut(false);
   cut();
-  repeats_in_ = period;
+  repeats_in_ = period == 0 ? 0 : (kSegmentMin + period - 1) / period * period;
 }
 
 // How many steps lie between a step of this segment and the same one before, all through its second half; 0 if none.

@@ -14,16 +14,26 @@ MEMORY_KIB_MAX = 1024 * 1024  # with the sanitizer's own; a frame that expanded 
 """Far above what the sanitizers themselves take, far below what a lying count would."""
 
 
-def test_random_and_damaged_bytes_never_lead_out_of_the_frame(tmp_path: Path) -> None:
+def run_sanitized(source: str, folder: Path) -> list[int]:
+    """The numbers that a program of this folder prints, compiled with the sanitizers and run for a few seconds."""
     compiler = shutil.which("g++")
     assert compiler, "g++ builds the extensions, so it must be here"
-    program = tmp_path / "fuzz_wire"
+    program = folder / "fuzz"
     flags = ["-std=c++17", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    source = Path(__file__).with_name("fuzz_wire.cpp")
-    subprocess.run([compiler, *flags, f"-I{forebay_wire.include_dir()}", str(source), "-o", str(program)], check=True, timeout=120)
+    path = Path(__file__).with_name(source)
+    subprocess.run([compiler, *flags, f"-I{forebay_wire.include_dir()}", str(path), "-o", str(program)], check=True, timeout=120)
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:quarantine_size_mb=16"}
     ran = subprocess.run([program, SECONDS, "20261121"], capture_output=True, text=True, timeout=60, env=environment)
     assert ran.returncode == 0, ran.stderr
-    read, refused, peak_kib = (int(word) for word in ran.stdout.split())
+    return [int(word) for word in ran.stdout.split()]
+
+
+def test_random_and_damaged_bytes_never_lead_out_of_the_frame(tmp_path: Path) -> None:
+    read, refused, peak_kib = run_sanitized("fuzz_wire.cpp", tmp_path)
     assert read > 1000 and refused > 1000
     assert peak_kib < MEMORY_KIB_MAX
+
+
+def test_client_and_worker_expect_the_same_of_programs_that_loop_and_stray(tmp_path: Path) -> None:
+    (programs,) = run_sanitized("fuzz_traces.cpp", tmp_path)
+    assert programs > 100

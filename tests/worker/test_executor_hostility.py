@@ -145,6 +145,30 @@ REFUSALS: list[tuple[str, list[stream.Command] | bytes, str]] = [
         [STORAGE, *template(aten.nonzero.default, (TENSOR,), (Output(OutputTag.UNKNOWN),)), stream.Call(0, (stream.View(1),))],
         "a CALL of a template whose outputs only an ASK can tell",
     ),
+    ("more steps than came before", [STORAGE, *NEG, stream.Call(0, (stream.View(1), 2)), stream.Cut(), stream.Follow(4)], "a FOLLOW beyond what came before"),
+    ("steps where none came", [stream.Follow(1)], "a FOLLOW beyond what came before"),
+    ("a step that never came", [STORAGE, stream.Cut(), stream.Step(7)], "a STEP that did not come before"),
+    ("more steps than there can be", b"\x14\xff\xff\xff\x7f", "the number of steps is 268435455, at most 65536 is accepted"),
+    (
+        "a change of a word that a step does not have",
+        [STORAGE, stream.Cut(), stream.Step(0, (stream.Change(1, 5),))],
+        "a change of a word that a step does not have",
+    ),
+    (
+        "a step that frees what is freed",
+        [STORAGE, stream.Cut(), stream.Free((1,)), stream.Allocate(2, 4), stream.Cut(), stream.Follow(1)],
+        "storage 1 does not exist",
+    ),
+    (
+        "a step that reads what is freed",
+        [STORAGE, stream.Cut(), *NEG, stream.Call(0, (stream.View(1), 2)), stream.Cut(), stream.Free((1,)), stream.Step(1)],
+        "storage 1 does not exist",
+    ),
+    (
+        "a step of forgotten templates",
+        [STORAGE, *NEG, stream.Call(0, (stream.View(1), 2)), stream.Forget(), stream.Follow(1)],
+        "a FOLLOW beyond what came before",
+    ),
     (
         "two results in one storage",
         [

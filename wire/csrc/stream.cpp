@@ -128,6 +128,8 @@ void bind_limits(py::module_& module) {
   module.attr("OPERATORS_MAX") = wire::kOperatorsMax;
   module.attr("TEMPLATES_MAX") = wire::kTemplatesMax;
   module.attr("STORAGES_MAX") = wire::kStoragesMax;
+  module.attr("STEPS_MAX") = wire::kStepsMax;
+  module.attr("STEP_WORDS_MAX") = wire::kStepWordsMax;
   module.attr("STORAGE_BYTES_MAX") = wire::kStorageBytesMax;
 }
 

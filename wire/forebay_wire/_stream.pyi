@@ -13,6 +13,8 @@ ARGUMENTS_MAX: int
 OPERATORS_MAX: int
 TEMPLATES_MAX: int
 STORAGES_MAX: int
+STEPS_MAX: int
+STEP_WORDS_MAX: int
 STORAGE_BYTES_MAX: int
 
 RawGeometry = tuple[int, tuple[int, ...], tuple[int, ...], int]

@@ -213,7 +213,36 @@ class Forget:
     pass
 
 
-Command = Hello | Operator | DefineTemplate | Call | Ask | Allocate | Resize | Free | Write | Read | Sync | Mark | Forget
+@dataclass(frozen=True)
+class Follow:
+    """So many steps come as the worker expects them."""
+
+    steps: int
+
+
+class Change(NamedTuple):
+    """A word of a step that is not as expected; words are 64 bits, as ``docs/wire.md`` says."""
+
+    index: int
+    word: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that came before comes with changes; ``child`` is its number among those that came here, None the one that came last."""
+
+    child: int | None = None
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cut:
+    forget: bool = False
+
+
+Command = (
+    Hello | Operator | DefineTemplate | Call | Ask | Allocate | Resize | Free | Write | Read | Sync | Mark | Forget | Follow | Step | Cut
+)
 
 
 @dataclass(frozen=True)
