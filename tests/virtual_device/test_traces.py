@@ -27,7 +27,9 @@ def used(run: Callable[[], object]) -> tuple[int, int, int]:
 
 def model(device: str, layers: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
-    net = nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.Tanh()) for _ in range(layers)], nn.Linear(32, 4)).to(device)
+    net = nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.Tanh()) for _ in range(layers)], nn.Linear(32, 4)).to(
+        device
+    )
     return net, torch.optim.AdamW(net.parameters(), lr=1e-2)
 
 

@@ -117,7 +117,9 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
         st.builds(stream.Sync, UNSIGNED),
         st.builds(stream.Mark, UNSIGNED),
         st.builds(stream.Follow, st.integers(0, 65536)),
-        st.builds(stream.Step, st.none() | st.integers(0, 1000), st.dictionaries(st.integers(0, 2**20), UNSIGNED, max_size=5).map(changes_of)),
+        st.builds(
+            stream.Step, st.none() | st.integers(0, 1000), st.dictionaries(st.integers(0, 2**20), UNSIGNED, max_size=5).map(changes_of)
+        ),
         st.builds(stream.Cut, st.booleans()),
     )
 

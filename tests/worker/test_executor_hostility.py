@@ -145,7 +145,11 @@ REFUSALS: list[tuple[str, list[stream.Command] | bytes, str]] = [
         [STORAGE, *template(aten.nonzero.default, (TENSOR,), (Output(OutputTag.UNKNOWN),)), stream.Call(0, (stream.View(1),))],
         "a CALL of a template whose outputs only an ASK can tell",
     ),
-    ("more steps than came before", [STORAGE, *NEG, stream.Call(0, (stream.View(1), 2)), stream.Cut(), stream.Follow(4)], "a FOLLOW beyond what came before"),
+    (
+        "more steps than came before",
+        [STORAGE, *NEG, stream.Call(0, (stream.View(1), 2)), stream.Cut(), stream.Follow(4)],
+        "a FOLLOW beyond what came before",
+    ),
     ("steps where none came", [stream.Follow(1)], "a FOLLOW beyond what came before"),
     ("a step that never came", [STORAGE, stream.Cut(), stream.Step(7)], "a STEP that did not come before"),
     ("more steps than there can be", b"\x14\xff\xff\xff\x7f", "the number of steps is 268435455, at most 65536 is accepted"),

@@ -255,7 +255,7 @@ def _put_trace_command(out: Writer, command: Follow | Step | Cut) -> None:
             for change in command.changes:
                 same = before is not None and change.word == before.word
                 wide = change.word > _NARROW_MAX
-                out.varint(change.index - (before.index if before else 0) << 2 | (2 if same else wide))
+                out.varint(change.position - (before.position if before else 0) << 2 | (2 if same else wide))
                 if not same:
                     out.u64(change.word) if wide else out.varint(change.word)
                 before = change
@@ -450,16 +450,16 @@ def _trace_command(reader: Reader, opcode: int) -> Command:
         return Cut(bool(reader.u8()))
     child = reader.varint()
     changes: list[Change] = []
-    index = word = 0
+    position = word = 0
     for _ in range(reader.count(_stream.STEP_WORDS_MAX, "the number of changes")):
         head = reader.varint()
         form = head & 3
-        index += head >> 2
+        position += head >> 2
         if form == 3 or (form == 2 and not changes):
             raise WireError("a change of unknown form")
         if form != 2:
             word = reader.u64() if form == 1 else reader.varint()
-        changes.append(Change(index, word))
+        changes.append(Change(position, word))
     return Step(child - 1 if child else None, tuple(changes))
 
 

@@ -221,9 +221,9 @@ class Follow:
 
 
 class Change(NamedTuple):
-    """A word of a step that is not as expected; words are 64 bits, as ``docs/wire.md`` says."""
+    """The word at a position of a step, where it is not as expected; words are 64 bits, as ``docs/wire.md`` says."""
 
-    index: int
+    position: int
     word: int
 
 
