@@ -62,6 +62,7 @@ py::dict statistics() {
   result["bytes_received"] = numbers.bytes_received;
   result["syncs"] = numbers.syncs;
   result["waited_ns"] = numbers.waited_ns;
+  result["bytes_known"] = numbers.bytes_known;
   result["templates"] = Recorder::get().templates();
   return result;
 }

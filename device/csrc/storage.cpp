@@ -36,11 +36,12 @@ void free_handle(void* context) {
   const std::unique_ptr<StorageHandle> handle(static_cast<StorageHandle*>(context));
   allocated.fetch_sub(handle->bytes, std::memory_order_relaxed);
   frees.fetch_add(1, std::memory_order_relaxed);
+  CommandStream::get().contents().forget(*handle);
   CommandStream::get().free(*handle);
 }
 
 c10::DataPtr make_data(uint64_t id, int64_t bytes) {
-  auto handle = std::make_unique<StorageHandle>(StorageHandle{id, CommandStream::get().generation(), bytes});
+  auto handle = std::unique_ptr<StorageHandle>(new StorageHandle{id, CommandStream::get().generation(), bytes});
   count(bytes);
   allocations.fetch_add(1, std::memory_order_relaxed);
   return {fake_address(bytes), handle.release(), &free_handle, c10::Device(c10::kCUDA, 0)};
@@ -93,6 +94,7 @@ void resize_storage(const c10::Storage& storage, int64_t bytes) {
   auto* impl = storage.unsafeGetStorageImpl();
   TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
   auto& handle = handle_of_data(impl->data_ptr());
+  CommandStream::get().contents().forget(handle);
   CommandStream::get().resize(handle, bytes);
   count(bytes - handle.bytes);
   handle.bytes = bytes;
