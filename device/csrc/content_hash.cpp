@@ -16,6 +16,7 @@ constexpr size_t kPasses = 4;
 constexpr size_t kShiftBytes = 16;  // between the keys of two passes, as RFC 4418 has it
 constexpr uint64_t kPrime = (uint64_t{1} << 61) - 1;
 constexpr size_t kFingerprintPlaces = 64;
+constexpr size_t kAheadBytes = 1024;  // which are asked of memory before they are needed
 
 struct Keys {
   alignas(32) std::array<uint8_t, kBlockBytes + (kPasses - 1) * kShiftBytes> nh;
@@ -53,9 +54,9 @@ void nh_portable(const uint8_t* block, const uint8_t* key, Sums& sums) {
 
 #ifdef __x86_64__
 __attribute__((target("avx2"))) void nh_avx2(const uint8_t* block, const uint8_t* key, Sums& sums) {
-  __m256i lanes[kPasses];
-  for (auto& lane : lanes) lane = _mm256_setzero_si256();
+  __m256i lanes[kPasses] = {};
   for (size_t at = 0; at < kBlockBytes; at += sizeof(__m256i)) {
+    _mm_prefetch(reinterpret_cast<const char*>(block + at + kAheadBytes), _MM_HINT_T0);
     const __m256i data = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + at));
     for (size_t pass = 0; pass < kPasses; ++pass) {
       const __m256i secret = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(key + at + pass * kShiftBytes));
@@ -64,19 +65,35 @@ __attribute__((target("avx2"))) void nh_avx2(const uint8_t* block, const uint8_t
     }
   }
   for (size_t pass = 0; pass < kPasses; ++pass) {
-    alignas(32) std::array<uint64_t, 4> parts;
+    alignas(__m256i) std::array<uint64_t, 4> parts;
     _mm256_store_si256(reinterpret_cast<__m256i*>(parts.data()), lanes[pass]);
     sums[pass] = parts[0] + parts[1] + parts[2] + parts[3];
   }
 }
+
+__attribute__((target("avx512f"))) void nh_avx512(const uint8_t* block, const uint8_t* key, Sums& sums) {
+  __m512i lanes[kPasses] = {};
+  for (size_t at = 0; at < kBlockBytes; at += sizeof(__m512i)) {
+    _mm_prefetch(reinterpret_cast<const char*>(block + at + kAheadBytes), _MM_HINT_T0);
+    const __m512i data = _mm512_loadu_si512(block + at);
+    for (size_t pass = 0; pass < kPasses; ++pass) {
+      const __m512i both = _mm512_add_epi32(data, _mm512_loadu_si512(key + at + pass * kShiftBytes));
+      lanes[pass] = _mm512_add_epi64(lanes[pass], _mm512_mul_epu32(both, _mm512_srli_epi64(both, 32)));
+    }
+  }
+  for (size_t pass = 0; pass < kPasses; ++pass) sums[pass] = static_cast<uint64_t>(_mm512_reduce_add_epi64(lanes[pass]));
+}
 #endif
 
-void nh(const uint8_t* block, Sums& sums) {
+using Nh = void (*)(const uint8_t* block, const uint8_t* key, Sums& sums);
+
+// All give the same sums.
+Nh fastest_nh() {
 #ifdef __x86_64__
-  static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx2) return nh_avx2(block, keys().nh.data(), sums);
+  if (__builtin_cpu_supports("avx512f")) return nh_avx512;
+  if (__builtin_cpu_supports("avx2")) return nh_avx2;
 #endif
-  nh_portable(block, keys().nh.data(), sums);
+  return nh_portable;
 }
 
 uint64_t times_plus(uint64_t value, uint64_t factor, uint64_t term) {
@@ -88,8 +105,9 @@ uint64_t times_plus(uint64_t value, uint64_t factor, uint64_t term) {
 }  // namespace
 
 void ContentHash::add_block(const uint8_t* block) {
+  static const Nh nh = fastest_nh();
   Sums sums;
-  nh(block, sums);
+  nh(block, keys().nh.data(), sums);
   for (const uint64_t sum : sums) {
     for (const uint64_t half : {sum >> 32, sum & 0xffffffff}) {  // each less than the prime
       for (size_t index = 0; index < state_.size(); ++index) state_[index] = times_plus(state_[index], keys().points[index], half);

@@ -11,10 +11,10 @@ namespace forebay {
 
 class SharedMemory {
  public:
-  static constexpr size_t kSlotBytes = size_t{1} << 20;
-  static constexpr uint32_t kUploadSlots = 16;
-  static constexpr size_t kWindowSlots = 4;  // of downloads that are waited for
-  static constexpr size_t kLaterSlots = 64;  // of downloads that are not
+  static constexpr size_t kSlotBytes = size_t{256} << 10;
+  static constexpr uint32_t kUploadSlots = 32;
+  static constexpr size_t kWindowSlots = 8;  // of downloads that are waited for
+  static constexpr size_t kLaterSlots = 256;  // of downloads that are not
   static constexpr size_t kBytes = wire::kSharedHeaderBytes + (kUploadSlots + kWindowSlots + kLaterSlots) * kSlotBytes;
 
   SharedMemory() = default;

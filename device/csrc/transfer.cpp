@@ -25,6 +25,7 @@ using wire::Reply;
 
 constexpr int64_t kBulkBytes = 64 << 10;  // smaller data travels among the commands
 constexpr int64_t kSlotBytes = SharedMemory::kSlotBytes;
+constexpr int64_t kCachedBytes = 16 << 10;  // copied, and then hashed while the nearest cache still holds them
 constexpr size_t kDataHeadBytesMax = 1 + 2 * 10;
 
 }  // namespace
@@ -214,8 +215,11 @@ bool CommandStream::offer(Upload& upload, Wait wait) {
     return true;
   }
   const int64_t bytes = std::min<int64_t>(upload.left, kSlotBytes);
-  std::memcpy(slot, upload.next, static_cast<size_t>(bytes));
-  if (upload.content != 0) upload.hash.add(upload.next, static_cast<size_t>(bytes));  // while the cache holds them
+  for (int64_t done = 0; done < bytes; done += kCachedBytes) {
+    const auto size = static_cast<size_t>(std::min(kCachedBytes, bytes - done));
+    std::memcpy(slot + done, upload.next + done, size);
+    if (upload.content != 0) upload.hash.add(upload.next + done, size);
+  }
   put_write(upload, Command::kWriteShared, static_cast<uint64_t>(bytes), shared_.offset_of(slot));
   shared_.offered();
   upload.next += bytes;
