@@ -1,14 +1,15 @@
 """Uploads and downloads against what moves the same bytes on this machine without us.
 
 Bar: at least 70 % of a memory copy (``target.copy_(source)``) over shared memory, and of a plain stream through a loopback socket over TCP.
-All figures of a row are taken by turns, so that they share the machine's state, and are medians of GB/s (10^9 bytes). "new" makes its target
-anew, so its pages are new as well, in our transfers as in the plain copy; "again" writes into the same target. An upload ends when the worker
-has done it.
+All figures of a row are taken by turns, so that they share the machine's state, and are medians of GB/s (10^9 bytes). "new" makes its
+target anew, so its pages are new as well, in our transfers as in the plain copy; "again" writes into the same target. An upload ends when
+the worker has done it.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import secrets
 import socket
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -97,6 +99,15 @@ def upload(source: torch.Tensor) -> torch.Tensor:
     return target
 
 
+def upload_again(target: torch.Tensor, source: torch.Tensor) -> None:
+    target.copy_(source)
+    torch.cuda.synchronize()
+
+
+def copied(source: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(source).copy_(source)
+
+
 def row(size_mib: int, stream: Stream | None) -> dict[str, Any]:
     count = size_mib * MIB
     again_host, again_device = fresh(count, 0), upload(fresh(count, 0))
@@ -105,24 +116,19 @@ def row(size_mib: int, stream: Stream | None) -> dict[str, Any]:
     def take(name: str, step: Callable[[], Any]) -> None:
         taken.setdefault(name, []).append(timed(step))
 
-    def again() -> None:
-        again_device.copy_(source)
-        torch.cuda.synchronize()
-
     for turn in range(max(3, min(40, PASSES_BYTES // count))):
         source = fresh(count, (turn + 1) << 40)
-        take("copy new", lambda: torch.empty_like(source).copy_(source))
-        take("up new", lambda: upload(source))
+        take("copy new", partial(copied, source))
+        take("up new", partial(upload, source))
         source.add_(1)
-        take("copy again", lambda: again_host.copy_(source))
-        take("up again", again)
-        take("down new", lambda: again_device.cpu())
-        take("down again", lambda: again_host.copy_(again_device))
+        take("copy again", partial(again_host.copy_, source))
+        take("up again", partial(upload_again, again_device, source))
+        take("down new", again_device.cpu)
+        take("down again", partial(again_host.copy_, again_device))
         if stream:
-            plain = stream
-            take("stream up", lambda: plain.up(memoryview(source.numpy())))
-            take("stream down", lambda: plain.down(memoryview(again_host.numpy())))
-        take("known", lambda: upload(source))
+            take("stream up", partial(stream.up, memoryview(source.numpy())))
+            take("stream down", partial(stream.down, memoryview(again_host.numpy())))
+        take("known", partial(upload, source))
     rates = {name: count / statistics.median(seconds) / 1e9 for name, seconds in taken.items()}
     return {"MiB": size_mib} | rates
 
@@ -138,8 +144,6 @@ def ratios(rates: dict[str, Any], stream: bool) -> dict[str, Any]:
 
 def start_worker() -> subprocess.Popen[str]:
     """Connects this process's virtual device to a worker of its own, over TCP."""
-    import json
-
     ticket = secrets.token_bytes(32)
     command = [sys.executable, "-m", "forebay_worker", "--standalone", "tcp:127.0.0.1:0", "--device", "cpu:0"]
     command += ["--ticket", ticket.hex(), "--memory", str(MEMORY_BYTES)]

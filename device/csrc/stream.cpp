@@ -115,6 +115,7 @@ void CommandStream::forked() {
   new (&downloads_) std::deque<Download>;
   contents_.forked();
   shared_.unmap();
+  uploading_ = downloading_ = false;
   const int fd = socket_.exchange(-1);
   if (fd >= 0) ::close(fd);
   ticker_runs_ = false;

@@ -128,6 +128,7 @@ class CommandStream {
   void receive_data(uint64_t request, uint8_t* target, size_t bytes);
   bool receive_payload(uint64_t request, uint8_t* target, size_t bytes);
   void take_download(uint64_t request, wire::Reply reply, wire::Reader& body);
+  void finish_downloads_to(const uint8_t* data, int64_t bytes);
   void tell_late_failure();
   uint64_t new_request() { return next_request_.fetch_add(1); }
   void receive(uint64_t request, const std::function<void(wire::Reply, wire::Reader&)>& take);
@@ -175,6 +176,7 @@ class CommandStream {
   std::vector<uint8_t> incoming_;
   size_t filled_ = 0;
   std::deque<Download> downloads_;
+  std::atomic<bool> downloading_{false};
   size_t later_slots_ = 0;  // in use by downloads_, from the first on
   std::vector<uint8_t> late_failure_;
   int descriptor_ = -1;  // that came with the last frame

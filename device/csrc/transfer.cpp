@@ -55,6 +55,7 @@ void CommandStream::forget_transfers() {
   sent_sources_.clear();
   late_failure_.clear();
   uploading_ = false;
+  downloading_ = false;
   contents_.clear();
   shared_.unmap();
 }
@@ -65,6 +66,7 @@ void CommandStream::write(StorageHandle& storage, int64_t offset, const void* da
   const WithoutGil free;
   const auto* first = static_cast<const uint8_t*>(data);
   need_lease();
+  if (downloading_.load(std::memory_order_relaxed)) finish_downloads_to(first, bytes);
   if (bytes < kBulkBytes) {
     contents_.forget(storage);
     return write_small(storage, offset, first, bytes);
@@ -349,6 +351,7 @@ void CommandStream::read_later(const StorageHandle& storage, int64_t offset, voi
         downloads_.push_back({append_read(storage, offset + done, size, slot), slot, static_cast<uint8_t*>(data) + done, size, target});
       }
       unsynchronised_.store(true, std::memory_order_relaxed);
+      downloading_ = true;
       flush(Wait::kNo);
       return;
     }
@@ -368,6 +371,18 @@ void CommandStream::take_download(uint64_t request, Reply reply, wire::Reader& b
     late_failure_.assign(body.position(), body.position() + body.left());
   }
   downloads_.pop_front();
+  if (downloads_.empty()) downloading_ = false;
+}
+
+// What comes down into memory that goes up again goes up as it came.
+void CommandStream::finish_downloads_to(const uint8_t* data, int64_t bytes) {
+  refuse_in_signal_handler();
+  bool meet = false;
+  {
+    const std::lock_guard receive_lock(receive_mutex_);
+    for (const auto& download : downloads_) meet = meet || (download.place < data + bytes && data < download.place + download.bytes);
+  }
+  if (meet) synchronize();
 }
 
 void CommandStream::tell_late_failure() {

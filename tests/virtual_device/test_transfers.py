@@ -107,6 +107,13 @@ def test_a_download_to_pinned_memory_is_there_after_a_synchronisation() -> None:
     assert torch.equal(back, data)
 
 
+def test_what_comes_down_and_goes_up_again_needs_no_synchronisation_between() -> None:
+    data = numbers(2 * MIB)
+    back = torch.zeros_like(data).pin_memory()
+    back.copy_(data.to("cuda"), non_blocking=True)
+    assert torch.equal(back.to("cuda", non_blocking=True).cpu(), data)
+
+
 def test_downloads_beyond_the_shared_memory_come_all_the_same() -> None:
     data = numbers(24 * MIB)
     there = data.to("cuda")
