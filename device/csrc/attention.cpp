@@ -45,7 +45,7 @@ OptionalTensor additive(const OptionalTensor& mask, at::ScalarType dtype) {
 
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& mask, double dropout, bool causal,
                  std::optional<double> scale, bool enable_gqa) {
-  if (CommandStream::get().worker_is_cpu() && cpu_flash_fits(query, key, value, mask, dropout, causal)) {
+  if (cpu_flash_fits(query, key, value, mask, dropout, causal) && CommandStream::of(query.get_device()).worker_is_cpu()) {
     const auto fused = at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal, additive(mask, query.scalar_type()), scale);
     return std::get<0>(fused);
   }

@@ -84,7 +84,7 @@ bool nested_from_mask(const Tensor&, const Tensor&) { return false; }
 
 // A CPU worker counts floating-point numbers only; GPUs count integers, too.
 Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
-  const bool widened = CommandStream::get().worker_is_cpu() && at::isIntegralType(self.scalar_type(), /*includeBool=*/false);
+  const bool widened = CommandStream::of(self.get_device()).worker_is_cpu() && at::isIntegralType(self.scalar_type(), /*includeBool=*/false);
   Tensor counts = at::empty({bins}, widened ? self.options().dtype(at::kDouble) : self.options());
   at::histc_out(counts, widened ? self.to(at::kDouble) : self, bins, min, max);
   return widened ? counts.to(self.scalar_type()) : counts;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #ifdef __x86_64__
@@ -67,7 +68,7 @@ __attribute__((target("avx2"))) void nh_avx2(const uint8_t* block, const uint8_t
   for (size_t pass = 0; pass < kPasses; ++pass) {
     alignas(__m256i) std::array<uint64_t, 4> parts;
     _mm256_store_si256(reinterpret_cast<__m256i*>(parts.data()), lanes[pass]);
-    sums[pass] = parts[0] + parts[1] + parts[2] + parts[3];
+    sums[pass] = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
   }
 }
 
@@ -81,7 +82,11 @@ __attribute__((target("avx512f"))) void nh_avx512(const uint8_t* block, const ui
       lanes[pass] = _mm512_add_epi64(lanes[pass], _mm512_mul_epu32(both, _mm512_srli_epi64(both, 32)));
     }
   }
-  for (size_t pass = 0; pass < kPasses; ++pass) sums[pass] = static_cast<uint64_t>(_mm512_reduce_add_epi64(lanes[pass]));
+  for (size_t pass = 0; pass < kPasses; ++pass) {
+    alignas(__m512i) std::array<uint64_t, 8> parts;
+    _mm512_store_si512(parts.data(), lanes[pass]);
+    sums[pass] = std::accumulate(parts.begin(), parts.end(), uint64_t{0});
+  }
 }
 #endif
 

@@ -5,6 +5,9 @@
 
 #include <cstring>
 #include <mutex>
+#include <vector>
+
+#include "devices.h"
 
 namespace forebay {
 namespace {
@@ -57,9 +60,13 @@ VirtualGenerator* VirtualGenerator::clone_impl() const {
   return copy;
 }
 
-const at::Generator& default_generator(c10::DeviceIndex) {
-  static auto* generator = new at::Generator(at::make_generator<VirtualGenerator>(0));
-  return *generator;
+const at::Generator& default_generator(c10::DeviceIndex device) {
+  static const auto* generators = [] {
+    auto* list = new std::vector<at::Generator>;
+    for (c10::DeviceIndex index = 0; index < kDevicesMax; ++index) list->push_back(at::make_generator<VirtualGenerator>(index));
+    return list;
+  }();
+  return generators->at(static_cast<size_t>(device));
 }
 
 }  // namespace forebay

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <new>
 
+#include "devices.h"
 #include "generator.h"
 #include "registration.h"
 #include "stream.h"
@@ -67,25 +68,31 @@ struct Hooks final : at::CUDAHooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
-  int getNumGPUs() const override { return 1; }
-  c10::DeviceIndex deviceCount() const override { return 1; }
-  c10::DeviceIndex current_device() const override { return 0; }
-  c10::DeviceIndex getCurrentDevice() const override { return 0; }
-  void setCurrentDevice(c10::DeviceIndex) const override {}
-  c10::DeviceIndex exchangeDevice(c10::DeviceIndex) const override { return 0; }
-  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex) const override { return 0; }
-  void deviceSynchronize(c10::DeviceIndex) const override { CommandStream::get().synchronize(); }
+  int getNumGPUs() const override { return device_count(); }
+  c10::DeviceIndex deviceCount() const override { return device_count(); }
+  c10::DeviceIndex current_device() const override { return forebay::current_device(); }
+  c10::DeviceIndex getCurrentDevice() const override { return forebay::current_device(); }
+  void setCurrentDevice(c10::DeviceIndex device) const override { set_current_device(device); }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
+    const auto before = forebay::current_device();
+    if (device >= 0) set_current_device(device);
+    return before;
+  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
+  void deviceSynchronize(c10::DeviceIndex device) const override { CommandStream::of(device_named(c10::Device(c10::kCUDA, device))).synchronize(); }
   std::string showConfig() const override { return "Forebay virtual device"; }
 
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override { return default_generator(index); }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override {
+    return default_generator(device_named(c10::Device(c10::kCUDA, index)));
+  }
   at::Generator getNewGenerator(c10::DeviceIndex index) const override {
-    return at::make_generator<VirtualGenerator>(std::max<c10::DeviceIndex>(index, 0));
+    return at::make_generator<VirtualGenerator>(device_named(c10::Device(c10::kCUDA, index)));
   }
 
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedAllocator::get(); }
   bool isPinnedPtr(const void* address) const override { return PinnedAllocator::get().holds(address); }
   at::Allocator* getCUDADeviceAllocator() const override { return device_allocator(); }
-  c10::Device getDeviceFromPtr(void*) const override { return {c10::kCUDA, 0}; }
+  c10::Device getDeviceFromPtr(void* address) const override { return {c10::kCUDA, device_at(address)}; }
 };
 
 }  // namespace

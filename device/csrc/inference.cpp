@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "storage.h"
-#include "stream.h"
 
 namespace forebay {
 namespace {
@@ -134,8 +133,8 @@ Prediction only_arguments(const OperatorInfo& info) {
 }
 
 // Batch norm that does not train leaves its saved statistics empty on a CPU, and only there.
-void correct_for_device(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
-  if (!info.trains || !CommandStream::get().worker_is_cpu() || stack[static_cast<size_t>(*info.trains)].toBool()) return;
+void correct_for_cpu(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
+  if (!info.trains || stack[static_cast<size_t>(*info.trains)].toBool()) return;
   for (size_t index = 1; index < 3; ++index) prediction.results[index].items.front() = ResultGeometry{.sizes = {0}, .strides = {1}};
 }
 
@@ -157,7 +156,7 @@ void keep_channels_last(const OperatorInfo& info, const torch::jit::Stack& stack
 
 }  // namespace
 
-std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack) {
+std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack, bool worker_is_cpu) {
   if (info.asks) {
     auto prediction = only_arguments(info);
     prediction.asks = true;
@@ -169,7 +168,7 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   if (!run_on_meta(info, outputs)) return only_arguments(info);
   if (take_resizes(info, stack, metas)) return std::nullopt;
   auto prediction = prediction_of(info, outputs);
-  correct_for_device(info, stack, prediction);
+  if (worker_is_cpu) correct_for_cpu(info, stack, prediction);
   keep_channels_last(info, stack, prediction);
   return prediction;
 }

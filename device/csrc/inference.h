@@ -33,6 +33,6 @@ struct Prediction {
 
 // Throws what the operator throws for such arguments (shape errors). May resize the call's `out` arguments, as the operator
 // would: then it returns nothing, and the call is to be looked at again.
-std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack);
+std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack, bool worker_is_cpu);
 
 }  // namespace forebay

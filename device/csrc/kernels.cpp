@@ -32,14 +32,10 @@ void check_layout(std::optional<at::Layout> layout) {
                               "the virtual device holds strided tensors only; make the ", *layout, " tensor on the CPU, or use its dense form");
 }
 
-void check_device(std::optional<at::Device> device) {
-  TORCH_CHECK(!device || device->index() <= 0, "CUDA error: invalid device ordinal: there is one virtual device, cuda:0; ", *device, " does not exist");
-}
-
 Tensor empty_memory_format(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout, std::optional<at::Device> device,
                            std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
   check_layout(layout);
-  check_device(device);
+  const OnDevice there(device_named(device));
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), device_allocator(), kCuda, at::dtype_or_default(dtype), format);
 }
@@ -47,17 +43,22 @@ Tensor empty_memory_format(c10::SymIntArrayRef size, std::optional<at::ScalarTyp
 Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                      std::optional<at::Device> device, std::optional<bool> pin_memory) {
   check_layout(layout);
-  check_device(device);
+  const OnDevice there(device_named(device));
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), device_allocator(), kCuda,
                                            at::dtype_or_default(dtype));
 }
 
 // All zeros without a storage: autograd's placeholder for a derivative that is none.
-Tensor efficient_zero_tensor(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout, std::optional<at::Device>,
-                             std::optional<bool>) {
+Tensor efficient_zero_tensor(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                             std::optional<at::Device> device, std::optional<bool>) {
   check_layout(layout);
-  static at::native::ZeroTensorAllocator allocator(at::Device(at::kCUDA, 0));
+  static auto* allocators = [] {
+    auto* list = new std::vector<at::native::ZeroTensorAllocator>;
+    for (c10::DeviceIndex index = 0; index < kDevicesMax; ++index) list->emplace_back(at::Device(at::kCUDA, index));
+    return list;
+  }();
+  auto& allocator = allocators->at(static_cast<size_t>(device_named(device)));
   return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &allocator, kCuda | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
                                    at::dtype_or_default(dtype), std::nullopt);
 }
@@ -113,6 +114,7 @@ Tensor& set_tensor(Tensor& self, const Tensor& source) {
 }
 
 Tensor& set_nothing(Tensor& self) {
+  const OnDevice there(self.get_device());
   return set_storage(self, at::Storage(c10::Storage::use_byte_size_t(), 0, device_allocator()->allocate(0), device_allocator(), true), 0,
                      c10::SymIntArrayRef({c10::SymInt(0)}), {});
 }
@@ -132,7 +134,7 @@ Tensor like_on(const Tensor& tensor, at::Device device) {
 void copy_on_device(Tensor& self, const Tensor& source, bool non_blocking) {
   static auto* info = new OperatorInfo(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
   torch::jit::Stack stack{self, source, non_blocking};
-  Recorder::get().record(*info, stack);
+  Recorder::of(self.get_device()).record(*info, stack);
 }
 
 bool is_pinned(const Tensor& tensor) { return at::detail::getCUDAHooks().isPinnedPtr(tensor.storage().data()); }
@@ -150,8 +152,8 @@ void upload(Tensor& self, const Tensor& source, bool non_blocking) {
   }
   // What nobody else sees may be read later; what the user may change, only where both said so.
   const bool later = non_blocking && (!host.is_alias_of(source) || is_pinned(host));
-  CommandStream::get().write(handle_of(*self.unsafeGetTensorImpl()), first_byte_of(self), host.const_data_ptr(), bytes_of(self),
-                             later ? host.storage() : c10::Storage(nullptr));
+  auto& storage = handle_of(*self.unsafeGetTensorImpl());
+  CommandStream::of(storage).write(storage, first_byte_of(self), host.const_data_ptr(), bytes_of(self), later ? host.storage() : c10::Storage(nullptr));
 }
 
 void download(Tensor& self, const Tensor& source, bool non_blocking) {
@@ -161,12 +163,12 @@ void download(Tensor& self, const Tensor& source, bool non_blocking) {
     return download(self, staged, non_blocking);
   }
   const bool direct = is_plain(self) && self.scalar_type() == source.scalar_type() && self.strides() == source.strides() && self.sizes() == source.sizes();
+  const auto& storage = handle_of(*source.unsafeGetTensorImpl());
   if (direct && non_blocking && is_pinned(self)) {
-    return CommandStream::get().read_later(handle_of(*source.unsafeGetTensorImpl()), first_byte_of(source), self.mutable_data_ptr(), bytes_of(source),
-                                           self.storage());
+    return CommandStream::of(storage).read_later(storage, first_byte_of(source), self.mutable_data_ptr(), bytes_of(source), self.storage());
   }
   const Tensor host = direct ? self : like_on(source, at::kCPU);
-  CommandStream::get().read(handle_of(*source.unsafeGetTensorImpl()), first_byte_of(source), host.mutable_data_ptr(), bytes_of(source));
+  CommandStream::of(storage).read(storage, first_byte_of(source), host.mutable_data_ptr(), bytes_of(source));
   if (!direct) self.copy_(host);
 }
 
@@ -175,6 +177,7 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   TORCH_CHECK(self.device().is_cuda() || self.device().is_cpu(), "cannot copy from the virtual device to ", self.device());
   TORCH_CHECK(source.device().is_cuda() || source.device().is_cpu(), "cannot copy from ", source.device(), " to the virtual device");
   if (self.device().is_cuda() && source.device().is_cuda()) {
+    if (self.device() != source.device()) return copy_(self, source.to(at::kCPU), non_blocking);
     copy_on_device(self, source, non_blocking);
     return self;
   }
@@ -193,7 +196,8 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
 at::Scalar local_scalar_dense(const Tensor& self) {
   const Tensor plain = self.is_conj() || self.is_neg() ? self.clone() : self;
   Tensor host = at::empty({}, self.options().device(at::kCPU));
-  CommandStream::get().read(handle_of(*plain.unsafeGetTensorImpl()), first_byte_of(plain), host.mutable_data_ptr(), bytes_of(plain));
+  const auto& storage = handle_of(*plain.unsafeGetTensorImpl());
+  CommandStream::of(storage).read(storage, first_byte_of(plain), host.mutable_data_ptr(), bytes_of(plain));
   return at::_local_scalar_dense(host);
 }
 

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "devices.h"
+
 namespace forebay {
 namespace {
 
@@ -23,12 +25,15 @@ constexpr uint64_t kRingSize = 1 << 16;
 constexpr int kDepthMax = 200;
 
 struct Location {
-  std::atomic<uint64_t> sequence{UINT64_MAX};
+  std::atomic<uint64_t> number{0};  // of the call, from 1
   std::atomic<PyCodeObject*> code{nullptr};
   std::atomic<int> instruction{0};
 };
 
-std::array<Location, kRingSize> ring;
+std::array<std::array<Location, kRingSize>, kDevicesMax> rings;  // all zero: pages that are not used take no memory
+
+Location& location_for(c10::DeviceIndex device, uint64_t sequence) { return rings[static_cast<size_t>(device)][sequence % kRingSize]; }
+
 std::atomic<PyCodeObject*> last_code{nullptr};
 std::atomic<int> last_instruction{0};
 
@@ -126,7 +131,7 @@ bool find_frame(PyCodeObject*& code, int& instruction) {
 
 }  // namespace
 
-void note_location(uint64_t sequence) {
+void note_location(c10::DeviceIndex device, uint64_t sequence) {
   PyCodeObject* code = nullptr;
   int instruction = 0;
   if (find_frame(code, instruction)) {
@@ -136,16 +141,16 @@ void note_location(uint64_t sequence) {
     code = last_code.load(std::memory_order_relaxed);
     instruction = last_instruction.load(std::memory_order_relaxed);
   }
-  auto& location = ring[sequence % kRingSize];
+  auto& location = location_for(device, sequence);
   location.code.store(code, std::memory_order_relaxed);
   location.instruction.store(instruction, std::memory_order_relaxed);
-  location.sequence.store(sequence, std::memory_order_relaxed);
+  location.number.store(sequence + 1, std::memory_order_relaxed);
 }
 
-std::string location_of(uint64_t sequence) {
-  const auto& location = ring[sequence % kRingSize];
+std::string location_of(c10::DeviceIndex device, uint64_t sequence) {
+  const auto& location = location_for(device, sequence);
   PyCodeObject* code = location.code.load();
-  if (location.sequence.load() != sequence || code == nullptr) return {};
+  if (location.number.load() != sequence + 1 || code == nullptr) return {};
   const PyGILState_STATE gil = PyGILState_Ensure();
   const int line = PyCode_Addr2Line(code, location.instruction.load());
   const char* file = PyUnicode_AsUTF8(code->co_filename);

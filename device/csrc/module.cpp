@@ -6,6 +6,7 @@
 
 #include <mutex>
 
+#include "devices.h"
 #include "generator.h"
 #include "recorder.h"
 #include "registration.h"
@@ -17,9 +18,10 @@ namespace py = pybind11;
 namespace forebay {
 namespace {
 
-void install() {
+void install(int devices) {
   static std::once_flag once;
-  std::call_once(once, [] {
+  std::call_once(once, [devices] {
+    set_device_count(static_cast<c10::DeviceIndex>(devices));
     c10::SetAllocator(c10::kCUDA, device_allocator(), 1);
     install_guard();
     install_operators();
@@ -27,8 +29,10 @@ void install() {
   });
 }
 
-py::dict connect(const std::string& address, const py::bytes& ticket) {
-  const auto welcome = CommandStream::get().connect(address, std::string(ticket));
+CommandStream& stream_of(int device) { return CommandStream::of(device_named(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)))); }
+
+py::dict connect(const std::string& address, const py::bytes& ticket, int device) {
+  const auto welcome = stream_of(device).connect(address, std::string(ticket));
   py::dict result;
   result["torch"] = welcome.torch;
   result["kind"] = welcome.kind;
@@ -40,11 +44,13 @@ py::dict connect(const std::string& address, const py::bytes& ticket) {
 void set_lease_callback(py::object callback) {
   // Kept for good: device work may be recorded until the interpreter is gone.
   auto* kept = new py::object(std::move(callback));
-  CommandStream::get().set_lease_callback([kept] { (*kept)(); });
+  for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
+    CommandStream::of(device).set_lease_callback([kept, device] { (*kept)(static_cast<int>(device)); });
+  }
 }
 
-py::dict memory() {
-  const auto use = memory_use();
+py::dict memory(int device) {
+  const auto use = memory_use(stream_of(device).device());
   py::dict result;
   result["allocated"] = use.allocated;
   result["peak"] = use.peak;
@@ -54,8 +60,9 @@ py::dict memory() {
   return result;
 }
 
-py::dict statistics() {
-  const auto numbers = CommandStream::get().statistics();
+py::dict statistics(int device) {
+  const auto& stream = stream_of(device);
+  const auto numbers = stream.statistics();
   py::dict result;
   result["commands"] = numbers.calls;
   result["bytes_sent"] = numbers.bytes_sent;
@@ -63,7 +70,7 @@ py::dict statistics() {
   result["syncs"] = numbers.syncs;
   result["waited_ns"] = numbers.waited_ns;
   result["bytes_known"] = numbers.bytes_known;
-  result["templates"] = Recorder::get().templates();
+  result["templates"] = Recorder::of(stream.device()).templates();
   return result;
 }
 
@@ -76,20 +83,26 @@ void resize(const py::handle& storage, int64_t bytes) {
 }  // namespace forebay
 
 PYBIND11_MODULE(_C, module) {
-  using forebay::CommandStream;
-  module.def("install", &forebay::install);
+  using forebay::stream_of;
+  const auto device = py::arg("device") = 0;
+  module.attr("DEVICES_MAX") = static_cast<int>(forebay::kDevicesMax);
+  module.def("install", &forebay::install, py::arg("devices") = 1);
+  module.def("device_count", [] { return static_cast<int>(forebay::device_count()); });
+  module.def("current_device", [] { return static_cast<int>(forebay::current_device()); });
+  module.def("set_device", [](int index) { forebay::set_current_device(static_cast<c10::DeviceIndex>(index)); });
   module.def("set_lease_callback", &forebay::set_lease_callback);
-  module.def("connect", &forebay::connect);
-  module.def("connected", [] { return CommandStream::get().connected(); });
-  module.def("lease_opened", [](uint64_t epoch) { CommandStream::get().lease_opened(epoch); });
-  module.def("lease_closed", [] { CommandStream::get().lease_closed(); });
-  module.def("mark", [] { return CommandStream::get().mark(); });
-  module.def("synchronize", [] { CommandStream::get().synchronize(); });
-  module.def("lose", [](const std::string& message) { CommandStream::get().lose(message); });
-  module.def("memory", &forebay::memory);
+  module.def("connect", &forebay::connect, py::arg("address"), py::arg("ticket"), device);
+  module.def("connected", [](int index) { return stream_of(index).connected(); }, device);
+  module.def("lease_opened", [](uint64_t epoch, int index) { stream_of(index).lease_opened(epoch); }, py::arg("epoch"), device);
+  module.def("lease_closed", [](int index) { stream_of(index).lease_closed(); }, device);
+  module.def("mark", [](int index) { return stream_of(index).mark(); }, device);
+  module.def("synchronize", [](int index) { stream_of(index).synchronize(); }, device);
+  module.def("lose", [](const std::string& message, int index) { stream_of(index).lose(message); }, py::arg("message"), device);
+  module.def("memory", &forebay::memory, device);
   module.def("resize_storage", &forebay::resize);
-  module.def("reset_peak_memory", &forebay::reset_peak_memory);
+  module.def("reset_peak_memory", [](int index) { forebay::reset_peak_memory(stream_of(index).device()); }, device);
   module.def("recorded", [] { return forebay::recorded(); });
-  module.def("statistics", &forebay::statistics);
-  module.def("default_generator", [] { return py::reinterpret_steal<py::object>(THPGenerator_Wrap(forebay::default_generator(0))); });
+  module.def("statistics", &forebay::statistics, device);
+  module.def(
+      "default_generator", [](int index) { return py::reinterpret_steal<py::object>(THPGenerator_Wrap(forebay::default_generator(stream_of(index).device()))); }, device);
 }

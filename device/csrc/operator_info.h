@@ -48,10 +48,6 @@ struct OperatorInfo {
   bool views;                // returns a view of an argument: never recorded as it is
   bool supported;
   std::optional<int> trains;  // of batch norms: the argument that says whether it is training
-
-  // The wire's number of this operator, and the numbering it belongs to; guarded by the recorder's lock.
-  uint64_t number = 0;
-  uint64_t numbering = 0;
 };
 
 }  // namespace forebay

@@ -40,8 +40,9 @@ uint8_t flags_of(const at::Tensor& tensor) {
 
 bool is_host_scalar(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.dim() == 0; }
 
-[[noreturn]] void refuse_device(const at::Tensor& tensor) {
-  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and ", tensor.device(), "!");
+[[noreturn]] void refuse_device(c10::DeviceIndex device, const at::Tensor& tensor) {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", c10::Device(c10::kCUDA, device), " and ",
+              tensor.device(), "!");
 }
 
 // Scanning: the key and the bindings, in one pass over the arguments.
@@ -96,7 +97,8 @@ class Scanner {
     if (!tensor.is_cuda()) return host(tensor, written);
     const auto* impl = tensor.unsafeGetTensorImpl();
     auto& handle = handle_of(*impl);
-    if (written) CommandStream::get().contents().forget(handle);
+    if (handle.device != scan_.device) [[unlikely]] refuse_device(scan_.device, tensor);
+    if (written) CommandStream::of(handle).contents().forget(handle);
     const auto sizes = impl->sizes(), strides = impl->strides();
     word(Tag::kTensor, static_cast<uint64_t>(tensor.scalar_type()) | static_cast<uint64_t>(flags_of(tensor)) << 8 | sizes.size() << 16);
     for (const int64_t size : sizes) key_.push_back(static_cast<uint64_t>(size));
@@ -106,7 +108,7 @@ class Scanner {
   }
 
   void host(const at::Tensor& tensor, bool written) {
-    if (!is_host_scalar(tensor) || written) refuse_device(tensor);
+    if (!is_host_scalar(tensor) || written) refuse_device(scan_.device, tensor);
     const bool wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
     word(Tag::kScalarTensor, static_cast<uint64_t>(tensor.scalar_type()) | static_cast<uint64_t>(wrapped) << 8);
     const auto value = tensor.item();
@@ -348,36 +350,36 @@ wire::Writer template_of(const OperatorInfo& info, const Stack& stack, const Pre
 
 // Making results.
 
-at::Tensor make_tensor(uint64_t storage, at::ScalarType dtype, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t storage_bytes) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(adopt_storage(storage, storage_bytes), c10::DispatchKeySet(c10::DispatchKey::CUDA),
+at::Tensor make_tensor(c10::DeviceIndex device, uint64_t storage, at::ScalarType dtype, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t storage_bytes) {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(adopt_storage(device, storage, storage_bytes), c10::DispatchKeySet(c10::DispatchKey::CUDA),
                                                          c10::scalarTypeToTypeMeta(dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return tensor;
 }
 
-at::Tensor make_result(const ResultGeometry& item, uint64_t& next_storage) {
+at::Tensor make_result(c10::DeviceIndex device, const ResultGeometry& item, uint64_t& next_storage) {
   if (!item.defined) return {};
-  return make_tensor(next_storage++, item.dtype, item.sizes, item.strides, item.storage_bytes);
+  return make_tensor(device, next_storage++, item.dtype, item.sizes, item.strides, item.storage_bytes);
 }
 
-Stack make_results(const Prediction& prediction, const Stack& arguments, uint64_t next_storage) {
+Stack make_results(c10::DeviceIndex device, const Prediction& prediction, const Stack& arguments, uint64_t next_storage) {
   Stack results;
   for (const auto& result : prediction.results) {
     if (result.argument >= 0) {
       results.push_back(arguments[static_cast<size_t>(result.argument)]);
     } else if (result.list) {
       c10::List<at::Tensor> list;
-      for (const auto& item : result.items) list.push_back(make_result(item, next_storage));
+      for (const auto& item : result.items) list.push_back(make_result(device, item, next_storage));
       results.emplace_back(std::move(list));
     } else {
-      results.emplace_back(make_result(result.items.front(), next_storage));
+      results.emplace_back(make_result(device, result.items.front(), next_storage));
     }
   }
   return results;
 }
 
 // Reads what the worker told of one result.
-c10::IValue get_answer(wire::Reader& in) {
+c10::IValue get_answer(c10::DeviceIndex device, wire::Reader& in) {
   switch (static_cast<OutputTag>(in.u8())) {
     case OutputTag::kNone:
       return at::Tensor();
@@ -385,11 +387,11 @@ c10::IValue get_answer(wire::Reader& in) {
       const uint64_t storage = in.varint();
       const auto geometry = wire::get_geometry(in);
       const auto bytes = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "the size of a storage"));
-      return make_tensor(storage, static_cast<at::ScalarType>(geometry.dtype), geometry.sizes, geometry.strides, bytes);
+      return make_tensor(device, storage, static_cast<at::ScalarType>(geometry.dtype), geometry.sizes, geometry.strides, bytes);
     }
     case OutputTag::kList: {
       c10::List<at::Tensor> list;
-      for (size_t left = in.count(wire::kItemsMax, "the length of a list"); left > 0; --left) list.push_back(get_answer(in).toTensor());
+      for (size_t left = in.count(wire::kItemsMax, "the length of a list"); left > 0; --left) list.push_back(get_answer(device, in).toTensor());
       return list;
     }
     case OutputTag::kSame:
@@ -410,7 +412,7 @@ c10::IValue get_answer(wire::Reader& in) {
   }
 }
 
-void move_indices(Stack& stack) {
+void move_indices(c10::DeviceIndex device, Stack& stack) {
   auto list = stack[1].toListRef();
   c10::List<std::optional<at::Tensor>> moved;
   bool any = false;
@@ -419,37 +421,10 @@ void move_indices(Stack& stack) {
       moved.push_back(item.isNone() ? std::optional<at::Tensor>() : std::optional(item.toTensor()));
       continue;
     }
-    moved.push_back(item.toTensor().to(at::kCUDA));
+    moved.push_back(item.toTensor().to(at::Device(at::kCUDA, device)));
     any = true;
   }
   if (any) stack[1] = std::move(moved);
-}
-
-// PyTorch has CUDA devices widen half precision within a softmax and narrow it within its derivative; a CPU worker has no such kernel.
-// Returns whether the call was recorded in parts.
-bool record_in_parts(OperatorInfo& info, Stack& stack) {
-  if (!info.overload.empty()) return false;
-  if (info.name == "aten::_softmax" || info.name == "aten::_log_softmax") {
-    if (!stack[2].toBool()) return false;
-    stack[0] = stack[0].toTensor().to(at::kFloat);
-    stack[2] = false;
-    Recorder::get().record(info, stack);
-    return true;
-  }
-  if (info.name != "aten::_softmax_backward_data" && info.name != "aten::_log_softmax_backward_data") return false;
-  const auto given = stack[0].toTensor().scalar_type(), wanted = stack[3].toScalarType();
-  if (given == wanted) return false;
-  stack[3] = static_cast<int64_t>(given);
-  Recorder::get().record(info, stack);
-  stack[0] = stack[0].toTensor().to(wanted);
-  return true;
-}
-
-// Outside the lock: sends what is due, and waits where every call is to.
-void finish_call() {
-  auto& stream = CommandStream::get();
-  stream.send_if_due();
-  if (launch_blocking) [[unlikely]] stream.synchronize();
 }
 
 constexpr uint64_t kStoragesOfAnswer = wire::kItemsMax;  // ids set aside for a list of unknown length
@@ -460,23 +435,74 @@ void Scan::clear() {
   key.clear();
   bindings.clear();
   random = at::Generator();
-  generation = CommandStream::get().generation();
 }
 
-Recorder& Recorder::get() {
-  static auto* recorder = new Recorder;
-  return *recorder;
+Recorder::Recorder(c10::DeviceIndex device) : device_(device), stream_(CommandStream::of(device)) {}
+
+Recorder& Recorder::of(c10::DeviceIndex device) {
+  static const auto* recorders = [] {
+    auto* list = new std::vector<Recorder*>;
+    for (c10::DeviceIndex index = 0; index < kDevicesMax; ++index) list->push_back(new Recorder(index));
+    return list;
+  }();
+  return *(*recorders)[static_cast<size_t>(device)];
+}
+
+Recorder& Recorder::of(const OperatorInfo& info, const Stack& stack) {
+  std::optional<c10::Device> named;
+  for (size_t index = 0; index < stack.size(); ++index) {
+    const auto& value = stack[index];
+    const Kind kind = info.arguments[index].kind;
+    if (kind == Kind::kTensor && value.isTensor()) {
+      const auto& tensor = value.toTensor();
+      if (tensor.defined() && tensor.is_cuda()) return of(tensor.get_device());
+    } else if (kind == Kind::kTensorList && !value.isNone()) {
+      for (const auto& item : value.toListRef()) {
+        if (item.isTensor() && item.toTensor().defined() && item.toTensor().is_cuda()) return of(item.toTensor().get_device());
+      }
+    } else if (kind == Kind::kDevice && value.isDevice() && value.toDevice().is_cuda()) {
+      named = value.toDevice();
+    }
+  }
+  return of(device_named(named));
+}
+
+// Outside the lock: sends what is due, and waits where every call is to.
+void Recorder::finish_call() {
+  stream_.send_if_due();
+  if (launch_blocking) [[unlikely]] stream_.synchronize();
+}
+
+// PyTorch has CUDA devices widen half precision within a softmax and narrow it within its derivative; a CPU worker has no such kernel.
+// Returns whether the call was recorded in parts.
+bool Recorder::record_in_parts(OperatorInfo& info, Stack& stack) {
+  if (!info.overload.empty()) return false;
+  if (info.name == "aten::_softmax" || info.name == "aten::_log_softmax") {
+    if (!stack[2].toBool()) return false;
+    stack[0] = stack[0].toTensor().to(at::kFloat);
+    stack[2] = false;
+    record(info, stack);
+    return true;
+  }
+  if (info.name != "aten::_softmax_backward_data" && info.name != "aten::_log_softmax_backward_data") return false;
+  const auto given = stack[0].toTensor().scalar_type(), wanted = stack[3].toScalarType();
+  if (given == wanted) return false;
+  stack[3] = static_cast<int64_t>(given);
+  record(info, stack);
+  stack[0] = stack[0].toTensor().to(wanted);
+  return true;
 }
 
 void Recorder::record(OperatorInfo& info, Stack& stack) {
-  auto& stream = CommandStream::get();
-  if (info.moves_indices) move_indices(stack);
-  stream.need_lease();
+  if (info.moves_indices) move_indices(device_, stack);
+  stream_.need_lease();
   thread_local Scan scan;
   scan.clear();
+  scan.device = device_;
+  scan.generation = stream_.generation();
   Scanner(info, scan).scan(stack);
   {
-    auto lock = stream.lock_for(scan.generation);
+    auto lock = stream_.lock_for(scan.generation);
     const Entry* entry = find(hash_of(scan.key), scan.key);
     if (entry == nullptr || entry->prediction.asks) {
       lock.unlock();  // meta kernels in Python take the GIL, whose holder may wait for this lock
@@ -488,13 +514,12 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
 }
 
 void Recorder::record_slowly(OperatorInfo& info, Stack& stack, const Scan& scan) {
-  auto& stream = CommandStream::get();
-  if (stream.worker_is_cpu() && record_in_parts(info, stack)) return;
-  auto prediction = infer(info, stack);
+  if (stream_.worker_is_cpu() && record_in_parts(info, stack)) return;
+  auto prediction = infer(info, stack, stream_.worker_is_cpu());
   if (!prediction) return record(info, stack);
   if (prediction->asks) return ask(info, stack, scan, *prediction);
   {
-    auto lock = stream.lock_for(scan.generation);
+    auto lock = stream_.lock_for(scan.generation);
     const Entry& entry = find_or_insert(info, stack, scan, *prediction);
     append_call(info, stack, scan, entry, lock);
   }
@@ -502,46 +527,44 @@ void Recorder::record_slowly(OperatorInfo& info, Stack& stack, const Scan& scan)
 }
 
 void Recorder::append_call(OperatorInfo& info, Stack& stack, const Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock) {
-  auto& stream = CommandStream::get();
-  stream.open_frame();
-  auto& out = stream.buffer();
+  stream_.open_frame();
+  auto& out = stream_.buffer();
   out.command(Command::kCall);
   out.varint(entry.number);
   out.raw(scan.bindings.bytes().data(), scan.bindings.size());
-  const uint64_t first = stream.new_storages(entry.prediction.new_storages);
+  const uint64_t first = stream_.new_storages(entry.prediction.new_storages);
   for (uint64_t id = first; id < first + entry.prediction.new_storages; ++id) out.varint(id);
   put_random(info, scan);
-  const uint64_t sequence = stream.next_call();
-  stream.appended();
-  Stack results = make_results(entry.prediction, stack, first);  // under the lock: a FORGET would drop the entry
+  const uint64_t sequence = stream_.next_call();
+  stream_.appended();
+  Stack results = make_results(device_, entry.prediction, stack, first);  // under the lock: a FORGET would drop the entry
   lock.unlock();
-  note_location(sequence);
+  note_location(device_, sequence);
   stack = std::move(results);
 }
 
 void Recorder::ask(OperatorInfo& info, Stack& stack, const Scan& scan, const Prediction& prediction) {
-  auto& stream = CommandStream::get();
-  const uint64_t first = stream.new_storages(kStoragesOfAnswer);
+  const uint64_t first = stream_.new_storages(kStoragesOfAnswer);
   Stack results;
-  stream.ask(
+  stream_.ask(
       scan.generation,
       [&](uint64_t request) {
         const Entry& entry = find_or_insert(info, stack, scan, prediction);
-        stream.open_frame();
-        auto& out = stream.buffer();
+        stream_.open_frame();
+        auto& out = stream_.buffer();
         out.command(Command::kAsk);
         out.varint(request);
         out.varint(first);
         out.varint(entry.number);
         out.raw(scan.bindings.bytes().data(), scan.bindings.size());
         put_random(info, scan);
-        return stream.next_call();
+        return stream_.next_call();
       },
       [&](wire::Reader& in) {
         const size_t count = in.count(wire::kArgumentsMax, "the number of outputs");
         TORCH_CHECK(count == prediction.results.size(), "the worker told of ", count, " results of ", info.name);
         for (const auto& result : prediction.results) {
-          auto answer = get_answer(in);
+          auto answer = get_answer(device_, in);
           results.push_back(result.argument < 0 ? std::move(answer) : stack[static_cast<size_t>(result.argument)]);
         }
       });
@@ -550,9 +573,9 @@ void Recorder::ask(OperatorInfo& info, Stack& stack, const Scan& scan, const Pre
 
 void Recorder::put_random(const OperatorInfo& info, const Scan& scan) {
   if (!info.random) return;
-  const at::Generator& generator = scan.random.defined() ? scan.random : default_generator(0);
+  const at::Generator& generator = scan.random.defined() ? scan.random : default_generator(device_);
   const auto [seed, counter] = at::check_generator<VirtualGenerator>(generator)->next();
-  auto& out = CommandStream::get().buffer();
+  auto& out = stream_.buffer();
   out.u64(seed);
   out.varint(counter);
 }
@@ -573,16 +596,16 @@ const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, co
   if (const Entry* entry = find(hash, scan.key)) return *entry;
   const wire::Writer constant = template_of(info, stack, prediction);  // may throw, so before anything is appended
   if (count_ == wire::kTemplatesMax || template_bytes_ > wire::kTemplatesItemsMax) {  // an item takes a byte at least
-    CommandStream::get().open_frame();
-    CommandStream::get().buffer().command(Command::kForget);
+    stream_.open_frame();
+    stream_.buffer().command(Command::kForget);
     drop_templates();
   }
-  CommandStream::get().open_frame();
+  stream_.open_frame();
   put_operator(info);
-  auto& out = CommandStream::get().buffer();
+  auto& out = stream_.buffer();
   const size_t before = out.size();
   out.command(Command::kTemplate);
-  out.varint(info.number);
+  out.varint(operators_.at(&info));
   out.raw(constant.bytes().data(), constant.size());
   template_bytes_ += out.size() - before;
   auto entry = std::make_unique<Entry>(Entry{scan.key, count_++, prediction, nullptr});
@@ -592,15 +615,13 @@ const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, co
   return *slot;
 }
 
-void Recorder::put_operator(OperatorInfo& info) {
-  if (info.numbering == numbering_) return;
-  auto& out = CommandStream::get().buffer();
+void Recorder::put_operator(const OperatorInfo& info) {
+  if (!operators_.emplace(&info, operators_.size()).second) return;
+  auto& out = stream_.buffer();
   out.command(Command::kOperator);
   out.string(info.name);
   out.string(info.overload);
   out.u64(info.schema_hash);
-  info.number = operators_++;
-  info.numbering = numbering_;
 }
 
 void Recorder::drop_templates() {
@@ -611,8 +632,7 @@ void Recorder::drop_templates() {
 
 void Recorder::forget() {
   drop_templates();
-  operators_ = 0;
-  ++numbering_;
+  operators_.clear();
 }
 
 }  // namespace forebay

@@ -18,6 +18,7 @@
 #include "forebay/wire.h"
 #include "inference.h"
 #include "operator_info.h"
+#include "stream.h"
 
 namespace forebay {
 
@@ -34,14 +35,18 @@ struct Scan {
   std::vector<uint64_t> key;
   wire::Writer bindings;
   at::Generator random;
-  uint64_t generation = 0;  // of the session whose storages these are
+  c10::DeviceIndex device = 0;  // whose storages these are
+  uint64_t generation = 0;      // of its session
 
   void clear();
 };
 
 class Recorder {
  public:
-  static Recorder& get();
+  static Recorder& of(c10::DeviceIndex device);
+
+  // Of the device that a call is for: that of its first tensor, else the one it names, else the current one.
+  static Recorder& of(const OperatorInfo& info, const torch::jit::Stack& stack);
 
   // Records the call whose arguments are on the stack, and puts its results there.
   void record(OperatorInfo& info, torch::jit::Stack& stack);
@@ -51,6 +56,9 @@ class Recorder {
   size_t templates() const { return count_; }
 
  private:
+  explicit Recorder(c10::DeviceIndex device);
+  bool record_in_parts(OperatorInfo& info, torch::jit::Stack& stack);
+  void finish_call();
   void record_slowly(OperatorInfo& info, torch::jit::Stack& stack, const Scan& scan);
   void append_call(OperatorInfo& info, torch::jit::Stack& stack, const Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock);
   void ask(OperatorInfo& info, torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
@@ -58,14 +66,15 @@ class Recorder {
   Entry* find(uint64_t hash, const std::vector<uint64_t>& key);
   const Entry& find_or_insert(OperatorInfo& info, const torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
   void drop_templates();
-  void put_operator(OperatorInfo& info);
+  void put_operator(const OperatorInfo& info);
 
+  const c10::DeviceIndex device_;
+  CommandStream& stream_;
   // All guarded by the stream's mutex.
   std::unordered_map<uint64_t, std::unique_ptr<Entry>> entries_;
   size_t count_ = 0;
   size_t template_bytes_ = 0;
-  uint64_t numbering_ = 1;
-  uint64_t operators_ = 0;
+  std::unordered_map<const OperatorInfo*, uint64_t> operators_;  // to the wire's number
 };
 
 }  // namespace forebay

@@ -32,12 +32,12 @@ class RecordKernel final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const size_t count = info_.arguments.size();
     if (stack->size() == count) {
-      Recorder::get().record(info_, *stack);
+      Recorder::of(info_, *stack).record(info_, *stack);
       return;
     }
     torch::jit::Stack arguments(std::make_move_iterator(stack->end() - static_cast<std::ptrdiff_t>(count)), std::make_move_iterator(stack->end()));
     stack->resize(stack->size() - count);
-    Recorder::get().record(info_, arguments);
+    Recorder::of(info_, arguments).record(info_, arguments);
     std::move(arguments.begin(), arguments.end(), std::back_inserter(*stack));
   }
 

@@ -8,12 +8,15 @@
 #include <atomic>
 #include <cstdint>
 
+#include "devices.h"
+
 namespace forebay {
 
 struct StorageHandle {
   uint64_t id;
   uint64_t generation;  // of the session that holds the bytes
   int64_t bytes;
+  c10::DeviceIndex device;
   std::atomic<uint64_t> content{0};  // the number in Contents of what was uploaded, while nothing has changed it
 };
 
@@ -25,18 +28,21 @@ struct MemoryUse {
   int64_t alive;
 };
 
-// Device memory as this process asked for it, in bytes.
-MemoryUse memory_use();
-void reset_peak_memory();
+// Memory of a device as this process asked for it, in bytes.
+MemoryUse memory_use(c10::DeviceIndex device);
+void reset_peak_memory(c10::DeviceIndex device);
 
-// The allocator behind torch.empty(..., device="cuda"): it tells the worker.
+// The allocator behind torch.empty(..., device="cuda"): it tells the current device's worker.
 c10::Allocator* device_allocator();
 
-// A storage that a recorded operator will make on the worker under this id.
-c10::Storage adopt_storage(uint64_t id, int64_t bytes);
+// A storage that a recorded operator will make on the device's worker under this id.
+c10::Storage adopt_storage(c10::DeviceIndex device, uint64_t id, int64_t bytes);
 
-// Throws where the tensor is not this device's, or its session is lost.
+// Throws where the tensor is not a virtual device's, or its session is lost.
 StorageHandle& handle_of(const c10::TensorImpl& tensor);
+
+// The device whose storage begins at or holds a fake address.
+c10::DeviceIndex device_at(const void* address);
 
 // Grows or shrinks; the bytes that fit are kept.
 void resize_storage(const c10::Storage& storage, int64_t bytes);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -89,20 +90,30 @@ int connect_address(const std::string& address) {
 
 }  // namespace
 
-CommandStream& CommandStream::get() {
-  static auto* stream = new CommandStream;  // outlives static destruction: tensors may be freed that late
-  return *stream;
-}
+// One for each device there may be; they outlive static destruction, since tensors may be freed that late.
+struct Streams {
+  std::array<CommandStream, kDevicesMax> list;
 
-CommandStream::CommandStream() {
-  // A fork copies what is recorded as it is: hold its lock across it, so that it is whole in the child.
-  ::pthread_atfork(
-      [] { get().mutex_.lock(); }, [] { get().mutex_.unlock(); },
-      [] {
-        get().mutex_.unlock();
-        get().forked();
-      });
-}
+  static Streams& get() {
+    static auto* streams = new Streams;
+    return *streams;
+  }
+
+ private:
+  Streams() {
+    for (size_t device = 0; device < list.size(); ++device) list[device].device_ = static_cast<c10::DeviceIndex>(device);
+    // A fork copies what is recorded as it is: hold its locks across it, so that it is whole in the child.
+    ::pthread_atfork([] { for (auto& stream : get().list) stream.mutex_.lock(); }, [] { for (auto& stream : get().list) stream.mutex_.unlock(); },
+                     [] {
+                       for (auto& stream : get().list) {
+                         stream.mutex_.unlock();
+                         stream.forked();
+                       }
+                     });
+  }
+};
+
+CommandStream& CommandStream::of(c10::DeviceIndex device) { return Streams::get().list[static_cast<size_t>(device)]; }
 
 // In the child, which has this thread alone: whoever held a lock is not here. A parent without a session leaves it free to have its own.
 void CommandStream::forked() {
@@ -181,7 +192,7 @@ void CommandStream::abandon(const std::string& message) {
   frame_open_ = false;
   calls_ = 0;
   unsynchronised_ = false;
-  Recorder::get().forget();
+  Recorder::of(device_).forget();
 }
 
 void CommandStream::lose(const std::string& message) {
@@ -350,7 +361,7 @@ void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64
     sequence = append(request);
     appended();
   }
-  note_location(sequence);
+  note_location(device_, sequence);
   flush(Wait::kYes);
   receive(request, [&](Reply reply, wire::Reader& body) {
     check_failure(reply, body);
@@ -485,7 +496,7 @@ void CommandStream::check_failure(Reply reply, wire::Reader& body) {
   const uint64_t sequence = body.u64();
   const std::string op = body.string();
   const std::string message = body.string(wire::kMessageBytesMax);
-  const std::string where = location_of(sequence);
+  const std::string where = location_of(device_, sequence);
   const std::string text = op + ": " + message + (where.empty() ? "" : "\n  issued at " + where);
   TORCH_CHECK_WITH(OutOfMemoryError, code != wire::FailureCode::kOutOfMemory, text);
   TORCH_CHECK_NOT_IMPLEMENTED(code != wire::FailureCode::kUnsupported, text);

@@ -1,4 +1,4 @@
-// The command stream of this process: what is recorded goes out in order, in the background; reads wait for their answer.
+// The command stream of one virtual device: what is recorded goes out in order, in the background; reads wait for their answer.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,10 @@ struct StreamStatistics {
 
 class CommandStream {
  public:
-  static CommandStream& get();
+  static CommandStream& of(c10::DeviceIndex device);
+  static CommandStream& of(const StorageHandle& handle) { return of(handle.device); }
+
+  c10::DeviceIndex device() const { return device_; }
 
   // Session. A generation ends when its tensors are lost; storages of an earlier one are refused.
   Welcome connect(const std::string& address, const std::string& ticket);
@@ -95,7 +98,7 @@ class CommandStream {
   StreamStatistics statistics() const;
 
  private:
-  CommandStream();
+  friend struct Streams;
 
   [[noreturn]] void refuse_generation();
   [[noreturn]] void fail_connection(const std::string& what);
@@ -142,6 +145,7 @@ class CommandStream {
   void start_ticker();
   void forked();
 
+  c10::DeviceIndex device_ = 0;
   std::atomic<bool> connected_{false};
   std::atomic<bool> worker_is_cpu_{false};
   std::atomic<bool> lease_open_{false};

@@ -169,7 +169,6 @@ bool CommandStream::advance(Upload& upload, Wait wait) {
   if (upload.left == 0) return true;
   if (shared_) return offer(upload, wait);
   upload.in_frame = std::min<int64_t>(upload.left, wire::kChunkBytesMax);
-  if (upload.content != 0) upload.hash.add(upload.next, static_cast<size_t>(upload.in_frame));
   put_write(upload, Command::kWrite, static_cast<uint64_t>(upload.in_frame), 0);
   return true;
 }
@@ -189,8 +188,10 @@ void CommandStream::put_write(const Upload& upload, Command command, uint64_t by
 }
 
 bool CommandStream::send_payload(Upload& upload, Wait wait) {
-  const ssize_t count = ::send(socket_, upload.next, static_cast<size_t>(upload.in_frame), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const auto size = static_cast<size_t>(std::min(upload.in_frame, kSlotBytes));
+  const ssize_t count = ::send(socket_, upload.next, size, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (count >= 0) {
+    if (upload.content != 0) upload.hash.add(upload.next, static_cast<size_t>(count));  // while a cache holds them
     upload.next += count;
     upload.offset += count;
     upload.left -= count;

@@ -13,7 +13,7 @@ class Welcome(TypedDict):
     """Bytes."""
 
 class Memory(TypedDict):
-    """Of tensors on the virtual device."""
+    """Of tensors on a virtual device."""
 
     allocated: int
     """Bytes, now."""
@@ -35,38 +35,50 @@ class Statistics(TypedDict):
     """Of uploads that were not sent, because the worker held the same bytes."""
     templates: int
 
-def install() -> None:
-    """Registers kernels, guard, hooks and allocator for the CUDA key. Only the first call does anything."""
+DEVICES_MAX: int
+"""How many virtual devices a process can have."""
 
-def set_lease_callback(callback: Callable[[], None], /) -> None:
-    """``callback`` is called from the thread that recorded device work while no lease is open.
+def install(devices: int = 1) -> None:
+    """Registers kernels, guard, hooks and allocator for the CUDA key, for ``cuda:0`` to ``cuda:<devices - 1>``.
+
+    Only the first call does anything. ``device`` below is one of these.
+    """
+
+def device_count() -> int: ...
+def current_device() -> int:
+    """Of this thread."""
+
+def set_device(index: int, /) -> None:
+    """Makes a device the thread's current one. Raises RuntimeError where there is none."""
+
+def set_lease_callback(callback: Callable[[int], None], /) -> None:
+    """``callback(device)`` is called from the thread that recorded work for the device while no lease is open for it.
 
     It is called with the GIL and outside locks; returns after :func:`lease_opened`, or raises.
     """
 
-def connect(address: str, ticket: bytes, /) -> Welcome:
+def connect(address: str, ticket: bytes, device: int = 0) -> Welcome:
     """Connects to a worker's command stream, ``unix:/path`` or ``tcp:host:port``. Raises RuntimeError with one sentence."""
 
-def connected() -> bool: ...
-def lease_opened(epoch: int, /) -> None: ...
-def lease_closed() -> None: ...
-def mark() -> bool:
+def connected(device: int = 0) -> bool: ...
+def lease_opened(epoch: int, device: int = 0) -> None: ...
+def lease_closed(device: int = 0) -> None: ...
+def mark(device: int = 0) -> bool:
     """Ends the span: puts a MARK into the stream and clears the lease flag. False if no lease was open."""
 
-def synchronize() -> None:
+def synchronize(device: int = 0) -> None:
     """Waits until all recorded work is done. Raises its first failure, with the user's source line."""
 
-def lose(message: str, /) -> None:
+def lose(message: str, device: int = 0) -> None:
     """All tensors are gone; later uses of them raise RuntimeError(message). The connection is dropped."""
 
 def resize_storage(storage: torch.UntypedStorage, nbytes: int, /) -> None:
     """Grows or shrinks a storage of the device; the bytes that fit are kept."""
 
-def memory() -> Memory: ...
-def reset_peak_memory() -> None: ...
-def statistics() -> Statistics: ...
-def default_generator() -> torch.Generator:
-    """Of ``cuda:0``."""
+def memory(device: int = 0) -> Memory: ...
+def reset_peak_memory(device: int = 0) -> None: ...
+def statistics(device: int = 0) -> Statistics: ...
+def default_generator(device: int = 0) -> torch.Generator: ...
 
 def recorded() -> list[str]:
     """Names (``add.Tensor``) of the operators that are sent to the worker as they are."""
