@@ -3,6 +3,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 #include <ATen/native/Resize.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -136,10 +137,12 @@ void copy_on_device(Tensor& self, const Tensor& source, bool non_blocking) {
   Recorder::of(self.get_device()).record(*info, stack);
 }
 
-void upload(Tensor& self, const Tensor& source) {
+bool is_pinned(const Tensor& tensor) { return at::detail::getCUDAHooks().isPinnedPtr(tensor.storage().data()); }
+
+void upload(Tensor& self, const Tensor& source, bool non_blocking) {
   if (!is_plain(self)) {
     auto staged = at::empty(self.sizes(), self.options());
-    upload(staged, source);
+    upload(staged, source, non_blocking);
     return copy_on_device(self, staged, false);
   }
   Tensor host = source.resolve_conj().resolve_neg();
@@ -147,19 +150,24 @@ void upload(Tensor& self, const Tensor& source) {
     host = like_on(self, at::kCPU);
     host.copy_(source);
   }
-  const auto& storage = handle_of(*self.unsafeGetTensorImpl());
-  CommandStream::of(storage).write(storage, first_byte_of(self), host.const_data_ptr(), bytes_of(self));
+  // What nobody else sees may be read later; what the user may change, only where both said so.
+  const bool later = non_blocking && (!host.is_alias_of(source) || is_pinned(host));
+  auto& storage = handle_of(*self.unsafeGetTensorImpl());
+  CommandStream::of(storage).write(storage, first_byte_of(self), host.const_data_ptr(), bytes_of(self), later ? host.storage() : c10::Storage(nullptr));
 }
 
-void download(Tensor& self, const Tensor& source) {
+void download(Tensor& self, const Tensor& source, bool non_blocking) {
   if (!is_plain(source)) {
     auto staged = at::empty(source.sizes(), source.options());
     copy_on_device(staged, source, false);
-    return download(self, staged);
+    return download(self, staged, non_blocking);
   }
   const bool direct = is_plain(self) && self.scalar_type() == source.scalar_type() && self.strides() == source.strides() && self.sizes() == source.sizes();
-  const Tensor host = direct ? self : like_on(source, at::kCPU);
   const auto& storage = handle_of(*source.unsafeGetTensorImpl());
+  if (direct && non_blocking && is_pinned(self)) {
+    return CommandStream::of(storage).read_later(storage, first_byte_of(source), self.mutable_data_ptr(), bytes_of(source), self.storage());
+  }
+  const Tensor host = direct ? self : like_on(source, at::kCPU);
   CommandStream::of(storage).read(storage, first_byte_of(source), host.mutable_data_ptr(), bytes_of(source));
   if (!direct) self.copy_(host);
 }
@@ -176,9 +184,9 @@ Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   const Tensor expanded = *at::expand_inplace(self, source, "copy_");
   if (self.numel() == 0) return self;
   if (self.device().is_cuda()) {
-    upload(self, expanded);
+    upload(self, expanded, non_blocking);
   } else {
-    download(self, source.numel() == self.numel() ? expanded : source);
+    download(self, source.numel() == self.numel() ? expanded : source, non_blocking);
   }
   return self;
 }

@@ -70,6 +70,7 @@ py::dict statistics(int device) {
   result["expected"] = numbers.expected;
   result["syncs"] = numbers.syncs;
   result["waited_ns"] = numbers.waited_ns;
+  result["bytes_known"] = numbers.bytes_known;
   result["templates"] = Recorder::of(stream.device()).templates();
   return result;
 }

@@ -102,6 +102,9 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   moves_indices = is_any_of(name, {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"});
   if (is_any_of(name, {"aten::native_batch_norm", "aten::_native_batch_norm_legit"}) && overload.find("out") == std::string::npos) {
     trains = schema.argumentIndexWithName("training");
+    for (const auto* statistics : {"running_mean", "running_var"}) {  // which native_batch_norm's schema does not say are written
+      if (const auto index = schema.argumentIndexWithName(statistics)) arguments[static_cast<size_t>(*index)].written = true;
+    }
   }
 }
 

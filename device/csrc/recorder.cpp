@@ -100,8 +100,9 @@ class Scanner {
     if (!tensor.defined()) return word(Tag::kNone);
     if (!tensor.is_cuda()) return host(tensor, written);
     const auto* impl = tensor.unsafeGetTensorImpl();
-    const auto& handle = handle_of(*impl);
+    auto& handle = handle_of(*impl);
     if (handle.device != scan_.device) [[unlikely]] refuse_device(scan_.device, tensor);
+    if (written) CommandStream::of(handle).contents().forget(handle);
     const auto sizes = impl->sizes(), strides = impl->strides();
     word(Tag::kTensor, static_cast<uint64_t>(tensor.scalar_type()) | static_cast<uint64_t>(flags_of(tensor)) << 8 | sizes.size() << 16);
     for (const int64_t size : sizes) key_.push_back(static_cast<uint64_t>(size));

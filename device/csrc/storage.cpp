@@ -47,11 +47,12 @@ void free_handle(void* context) {
   auto& memory = memory_of(handle->device);
   memory.allocated.fetch_sub(handle->bytes, std::memory_order_relaxed);
   memory.frees.fetch_add(1, std::memory_order_relaxed);
+  CommandStream::of(*handle).contents().forget(*handle);
   CommandStream::of(*handle).free(*handle);
 }
 
 c10::DataPtr make_data(c10::DeviceIndex device, uint64_t id, int64_t bytes) {
-  auto handle = std::make_unique<StorageHandle>(StorageHandle{id, CommandStream::of(device).generation(), bytes, device});
+  auto handle = std::unique_ptr<StorageHandle>(new StorageHandle{id, CommandStream::of(device).generation(), bytes, device});
   count(device, bytes);
   memory_of(device).allocations.fetch_add(1, std::memory_order_relaxed);
   return {fake_address(device, bytes), handle.release(), &free_handle, c10::Device(c10::kCUDA, device)};
@@ -111,6 +112,7 @@ void resize_storage(const c10::Storage& storage, int64_t bytes) {
   auto* impl = storage.unsafeGetStorageImpl();
   TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
   auto& handle = handle_of_data(impl->data_ptr());
+  CommandStream::of(handle).contents().forget(handle);
   CommandStream::of(handle).resize(handle, bytes);
   count(handle.device, bytes - handle.bytes);
   handle.bytes = bytes;

@@ -5,6 +5,7 @@
 #include <c10/core/Storage.h>
 #include <c10/core/TensorImpl.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "devices.h"
@@ -16,6 +17,7 @@ struct StorageHandle {
   uint64_t generation;  // of the session that holds the bytes
   int64_t bytes;
   c10::DeviceIndex device;
+  std::atomic<uint64_t> content{0};  // the number in Contents of what was uploaded, while nothing has changed it
 };
 
 struct MemoryUse {

@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <time.h>
 #include <torch/version.h>
@@ -26,6 +27,7 @@
 #include "locations.h"
 #include "python.h"
 #include "recorder.h"
+#include "waiting.h"
 
 namespace forebay {
 namespace {
@@ -36,12 +38,11 @@ using wire::Reply;
 
 constexpr size_t kFrameBytesTarget = 64 << 10;  // a frame is closed after the command that passes this
 constexpr size_t kSendBytesDue = 8 << 10;       // the recording thread itself sends when this much is pending
-constexpr int64_t kDirectBytes = 64 << 10;      // larger uploads are sent from where they are
+constexpr size_t kBehindUploadBytesDue = 4 << 20;  // as much behind an upload that nobody waits for
 constexpr size_t kReceiveBytes = 64 << 10;
 constexpr auto kTick = 50us;
 constexpr auto kBusyTick = 250us;  // while the worker has not read what it was sent: it has enough to do
 constexpr int kIdleTicks = 40;  // after these the ticker sleeps until something is recorded
-constexpr int kPollMs = 50;     // between looks at signals while waiting
 constexpr int kConnectMs = 10'000;
 
 int connect_unix(const std::string& path) {
@@ -90,29 +91,6 @@ int connect_address(const std::string& address) {
   return connect_tcp(address.substr(4, colon - 4), address.substr(colon + 1));
 }
 
-uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
-}
-
-// A handler runs while the thread that it interrupts waits in this file, with locks held.
-void refuse_in_signal_handler() {
-  TORCH_CHECK(!in_signal_handler(),
-              "a signal handler cannot read from or wait for the virtual device while the program it interrupts waits for it; set a flag there, and act on it afterwards");
-}
-
-class WaitClock {
- public:
-  explicit WaitClock(std::atomic<uint64_t>& total) : total_(total), start_(now_ns()) {}
-  ~WaitClock() {
-    total_.fetch_add(now_ns() - start_, std::memory_order_relaxed);
-    stay_if_ended();
-  }
-
- private:
-  std::atomic<uint64_t>& total_;
-  uint64_t start_;
-};
-
 }  // namespace
 
 // One for each device there may be; they outlive static destruction, since tensors may be freed that late.
@@ -147,6 +125,11 @@ void CommandStream::forked() {
   new (&receive_mutex_) std::mutex;
   new (&ticker_mutex_) std::mutex;
   new (&ticker_wake_) std::condition_variable;
+  new (&uploads_) std::deque<Upload>;
+  new (&downloads_) std::deque<Download>;
+  contents_.forked();
+  shared_.unmap();
+  uploading_ = downloading_ = false;
   const int fd = socket_.exchange(-1);
   if (fd >= 0) ::close(fd);
   ticker_runs_ = false;
@@ -167,6 +150,7 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   outgoing_.clear();
   sent_ = 0;
   filled_ = 0;
+  forget_transfers();
   wire::Writer hello;
   hello.raw("\0\0\0\0", wire::kFrameHeaderBytes);
   hello.command(Command::kHello);
@@ -177,8 +161,7 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   wire::put_frame_header(hello.bytes().data(), hello.size() - wire::kFrameHeaderBytes);
   outgoing_ = hello.bytes();
   drain_outgoing(Wait::kYes);
-  while (!receive_frame()) {
-  }
+  receive_frame();
   wire::Reader body(incoming_.data() + wire::kFrameHeaderBytes, filled_ - wire::kFrameHeaderBytes);
   filled_ = 0;
   const auto reply = static_cast<Reply>(body.u8());
@@ -194,6 +177,7 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   welcome.model = body.string();
   welcome.memory_limit = body.varint();
   worker_is_cpu_ = welcome.kind == "cpu";
+  if (address.rfind("unix:", 0) == 0) share_memory();
   connected_ = true;
   start_ticker();
   return welcome;
@@ -202,6 +186,7 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
 // The session's tensors are gone; what is recorded from now on belongs to the next one.
 void CommandStream::abandon(const std::string& message) {
   lease_open_ = false;
+  contents_.clear();
   const std::lock_guard lock(mutex_);
   lost_message_ = message;
   generation_.fetch_add(1);
@@ -305,11 +290,14 @@ void CommandStream::close_frame() {
 
 void CommandStream::appended() {
   if (pending_.size() - frame_start_ > kFrameBytesTarget) close_frame();
-  if (pending_.size() > kSendBytesDue) due_.store(true, std::memory_order_relaxed);
-  if (ticker_asleep_.load(std::memory_order_relaxed)) [[unlikely]] {
-    ticker_asleep_ = false;
-    ticker_wake_.notify_one();
-  }
+  if (pending_.size() > (uploading_.load(std::memory_order_relaxed) ? kBehindUploadBytesDue : kSendBytesDue)) due_.store(true, std::memory_order_relaxed);
+  wake_ticker();
+}
+
+void CommandStream::wake_ticker() {
+  if (!ticker_asleep_.load(std::memory_order_relaxed)) [[likely]] return;
+  ticker_asleep_ = false;
+  ticker_wake_.notify_one();
 }
 
 void CommandStream::send_if_due() {
@@ -347,74 +335,6 @@ void CommandStream::free(const StorageHandle& handle) {
   appended();
 }
 
-void CommandStream::write(const StorageHandle& storage, int64_t offset, const void* data, int64_t bytes) {
-  const WithoutGil free;
-  const auto* next = static_cast<const uint8_t*>(data);
-  while (bytes > 0) {
-    need_lease();
-    const int64_t chunk = std::min<int64_t>(bytes, wire::kChunkBytesMax);
-    wire::Writer direct;
-    const auto put = [&](wire::Writer& out) {
-      out.command(Command::kWrite);
-      out.varint(storage.id);
-      out.varint(static_cast<uint64_t>(offset));
-      out.varint(static_cast<uint64_t>(chunk));
-    };
-    if (chunk >= kDirectBytes) {
-      put(direct);
-      send_direct(storage.generation, direct, next, static_cast<size_t>(chunk));
-    } else {
-      {
-        const auto lock = lock_for(storage.generation);
-        cut();
-        put(pending_);
-        pending_.raw(next, static_cast<size_t>(chunk));
-        appended();
-      }
-      send_if_due();
-    }
-    unsynchronised_.store(true, std::memory_order_relaxed);
-    next += chunk;
-    offset += chunk;
-    bytes -= chunk;
-  }
-}
-
-void CommandStream::read(const StorageHandle& storage, int64_t offset, void* data, int64_t bytes) {
-  const WithoutGil free;
-  const WaitClock clock(waited_ns_);
-  need_lease();
-  refuse_in_signal_handler();
-  syncs_.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard receive_lock(receive_mutex_);
-  std::vector<std::pair<uint64_t, int64_t>> requests;
-  {
-    const auto lock = lock_for(storage.generation);
-    for (int64_t done = 0; done < bytes; done += static_cast<int64_t>(wire::kChunkBytesMax)) {
-      const int64_t chunk = std::min<int64_t>(bytes - done, wire::kChunkBytesMax);
-      requests.emplace_back(new_request(), chunk);
-      cut();
-      pending_.command(Command::kRead);
-      pending_.varint(requests.back().first);
-      pending_.varint(storage.id);
-      pending_.varint(static_cast<uint64_t>(offset + done));
-      pending_.varint(static_cast<uint64_t>(chunk));
-      appended();
-    }
-  }
-  flush(Wait::kYes);
-  auto* target = static_cast<uint8_t*>(data);
-  for (const auto& [request, chunk] : requests) {
-    receive(request, [&](Reply reply, wire::Reader& body) {
-      check_failure(reply, body);
-      const size_t size = body.count(wire::kChunkBytesMax, "the length of data");
-      TORCH_CHECK(size == static_cast<size_t>(chunk), "the worker sent ", size, " bytes where ", chunk, " were asked for");
-      std::memcpy(target, body.raw(size), size);
-    });
-    target += chunk;
-  }
-}
-
 void CommandStream::synchronize() {
   if (!unsynchronised_.load() && !synchronising_.load()) return;
   const WithoutGil free;
@@ -443,6 +363,7 @@ void CommandStream::synchronize() {
     answered = true;
     check_failure(reply, body);
   });
+  tell_late_failure();
 }
 
 void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64_t)>& append, const std::function<void(wire::Reader&)>& take) {
@@ -473,27 +394,27 @@ void CommandStream::flush(Wait wait) {
   if (in_signal_handler()) return;  // the thread that is interrupted goes on sending
   const WithoutGil free;
   const std::lock_guard send_lock(send_mutex_);
-  if (!connected_) return;
-  take_pending();
+  if (!connected_ || !drain_uploads(wait)) return;
+  take_pending(outgoing_);
   drain_outgoing(wait);
 }
 
-void CommandStream::take_pending() {
+void CommandStream::take_pending(std::vector<uint8_t>& target, bool cuts) {
   const std::lock_guard lock(mutex_);
-  tracer_.settle();
+  cuts ? tracer_.cut() : tracer_.settle();
   close_frame();
   due_.store(false, std::memory_order_relaxed);
-  if (outgoing_.empty()) {
-    std::swap(outgoing_, pending_.bytes());
+  if (target.empty()) {
+    std::swap(target, pending_.bytes());
   } else {
-    outgoing_.insert(outgoing_.end(), pending_.bytes().begin(), pending_.bytes().end());
+    target.insert(target.end(), pending_.bytes().begin(), pending_.bytes().end());
   }
   pending_.clear();
   frame_start_ = 0;
 }
 
-// An interrupt (Ctrl-C) may leave a part unsent: it is kept, and goes first the next time.
-void CommandStream::drain_outgoing(Wait wait) {
+// An interrupt (Ctrl-C) may leave a part unsent: it is kept, and goes first the next time. Whether all is sent.
+bool CommandStream::drain_outgoing(Wait wait) {
   while (sent_ < outgoing_.size()) {
     const ssize_t count = ::send(socket_, outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (count >= 0) {
@@ -501,7 +422,7 @@ void CommandStream::drain_outgoing(Wait wait) {
       bytes_sent_.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       unsent_.store(true, std::memory_order_relaxed);
-      if (wait == Wait::kNo) return;
+      if (wait == Wait::kNo) return false;
       wait_ready(POLLOUT);
     } else if (errno != EINTR) {
       fail_connection(std::strerror(errno));
@@ -509,42 +430,8 @@ void CommandStream::drain_outgoing(Wait wait) {
   }
   outgoing_.clear();
   sent_ = 0;
-  unsent_.store(false, std::memory_order_relaxed);
-}
-
-void CommandStream::send_direct(uint64_t generation, const wire::Writer& prefix, const void* data, size_t bytes) {
-  refuse_in_signal_handler();
-  const std::lock_guard send_lock(send_mutex_);
-  check_generation(generation);  // no session begins while this lock is held
-  TORCH_CHECK(connected_, "the virtual device is not connected to a worker");
-  {
-    const std::lock_guard lock(mutex_);
-    tracer_.cut();
-  }
-  take_pending();
-  uint8_t header[wire::kFrameHeaderBytes];
-  wire::put_frame_header(header, prefix.size() + bytes);
-  outgoing_.insert(outgoing_.end(), header, header + sizeof(header));
-  outgoing_.insert(outgoing_.end(), prefix.bytes().begin(), prefix.bytes().end());
-  const auto* next = static_cast<const uint8_t*>(data);
-  try {
-    drain_outgoing(Wait::kYes);
-    while (bytes > 0) {
-      const ssize_t count = ::send(socket_, next, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (count >= 0) {
-        next += count;
-        bytes -= static_cast<size_t>(count);
-        bytes_sent_.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
-      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-        wait_ready(POLLOUT);
-      } else if (errno != EINTR) {
-        fail_connection(std::strerror(errno));
-      }
-    }
-  } catch (...) {
-    outgoing_.insert(outgoing_.end(), next, next + bytes);
-    throw;
-  }
+  unsent_.store(!uploads_.empty(), std::memory_order_relaxed);
+  return true;
 }
 
 void CommandStream::wait_ready(short events) {
@@ -562,42 +449,69 @@ void CommandStream::wait_ready(short events) {
 void CommandStream::fill(size_t bytes) {
   if (incoming_.size() < bytes) incoming_.resize(bytes);
   while (filled_ < bytes) {
-    const ssize_t count = ::recv(socket_, incoming_.data() + filled_, bytes - filled_, MSG_DONTWAIT);
-    if (count > 0) {
-      filled_ += static_cast<size_t>(count);
-      bytes_received_.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
-    } else if (count == 0) {
-      fail_connection("the worker ended");
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    filled_ += receive_some(incoming_.data() + filled_, bytes - filled_);
+  }
+}
+
+// Waits for it where there is nothing; 0 after a signal.
+size_t CommandStream::receive_some(uint8_t* target, size_t bytes) {
+  iovec part{target, bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t count = ::recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (count == 0) fail_connection("the worker ended");
+  if (count < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
       wait_ready(POLLIN);
     } else if (errno != EINTR) {
       fail_connection(std::strerror(errno));
     }
+    return 0;
   }
+  const cmsghdr* attached = CMSG_FIRSTHDR(&message);
+  if (attached != nullptr && attached->cmsg_level == SOL_SOCKET && attached->cmsg_type == SCM_RIGHTS) {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    std::memcpy(&descriptor_, CMSG_DATA(attached), sizeof(descriptor_));
+  }
+  bytes_received_.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
+  return static_cast<size_t>(count);
 }
 
 // Reads one whole frame into incoming_; an interrupt leaves what came so far for the next call.
-bool CommandStream::receive_frame() {
+void CommandStream::receive_frame() {
   fill(wire::kFrameHeaderBytes);
   fill(wire::kFrameHeaderBytes + wire::get_frame_header(incoming_.data()));
-  return true;
 }
 
 void CommandStream::receive(uint64_t request, const std::function<void(Reply, wire::Reader&)>& take) {
   TORCH_CHECK(connected_, "the virtual device is not connected to a worker");
-  while (receive_frame()) {
-    wire::Reader body(incoming_.data() + wire::kFrameHeaderBytes, filled_ - wire::kFrameHeaderBytes);
-    filled_ = 0;
-    const auto reply = static_cast<Reply>(body.u8());
-    if (reply == Reply::kRefused) fail_connection("the worker refused: " + body.string(wire::kMessageBytesMax));
-    const uint64_t answered = body.varint();
-    if (answered == request) return take(reply, body);
-    if (answered > request) fail_connection("an answer to a question not asked");
+  while (!receive_one(request, take)) {
   }
 }
 
-void CommandStream::check_failure(Reply reply, wire::Reader& body) const {
+bool CommandStream::receive_one(uint64_t request, const std::function<void(Reply, wire::Reader&)>& take) {
+  receive_frame();
+  wire::Reader body(incoming_.data() + wire::kFrameHeaderBytes, filled_ - wire::kFrameHeaderBytes);
+  filled_ = 0;
+  const auto reply = static_cast<Reply>(body.u8());
+  if (reply == Reply::kRefused) fail_connection("the worker refused: " + body.string(wire::kMessageBytesMax));
+  const uint64_t answered = body.varint();
+  if (answered > request) fail_connection("an answer to a question not asked");
+  if (answered < request) {
+    take_download(answered, reply, body);
+    return false;
+  }
+  take(reply, body);
+  return true;
+}
+
+void CommandStream::check_failure(Reply reply, wire::Reader& body) {
   if (reply != Reply::kFailure) return;
+  contents_.clear();  // what failed may be what it says the worker holds
   const auto code = static_cast<wire::FailureCode>(body.u8());
   const uint64_t sequence = body.u64();
   const std::string op = body.string();
@@ -663,7 +577,7 @@ void CommandStream::run_ticker() {
 }
 
 StreamStatistics CommandStream::statistics() const {
-  return {calls_, tracer_.expected_steps(), bytes_sent_.load(), bytes_received_.load(), syncs_.load(), waited_ns_.load()};
+  return {calls_, tracer_.expected_steps(), bytes_sent_.load(), bytes_received_.load(), syncs_.load(), waited_ns_.load(), bytes_known_.load()};
 }
 
 }  // namespace forebay

@@ -4,15 +4,19 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "contents.h"
 #include "forebay/wire.h"
+#include "shared_memory.h"
 #include "storage.h"
 #include "tracer.h"
+#include "transfer.h"
 
 namespace forebay {
 
@@ -30,6 +34,7 @@ struct StreamStatistics {
   uint64_t bytes_received;
   uint64_t syncs;
   uint64_t waited_ns;
+  uint64_t bytes_known;  // of uploads that were not sent, because the worker held them
 };
 
 class CommandStream {
@@ -84,8 +89,12 @@ class CommandStream {
   void allocate(uint64_t id, int64_t bytes);
   void resize(const StorageHandle& handle, int64_t bytes);
   void free(const StorageHandle& handle);
-  void write(const StorageHandle& storage, int64_t offset, const void* data, int64_t bytes);
+  Contents& contents() { return contents_; }
+  // Returns when `data` may be changed. With `source`, which keeps it alive, that is not before the next synchronisation.
+  void write(StorageHandle& storage, int64_t offset, const void* data, int64_t bytes, c10::Storage source = c10::Storage(nullptr));
   void read(const StorageHandle& storage, int64_t offset, void* data, int64_t bytes);
+  // As read, but the bytes are there only after the next synchronisation. `target` keeps them alive.
+  void read_later(const StorageHandle& storage, int64_t offset, void* data, int64_t bytes, c10::Storage target);
   void synchronize();
   // Appends by `append(request)` under the lock, notes the location of the call whose number that returns, and gives the body of
   // the OUTPUTS reply to `take`.
@@ -105,18 +114,42 @@ class CommandStream {
   void close_frame();
   enum class Wait : uint8_t { kNo, kYes };
   void flush(Wait wait);
-  void take_pending();
+  void take_pending(std::vector<uint8_t>& target, bool cuts = false);
   bool has_pending();
   bool say_frees();
   bool peer_is_busy() const;
-  void drain_outgoing(Wait wait);
-  void send_direct(uint64_t generation, const wire::Writer& prefix, const void* data, size_t bytes);
+  bool drain_outgoing(Wait wait);
   void wait_ready(short events);
+  void wake_ticker();
+
+  // Bulk data: transfer.cpp. Under send_mutex_ or receive_mutex_, by direction.
+  void share_memory();
+  bool copy_known(StorageHandle& storage, int64_t offset, const uint8_t* data, int64_t bytes, uint64_t fingerprint);
+  void write_small(const StorageHandle& storage, int64_t offset, const uint8_t* data, int64_t bytes);
+  void send_upload(uint64_t generation, Upload upload);
+  bool drain_uploads(Wait wait);
+  bool advance(Upload& upload, Wait wait);
+  bool send_payload(Upload& upload, Wait wait);
+  void put_write(const Upload& upload, wire::Command command, uint64_t bytes, uint64_t place);
+  bool offer(Upload& upload, Wait wait);
+  void check_alive();
+  void forget_transfers();
+  uint64_t append_read(const StorageHandle& storage, int64_t offset, int64_t bytes, const uint8_t* slot);
+  void read_through_memory(const StorageHandle& storage, int64_t offset, uint8_t* target, int64_t bytes);
+  void read_through_socket(const StorageHandle& storage, int64_t offset, uint8_t* target, int64_t bytes);
+  void receive_data(uint64_t request, uint8_t* target, size_t bytes);
+  bool receive_payload(uint64_t request, uint8_t* target, size_t bytes);
+  void take_download(uint64_t request, wire::Reply reply, wire::Reader& body);
+  void finish_downloads_to(const uint8_t* data, int64_t bytes);
+  void tell_late_failure();
   uint64_t new_request() { return next_request_.fetch_add(1); }
   void receive(uint64_t request, const std::function<void(wire::Reply, wire::Reader&)>& take);
-  bool receive_frame();
+  // Whether the next frame is the answer; another's is dealt with.
+  bool receive_one(uint64_t request, const std::function<void(wire::Reply, wire::Reader&)>& take);
+  void receive_frame();
   void fill(size_t bytes);
-  void check_failure(wire::Reply reply, wire::Reader& body) const;
+  size_t receive_some(uint8_t* target, size_t bytes);
+  void check_failure(wire::Reply reply, wire::Reader& body);
   void run_ticker();
   void start_ticker();
   void forked();
@@ -148,16 +181,28 @@ class CommandStream {
   std::vector<uint8_t> outgoing_;
   size_t sent_ = 0;
   std::atomic<bool> unsent_{false};
+  std::deque<Upload> uploads_;  // after outgoing_; what was recorded since the last one is in pending_
+  std::atomic<bool> uploading_{false};
+  std::vector<c10::Storage> sent_sources_;  // given up by a thread that may take the GIL
   std::atomic<int> socket_{-1};
 
   std::mutex receive_mutex_;  // guards incoming_; taken before send_mutex_
   std::vector<uint8_t> incoming_;
   size_t filled_ = 0;
+  std::deque<Download> downloads_;
+  std::atomic<bool> downloading_{false};
+  size_t later_slots_ = 0;  // in use by downloads_, from the first on
+  std::vector<uint8_t> late_failure_;
+  int descriptor_ = -1;  // that came with the last frame
+
+  Contents contents_;
+  SharedMemory shared_;  // mapped while both locks are held
 
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<uint64_t> bytes_received_{0};
   std::atomic<uint64_t> syncs_{0};
   std::atomic<uint64_t> waited_ns_{0};
+  std::atomic<uint64_t> bytes_known_{0};
 
   std::atomic<bool> ticker_runs_{false};
   std::mutex ticker_mutex_;

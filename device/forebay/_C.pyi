@@ -32,6 +32,8 @@ class Statistics(TypedDict):
     bytes_received: int
     syncs: int
     waited_ns: int
+    bytes_known: int
+    """Of uploads that were not sent, because the worker held the same bytes."""
     templates: int
 
 DEVICES_MAX: int

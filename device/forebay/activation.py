@@ -11,7 +11,7 @@ failure: str | None = None
 
 
 def activate() -> None:
-    """Makes ``cuda:0`` a virtual device if FOREBAY_URL is set. Never raises: an error is one line on standard error."""
+    """Makes ``cuda:0``, ``cuda:1`` … virtual devices if FOREBAY_URL is set. Never raises: an error is one line on standard error."""
     global active, failure
     if active or not os.environ.get("FOREBAY_URL", "").strip():
         return
@@ -37,8 +37,9 @@ def _activate() -> None:
     except ImportError as error:
         raise ForebayError(f"the extension forebay._C cannot be loaded ({error}); build it again for torch {torch.__version__}.") from error
     from forebay import facade
-    from forebay.virtual_device import VirtualDevice
+    from forebay.devices import wanted
+    from forebay.virtual_device import VirtualDevices
 
-    device = VirtualDevice()
-    device.start()
-    facade.install(device)
+    devices = VirtualDevices(wanted())
+    devices.start()
+    facade.install(devices)

@@ -111,8 +111,11 @@ class Session:
         """The session's flavor; opens the session link, but no lease. Raises ForebayError."""
         return self._open()[1].flavor
 
-    def acquire(self, work: Work) -> None:
-        """Returns when a lease is open for ``work``. Raises ForebayError, or KeyboardInterrupt if the user does not want to wait."""
+    def acquire(self, work: Work, on_wait: Callable[[], None] = lambda: None) -> None:
+        """Returns when a lease is open for ``work``. Raises ForebayError, or KeyboardInterrupt if the user does not want to wait.
+
+        ``on_wait`` is called once if the pool says that there is none at once.
+        """
         link, _ = self._open()
         if link.worker is not None and not self._stream.connected():
             self._finish(link, SessionEnded("The connection to the worker ended."))
@@ -124,7 +127,7 @@ class Session:
                 link.request = self._new_request()
             request = link.request
         if lease is None and request is not None:
-            lease = self._granted(link, request, work if fresh else None)
+            lease = self._granted(link, request, work if fresh else None, on_wait)
         if lease is not None:
             self._begin(link, lease)
 
@@ -196,12 +199,14 @@ class Session:
         self._requests += 1
         return _Request(self._requests)
 
-    def _granted(self, link: _Link, request: _Request, work: Work | None) -> messages.Granted | None:
+    def _granted(
+        self, link: _Link, request: _Request, work: Work | None, on_wait: Callable[[], None]
+    ) -> messages.Granted | None:
         """Waits until the request is settled; asks for ``work`` first, if nobody did."""
         try:
             if work is not None:
                 self._send(link, messages.Acquire(request=request.number, span=_span(work)))
-            self._wait(request)
+            self._wait(request, on_wait)
         except BaseException:
             self._cancel(link, request)
             raise
@@ -209,9 +214,13 @@ class Session:
             raise request.error
         return request.granted
 
-    def _wait(self, request: _Request) -> None:
+    def _wait(self, request: _Request, on_wait: Callable[[], None]) -> None:
         line = WaitingLine(self._stderr)
         shown: messages.Queued | None = None
+        with self._changed:
+            self._changed.wait_for(lambda: request.settled or request.queued is not None, self._quiet_seconds)
+        if not request.settled:
+            on_wait()
         with self._changed:
             self._changed.wait_for(lambda: request.settled, self._quiet_seconds)
         try:
@@ -307,9 +316,8 @@ class Session:
             if request is not None:
                 link.request, request.granted = None, granted
                 self._changed.notify_all()
-                return
         self._finish_line(link, "granted")
-        if link.worker == granted.worker:
+        if request is None and link.worker == granted.worker:
             self._stream.lease_opened(granted.epoch)
 
     def _take_close(self, link: _Link, closed: messages.LeaseClosed) -> None:

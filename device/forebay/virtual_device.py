@@ -1,4 +1,4 @@
-"""The virtual device of this process: binds the command stream, the session link and the spans to each other."""
+"""The virtual devices of this process: binds command streams, session links and spans to each other."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,20 +30,43 @@ SETTLE_SECONDS = 0.1
 """What a program's daemon threads get at its end to leave failed calls, and to stay where they ask for a lease."""
 
 
-class VirtualDevice:
-    """``cuda:0``. Nothing goes over the network before :meth:`flavor` or the first device work."""
+class DeviceStream:
+    """The command stream of one device, as its session uses it."""
 
-    def __init__(self) -> None:
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def connect(self, address: str, ticket: bytes, /) -> object:
+        return _C.connect(address, ticket, self._index)
+
+    def connected(self) -> bool:
+        return _C.connected(self._index)
+
+    def lease_opened(self, epoch: int, /) -> None:
+        _C.lease_opened(epoch, self._index)
+
+    def lease_closed(self) -> None:
+        _C.lease_closed(self._index)
+
+    def lose(self, message: str, /) -> None:
+        _C.lose(message, self._index)
+
+
+class VirtualDevices:
+    """``cuda:0`` and its siblings. Nothing goes over the network before :meth:`flavor` or the first device work, which open one device's session."""
+
+    def __init__(self, flavors: Sequence[str | None] = (None,)) -> None:
         self.spans = Spans(self.end_span)
         self.forked = False
+        self._flavors = list(flavors)
         self._ended = False
         self._embedded: EmbeddedPool | None = None
-        self._session: Session | None = None
-        self._making = threading.Lock()
+        self._sessions: dict[int, Session] = {}
+        self._making = threading.RLock()
 
     def start(self) -> None:
         """Takes over the CUDA key and follows cells, forks and the end of the process."""
-        _C.install()
+        _C.install(len(self._flavors))
         _C.set_lease_callback(self.acquire)
         shell = running_shell()
         if shell is not None:
@@ -50,13 +74,23 @@ class VirtualDevice:
         os.register_at_fork(after_in_child=self._forked_child)
         atexit.register(self.close)
 
-    def acquire(self, device: int) -> None:
-        """Blocks until a lease is open for the current span: the callback of the command stream."""
+    def acquire(self, index: int) -> None:
+        """Blocks until a lease is open for a device and the current span: the callback of its command stream."""
         self._stay_if_ended()
         try:
-            self.session().acquire(self.spans.current())
+            self.session(index).acquire(self.spans.current(), lambda: self._give_way(index))
         finally:
             self._stay_if_ended()
+
+    def _give_way(self, waiting: int) -> None:
+        """Gives the leases of the other devices back, once what is recorded for them is done.
+
+        Who holds one device and waits for another may wait for somebody who does the same the other way around, or for
+        the very device that is held.
+        """
+        for index, session in list(self._sessions.items()):
+            if index != waiting and _C.mark(index):
+                session.marked()
 
     def _stay_if_ended(self) -> None:
         """Keeps a daemon thread for good: it would try again after an error, and PyTorch does not survive the interpreter's end."""
@@ -64,33 +98,35 @@ class VirtualDevice:
             threading.Event().wait()
 
     def end_span(self) -> None:
-        """Gives the lease back once all recorded work is done; does not wait."""
-        if _C.mark() and self._session is not None:
-            self._session.marked()
+        """Gives the leases back once all recorded work is done; does not wait."""
+        for index, session in list(self._sessions.items()):
+            if _C.mark(index):
+                session.marked()
 
-    def flavor(self) -> Flavor:
-        """The device's size and name. Opens the session link if it is not open, but no lease."""
-        return self.session().flavor()
+    def flavor(self, index: int) -> Flavor:
+        """The device's size and name. Opens its session link if it is not open, but no lease."""
+        return self.session(index).flavor()
 
-    def session(self) -> Session:
-        """The session, not necessarily opened. Raises ForkedProcess in a child whose parent used the device."""
+    def session(self, index: int) -> Session:
+        """The device's session, not necessarily opened. Raises ForkedProcess in a child whose parent used a device."""
         if self.forked:
             raise ForkedProcess(FORKED)
         with self._making:
-            if self._session is None:
+            if index not in self._sessions:
                 from forebay.session import Session
 
-                self._session = Session(self._service, _C, torch.__version__, os.environ.get(FLAVOR_VARIABLE) or None)
-            return self._session
+                flavor = self._flavors[index] or os.environ.get(FLAVOR_VARIABLE) or None
+                self._sessions[index] = Session(self._service, DeviceStream(index), torch.__version__, flavor)
+            return self._sessions[index]
 
     def close(self) -> None:
-        """Ends the span, waits within bounds until its work is done, and ends the session and the embedded pool."""
+        """Ends the span, waits within bounds until its work is done, and ends the sessions and the embedded pool."""
         self._ended = True
         try:
             self.end_span()
-            if self._session is not None:
-                self._session.close()
-            _C.lease_closed()
+            for index, session in list(self._sessions.items()):
+                session.close()
+                _C.lease_closed(index)
         finally:
             if self._embedded is not None:
                 self._embedded.stop()
@@ -98,26 +134,27 @@ class VirtualDevice:
             time.sleep(SETTLE_SECONDS)
 
     def _service(self) -> Service:
-        if self._embedded is not None and self._embedded.usable:
-            return self._embedded.service
-        url = LOCAL if self._embedded is not None else configured() or LOCAL
-        if url != LOCAL:
-            return service_at(url)
-        from forebay.embedded import EmbeddedPool
+        with self._making:
+            if self._embedded is not None and self._embedded.usable:
+                return self._embedded.service
+            url = LOCAL if self._embedded is not None else configured() or LOCAL
+            if url != LOCAL:
+                return service_at(url)
+            from forebay.embedded import EmbeddedPool
 
-        if self._embedded is not None:
-            self._embedded.stop()
-        self._embedded = EmbeddedPool()
-        # Child processes attach to this pool instead of starting their own.
-        os.environ[URL_VARIABLE] = self._embedded.service.url
-        os.environ[TOKEN_VARIABLE] = self._embedded.service.token
-        return self._embedded.service
+            if self._embedded is not None:
+                self._embedded.stop()
+            self._embedded = EmbeddedPool()
+            # Child processes attach to this pool instead of starting their own.
+            os.environ[URL_VARIABLE] = self._embedded.service.url
+            os.environ[TOKEN_VARIABLE] = self._embedded.service.token
+            return self._embedded.service
 
     def _forked_child(self) -> None:
-        self._making = threading.Lock()
-        if self._session is not None:
-            self.forked = self.forked or self._session.has_worker
-            self._session.forget_in_child()
+        self._making = threading.RLock()
+        for session in self._sessions.values():
+            self.forked = self.forked or session.has_worker
+            session.forget_in_child()
 
 
 def device_name(flavor: Flavor) -> str:

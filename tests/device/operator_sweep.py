@@ -32,20 +32,20 @@ def attach(address: str, ticket: str) -> None:
     """Gives this process the virtual device, served by a worker that opened its own lease."""
     import torch  # noqa: F401 the extension needs its libraries loaded
     from forebay import _C, facade
-    from forebay.virtual_device import VirtualDevice
+    from forebay.virtual_device import VirtualDevices
 
     served: list[object] = []
 
-    def connect() -> None:
+    def connect(_device: int) -> None:
         if not _C.connected():
             if served:
                 sys.exit("the worker ended the session")
             served.append(_C.connect(address, bytes.fromhex(ticket)))
         _C.lease_opened(1)
 
-    device = VirtualDevice()
-    device.start()
-    facade.install(device)
+    devices = VirtualDevices()
+    devices.start()
+    facade.install(devices)
     _C.set_lease_callback(connect)
 
 

@@ -121,6 +121,10 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
             stream.Step, st.none() | st.integers(0, 1000), st.dictionaries(st.integers(0, 2**20), UNSIGNED, max_size=5).map(changes_of)
         ),
         st.builds(stream.Cut, st.booleans()),
+        st.builds(stream.Share, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),
+        st.builds(stream.WriteShared, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),
+        st.builds(stream.ReadShared, UNSIGNED, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),
+        st.builds(stream.Copy, UNSIGNED, UNSIGNED, UNSIGNED, UNSIGNED, sizes),
     )
 
 
@@ -143,6 +147,7 @@ REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Refused, TEXT),
     st.builds(stream.Data, UNSIGNED, st.binary(max_size=50)),
     st.builds(stream.Done, UNSIGNED),
+    st.builds(stream.Shared, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),
     st.builds(stream.Outputs, UNSIGNED, st.lists(PRODUCED, max_size=4).map(tuple)),
     st.builds(stream.Failure, UNSIGNED, st.sampled_from(stream.FailureCode), UNSIGNED, TEXT, TEXT),
 )

@@ -120,6 +120,8 @@ void bind_limits(py::module_& module) {
   module.attr("FRAME_HEADER_BYTES") = wire::kFrameHeaderBytes;
   module.attr("FRAME_BYTES_MAX") = wire::kFrameBytesMax;
   module.attr("CHUNK_BYTES_MAX") = wire::kChunkBytesMax;
+  module.attr("SHARED_BYTES_MAX") = wire::kSharedBytesMax;
+  module.attr("SHARED_HEADER_BYTES") = wire::kSharedHeaderBytes;
   module.attr("TICKET_BYTES") = wire::kTicketBytes;
   module.attr("STRING_BYTES_MAX") = wire::kStringBytesMax;
   module.attr("MESSAGE_BYTES_MAX") = wire::kMessageBytesMax;

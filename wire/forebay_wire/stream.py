@@ -11,7 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from forebay_wire import _stream
-from forebay_wire._stream import CHUNK_BYTES_MAX, FRAME_BYTES_MAX, FRAME_HEADER_BYTES, MAGIC, VERSION, Reader, WireError, Writer
+from forebay_wire._stream import (
+    CHUNK_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    FRAME_HEADER_BYTES,
+    MAGIC,
+    SHARED_BYTES_MAX,
+    SHARED_HEADER_BYTES,
+    VERSION,
+    Reader,
+    WireError,
+    Writer,
+)
 from forebay_wire.vocabulary import (
     RANDOM,
     Allocate,
@@ -22,6 +33,7 @@ from forebay_wire.vocabulary import (
     Change,
     Command,
     Cut,
+    Copy,
     Data,
     DefineTemplate,
     Done,
@@ -40,16 +52,21 @@ from forebay_wire.vocabulary import (
     Produced,
     Random,
     Read,
+    ReadShared,
     Refused,
     Reply,
     Resize,
     Step,
+    Share,
+    Shared,
+    StorageCommand,
     Sync,
     Tag,
     Template,
     View,
     Welcome,
     Write,
+    WriteShared,
 )
 
 __all__ = [
@@ -57,6 +74,8 @@ __all__ = [
     "FRAME_BYTES_MAX",
     "MAGIC",
     "RANDOM",
+    "SHARED_BYTES_MAX",
+    "SHARED_HEADER_BYTES",
     "VERSION",
     "Allocate",
     "Argument",
@@ -68,6 +87,7 @@ __all__ = [
     "CommandReader",
     "CommandWriter",
     "Cut",
+    "Copy",
     "Data",
     "DefineTemplate",
     "Done",
@@ -86,11 +106,14 @@ __all__ = [
     "Produced",
     "Random",
     "Read",
+    "ReadShared",
     "Reader",
     "Refused",
     "Reply",
     "Resize",
     "Step",
+    "Share",
+    "Shared",
     "Sync",
     "Tag",
     "Template",
@@ -98,6 +121,7 @@ __all__ = [
     "Welcome",
     "WireError",
     "Write",
+    "WriteShared",
     "Writer",
     "decode_reply",
     "encode_reply",
@@ -226,7 +250,7 @@ class CommandWriter:
             self._out.varint(command.random.counter)
 
 
-def _put_storage_command(out: Writer, command: Allocate | Resize | Free | Write | Read | Sync | Mark) -> None:
+def _put_storage_command(out: Writer, command: StorageCommand) -> None:
     match command:
         case Allocate():
             _put_numbers(out, 6, command.storage, command.bytes)
@@ -243,6 +267,15 @@ def _put_storage_command(out: Writer, command: Allocate | Resize | Free | Write 
             _put_numbers(out, 11, command.request)
         case Mark():
             _put_numbers(out, 12, command.epoch)
+        case Share():
+            _put_numbers(out, 14, command.request, command.bytes)
+        case WriteShared():
+            _put_numbers(out, 15, command.storage, command.offset_bytes, command.bytes, command.area_offset_bytes)
+        case ReadShared():
+            numbers = (command.request, command.storage, command.offset_bytes, command.bytes, command.area_offset_bytes)
+            _put_numbers(out, 16, *numbers)
+        case Copy():
+            _put_numbers(out, 17, command.storage, command.offset_bytes, command.source, command.source_offset_bytes, command.bytes)
 
 
 def _put_trace_command(out: Writer, command: Follow | Step | Cut) -> None:
@@ -482,6 +515,17 @@ def _storage_command(reader: Reader, opcode: int) -> Command:
             return Sync(reader.varint())
         case 12:
             return Mark(reader.varint())
+        case 14:
+            return Share(reader.varint(), reader.bounded(SHARED_BYTES_MAX, "the size of a shared area"))
+        case 15:
+            storage, offset = reader.varint(), reader.varint()
+            return WriteShared(storage, offset, reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk"), reader.varint())
+        case 16:
+            request, storage, offset = reader.varint(), reader.varint(), reader.varint()
+            return ReadShared(request, storage, offset, reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk"), reader.varint())
+        case 17:
+            numbers = (reader.varint(), reader.varint(), reader.varint(), reader.varint())
+            return Copy(*numbers, reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of a storage"))
     raise WireError(f"an unknown command {opcode}")
 
 
@@ -577,6 +621,8 @@ def encode_reply(reply: Reply) -> bytes:
             out.u64(reply.sequence)
             out.string(reply.operator)
             out.string(reply.message)
+        case Shared():
+            _put_numbers(out, 71, reply.request, reply.bytes)
     return out.bytes()
 
 
@@ -629,6 +675,8 @@ def _reply(reader: Reader) -> Reply:
             if code not in set(FailureCode):
                 raise WireError(f"a failure of unknown code {code}")
             return Failure(request, FailureCode(code), sequence, _text(reader), _text(reader, _stream.MESSAGE_BYTES_MAX))
+        case 71:
+            return Shared(reader.varint(), reader.bounded(SHARED_BYTES_MAX, "the size of a shared area"))
     raise WireError(f"an unknown reply {opcode}")
 
 

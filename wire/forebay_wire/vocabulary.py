@@ -240,9 +240,42 @@ class Cut:
     forget: bool = False
 
 
-Command = (
-    Hello | Operator | DefineTemplate | Call | Ask | Allocate | Resize | Free | Write | Read | Sync | Mark | Forget | Follow | Step | Cut
-)
+@dataclass(frozen=True)
+class Share:
+    """Asks for an area of shared memory; its descriptor comes with the reply."""
+
+    request: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class WriteShared:
+    storage: int
+    offset_bytes: int
+    bytes: int
+    area_offset_bytes: int
+
+
+@dataclass(frozen=True)
+class ReadShared:
+    request: int
+    storage: int
+    offset_bytes: int
+    bytes: int
+    area_offset_bytes: int
+
+
+@dataclass(frozen=True)
+class Copy:
+    storage: int
+    offset_bytes: int
+    source: int
+    source_offset_bytes: int
+    bytes: int
+
+
+StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Share | WriteShared | ReadShared | Copy
+Command = Hello | Operator | DefineTemplate | Call | Ask | Forget | Follow | Step | Cut | StorageCommand
 
 
 @dataclass(frozen=True)
@@ -298,4 +331,12 @@ class Failure:
     message: str
 
 
-Reply = Welcome | Refused | Data | Done | Outputs | Failure
+@dataclass(frozen=True)
+class Shared:
+    """With ``bytes`` above 0 the frame carries a file descriptor of as many bytes."""
+
+    request: int
+    bytes: int
+
+
+Reply = Welcome | Refused | Data | Done | Outputs | Failure | Shared

@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -63,6 +64,14 @@ void take(int64_t bytes) {
   TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory(bytes, before, limit));
 }
 
+// Large blocks are worth large pages: new ones come from the system, which hands over, and zeroes, page by page.
+void advise_large_pages(void* block, int64_t bytes) {
+  constexpr uintptr_t kPageBytes = uintptr_t{2} << 20;
+  const auto first = (reinterpret_cast<uintptr_t>(block) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const auto end = (reinterpret_cast<uintptr_t>(block) + static_cast<uintptr_t>(bytes)) / kPageBytes * kPageBytes;
+  if (first < end) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);  // a hint: nothing depends on it
+}
+
 void* reserve(int64_t bytes) {
   try {
     return c10::alloc_cpu(static_cast<size_t>(bytes) + kHeaderBytes);
@@ -86,6 +95,7 @@ c10::DataPtr allocate_on_host(size_t size, void* (*reserve_block)(int64_t)) {
   }
   const auto past_header = reinterpret_cast<uintptr_t>(block) + kHeaderBytes + kHeaderBytes - 1;
   void* data = reinterpret_cast<void*>(past_header / kHeaderBytes * kHeaderBytes);
+  advise_large_pages(data, bytes);
   *header_of(data) = {bytes, block};
   return {data, data, &release, host};
 }

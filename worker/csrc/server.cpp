@@ -378,7 +378,26 @@ void Server::poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> 
   obey();
 }
 
-void Server::send(const wire::Writer& head, const void* payload, size_t payload_bytes) {
+namespace {
+
+// Lets a message carry a descriptor. The bytes must live until it is sent.
+void attach(msghdr& message, int descriptor, std::array<char, CMSG_SPACE(sizeof(int))>& bytes) {
+  message.msg_control = bytes.data();
+  message.msg_controllen = bytes.size();
+  cmsghdr* part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(part), &descriptor, sizeof(descriptor));
+}
+
+}  // namespace
+
+void Server::send(const wire::Writer& head, const void* payload, size_t payload_bytes) { send(head, payload, payload_bytes, -1); }
+
+void Server::share(const wire::Writer& head, int descriptor) { send(head, nullptr, 0, descriptor); }
+
+void Server::send(const wire::Writer& head, const void* payload, size_t payload_bytes, int descriptor) {
   std::array<uint8_t, wire::kFrameHeaderBytes> header;
   wire::put_frame_header(header.data(), head.size() + payload_bytes);
   std::array<iovec, 3> parts{{{header.data(), header.size()},
@@ -391,12 +410,15 @@ void Server::send(const wire::Writer& head, const void* payload, size_t payload_
     msghdr message{};
     message.msg_iov = &parts[first];
     message.msg_iovlen = parts.size() - first;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    if (descriptor >= 0) attach(message, descriptor, control);
     auto sent = ::sendmsg(client_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno != EAGAIN && errno != EINTR) throw ClientLost();
       wait(POLLOUT);
       continue;
     }
+    descriptor = -1;  // it goes with the first byte
     for (size_t part = first; sent > 0; ++part) {
       const size_t taken = std::min(static_cast<size_t>(sent), parts[part].iov_len);
       parts[part].iov_base = static_cast<uint8_t*>(parts[part].iov_base) + taken;

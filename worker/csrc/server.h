@@ -100,6 +100,9 @@ class Server final : private Replies {
   void rest();
 
   void send(const wire::Writer& head, const void* payload, size_t payload_bytes) override;
+  bool can_share() const override { return listener_.is_unix(); }
+  void share(const wire::Writer& head, int descriptor) override;
+  void send(const wire::Writer& head, const void* payload, size_t payload_bytes, int descriptor);
 
   Device device_;
   std::optional<int> threads_;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <system_error>
 
 #include "memory.h"
 #include "operators.h"
@@ -22,6 +23,9 @@ bool waits_for_lease(Command command) {
     case Command::kResize:
     case Command::kWrite:
     case Command::kRead:
+    case Command::kWriteShared:
+    case Command::kReadShared:
+    case Command::kCopy:
       return true;
     default:
       return false;
@@ -86,6 +90,14 @@ void Session::execute(wire::Reader& in) {
       return read(in);
     case Command::kSync:
       return sync(in);
+    case Command::kShare:
+      return share(in);
+    case Command::kWriteShared:
+      return write_shared(in);
+    case Command::kReadShared:
+      return read_shared(in);
+    case Command::kCopy:
+      return copy(in);
     case Command::kForget:
       return forget();
     default:
@@ -397,39 +409,43 @@ void Session::finish_upload(const Upload& upload) {
   }
 }
 
+std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& staging) {
+  Entry& entry = storages_.at(id);
+  if (!entry.cause()) check_range(entry, offset, bytes, "a READ");
+  if (told_failure(request)) return std::nullopt;
+  if (entry.cause()) {
+    tell(request, derived(*entry.cause()));
+    return std::nullopt;
+  }
+  if (!device_.computes() || bytes == 0) return zeros().data();
+  try {
+    const auto& memory = entry.touch(device_);
+    if (device_.is_host()) return static_cast<const uint8_t*>(memory.data()) + offset;
+    staging = device_.allocate_staging(static_cast<int64_t>(bytes));
+    device_.copy(staging, 0, memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes));
+    device_.synchronize();
+    return staging.data();
+  } catch (...) {
+    fail_now("READ", sequence_);
+    told_failure(request);
+    return std::nullopt;
+  }
+}
+
 void Session::read(wire::Reader& in) {
   traces_.cut();
   const uint64_t request = in.varint();
   const uint64_t id = in.varint();
   const uint64_t offset = in.varint();
   const auto bytes = static_cast<size_t>(in.bounded(wire::kChunkBytesMax, "the size of a chunk"));
-  Entry& entry = storages_.at(id);
-  if (!entry.cause()) check_range(entry, offset, bytes, "a READ");
-  if (told_failure(request)) return;
-  if (entry.cause()) return tell(request, derived(*entry.cause()));
+  c10::Storage staging(nullptr);
+  const auto data = readable(request, id, offset, bytes, staging);
+  if (!data) return;
   wire::Writer head;
   head.reply(wire::Reply::kData);
   head.varint(request);
   head.varint(bytes);
-  if (!device_.computes() || bytes == 0) return replies_.send(head, zeros().data(), bytes);
-  c10::Storage staging(nullptr);
-  const void* data = nullptr;
-  try {
-    const auto& memory = entry.touch(device_);
-    if (device_.is_host()) {
-      data = static_cast<const uint8_t*>(memory.data()) + offset;
-    } else {
-      staging = device_.allocate_staging(static_cast<int64_t>(bytes));
-      device_.copy(staging, 0, memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes));
-      device_.synchronize();
-      data = staging.data();
-    }
-  } catch (...) {
-    fail_now("READ", sequence_);
-    told_failure(request);
-    return;
-  }
-  replies_.send(head, data, bytes);
+  replies_.send(head, *data, bytes);
 }
 
 void Session::sync(wire::Reader& in) {
@@ -441,6 +457,85 @@ void Session::sync(wire::Reader& in) {
   head.reply(wire::Reply::kDone);
   head.varint(request);
   replies_.send(head, nullptr, 0);
+}
+
+// Bulk data beside the socket.
+
+void Session::share(wire::Reader& in) {
+  const uint64_t request = in.varint();
+  const auto bytes = static_cast<size_t>(in.bounded(wire::kSharedBytesMax, "the size of a shared area"));
+  if (bytes <= wire::kSharedHeaderBytes) throw wire::WireError("a shared area of " + std::to_string(bytes) + " bytes has no room for payload");
+  if (shared_) throw wire::WireError("a second SHARE");
+  if (replies_.can_share()) {
+    try {
+      shared_.emplace(bytes);
+    } catch (const std::system_error&) {  // the host has no descriptor or memory left: the socket serves as well
+    }
+  }
+  wire::Writer head;
+  head.reply(wire::Reply::kShared);
+  head.varint(request);
+  head.varint(shared_ ? bytes : 0);
+  if (shared_) return replies_.share(head, shared_->descriptor());
+  replies_.send(head, nullptr, 0);
+}
+
+SharedMemory& Session::shared() {
+  if (!shared_) throw wire::WireError("there is no shared area; SHARE comes first");
+  return *shared_;
+}
+
+void Session::write_shared(wire::Reader& in) {
+  const uint64_t id = in.varint();
+  const uint64_t offset = in.varint();
+  const auto bytes = static_cast<size_t>(in.bounded(wire::kChunkBytesMax, "the size of a chunk"));
+  const uint8_t* data = shared().at(in.varint(), bytes);
+  const auto upload = begin_upload(id, offset, bytes);
+  if (upload) std::memcpy(upload->target, data, bytes);
+  shared_->taken();
+  if (upload) finish_upload(*upload);
+}
+
+void Session::read_shared(wire::Reader& in) {
+  traces_.cut();
+  const uint64_t request = in.varint();
+  const uint64_t id = in.varint();
+  const uint64_t offset = in.varint();
+  const auto bytes = static_cast<size_t>(in.bounded(wire::kChunkBytesMax, "the size of a chunk"));
+  uint8_t* target = shared().at(in.varint(), bytes);
+  c10::Storage staging(nullptr);
+  const auto data = readable(request, id, offset, bytes, staging);
+  if (!data) return;
+  std::memcpy(target, *data, bytes);
+  wire::Writer head;
+  head.reply(wire::Reply::kDone);
+  head.varint(request);
+  replies_.send(head, nullptr, 0);
+}
+
+void Session::copy(wire::Reader& in) {
+  traces_.cut();
+  const uint64_t id = in.varint();
+  const uint64_t offset = in.varint();
+  const uint64_t source_id = in.varint();
+  const uint64_t source_offset = in.varint();
+  const auto bytes = static_cast<size_t>(in.bounded(wire::kStorageBytesMax, "the size of a storage"));
+  if (id == source_id) throw wire::WireError("a COPY of storage " + std::to_string(id) + " to itself");
+  Entry& entry = storages_.at(id);
+  Entry& source = storages_.at(source_id);
+  if (!source.cause()) check_range(source, source_offset, bytes, "a COPY");
+  if (entry.cause()) return;
+  check_range(entry, offset, bytes, "a COPY");
+  if (source.cause()) return storages_.poison(entry, source.cause());
+  if (!device_.computes() || bytes == 0) return;
+  try {
+    if (lost_) throw CommandError(lost_->code, lost_->message);
+    const bool all = offset == 0 && static_cast<int64_t>(bytes) == entry.bytes();
+    const auto& target = all ? entry.touch_unwritten(device_) : entry.touch(device_);
+    device_.copy(target, static_cast<int64_t>(offset), source.touch(device_), static_cast<int64_t>(source_offset), static_cast<int64_t>(bytes));
+  } catch (...) {
+    storages_.poison(entry, fail_now("COPY", sequence_));
+  }
 }
 
 }  // namespace forebay::worker

@@ -17,6 +17,7 @@
 #include "device.h"
 #include "failure.h"
 #include "plan.h"
+#include "shared_memory.h"
 #include "storage.h"
 
 namespace forebay::worker {
@@ -26,6 +27,10 @@ class Replies {
  public:
   virtual ~Replies() = default;
   virtual void send(const wire::Writer& head, const void* payload, size_t payload_bytes) = 0;
+  // Whether the client is on this host, and can be handed a descriptor.
+  virtual bool can_share() const = 0;
+  // As send, with a descriptor that the client gets a copy of.
+  virtual void share(const wire::Writer& head, int descriptor) = 0;
 };
 
 class Session {
@@ -73,6 +78,10 @@ class Session {
   void write(wire::Reader& in);
   void read(wire::Reader& in);
   void sync(wire::Reader& in);
+  void share(wire::Reader& in);
+  void write_shared(wire::Reader& in);
+  void read_shared(wire::Reader& in);
+  void copy(wire::Reader& in);
   void forget();
   void follow(wire::Reader& in);
   void step(wire::Reader& in);
@@ -86,6 +95,9 @@ class Session {
 
   Plan& plan_of(uint64_t number);
   void check_range(const Entry& entry, uint64_t offset, size_t bytes, const char* what) const;
+  // What a READ of the range gives, on the host; nullopt where a failure was the answer. `staging` keeps it alive.
+  std::optional<const void*> readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& staging);
+  SharedMemory& shared();
   // Remembers a failure until an answer tells it; returns its cause, to poison with.
   Cause fail(const CommandError& error, const std::string& op, uint64_t sequence);
   Cause fail_now(const std::string& op, uint64_t sequence);
@@ -98,6 +110,7 @@ class Session {
   Storages storages_;
   Layouts layouts_;
   Caller caller_;
+  std::optional<SharedMemory> shared_;
   std::vector<c10::OperatorHandle> operators_;
   std::vector<std::unique_ptr<Plan>> plans_;
   size_t plan_items_ = 0;

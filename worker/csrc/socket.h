@@ -36,6 +36,7 @@ class Listener {
 
   // With the port that was chosen.
   const std::string& address() const { return address_; }
+  bool is_unix() const { return address_.rfind("unix:", 0) == 0; }
   int get() const { return descriptor_.get(); }
   // The next waiting peer, not blocking; none if there is none.
   Descriptor accept() const;

@@ -8,13 +8,13 @@ device is refused by name (`refusals`).
 from __future__ import annotations
 
 from forebay.facade import compiling, driver, legacy_types, memory, profiling, recurrent, refusals, replication, storages, streams
-from forebay.virtual_device import VirtualDevice
+from forebay.virtual_device import VirtualDevices
 
 
-def install(device: VirtualDevice) -> None:
-    """Fits ``torch.cuda`` to the device. Queries that follow open no lease."""
-    driver.install(device)
-    memory.install(device)
+def install(devices: VirtualDevices) -> None:
+    """Fits ``torch.cuda`` to the devices. Queries that follow open no lease."""
+    driver.install(devices)
+    memory.install(devices)
     streams.install()
     storages.install()
     legacy_types.install()

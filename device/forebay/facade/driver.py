@@ -1,4 +1,4 @@
-"""The functions of ``torch._C`` that PyTorch's Python code calls on a CUDA build, for one virtual device."""
+"""The functions of ``torch._C`` that PyTorch's Python code calls on a CUDA build, for virtual devices."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import torch
 from forebay import _C
 from forebay.errors import NotOnVirtualDevice
 from forebay.facade.properties import DeviceProperties
-from forebay.virtual_device import VirtualDevice
+from forebay.virtual_device import VirtualDevices
 
 CUDNN_BENCHMARK_LIMIT = 10
 """PyTorch's default."""
 
 
 def select(index: int) -> int:
-    """Selects a device: there is one. Returns the one selected before; a negative index selects nothing, as in CUDA."""
-    if index > 0:
-        raise RuntimeError(f"CUDA error: invalid device ordinal: there is one virtual device, cuda:0; cuda:{index} does not exist")
-    return 0 if index == 0 else -1
+    """Selects a device for this thread. Returns the one selected before; a negative index selects nothing, as in CUDA."""
+    if index < 0:
+        return -1
+    before = _C.current_device()
+    _C.set_device(index)
+    return before
 
 
 def exchange_device(index: int) -> int:
@@ -55,20 +57,20 @@ class _Setting:
         self.value = value
 
 
-def functions(device: VirtualDevice) -> dict[str, Callable[..., Any]]:
+def functions(devices: VirtualDevices) -> dict[str, Callable[..., Any]]:
     """Name in ``torch._C`` → function."""
     benchmark_limit, caching = _Setting(CUDNN_BENCHMARK_LIMIT), _Setting(True)
     blas_bytes, blas_lt_bytes = _Setting(0), _Setting(0)
     return {
         "_cuda_init": lambda: None,
-        "_cuda_getDeviceCount": lambda: 1,
-        "_cuda_getDevice": lambda: 0,
+        "_cuda_getDeviceCount": _C.device_count,
+        "_cuda_getDevice": _C.current_device,
         "_cuda_setDevice": _set_device,
         "_cuda_exchangeDevice": exchange_device,
         "_cuda_maybeExchangeDevice": maybe_exchange_device,
-        "_cuda_isInBadFork": lambda: device.forked,
-        "_cuda_hasPrimaryContext": lambda index: index == 0 and _C.connected(),
-        "_cuda_synchronize": _C.synchronize,
+        "_cuda_isInBadFork": lambda: devices.forked,
+        "_cuda_hasPrimaryContext": lambda index: index < _C.device_count() and _C.connected(index),
+        "_cuda_synchronize": lambda: _C.synchronize(_C.current_device()),
         "_cuda_isCurrentStreamCapturing": lambda: False,
         "_cuda_canDeviceAccessPeer": lambda index, peer: False,
         "_cuda_ipc_collect": lambda: None,
@@ -126,18 +128,18 @@ class _RangeMarkers:
         return None
 
 
-def install(device: VirtualDevice) -> None:
+def install(devices: VirtualDevices) -> None:
     """Puts the functions in place, also where ``torch.cuda`` captured their absence during its import."""
-    for name, function in functions(device).items():
+    for name, function in functions(devices).items():
         setattr(torch._C, name, function)
-    properties = DeviceProperties(device)
+    properties = [DeviceProperties(devices, index) for index in range(_C.device_count())]
     cuda: Any = torch.cuda
     cuda._exchange_device, cuda._maybe_exchange_device = exchange_device, maybe_exchange_device
     cuda._is_in_bad_fork = torch._C._cuda_isInBadFork  # type: ignore[attr-defined]
     cuda._CudaDeviceProperties = DeviceProperties
-    cuda._get_device_properties = lambda index: properties
+    cuda._get_device_properties = properties.__getitem__
     cuda._device_count_nvml = lambda: -1  # a GPU that this host happens to have is not ours
-    cuda.default_generators = (_C.default_generator(),)
+    cuda.default_generators = tuple(_C.default_generator(index) for index in range(_C.device_count()))
     cuda.graphs._cuda_isCurrentStreamCapturing = torch._C._cuda_isCurrentStreamCapturing
     cuda.nvtx._nvtx = _RangeMarkers()
     torch._C._has_cuda = True

@@ -1,4 +1,4 @@
-"""Memory of the virtual device, as the client asked for it: what the worker counts against the flavor."""
+"""Memory of a virtual device, as the client asked for it: what the worker counts against the flavor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from forebay import _C
 from forebay.errors import NotOnVirtualDevice
-from forebay.virtual_device import VirtualDevice
+from forebay.virtual_device import VirtualDevices
 
 Counters = dict[str, int]
 
@@ -20,19 +20,20 @@ def _pools(all_of_it: Counters) -> dict[str, Counters]:
 
 
 class Statistics:
-    """PyTorch's allocator statistics. Nothing is cached or split here, so reserved is allocated.
+    """PyTorch's allocator statistics of one device. Nothing is cached or split here, so reserved is allocated.
 
     Of bytes only present and peak are kept; their running totals are shown as if they had begun with what is held now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, index: int) -> None:
+        self._index = index
         self._allocations_before = 0
         self._frees_before = 0
         self._peak_count = 0
 
     def nested(self) -> dict[str, Any]:
         """As ``torch.cuda.memory_stats_as_nested_dict()``."""
-        use = _C.memory()
+        use = _C.memory(self._index)
         self._peak_count = max(self._peak_count, use["alive"])
         made, gone = use["allocations"] - self._allocations_before, use["frees"] - self._frees_before
         bytes_now = {"current": use["allocated"], "peak": use["peak"], "allocated": use["allocated"], "freed": 0}
@@ -48,12 +49,12 @@ class Statistics:
 
     def reset_peak(self) -> None:
         """Peaks begin again at what is allocated now."""
-        _C.reset_peak_memory()
+        _C.reset_peak_memory(self._index)
         self._peak_count = 0
 
     def reset_accumulated(self) -> None:
         """Counts of allocations and frees begin again at 0."""
-        use = _C.memory()
+        use = _C.memory(self._index)
         self._allocations_before, self._frees_before = use["allocations"], use["frees"]
 
 
@@ -71,13 +72,13 @@ class CudaRuntime:
 
     cudaError = CudaStatus
 
-    def __init__(self, device: VirtualDevice) -> None:
-        self._device = device
+    def __init__(self, devices: VirtualDevices) -> None:
+        self._devices = devices
 
-    def cudaMemGetInfo(self, index: int = 0) -> tuple[int, int]:
+    def cudaMemGetInfo(self, index: int) -> tuple[int, int]:
         """Bytes free and in all: those of the flavor."""
-        total = self._device.flavor().memory_bytes
-        return max(0, total - _C.memory()["allocated"]), total
+        total = self._devices.flavor(index).memory_bytes
+        return max(0, total - _C.memory(index)["allocated"]), total
 
     def cudaGetErrorString(self, status: int) -> str:
         """There is one good status."""
@@ -103,14 +104,14 @@ def _set_fraction(fraction: float, index: int) -> None:
         raise NotOnVirtualDevice("torch.cuda.set_per_process_memory_fraction", reason)
 
 
-def install(device: VirtualDevice) -> None:
+def install(devices: VirtualDevices) -> None:
     """Puts the statistics where ``torch.cuda`` and ``torch.accelerator`` look for them."""
-    statistics = Statistics()
-    runtime = CudaRuntime(device)
+    statistics = [Statistics(index) for index in range(_C.device_count())]
+    runtime = CudaRuntime(devices)
     core: Any = torch._C
-    core._cuda_memoryStats = core._accelerator_getDeviceStats = lambda index: statistics.nested()
-    core._cuda_resetPeakMemoryStats = core._accelerator_resetPeakStats = lambda index: statistics.reset_peak()
-    core._cuda_resetAccumulatedMemoryStats = core._accelerator_resetAccumulatedStats = lambda index: statistics.reset_accumulated()
+    core._cuda_memoryStats = core._accelerator_getDeviceStats = lambda index: statistics[index].nested()
+    core._cuda_resetPeakMemoryStats = core._accelerator_resetPeakStats = lambda index: statistics[index].reset_peak()
+    core._cuda_resetAccumulatedMemoryStats = core._accelerator_resetAccumulatedStats = lambda index: statistics[index].reset_accumulated()
     core._cuda_emptyCache = core._accelerator_emptyCache = lambda: None
     core._accelerator_isAllocatorInitialized = lambda: True
     core._accelerator_getMemoryInfo = runtime.cudaMemGetInfo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid as uuids
 
-from forebay.virtual_device import VirtualDevice, device_name
+from forebay.virtual_device import VirtualDevices, device_name
 
 CAPABILITY = (8, 0)
 """The feature level that programs may count on: bfloat16 and TF32, and none of the later special units."""
@@ -13,7 +13,7 @@ MULTI_PROCESSOR_COUNT = 64
 
 
 class DeviceProperties:
-    """Sizes and features of ``cuda:0``. Name and memory are the flavor's, asked of the pool when they are first read."""
+    """Sizes and features of a device. Name and memory are the flavor's, asked of the pool when they are first read."""
 
     major, minor = CAPABILITY
     multi_processor_count = MULTI_PROCESSOR_COUNT
@@ -31,24 +31,28 @@ class DeviceProperties:
     """Unknown: the devices that serve it differ."""
     memory_clock_rate = 0
     memory_bus_width = 0
-    pci_bus_id = 0
     pci_device_id = 0
     pci_domain_id = 0
     gcnArchName = ""
 
-    def __init__(self, device: VirtualDevice) -> None:
-        self._device = device
-        self.uuid = uuids.uuid5(uuids.NAMESPACE_URL, "forebay:cuda:0")
+    def __init__(self, devices: VirtualDevices, index: int) -> None:
+        self._devices, self._index = devices, index
+        self.uuid = uuids.uuid5(uuids.NAMESPACE_URL, f"forebay:cuda:{index}")
+
+    @property
+    def pci_bus_id(self) -> int:
+        """Tells the devices apart, as on a bus."""
+        return self._index
 
     @property
     def name(self) -> str:
         """For example ``Forebay small.64gb (virtual)``."""
-        return device_name(self._device.flavor())
+        return device_name(self._devices.flavor(self._index))
 
     @property
     def total_memory(self) -> int:
         """Bytes, as the worker enforces them."""
-        return self._device.flavor().memory_bytes
+        return self._devices.flavor(self._index).memory_bytes
 
     def __repr__(self) -> str:
         return (

@@ -1,4 +1,4 @@
-"""Streams and events. The virtual device executes in the order of recording, so every stream is the same queue."""
+"""Streams and events. A virtual device executes in the order of recording, so all its streams are the same queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forebay.errors import NotOnVirtualDevice
 
 CUDA = 1
 """c10::DeviceType::CUDA."""
-DEFAULT_STREAM = (0, 0, CUDA)
+Place = tuple[int, int, int]
 """Stream id, device index, device type."""
 
 _stream_ids = itertools.count(1)
@@ -28,14 +28,14 @@ class StreamBase(torch.Stream):
     priority: int
 
     def __new__(
-        cls, priority: int = 0, stream_id: int | None = None, device_index: int = 0, device_type: int = CUDA, **other: Any
+        cls, priority: int = 0, stream_id: int | None = None, device_index: int | None = None, device_type: int = CUDA, **other: Any
     ) -> StreamBase:
         if "stream_ptr" in other:
             raise NotOnVirtualDevice(
                 "torch.cuda.ExternalStream", "a stream of another library is on a physical GPU; use torch.cuda.Stream()."
             )
         number = next(_stream_ids) if stream_id is None else stream_id
-        stream = super().__new__(cls, stream_id=number, device_index=device_index, device_type=device_type)
+        stream = super().__new__(cls, stream_id=number, device_index=_C.current_device() if device_index is None else device_index, device_type=device_type)
         stream.priority = priority
         return stream
 
@@ -51,22 +51,24 @@ class StreamBase(torch.Stream):
 
     def query(self) -> bool:
         """Waits for the recorded work, and is then True: there is no asking without waiting."""
-        _C.synchronize()
+        _C.synchronize(self.device_index)
         return True
 
     def synchronize(self) -> None:
-        """Waits for the recorded work of all streams, since they are one queue."""
-        _C.synchronize()
+        """Waits for the recorded work of all streams of the device, since they are one queue."""
+        _C.synchronize(self.device_index)
 
     def __enter__(self) -> StreamBase:
         entered = getattr(_current, "entered", [])
-        entered.append(_current_stream(self.device_index))
+        entered.append((_C.current_device(), _current_stream(self.device_index)))
         _current.entered = entered
         _set_stream(self.stream_id, self.device_index, self.device_type)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        _set_stream(*_current.entered.pop())
+        device, place = _current.entered.pop()
+        _set_stream(*place)
+        _C.set_device(device)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, torch.Stream) and (self.stream_id, self.device) == (other.stream_id, other.device)
@@ -84,16 +86,18 @@ class EventBase(torch.Event):
             raise NotOnVirtualDevice("torch.cuda.Event(interprocess=True)", "another process has another virtual device.")
         event = super().__new__(cls, device="cuda", enable_timing=enable_timing)
         event._timing = enable_timing
-        event._recorded_ns = None
+        event._recorded_ns = event._device = None
         return event
 
     _timing: bool
     _recorded_ns: int | None
+    _device: int | None
 
     def record(self, stream: torch.Stream | None = None) -> None:
         """Remembers this place in the queue."""
+        self._device = _C.current_device() if stream is None else stream.device_index
         if self._timing:
-            _C.synchronize()
+            _C.synchronize(self._device)
         self._recorded_ns = time.monotonic_ns()
 
     def wait(self, stream: torch.Stream | None = None) -> None:
@@ -101,14 +105,14 @@ class EventBase(torch.Event):
 
     def query(self) -> bool:
         """Whether the work before the event is done; waits for it."""
-        if self._recorded_ns is not None:
-            _C.synchronize()
+        if self._device is not None:
+            _C.synchronize(self._device)
         return True
 
     def synchronize(self) -> None:
         """Waits for the work before the event, and for what was recorded since."""
-        if self._recorded_ns is not None:
-            _C.synchronize()
+        if self._device is not None:
+            _C.synchronize(self._device)
 
     def elapsed_time(self, end_event: Any) -> float:
         """Milliseconds between the two records, the device's work and its way there included."""
@@ -126,12 +130,16 @@ class EventBase(torch.Event):
         raise NotOnVirtualDevice("torch.cuda.Event.ipc_handle", "another process has another virtual device.")
 
 
-def _current_stream(device_index: int) -> tuple[int, int, int]:
-    return getattr(_current, "stream", DEFAULT_STREAM)
+def _current_stream(device_index: int) -> Place:
+    index = _C.current_device() if device_index < 0 else device_index
+    current: Place = getattr(_current, "streams", {}).get(index, (0, index, CUDA))
+    return current
 
 
 def _set_stream(stream_id: int, device_index: int, device_type: int) -> None:
-    _current.stream = (stream_id, device_index, device_type)
+    """Makes it the device's current stream, and the device the current one, as CUDA does."""
+    _C.set_device(device_index)
+    _current.streams = getattr(_current, "streams", {}) | {device_index: (stream_id, device_index, device_type)}
 
 
 def install() -> None:
@@ -139,7 +147,7 @@ def install() -> None:
     core: Any = torch._C
     core._CudaStreamBase, core._CudaEventBase = StreamBase, EventBase
     core._cuda_getCurrentStream = _current_stream
-    core._cuda_getDefaultStream = lambda device_index: DEFAULT_STREAM
+    core._cuda_getDefaultStream = lambda device_index: (0, _C.current_device() if device_index < 0 else device_index, CUDA)
     core._cuda_getCurrentRawStream = lambda device_index: _current_stream(device_index)[0]
     core._cuda_setStream = _set_stream
     module: Any = importlib.reload(torch.cuda.streams)

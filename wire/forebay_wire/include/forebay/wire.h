@@ -21,6 +21,8 @@ constexpr uint16_t kVersion = 1;
 constexpr size_t kFrameHeaderBytes = 4;
 constexpr size_t kFrameBytesMax = size_t{16} << 20;
 constexpr size_t kChunkBytesMax = size_t{4} << 20;  // payload of one WRITE or DATA
+constexpr size_t kSharedBytesMax = size_t{128} << 20;  // the area of memory that both sides of a Unix socket map
+constexpr size_t kSharedHeaderBytes = 4096;  // before its payload; begins with a u32: how many WRITE_SHARED the worker has read out
 constexpr size_t kTicketBytes = 32;
 constexpr size_t kStringBytesMax = 4096;
 constexpr size_t kMessageBytesMax = 16384;
@@ -54,6 +56,10 @@ enum class Command : uint8_t {
   kSync = 11,
   kMark = 12,
   kForget = 13,
+  kShare = 14,
+  kWriteShared = 15,
+  kReadShared = 16,
+  kCopy = 17,
   kFollow = 20,
   kStep = 21,
   kCut = 22,
@@ -67,6 +73,7 @@ enum class Reply : uint8_t {
   kDone = 68,
   kOutputs = 69,
   kFailure = 70,
+  kShared = 71,
 };
 
 enum class FailureCode : uint8_t {

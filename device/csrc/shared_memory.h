@@ -1,0 +1,52 @@
+// The memory that a worker on this host shares with us, for bulk data: a header, a ring of slots for uploads, and slots for downloads.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "forebay/wire.h"
+
+namespace forebay {
+
+class SharedMemory {
+ public:
+  static constexpr size_t kSlotBytes = size_t{256} << 10;
+  static constexpr uint32_t kUploadSlots = 32;
+  static constexpr size_t kWindowSlots = 8;  // of downloads that are waited for
+  static constexpr size_t kLaterSlots = 256;  // of downloads that are not
+  static constexpr size_t kBytes = wire::kSharedHeaderBytes + (kUploadSlots + kWindowSlots + kLaterSlots) * kSlotBytes;
+
+  SharedMemory() = default;
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  ~SharedMemory() { unmap(); }
+
+  // Takes the descriptor over. Throws c10::Error where what the worker gave could be taken away again.
+  void map(int descriptor, uint64_t bytes);
+  void unmap();
+  explicit operator bool() const { return data_ != nullptr; }
+
+  // Uploads. `offer` gives the slot for the next one, null while all hold what the worker has not read.
+  // Throws c10::Error where the worker counts what was not offered.
+  uint8_t* offer() const;
+  void offered() { ++offered_; }
+  // Sleeps until the worker has read one more. False where that did not happen for so long, or a signal came.
+  bool wait(int milliseconds) const;
+
+  uint8_t* window_slot(size_t index) const { return slot(kUploadSlots + index % kWindowSlots); }
+  uint8_t* later_slot(size_t index) const { return slot(kUploadSlots + kWindowSlots + index); }
+  uint64_t offset_of(const uint8_t* place) const { return static_cast<uint64_t>(place - data_); }
+
+ private:
+  uint8_t* slot(size_t index) const { return data_ + wire::kSharedHeaderBytes + index * kSlotBytes; }
+  uint32_t taken() const;
+
+  uint8_t* data_ = nullptr;
+  uint32_t offered_ = 0;
+};
+
+// Has the system fill new memory of a large target by large pages. A hint.
+void advise_large_pages(void* target, int64_t bytes);
+
+}  // namespace forebay

@@ -1,0 +1,64 @@
+"""How many virtual devices a process has, and of which flavors: FOREBAY_DEVICES, else what `forebay device` saved."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from forebay.errors import NotConfigured
+
+DEVICES_VARIABLE = "FOREBAY_DEVICES"
+DEVICES_MAX = 16
+"""As many as the extension has streams for (``forebay._C.DEVICES_MAX``)."""
+
+Flavors = list[str | None]
+"""One a device, in the order of their numbers; None is the flavor of FOREBAY_FLAVOR, else the user's choice at the pool."""
+
+
+def wanted(environment: Mapping[str, str] = os.environ) -> Flavors:
+    """The devices of a process that starts now. Raises NotConfigured where what is set cannot be read."""
+    text = environment.get(DEVICES_VARIABLE, "").strip()
+    return _checked(_parse(text), f"{DEVICES_VARIABLE} is {text!r}") if text else saved(environment)
+
+
+def saved(environment: Mapping[str, str] = os.environ) -> Flavors:
+    """What `forebay device` keeps; one device where nothing is kept. Raises NotConfigured."""
+    path = saved_path(environment)
+    try:
+        kept = json.loads(path.read_text())["devices"]
+    except FileNotFoundError:
+        return [None]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise NotConfigured(f"{path} cannot be read as a list of devices; remove it, or write it anew with `forebay device add`.") from None
+    if not isinstance(kept, list) or not all(flavor is None or isinstance(flavor, str) for flavor in kept):
+        raise NotConfigured(f"{path} holds something else than a list of flavors; remove it.")
+    return _checked(kept, str(path))
+
+
+def save(flavors: Sequence[str | None], environment: Mapping[str, str] = os.environ) -> None:
+    """Keeps the devices for later processes. Raises NotConfigured where there are too many, or none."""
+    _checked(list(flavors), "What is to be saved")
+    path = saved_path(environment)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_name(f"{path.name}.{os.getpid()}")
+    written.write_text(json.dumps({"devices": list(flavors)}) + "\n")
+    written.replace(path)
+
+
+def saved_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the devices are kept: with the user's other settings."""
+    return Path(environment.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "forebay" / "devices.json"
+
+
+def _parse(text: str) -> Flavors:
+    if text.isdecimal():
+        return [None] * min(int(text), DEVICES_MAX + 1)
+    return [flavor.strip() or None for flavor in text.split(",")]
+
+
+def _checked(flavors: Flavors, what: str) -> Flavors:
+    if not 1 <= len(flavors) <= DEVICES_MAX:
+        raise NotConfigured(f"{what}: a process has 1 to {DEVICES_MAX} virtual devices; give their number, or their flavors with commas between.")
+    return flavors
