@@ -9,6 +9,7 @@
 
 #include "generator.h"
 #include "locations.h"
+#include "out_arguments.h"
 #include "storage.h"
 #include "stream.h"
 
@@ -489,8 +490,10 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
 void Recorder::record_slowly(OperatorInfo& info, Stack& stack, const Scan& scan) {
   auto& stream = CommandStream::get();
   if (stream.worker_is_cpu() && record_in_parts(info, stack)) return;
+  if (info.writes_out && (info.asks || (stream.worker_is_cpu() && has_strided_out(info, stack))) && record_without_out(info, stack)) return;
   auto prediction = infer(info, stack);
   if (!prediction) return record(info, stack);
+  if (prediction->unsized_out && record_without_out(info, stack)) return;
   if (prediction->asks) return ask(info, stack, scan, *prediction);
   {
     auto lock = stream.lock_for(scan.generation);
