@@ -50,6 +50,10 @@ bool run_on_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
     return true;
   } catch (const c10::NotImplementedError&) {
     return false;
+  } catch (pybind11::error_already_set& error) {
+    const pybind11::gil_scoped_acquire gil;
+    if (error.matches(PyExc_NotImplementedError) || error.matches(PyExc_TypeError)) return false;
+    throw;
   } catch (python_error& error) {
     const pybind11::gil_scoped_acquire gil;
     error.restore();

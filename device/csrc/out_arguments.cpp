@@ -20,8 +20,8 @@ bool is_functional_of(const c10::FunctionSchema& one, const c10::FunctionSchema&
   if (one.arguments().size() != inputs.size() || one.returns().size() != other.arguments().size() - inputs.size()) return false;
   for (size_t index = 0; index < inputs.size(); ++index) {
     const auto& argument = one.arguments()[index];
-    const bool same = argument.name() == inputs[index]->name() && *argument.real_type() == *inputs[index]->real_type() && argument.alias_info() == nullptr;
-    if (!same) return false;
+    if (argument.name() != inputs[index]->name() || *argument.real_type() != *inputs[index]->real_type()) return false;
+    if ((argument.alias_info() == nullptr) != (inputs[index]->alias_info() == nullptr)) return false;
   }
   return true;
 }
