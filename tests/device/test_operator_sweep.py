@@ -1,4 +1,4 @@
-"""PyTorch's operator database on the virtual device, against the CPU: five dtypes, eight variants, two samples a case, or eight (``--full-sweep``)."""
+"""PyTorch's operator database against the CPU: five dtypes, eight variants, two samples a case or eight (``--full-sweep``)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,17 @@ from torch.utils import _pytree
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-RANDOM = {"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout", "RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"}
+RANDOM = {
+    "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
+    "AlphaDropout",
+    "FeatureAlphaDropout",
+    "RReLU",
+    "FractionalMaxPool2d",
+    "FractionalMaxPool3d",
+}
 
 
 def on_device(value: Any, device: str) -> Any:
@@ -78,7 +88,7 @@ class TestModules(TestCase):
 
     @modules(module_db, allowed_dtypes=(torch.float32,))
     def test_state_goes_through_a_file_and_back(self, device: str, dtype: torch.dtype, module_info: ModuleInfo, training: bool) -> None:
-        for module, arguments, there, moved in self._pairs(module_info, device, dtype, training):
+        for module, _, there, moved in self._pairs(module_info, device, dtype, training):
             file = io.BytesIO()
             torch.save(there.state_dict(), file)
             file.seek(0)
