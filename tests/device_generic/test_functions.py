@@ -51,7 +51,7 @@ def gradients(arguments: Any, results: Any) -> list[torch.Tensor | None]:
 
 
 class TestFunctions(TestCase):
-    def _compare(self, op: Any, function: Any, device: str, dtype: torch.dtype, requires_grad: bool) -> None:
+    def _check(self, op: Any, function: Any, device: str, dtype: torch.dtype, requires_grad: bool) -> None:
         if op.name == "_foreach_pow" and dtype == torch.bool:
             self.skipTest("the CPU's powers of truth values are truth values, PyTorch's prediction for devices says integers")
         torch.manual_seed(0)
@@ -73,15 +73,15 @@ class TestFunctions(TestCase):
     def test_an_operator_over_a_list_gives_the_cpu_s_results(self, device: str, dtype: torch.dtype, op: Any) -> None:
         for function in (op.op, op.inplace_variant):
             if function is not None:
-                self._compare(op, function, device, dtype, requires_grad=False)
+                self._check(op, function, device, dtype, requires_grad=False)
 
     @ops([op for op in FOREACH if op.supports_autograd and op.op is not None], allowed_dtypes=(torch.float32,))
     def test_an_operator_over_a_list_gives_the_cpu_s_gradients(self, device: str, dtype: torch.dtype, op: Any) -> None:
-        self._compare(op, op.op, device, dtype, requires_grad=True)
+        self._check(op, op.op, device, dtype, requires_grad=True)
 
     @ops([op for op in autograd_function_db + custom_op_db if op.name not in HOST_ALIASES], allowed_dtypes=(torch.float32,))
     def test_functions_and_operators_of_users_give_the_cpu_s_results_and_gradients(self, device: str, dtype: torch.dtype, op: Any) -> None:
-        self._compare(op, op.op, device, dtype, requires_grad=True)
+        self._check(op, op.op, device, dtype, requires_grad=True)
 
 
 class TestAutocast(TestCase):
