@@ -20,6 +20,10 @@ settings.load_profile("repeatable")
 """Every run tries the same examples; ``pytest --hypothesis-profile=searching`` looks for new ones."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full-sweep", action="store_true", help="run the operator sweep over eight samples a case instead of two")
+
+
 def _postgres_folder() -> Path | None:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if found:

@@ -1,10 +1,14 @@
 // Operators that PyTorch asks of CUDA devices alone, made here of operators that every worker has.
 #include <ATen/ATen.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ceil_div.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/Resize.h>
 #include <torch/library.h>
 
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "registration.h"
 #include "stream.h"
@@ -90,6 +94,73 @@ Tensor histc(const Tensor& self, int64_t bins, const at::Scalar& min, const at::
   return widened ? counts.to(self.scalar_type()) : counts;
 }
 
+void copy_out(const Tensor& out, const Tensor& result) {
+  at::native::resize_output(out, result.sizes());
+  out.copy_(result);
+}
+
+// The CPU's kernels write past results in another layout than their own, so a worker is not asked for `out`.
+std::tuple<Tensor&, Tensor&, Tensor&> lu_unpack_out(const Tensor& data, const Tensor& pivots, bool unpack_data, bool unpack_pivots, Tensor& permutation,
+                                                    Tensor& lower, Tensor& upper) {
+  const auto [p, l, u] = at::lu_unpack(data, pivots, unpack_data, unpack_pivots);
+  copy_out(permutation, p), copy_out(lower, l), copy_out(upper, u);
+  return {permutation, lower, upper};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> linalg_lu_out(const Tensor& self, bool pivot, Tensor& permutation, Tensor& lower, Tensor& upper) {
+  const auto [p, l, u] = at::linalg_lu(self, pivot);
+  copy_out(permutation, p), copy_out(lower, l), copy_out(upper, u);
+  return {permutation, lower, upper};
+}
+
+// Products whose result is wider than their factors: CUDA's libraries have kernels for it, no other device of PyTorch has.
+Tensor mm_wide(const Tensor& self, const Tensor& other, at::ScalarType dtype) { return at::mm(self.to(dtype), other.to(dtype)); }
+
+Tensor bmm_wide(const Tensor& self, const Tensor& other, at::ScalarType dtype) { return at::bmm(self.to(dtype), other.to(dtype)); }
+
+Tensor addmm_wide(const Tensor& self, const Tensor& one, const Tensor& other, at::ScalarType dtype, const at::Scalar& beta, const at::Scalar& alpha) {
+  return at::addmm(self.to(dtype), one.to(dtype), other.to(dtype), beta, alpha);
+}
+
+Tensor baddbmm_wide(const Tensor& self, const Tensor& one, const Tensor& other, at::ScalarType dtype, const at::Scalar& beta, const at::Scalar& alpha) {
+  return at::baddbmm(self.to(dtype), one.to(dtype), other.to(dtype), beta, alpha);
+}
+
+template <Tensor (*product)(const Tensor&, const Tensor&, at::ScalarType)>
+Tensor& product_out(const Tensor& self, const Tensor& other, at::ScalarType dtype, Tensor& out) {
+  copy_out(out, product(self, other, dtype));
+  return out;
+}
+
+template <Tensor (*product)(const Tensor&, const Tensor&, const Tensor&, at::ScalarType, const at::Scalar&, const at::Scalar&)>
+Tensor& added_product_out(const Tensor& self, const Tensor& one, const Tensor& other, at::ScalarType dtype, const at::Scalar& beta,
+                          const at::Scalar& alpha, Tensor& out) {
+  copy_out(out, product(self, one, other, dtype, beta, alpha));
+  return out;
+}
+
+// Each tensor is cut into as many chunks along dim, the last filled up with zeros; chunk by chunk they stand side by side.
+Tensor chunk_cat(at::TensorList tensors, int64_t dim, int64_t chunks) {
+  TORCH_CHECK(!tensors.empty() && chunks >= 1, "_chunk_cat expects tensors and at least one chunk, not ", tensors.size(), " and ", chunks);
+  dim = at::maybe_wrap_dim(dim, tensors.front().dim());
+  std::vector<Tensor> parts;
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK(dim < tensor.dim(), "_chunk_cat expects tensors with a dimension ", dim, ", not one of sizes ", tensor.sizes());
+    const auto missing = at::ceil_div(tensor.size(dim), chunks) * chunks - tensor.size(dim);
+    std::vector<int64_t> padding(static_cast<size_t>(2 * (tensor.dim() - dim)), 0);
+    padding.back() = missing;
+    std::vector<int64_t> sizes(tensor.sizes().begin(), tensor.sizes().begin() + dim);
+    sizes.insert(sizes.end(), {chunks, tensor.numel() == 0 ? 0 : -1});
+    parts.push_back(at::constant_pad_nd(tensor, padding, 0).reshape(sizes));
+  }
+  return at::cat(parts, dim + 1);
+}
+
+Tensor& chunk_cat_out(at::TensorList tensors, int64_t dim, int64_t chunks, Tensor& out) {
+  copy_out(out, chunk_cat(tensors, dim, chunks));
+  return out;
+}
+
 bool has_operator(const std::string& name) { return c10::Dispatcher::singleton().findOp({name, ""}).has_value(); }
 
 }  // namespace
@@ -106,6 +177,18 @@ void register_compositions(torch::Library& library) {
   library.impl("_thnn_fused_gru_cell_backward", TORCH_FN(fused_gru_cell_backward));
   library.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(nested_from_mask));
   library.impl("histc", TORCH_FN(histc));
+  library.impl("mm.dtype", TORCH_FN(mm_wide));
+  library.impl("mm.dtype_out", TORCH_FN(product_out<mm_wide>));
+  library.impl("bmm.dtype", TORCH_FN(bmm_wide));
+  library.impl("bmm.dtype_out", TORCH_FN(product_out<bmm_wide>));
+  library.impl("addmm.dtype", TORCH_FN(addmm_wide));
+  library.impl("addmm.dtype_out", TORCH_FN(added_product_out<addmm_wide>));
+  library.impl("baddbmm.dtype", TORCH_FN(baddbmm_wide));
+  library.impl("baddbmm.dtype_out", TORCH_FN(added_product_out<baddbmm_wide>));
+  library.impl("lu_unpack.out", TORCH_FN(lu_unpack_out));
+  library.impl("linalg_lu.out", TORCH_FN(linalg_lu_out));
+  library.impl("_chunk_cat", TORCH_FN(chunk_cat));
+  library.impl("_chunk_cat.out", TORCH_FN(chunk_cat_out));
   library.impl("_fused_dropout", TORCH_FN(fused_dropout));
   library.impl("_masked_scale", TORCH_FN(masked_scale));
 }

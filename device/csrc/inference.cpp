@@ -41,7 +41,7 @@ c10::IValue to_meta(const c10::IValue& value) {
   return value;
 }
 
-// Whether the operator's kernel for meta tensors ran; false where it has none.
+// Whether the operator's kernel for meta tensors ran; false where it has none, or one in Python that trips over its own code.
 bool run_on_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
   const at::AutoDispatchBelowADInplaceOrView below;
   try {
@@ -49,10 +49,14 @@ bool run_on_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
     return true;
   } catch (const c10::NotImplementedError&) {
     return false;
+  } catch (pybind11::error_already_set& error) {
+    const pybind11::gil_scoped_acquire gil;
+    if (error.matches(PyExc_NotImplementedError) || error.matches(PyExc_TypeError)) return false;
+    throw;
   } catch (python_error& error) {
     const pybind11::gil_scoped_acquire gil;
     error.restore();
-    if (PyErr_ExceptionMatches(PyExc_NotImplementedError)) {
+    if (PyErr_ExceptionMatches(PyExc_NotImplementedError) || PyErr_ExceptionMatches(PyExc_TypeError)) {
       PyErr_Clear();
       return false;
     }
@@ -132,10 +136,24 @@ Prediction only_arguments(const OperatorInfo& info) {
   return prediction;
 }
 
-// Batch norm that does not train leaves its saved statistics empty on a CPU, and only there.
+// A CPU keeps a normalization's statistics in the input's type unless its parameters are of another, then in float; GPUs always widen
+// half precision. A batch norm that does not train leaves them empty there.
 void correct_for_cpu(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
-  if (!info.trains || stack[static_cast<size_t>(*info.trains)].toBool()) return;
-  for (size_t index = 1; index < 3; ++index) prediction.results[index].items.front() = ResultGeometry{.sizes = {0}, .strides = {1}};
+  if (!info.keeps_statistics) return;
+  const auto given = stack[0].toTensor().scalar_type();
+  auto dtype = given;
+  for (size_t index = 1; index < stack.size() && dtype == given; ++index) {
+    if (!stack[index].isTensor() || !stack[index].toTensor().defined()) continue;
+    if (stack[index].toTensor().scalar_type() != given) dtype = at::kFloat;
+    break;
+  }
+  const bool empty = info.trains && !stack[static_cast<size_t>(*info.trains)].toBool();
+  for (size_t index = 1; index < 3; ++index) {
+    auto& item = prediction.results[index].items.front();
+    if (empty) item = ResultGeometry{.sizes = {0}, .strides = {1}};
+    item.storage_bytes = item.storage_bytes / static_cast<int64_t>(c10::elementSize(item.dtype)) * static_cast<int64_t>(c10::elementSize(dtype));
+    item.dtype = dtype;
+  }
 }
 
 // Devices keep a convolution's channels last where one of its inputs has them so; the meta kernel does not say it.
@@ -165,7 +183,11 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   torch::jit::Stack metas;
   for (const auto& value : stack) metas.push_back(to_meta(value));
   torch::jit::Stack outputs = metas;
-  if (!run_on_meta(info, outputs)) return only_arguments(info);
+  if (!run_on_meta(info, outputs)) {
+    auto prediction = only_arguments(info);
+    prediction.unsized_out = info.writes_out;
+    return prediction;
+  }
   if (take_resizes(info, stack, metas)) return std::nullopt;
   auto prediction = prediction_of(info, outputs);
   if (worker_is_cpu) correct_for_cpu(info, stack, prediction);

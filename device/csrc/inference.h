@@ -27,6 +27,7 @@ struct Result {
 
 struct Prediction {
   bool asks = false;  // only the worker can tell
+  bool unsized_out = false;  // nobody here can tell what size an `out` would have
   std::vector<Result> results;
   uint64_t new_storages = 0;
 };

@@ -83,8 +83,10 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   text << schema;
   schema_hash = fnv1a(text.str());
   supported = true;
+  writes_out = false;
   for (const auto& argument : schema.arguments()) {
-    arguments.push_back({kind_of(argument.type()), argument.alias_info() != nullptr && argument.alias_info()->isWrite()});
+    arguments.push_back({kind_of(argument.type()), argument.alias_info() != nullptr && argument.alias_info()->isWrite(), argument.is_out()});
+    writes_out = writes_out || argument.is_out();
     supported = supported && arguments.back().kind != Kind::kUnsupported;
   }
   views = asks = false;
@@ -97,7 +99,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   random = handle.hasTag(at::Tag::nondeterministic_seeded);
   asks = asks || handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
   // What these return besides the embeddings differs between kinds of devices and modes.
-  asks = asks || is_any_of(name, {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"});
+  asks = asks || is_any_of(name, {"aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::multilabel_margin_loss_forward"});
   scalars_shape = is_any_of(name, {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"});
   moves_indices = is_any_of(name, {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"});
   if (is_any_of(name, {"aten::native_batch_norm", "aten::_native_batch_norm_legit"}) && overload.find("out") == std::string::npos) {
@@ -106,6 +108,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
       if (const auto index = schema.argumentIndexWithName(statistics)) arguments[static_cast<size_t>(*index)].written = true;
     }
   }
+  keeps_statistics = !writes_out && (trains || is_any_of(name, {"aten::_batch_norm_with_update", "aten::native_layer_norm"}));
 }
 
 }  // namespace forebay

@@ -30,6 +30,7 @@ enum class Kind : uint8_t {
 struct ArgumentInfo {
   Kind kind;
   bool written;  // the operator changes it in place
+  bool out;      // it is given for the result alone
 };
 
 struct OperatorInfo {
@@ -47,6 +48,8 @@ struct OperatorInfo {
   bool moves_indices;        // takes index tensors from the host, as CUDA's kernels do
   bool views;                // returns a view of an argument: never recorded as it is
   bool supported;
+  bool writes_out;  // takes `out`
+  bool keeps_statistics;  // of a normalization: beside its result
   std::optional<int> trains;  // of batch norms: the argument that says whether it is training
 };
 

@@ -9,6 +9,7 @@
 
 #include "generator.h"
 #include "locations.h"
+#include "out_arguments.h"
 #include "storage.h"
 #include "stream.h"
 
@@ -519,8 +520,10 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
 
 void Recorder::record_slowly(OperatorInfo& info, Stack& stack, Scan scan) {
   if (stream_.worker_is_cpu() && record_in_parts(info, stack)) return;
+  if (info.writes_out && (info.asks || (stream_.worker_is_cpu() && has_strided_out(info, stack))) && record_without_out(info, stack)) return;
   auto prediction = infer(info, stack, stream_.worker_is_cpu());
   if (!prediction) return record(info, stack);
+  if (prediction->unsized_out && record_without_out(info, stack)) return;
   if (prediction->asks) return ask(info, stack, scan, *prediction);
   {
     auto lock = stream_.lock_for(scan.generation);

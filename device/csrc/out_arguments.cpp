@@ -1,0 +1,78 @@
+#include "out_arguments.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
+
+#include <mutex>
+#include <unordered_map>
+
+namespace forebay {
+namespace {
+
+using torch::jit::Stack;
+
+// Whether one takes what the other takes besides its `out`, and returns as much, newly made.
+bool is_functional_of(const c10::FunctionSchema& one, const c10::FunctionSchema& other) {
+  std::vector<const c10::Argument*> inputs;
+  for (const auto& argument : other.arguments()) {
+    if (!argument.is_out()) inputs.push_back(&argument);
+  }
+  if (one.arguments().size() != inputs.size() || one.returns().size() != other.arguments().size() - inputs.size()) return false;
+  for (size_t index = 0; index < inputs.size(); ++index) {
+    const auto& argument = one.arguments()[index];
+    if (argument.name() != inputs[index]->name() || *argument.real_type() != *inputs[index]->real_type()) return false;
+    if ((argument.alias_info() == nullptr) != (inputs[index]->alias_info() == nullptr)) return false;
+  }
+  return true;
+}
+
+// The operator of the same name that makes its results itself, if the virtual device has it.
+std::optional<c10::OperatorHandle> functional_of(const OperatorInfo& info) {
+  static auto* found = new std::unordered_map<const OperatorInfo*, std::optional<c10::OperatorHandle>>;
+  static auto* mutex = new std::mutex;
+  const std::lock_guard lock(*mutex);
+  if (const auto known = found->find(&info); known != found->end()) return known->second;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::optional<c10::OperatorHandle> functional;
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    if (name.name != info.name || name.overload_name == info.overload) continue;
+    const auto op = dispatcher.findSchema(name);
+    if (op && op->hasKernelForDispatchKey(c10::DispatchKey::CUDA) && is_functional_of(op->schema(), info.op.schema())) functional = op;
+  }
+  return found->emplace(&info, functional).first->second;
+}
+
+void copy_to(const at::Tensor& out, const at::Tensor& result, const OperatorInfo& info) {
+  TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), info.name, ": result type ", result.scalar_type(),
+              " can't be cast to the desired output type ", out.scalar_type());
+  at::native::resize_output(out, result.sizes());
+  out.copy_(result);
+}
+
+}  // namespace
+
+bool has_strided_out(const OperatorInfo& info, const Stack& stack) {
+  for (size_t index = 0; index < stack.size(); ++index) {
+    if (!info.arguments[index].out || !stack[index].isTensor()) continue;
+    const auto& out = stack[index].toTensor();
+    if (out.defined() && out.numel() > 0 && !out.is_contiguous()) return true;
+  }
+  return false;
+}
+
+bool record_without_out(const OperatorInfo& info, Stack& stack) {
+  const auto functional = functional_of(info);
+  if (!functional) return false;
+  Stack inputs, outs;
+  for (size_t index = 0; index < stack.size(); ++index) (info.arguments[index].out ? outs : inputs).push_back(stack[index]);
+  for (const auto& out : outs) {
+    if (!out.isTensor() || !out.toTensor().is_cuda()) return false;
+  }
+  const at::AutoDispatchBelowADInplaceOrView below;
+  functional->callBoxed(&inputs);
+  for (size_t index = 0; index < outs.size(); ++index) copy_to(outs[index].toTensor(), inputs[index].toTensor(), info);
+  stack = std::move(outs);
+  return true;
+}
+
+}  // namespace forebay
