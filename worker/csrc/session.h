@@ -73,7 +73,7 @@ class Session {
   void check_range(const Entry& entry, uint64_t offset, size_t bytes, const char* what) const;
   // Remembers a failure until an answer tells it; returns its cause, to poison with.
   Cause fail(const CommandError& error, const std::string& op, uint64_t sequence);
-  Cause fail_now(const std::string& op, uint64_t sequence);
+  Cause fail_now(const std::string& op, uint64_t sequence, const Plan* plan = nullptr);
   // Answers a request with the oldest untold failure; false if there is none.
   bool told_failure(uint64_t request);
   void tell(uint64_t request, const Failure& failure);
