@@ -1,4 +1,6 @@
-"""Draws from everything random that PyTorch has on a device, and prints a digest of each: ``random_draws.py ADDRESS TICKET [STATE] [--resume]``.
+"""Draws from everything random that PyTorch has on a device, and prints a digest of each.
+
+``random_draws.py ADDRESS TICKET [STATE] [--resume]``: the two say how a worker is reached.
 
 With STATE the run stops in the middle and leaves what it needs to go on in that file; with ``--resume`` too, it goes on from there.
 """

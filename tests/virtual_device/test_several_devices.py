@@ -19,7 +19,8 @@ def raises(kind, words, call):
         raise AssertionError(f"nothing raised: {words}")
 
 def sessions():
-    request = urllib.request.Request(os.environ["FOREBAY_URL"] + "api/sessions", headers={"Authorization": "token " + os.environ["FOREBAY_TOKEN"]})
+    token = {"Authorization": "token " + os.environ["FOREBAY_TOKEN"]}
+    request = urllib.request.Request(os.environ["FOREBAY_URL"] + "api/sessions", headers=token)
     return [row for row in json.load(urllib.request.urlopen(request)) if "python -c" in row["process"]]
 """
 
@@ -89,7 +90,8 @@ assert x.sum().item() == 3
 mine = [row["flavor"] for row in sessions() if row["state"] != "ended"]
 assert mine == ["dev.4gb"], mine
 assert [torch.cuda.get_device_properties(index).total_memory >> 30 for index in range(3)] == [1, 4, 1]
-raises(torch.cuda.OutOfMemoryError, "limit of 1.00 GiB", lambda: torch.empty(1 << 31, dtype=torch.uint8, device="cuda:2").add_(1).sum().item())
+too_much = lambda: torch.empty(1 << 31, dtype=torch.uint8, device="cuda:2").add_(1).sum().item()
+raises(torch.cuda.OutOfMemoryError, "limit of 1.00 GiB", too_much)
 """,
         devices="dev.1gb,dev.4gb,dev.1gb",
     )

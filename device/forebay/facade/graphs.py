@@ -22,7 +22,9 @@ from forebay import _C
 from forebay.errors import NotOnVirtualDevice
 
 MAKES_NOTHING = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_efficientzerotensor"})
-READS = frozenset({"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"})
+READS = frozenset(
+    {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"}
+)
 """Operators for which a GPU waits, which it refuses in a capture."""
 
 _pools = itertools.count(1)
@@ -35,7 +37,7 @@ def _on_device(values: object) -> list[torch.Tensor]:
 
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)  # type: ignore[call-overload]
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,11 @@ class _Call:
             tensor.copy_(results[place])
 
 
-class Capture(TorchDispatchMode):
+_DispatchMode: Any = TorchDispatchMode
+_preserve_versions: Any = torch.autograd._unsafe_preserve_version_counter  # type: ignore[attr-defined]
+
+
+class Capture(_DispatchMode):  # type: ignore[misc]
     """Keeps the calls on the device while it is the mode."""
 
     def __init__(self) -> None:
@@ -68,7 +74,7 @@ class Capture(TorchDispatchMode):
         name = func.overloadpacket.__name__
         given = _on_device((args, keywords))
         if given and (name in READS or (name == "_to_copy" and torch.device(keywords.get("device") or "cuda").type == "cpu")):
-            raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing: {func.name()} waits for the device")
+            raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing: {func} waits for the device")
         self._keep_what_changes(func, args, keywords)
         results = func(*args, **keywords)
         inputs = {tensor.untyped_storage()._cdata for tensor in given}
@@ -144,7 +150,7 @@ class GraphBase:
         if self._capture is None or self._capture in _capturing:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
         tensors = tuple(_on_device([(call.arguments, dict(call.keywords), call.made) for call in self._capture.calls]))
-        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), torch.autograd._unsafe_preserve_version_counter(tensors):
+        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), _preserve_versions(tensors):
             for call in self._capture.calls:
                 call.again()
 
@@ -167,7 +173,7 @@ class GraphBase:
         """Writes the captured operators, one a line."""
         calls = self._capture.calls if self._capture is not None else []
         with open(debug_path, "w", encoding="utf-8") as file:
-            file.writelines(f"{call.function.name()}\n" for call in calls)
+            file.writelines(f"{call.function}\n" for call in calls)
 
 
 def _refuse_raw(name: str) -> Callable[..., Any]:

@@ -16,7 +16,10 @@ from forebay.toolkit import pool, table
 from forebay.toolkit.flavor import unknown
 
 YOUR_CHOICE = "(your choice)"
-DESCRIPTION = "The virtual devices of your later processes: cuda:0, cuda:1 and so on, each of a flavor of its own. A device costs nothing until it is used."
+DESCRIPTION = (
+    "The virtual devices of your later processes: cuda:0, cuda:1 and so on, each of a flavor of its own. "
+    "A device costs nothing until it is used."
+)
 AFTERWARDS = "Processes that start from now on have it; a notebook when its kernel is restarted."
 
 
