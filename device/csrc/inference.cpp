@@ -41,6 +41,45 @@ c10::IValue to_meta(const c10::IValue& value) {
   return value;
 }
 
+constexpr int64_t kHostBytesMax = 64 << 20;
+
+// Zeros of the same geometry on the host, counted against what is left.
+c10::IValue to_host(const c10::IValue& value, int64_t& left) {
+  const auto host = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.is_cuda()) return tensor;
+    left -= tensor.numel() * static_cast<int64_t>(tensor.dtype().itemsize());
+    return left < 0 ? tensor : at::zeros(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(std::nullopt));
+  };
+  if (value.isTensor()) return host(value.toTensor());
+  if (value.isDevice() && value.toDevice().is_cuda()) return c10::Device(c10::kCPU);
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const auto& item : value.toListRef()) list.push_back(host(item.toTensor()));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& item : value.toListRef()) list.push_back(item.isNone() ? std::optional<at::Tensor>() : std::optional(host(item.toTensor())));
+    return list;
+  }
+  return value;
+}
+
+// Meta kernels in Python word their errors otherwise than native ones, which programs know: throws what a native kernel throws for
+// such arguments, if they are small enough to try, and if it throws.
+void throw_native_error(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (info.random) return;
+  int64_t left = kHostBytesMax;
+  torch::jit::Stack hosts;
+  for (const auto& value : stack) hosts.push_back(to_host(value, left));
+  if (left < 0) return;
+  const at::AutoDispatchBelowADInplaceOrView below;
+  try {
+    info.op.callBoxed(&hosts);
+  } catch (const c10::NotImplementedError&) {
+  }
+}
+
 // Whether the operator's kernel for meta tensors ran; false where it has none, or one in Python that trips over its own code.
 bool run_on_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -183,10 +222,15 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   torch::jit::Stack metas;
   for (const auto& value : stack) metas.push_back(to_meta(value));
   torch::jit::Stack outputs = metas;
-  if (!run_on_meta(info, outputs)) {
-    auto prediction = only_arguments(info);
-    prediction.unsized_out = info.writes_out;
-    return prediction;
+  try {
+    if (!run_on_meta(info, outputs)) {
+      auto prediction = only_arguments(info);
+      prediction.unsized_out = info.writes_out;
+      return prediction;
+    }
+  } catch (...) {
+    throw_native_error(info, stack);
+    throw;
   }
   if (take_resizes(info, stack, metas)) return std::nullopt;
   auto prediction = prediction_of(info, outputs);

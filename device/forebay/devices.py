@@ -60,5 +60,7 @@ def _parse(text: str) -> Flavors:
 
 def _checked(flavors: Flavors, what: str) -> Flavors:
     if not 1 <= len(flavors) <= DEVICES_MAX:
-        raise NotConfigured(f"{what}: a process has 1 to {DEVICES_MAX} virtual devices; give their number, or their flavors with commas between.")
+        raise NotConfigured(
+            f"{what}: a process has 1 to {DEVICES_MAX} virtual devices; give their number, or their flavors with commas between."
+        )
     return flavors

@@ -199,9 +199,7 @@ class Session:
         self._requests += 1
         return _Request(self._requests)
 
-    def _granted(
-        self, link: _Link, request: _Request, work: Work | None, on_wait: Callable[[], None]
-    ) -> messages.Granted | None:
+    def _granted(self, link: _Link, request: _Request, work: Work | None, on_wait: Callable[[], None]) -> messages.Granted | None:
         """Waits until the request is settled; asks for ``work`` first, if nobody did."""
         try:
             if work is not None:

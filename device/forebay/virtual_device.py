@@ -53,7 +53,7 @@ class DeviceStream:
 
 
 class VirtualDevices:
-    """``cuda:0`` and its siblings. Nothing goes over the network before :meth:`flavor` or the first device work, which open one device's session."""
+    """``cuda:0`` and its siblings. Nothing goes over the network before :meth:`flavor` or the first work of a device."""
 
     def __init__(self, flavors: Sequence[str | None] = (None,)) -> None:
         self.spans = Spans(self.end_span)

@@ -250,11 +250,43 @@ def test_an_address_that_cannot_be_read_is_one_sentence(
 
 
 def test_help_is_there_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["run"], ["smi"], ["flavor"], ["flavor", "list"], ["flavor", "set"], ["doctor"]):
+    for arguments in ([], ["run"], ["smi"], ["flavor"], ["flavor", "list"], ["flavor", "set"], ["device"], ["device", "add"], ["doctor"]):
         with pytest.raises(SystemExit) as ended:
             main([*arguments, "--help"])
         assert ended.value.code == 0
         assert "usage: forebay" in capsys.readouterr().out
+
+
+def devices_of(capsys: pytest.CaptureFixture[str]) -> list[str | None]:
+    """What `forebay device list` says now."""
+    capsys.readouterr()
+    assert main(["device", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["device"] for row in rows] == [f"cuda:{index}" for index in range(len(rows))]
+    return [row["flavor"] for row in rows]
+
+
+def test_devices_are_added_switched_removed_and_kept(
+    rest_pool: RestPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("FOREBAY_DEVICES", raising=False)
+    assert devices_of(capsys) == [None]
+    assert main(["device", "add", "medium.128gb"]) == main(["device", "add"]) == main(["device", "switch", "2", "dev.1gb"]) == 0
+    assert devices_of(capsys) == [None, "medium.128gb", "dev.1gb"]
+    assert main(["device", "rm", "0"]) == 0
+    assert devices_of(capsys) == ["medium.128gb", "dev.1gb"]
+    for wrong, words in ((["rm", "7"], "no device 7"), (["add", "medium"], "medium.128gb"), (["switch", "-1", "dev.1gb"], "no device -1")):
+        assert main(["device", *wrong]) == 1
+        assert words in capsys.readouterr().err
+    assert main(["device", "rm", "1"]) == 0 and main(["device", "rm", "0"]) == 1
+    assert "only device" in capsys.readouterr().err
+    monkeypatch.setenv("FOREBAY_DEVICES", "a, ,b")
+    assert devices_of(capsys) == ["a", None, "b"]
+    for wrong_value in ("0", "17", ",".join("x" * 17)):
+        monkeypatch.setenv("FOREBAY_DEVICES", wrong_value)
+        assert main(["device", "list"]) == 1
+        assert "1 to 16 virtual devices" in capsys.readouterr().err
 
 
 def test_rates_are_exact() -> None:

@@ -11,10 +11,32 @@ from multiprocessing.connection import Connection
 import pytest
 import torch
 
+MISTAKES: dict[str, Callable[[str], object]] = {
+    "mm": lambda device: torch.ones(2, 3, device=device) @ torch.ones(2, 3, device=device),
+    "broadcast": lambda device: torch.ones(2, device=device) + torch.ones(3, device=device),
+    "linear": lambda device: torch.nn.functional.linear(torch.ones(2, 4, device=device), torch.ones(2, 3, device=device)),
+    "view": lambda device: torch.ones(2, device=device).view(3),
+    "cat": lambda device: torch.cat([torch.ones(2, 3, device=device), torch.ones(3, 2, device=device)]),
+    "select": lambda device: torch.ones(2, device=device)[5],
+    "conv2d": lambda device: torch.nn.functional.conv2d(torch.ones(1, 3, 4, 4, device=device), torch.ones(2, 2, 3, 3, device=device)),
+    "dot": lambda device: torch.ones(2, device=device).long() @ torch.ones(2, device=device),
+    "sum": lambda device: torch.ones(3, device=device).sum(4),
+    "layer_norm": lambda device: torch.nn.functional.layer_norm(torch.ones(2, 3, device=device), (4,)),
+    "mean": lambda device: torch.zeros(2, dtype=torch.long, device=device).mean(),
+    "inv": lambda device: torch.linalg.inv(torch.ones(2, 3, device=device)),
+    "gather": lambda device: torch.gather(torch.ones(3, device=device), 1, torch.zeros(2, device=device).long()),
+    "einsum": lambda device: torch.einsum("ij,jk", torch.ones(2, 3, device=device), torch.ones(2, 3, device=device)),
+}
 
-def test_a_shape_error_raises_at_once() -> None:
-    with pytest.raises(RuntimeError, match="must have same reduction dim"):
-        torch.ones(2, 3, device="cuda") @ torch.ones(2, 3, device="cuda")
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_shape_error_raises_at_once_with_the_words_of_the_native_operator(mistake: Callable[[str], object]) -> None:
+    with pytest.raises(Exception) as native:
+        mistake("cpu")
+    with pytest.raises(native.type) as recorded:
+        mistake("cuda")
+    assert type(recorded.value) is native.type
+    assert str(recorded.value).splitlines()[0] == str(native.value).splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -31,10 +53,12 @@ def test_a_failure_on_the_device_names_the_operator_and_the_users_line() -> None
     line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
     bad = torch.index_select(table, 0, there)
     good = table + 1
-    with pytest.raises(RuntimeError, match=r"aten::index_select.*(?s:.)*test_failures\.py, line " + str(line)):
+    with pytest.raises(RuntimeError, match=r"aten::index_select.*(?s:.)*test_failures\.py, line " + str(line)) as told:
         torch.cuda.synchronize()
-    with pytest.raises(RuntimeError, match="index_select"):
-        (bad + 1).cpu()
+    assert "with self: float32[3, 2], dim: 0, index: int64[1]" in str(told.value)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"aten::index_select.*(?s:.)*line " + str(line)):
+            (bad + 1).cpu()
     assert good.sum().item() == 12.0
 
 

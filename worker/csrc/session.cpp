@@ -4,6 +4,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "description.h"
 #include "memory.h"
 #include "operators.h"
 
@@ -216,9 +217,10 @@ Cause Session::fail(const CommandError& error, const std::string& op, uint64_t s
 }
 
 // For the exception being handled.
-Cause Session::fail_now(const std::string& op, uint64_t sequence) {
+Cause Session::fail_now(const std::string& op, uint64_t sequence, const Plan* plan) {
   bool device_lost = false;
-  const auto error = command_error_of_current_exception(device_lost);
+  auto error = command_error_of_current_exception(device_lost);
+  if (plan != nullptr) error = CommandError(error.code, std::string(error.what()) + "\n  with " + inputs_of(*plan));
   auto cause = fail(error, op, sequence);
   if (device_lost && !lost_) lost_ = cause;
   return cause;
@@ -280,7 +282,7 @@ void Session::call(Plan& plan) {
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
-    caller_.poison(plan, fail_now(plan.op.schema().name(), sequence));
+    caller_.poison(plan, fail_now(plan.op.schema().name(), sequence, &plan));
   }
 }
 
@@ -310,7 +312,7 @@ void Session::ask(wire::Reader& in) {
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
-    caller_.poison(plan, fail_now(plan.op.schema().name(), sequence));
+    caller_.poison(plan, fail_now(plan.op.schema().name(), sequence, &plan));
     told_failure(request);
     return;
   }

@@ -100,7 +100,7 @@ class Session {
   SharedMemory& shared();
   // Remembers a failure until an answer tells it; returns its cause, to poison with.
   Cause fail(const CommandError& error, const std::string& op, uint64_t sequence);
-  Cause fail_now(const std::string& op, uint64_t sequence);
+  Cause fail_now(const std::string& op, uint64_t sequence, const Plan* plan = nullptr);
   // Answers a request with the oldest untold failure; false if there is none.
   bool told_failure(uint64_t request);
   void tell(uint64_t request, const Failure& failure);

@@ -7,7 +7,7 @@ device is refused by name (`refusals`).
 
 from __future__ import annotations
 
-from forebay.facade import compiling, driver, legacy_types, memory, profiling, recurrent, refusals, replication, storages, streams
+from forebay.facade import compiling, driver, graphs, legacy_types, memory, profiling, recurrent, refusals, replication, storages, streams
 from forebay.virtual_device import VirtualDevices
 
 
@@ -16,6 +16,7 @@ def install(devices: VirtualDevices) -> None:
     driver.install(devices)
     memory.install(devices)
     streams.install()
+    graphs.install()
     storages.install()
     legacy_types.install()
     replication.install()

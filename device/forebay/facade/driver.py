@@ -71,7 +71,6 @@ def functions(devices: VirtualDevices) -> dict[str, Callable[..., Any]]:
         "_cuda_isInBadFork": lambda: devices.forked,
         "_cuda_hasPrimaryContext": lambda index: index < _C.device_count() and _C.connected(index),
         "_cuda_synchronize": lambda: _C.synchronize(_C.current_device()),
-        "_cuda_isCurrentStreamCapturing": lambda: False,
         "_cuda_canDeviceAccessPeer": lambda index, peer: False,
         "_cuda_ipc_collect": lambda: None,
         "_cuda_getArchFlags": lambda: None,
@@ -140,6 +139,5 @@ def install(devices: VirtualDevices) -> None:
     cuda._get_device_properties = properties.__getitem__
     cuda._device_count_nvml = lambda: -1  # a GPU that this host happens to have is not ours
     cuda.default_generators = tuple(_C.default_generator(index) for index in range(_C.device_count()))
-    cuda.graphs._cuda_isCurrentStreamCapturing = torch._C._cuda_isCurrentStreamCapturing
     cuda.nvtx._nvtx = _RangeMarkers()
     torch._C._has_cuda = True

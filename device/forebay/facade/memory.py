@@ -113,6 +113,7 @@ def install(devices: VirtualDevices) -> None:
     core._cuda_resetPeakMemoryStats = core._accelerator_resetPeakStats = lambda index: statistics[index].reset_peak()
     core._cuda_resetAccumulatedMemoryStats = core._accelerator_resetAccumulatedStats = lambda index: statistics[index].reset_accumulated()
     core._cuda_emptyCache = core._accelerator_emptyCache = lambda: None
+    core._host_emptyCache = lambda: None
     core._accelerator_isAllocatorInitialized = lambda: True
     core._accelerator_getMemoryInfo = runtime.cudaMemGetInfo
     core._cuda_getAllocatorBackend = lambda: "forebay"

@@ -10,7 +10,7 @@ import torch
 
 from forebay.errors import NotOnVirtualDevice
 
-_GRAPHS = "graphs are captured by the worker itself; leave them out, the steps that repeat are replayed anyway."
+_PARTS = "the physical device behind it changes from lease to lease, so its multiprocessors cannot be divided; leave it out."
 _ADDRESSES = "its memory has no address in this process; exchange tensors through the CPU."
 _SENSORS = "the physical device behind it changes from lease to lease; `forebay smi` shows what is held and used."
 _POOLS = "the worker allocates; the flavor's memory is the one limit."
@@ -23,11 +23,7 @@ _PINNED = "pinned host memory is ordinary memory here and is not counted."
 
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
-        "CUDAGraph": _GRAPHS,
-        "graph": _GRAPHS,
-        "graph_pool_handle": _GRAPHS,
-        "make_graphed_callables": _GRAPHS,
-        "GreenContext": _GRAPHS,
+        "GreenContext": _PARTS,
         "caching_allocator_alloc": _ADDRESSES,
         "caching_allocator_delete": _ADDRESSES,
         "get_stream_from_external": _ADDRESSES,

@@ -13,7 +13,9 @@ from forebay import _C
 def _place(index: int) -> torch.device:
     """Raises RuntimeError where there is no such device; -1 is the host."""
     if not -1 <= index < _C.device_count():
-        raise RuntimeError(f"CUDA error: invalid device ordinal: cuda:{index} does not exist; there are {_C.device_count()} virtual devices")
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal: cuda:{index} does not exist; there are {_C.device_count()} virtual devices"
+        )
     return torch.device("cpu") if index == -1 else torch.device("cuda", index)
 
 

@@ -35,7 +35,9 @@ class StreamBase(torch.Stream):
                 "torch.cuda.ExternalStream", "a stream of another library is on a physical GPU; use torch.cuda.Stream()."
             )
         number = next(_stream_ids) if stream_id is None else stream_id
-        stream = super().__new__(cls, stream_id=number, device_index=_C.current_device() if device_index is None else device_index, device_type=device_type)
+        stream = super().__new__(
+            cls, stream_id=number, device_index=_C.current_device() if device_index is None else device_index, device_type=device_type
+        )
         stream.priority = priority
         return stream
 

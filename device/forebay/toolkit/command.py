@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from forebay.errors import ForebayError
-from forebay.toolkit import doctor, flavor, run, smi
+from forebay.toolkit import device, doctor, flavor, run, smi
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -17,6 +17,7 @@ environment:
   FOREBAY_URL     address of the pool, http(s)://host/prefix/, or `local`: start one in this machine when it is needed
   FOREBAY_TOKEN   your token; in a JupyterHub server JUPYTERHUB_API_TOKEN is taken
   FOREBAY_FLAVOR  flavor of new sessions; without it your last choice (`forebay flavor set`), else the pool's default
+  FOREBAY_DEVICES how many virtual devices a process has (2), or their flavors (a,b); else what `forebay device` keeps
 """
 
 
@@ -24,13 +25,13 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``forebay``."""
     top = argparse.ArgumentParser(
         prog="forebay",
-        description="One virtual device cuda:0 for stock PyTorch, served by a shared pool of accelerators.",
+        description="Virtual devices cuda:0, cuda:1 … for stock PyTorch, served by a shared pool of accelerators.",
         epilog=ENVIRONMENT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"forebay {_version()}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (run, smi, flavor, doctor):
+    for module in (run, smi, flavor, device, doctor):
         module.add_to(commands)
     return top
 
