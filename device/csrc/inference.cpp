@@ -7,6 +7,7 @@
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "storage.h"
@@ -133,10 +134,23 @@ Prediction only_arguments(const OperatorInfo& info) {
   return prediction;
 }
 
-// Batch norm that does not train leaves its saved statistics empty on a CPU, and only there.
+// Beside what they normalised, a CPU's norms return statistics in the type of their parameters, and a batch norm that does not train
+// returns none; the meta kernels say what GPUs do.
 void correct_for_device(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
-  if (!info.trains || !CommandStream::get().worker_is_cpu() || stack[static_cast<size_t>(*info.trains)].toBool()) return;
-  for (size_t index = 1; index < 3; ++index) prediction.results[index].items.front() = ResultGeometry{.sizes = {0}, .strides = {1}};
+  if (!info.normalizes || !CommandStream::get().worker_is_cpu()) return;
+  const auto input = stack[0].toTensor().scalar_type();
+  const bool mixed = at::isReducedFloatingType(input) && std::any_of(stack.begin() + 1, stack.end(), [](const c10::IValue& value) {
+    return value.isTensor() && value.toTensor().defined() && value.toTensor().scalar_type() == at::kFloat;
+  });
+  const bool trains = !info.trains || stack[static_cast<size_t>(*info.trains)].toBool();
+  for (size_t index = 1; index < prediction.results.size(); ++index) {
+    auto& result = prediction.results[index];
+    if (result.argument >= 0 || !at::isFloatingType(result.items.front().dtype)) continue;
+    auto& item = result.items.front();
+    item.dtype = mixed ? at::kFloat : input;
+    if (!trains) item.sizes = {0}, item.strides = {1};
+    item.storage_bytes = static_cast<int64_t>(at::detail::computeStorageNbytes(item.sizes, item.strides, c10::elementSize(item.dtype), 0));
+  }
 }
 
 // Devices keep a convolution's channels last where one of its inputs has them so; the meta kernel does not say it.

@@ -47,6 +47,7 @@ struct OperatorInfo {
   bool moves_indices;        // takes index tensors from the host, as CUDA's kernels do
   bool views;                // returns a view of an argument: never recorded as it is
   bool supported;
+  bool normalizes;            // returns statistics beside what it normalised
   std::optional<int> trains;  // of batch norms: the argument that says whether it is training
 
   // The wire's number of this operator, and the numbering it belongs to; guarded by the recorder's lock.
