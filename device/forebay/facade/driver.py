@@ -9,7 +9,7 @@ import torch
 
 from forebay import _C
 from forebay.errors import NotOnVirtualDevice
-from forebay.facade.properties import DeviceProperties
+from forebay.facade.properties import CUDA_VERSION, DeviceProperties
 from forebay.virtual_device import VirtualDevice
 
 CUDNN_BENCHMARK_LIMIT = 10
@@ -40,6 +40,12 @@ def _set_device(index: int) -> None:
 def _set_sync_debug_mode(mode: int) -> None:
     if mode != 0:
         raise NotOnVirtualDevice("torch.cuda.set_sync_debug_mode", "only the mode 'default' exists here.")
+
+
+def _number(version: str) -> int:
+    """As the CUDA runtime writes versions: 12080 for 12.8."""
+    major, minor = map(int, version.split("."))
+    return 1000 * major + 10 * minor
 
 
 class _Setting:
@@ -73,7 +79,7 @@ def functions(device: VirtualDevice) -> dict[str, Callable[..., Any]]:
         "_cuda_canDeviceAccessPeer": lambda index, peer: False,
         "_cuda_ipc_collect": lambda: None,
         "_cuda_getArchFlags": lambda: None,
-        "_cuda_getCompiledVersion": lambda: 0,
+        "_cuda_getCompiledVersion": lambda: _number(CUDA_VERSION),
         "_cuda_get_sync_debug_mode": lambda: 0,
         "_cuda_set_sync_debug_mode": _set_sync_debug_mode,
         "_cuda_get_cudnn_benchmark_limit": benchmark_limit.get,
@@ -141,3 +147,4 @@ def install(device: VirtualDevice) -> None:
     cuda.graphs._cuda_isCurrentStreamCapturing = torch._C._cuda_isCurrentStreamCapturing
     cuda.nvtx._nvtx = _RangeMarkers()
     torch._C._has_cuda = True
+    torch.version.cuda = torch.version.cuda or CUDA_VERSION
