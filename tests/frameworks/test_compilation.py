@@ -103,8 +103,10 @@ def test_a_branch_on_a_value_breaks_the_graph_and_not_the_result() -> None:
         return (y * 2 if y.sum().item() > 0 else y - 1).cos()
 
     for sign in (1.0, -1.0):
-        assert_close(branch(torch.full((4,), sign, device="cuda")).cpu(), (torch.full((4,), sign).sin() * 2 if sign > 0 else
-                     torch.full((4,), sign).sin() - 1).cos())
+        assert_close(
+            branch(torch.full((4,), sign, device="cuda")).cpu(),
+            (torch.full((4,), sign).sin() * 2 if sign > 0 else torch.full((4,), sign).sin() - 1).cos(),
+        )
 
 
 def test_a_graph_may_make_and_move_what_it_computes_with() -> None:

@@ -20,7 +20,9 @@ EPOCHS = 2
 
 def loader(first: int, last: int) -> DataLoader[tuple[torch.Tensor, ...]]:
     images, labels = load_digits(return_X_y=True)
-    return DataLoader(TensorDataset(torch.tensor(images[first:last], dtype=torch.float32) / 16, torch.tensor(labels[first:last])), batch_size=16)
+    return DataLoader(
+        TensorDataset(torch.tensor(images[first:last], dtype=torch.float32) / 16, torch.tensor(labels[first:last])), batch_size=16
+    )
 
 
 class Digits(lightning.LightningModule):

@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing
+from forebay.errors import NotOnVirtualDevice
 from torch import nn
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, Dataset, TensorDataset
-
-from forebay.errors import NotOnVirtualDevice
 
 ANSWER_SECONDS_MAX = 60
 
@@ -43,9 +42,7 @@ def answer(connection: Connection, number: float) -> None:
         connection.send(str(error))
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"pin_memory": True, "persistent_workers": True, "prefetch_factor": 4}], ids=str
-)
+@pytest.mark.parametrize("options", [{}, {"pin_memory": True, "persistent_workers": True, "prefetch_factor": 4}], ids=str)
 def test_a_loader_with_workers_feeds_a_live_session(options: dict[str, Any]) -> None:
     kept = torch.ones(2, device="cuda")
     loader = DataLoader(TensorDataset(torch.arange(32.0), torch.arange(32)), batch_size=4, num_workers=2, **options)

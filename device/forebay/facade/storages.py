@@ -54,5 +54,6 @@ def _share(self: torch.UntypedStorage, *arguments: Any) -> Any:
 def install() -> None:
     """Teaches the constructor the device, and what else reaches for an address."""
     setattr(torch.UntypedStorage, "__new__", staticmethod(_new))  # noqa: B010 mypy forbids the assignment
-    for name, function in (("_write_file", _write_file), ("_set_from_file", _set_from_file), ("resize_", _resize), ("_share_cuda_", _share)):
+    replaced = {"_write_file": _write_file, "_set_from_file": _set_from_file, "resize_": _resize, "_share_cuda_": _share}
+    for name, function in replaced.items():
         setattr(torch.UntypedStorage, name, function)
