@@ -31,7 +31,7 @@ test: ## set up, lint, and run every test
 	@$(SETUP) --dev
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/pytest $(PYTEST_ARGS)
-	FOREBAY_URL=local $(BIN)/pytest tests/virtual_device tests/device_generic $(PYTEST_ARGS)
+	FOREBAY_URL=local $(BIN)/pytest tests/virtual_device tests/device_generic tests/frameworks $(PYTEST_ARGS)
 
 lint: ## style, types, and who may import whom
 	$(BIN)/ruff check .

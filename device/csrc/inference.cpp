@@ -7,6 +7,7 @@
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "storage.h"
@@ -178,7 +179,7 @@ Prediction only_arguments(const OperatorInfo& info) {
 // A CPU keeps a normalization's statistics in the input's type unless its parameters are of another, then in float; GPUs always widen
 // half precision. A batch norm that does not train leaves them empty there.
 void correct_for_cpu(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
-  if (!info.keeps_statistics) return;
+  if (!info.normalizes) return;
   const auto given = stack[0].toTensor().scalar_type();
   auto dtype = given;
   for (size_t index = 1; index < stack.size() && dtype == given; ++index) {

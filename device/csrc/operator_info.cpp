@@ -102,13 +102,15 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   asks = asks || is_any_of(name, {"aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::multilabel_margin_loss_forward"});
   scalars_shape = is_any_of(name, {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"});
   moves_indices = is_any_of(name, {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"});
-  if (is_any_of(name, {"aten::native_batch_norm", "aten::_native_batch_norm_legit"}) && overload.find("out") == std::string::npos) {
+  normalizes = !writes_out &&
+               is_any_of(name, {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update", "aten::native_layer_norm",
+                                "aten::native_group_norm"});
+  if (normalizes) {
     trains = schema.argumentIndexWithName("training");
     for (const auto* statistics : {"running_mean", "running_var"}) {  // which native_batch_norm's schema does not say are written
       if (const auto index = schema.argumentIndexWithName(statistics)) arguments[static_cast<size_t>(*index)].written = true;
     }
   }
-  keeps_statistics = !writes_out && (trains || is_any_of(name, {"aten::_batch_norm_with_update", "aten::native_layer_norm"}));
 }
 
 }  // namespace forebay

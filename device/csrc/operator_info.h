@@ -48,8 +48,8 @@ struct OperatorInfo {
   bool moves_indices;        // takes index tensors from the host, as CUDA's kernels do
   bool views;                // returns a view of an argument: never recorded as it is
   bool supported;
-  bool writes_out;  // takes `out`
-  bool keeps_statistics;  // of a normalization: beside its result
+  bool writes_out;            // takes `out`
+  bool normalizes;            // returns statistics beside what it normalised
   std::optional<int> trains;  // of batch norms: the argument that says whether it is training
 };
 

@@ -112,6 +112,22 @@ def test_batches_come_through_a_loader_with_pinned_memory_and_workers() -> None:
     assert total == sum(range(32)) + sum(range(16))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layer", [nn.LayerNorm, nn.BatchNorm1d, lambda size: nn.GroupNorm(2, size), nn.RMSNorm])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_norm_in_half_precision_is_that_of_the_cpu(layer: Callable[[int], nn.Module], dtype: torch.dtype, training: bool) -> None:
+    host = layer(8).to(dtype).train(training)
+    there, x = copy.deepcopy(host).to("cuda"), torch.randn(6, 8, dtype=dtype)
+    found = []
+    for model, inputs in ((host, x.clone()), (there, x.to("cuda"))):
+        inputs.requires_grad_()
+        model(inputs).pow(3).sum().backward()
+        found.append([inputs.grad, *(p.grad for p in model.parameters())])
+    for expected, actual in zip(*found, strict=True):
+        assert actual is not None
+        assert_close(actual.cpu(), expected, rtol=3e-2, atol=3e-2)
+
+
 def test_autocast_runs_matrix_products_in_the_lower_precision() -> None:
     model, x = nn.Linear(8, 8).to("cuda"), torch.randn(4, 8, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+_MAKERS_OF_KERNELS = ("inductor", "cudagraphs")
+"""Backends that would make code or graphs for a physical GPU; the others run PyTorch's own operators."""
 
-def install() -> None:
-    """Runs what the default backend would compile for the device as it is; graphs on the CPU are compiled as ever."""
-    wrapper: Any = torch._TorchCompileInductorWrapper
-    compile_graph = wrapper.__call__
 
+def _values(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[Any]:
+    """What a graph reads, and what each of its nodes makes."""
+    from torch.utils._pytree import tree_leaves
+
+    yield from inputs
+    yield from graph.parameters()
+    yield from graph.buffers()
+    for module in graph.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                yield from tree_leaves((node.meta.get("example_value"), node.meta.get("val")))
+
+
+def _is_on_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.device.type == "cuda" for value in _values(graph, inputs))
+
+
+def _for_host_alone(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(compile_graph)
-    def compile_for_host(self: Any, model: torch.fx.GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
-        tensors = [*inputs, *model.parameters(), *model.buffers()]
-        if any(isinstance(tensor, torch.Tensor) and tensor.device.type == "cuda" for tensor in tensors):
-            return model.forward
-        compiled: Callable[..., Any] = compile_graph(self, model, inputs, **settings)
+    def compile_for_host(self: Any, graph: torch.fx.GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
+        if self.compiler_name in _MAKERS_OF_KERNELS and _is_on_device(graph, inputs):
+            return graph.forward
+        compiled: Callable[..., Any] = compile_graph(self, graph, inputs, **settings)
         return compiled
 
-    wrapper.__call__ = compile_for_host
+    return compile_for_host
+
+
+def install() -> None:
+    """Runs as it is what a backend would compile for the device; graphs on the CPU are compiled as ever."""
+    core: Any = torch
+    for wrapper in (core._TorchCompileInductorWrapper, core._TorchCompileWrapper):
+        wrapper.__call__ = _for_host_alone(wrapper.__call__)
+    # cudagraph_trees, which compiled optimizers load in a build with CUDA, imports these; nothing is captured, so neither is reached.
+    core._C._set_cached_tensors_enabled = lambda enabled: None

@@ -9,7 +9,7 @@ import torch
 
 from forebay import _C
 from forebay.errors import NotOnVirtualDevice
-from forebay.facade.properties import DeviceProperties
+from forebay.facade.properties import CUDA_VERSION, DeviceProperties
 from forebay.virtual_device import VirtualDevices
 
 CUDNN_BENCHMARK_LIMIT = 10
@@ -44,6 +44,12 @@ def _set_sync_debug_mode(mode: int) -> None:
         raise NotOnVirtualDevice("torch.cuda.set_sync_debug_mode", "only the mode 'default' exists here.")
 
 
+def _number(version: str) -> int:
+    """As the CUDA runtime writes versions: 12080 for 12.8."""
+    major, minor = map(int, version.split("."))
+    return 1000 * major + 10 * minor
+
+
 class _Setting:
     """A setting of CUDA libraries that code sets and reads back. It steers nothing: the worker's device decides."""
 
@@ -74,7 +80,7 @@ def functions(devices: VirtualDevices) -> dict[str, Callable[..., Any]]:
         "_cuda_canDeviceAccessPeer": lambda index, peer: False,
         "_cuda_ipc_collect": lambda: None,
         "_cuda_getArchFlags": lambda: None,
-        "_cuda_getCompiledVersion": lambda: 0,
+        "_cuda_getCompiledVersion": lambda: _number(CUDA_VERSION),
         "_cuda_get_sync_debug_mode": lambda: 0,
         "_cuda_set_sync_debug_mode": _set_sync_debug_mode,
         "_cuda_get_cudnn_benchmark_limit": benchmark_limit.get,
@@ -141,3 +147,4 @@ def install(devices: VirtualDevices) -> None:
     cuda.default_generators = tuple(_C.default_generator(index) for index in range(_C.device_count()))
     cuda.nvtx._nvtx = _RangeMarkers()
     torch._C._has_cuda = True
+    torch.version.cuda = torch.version.cuda or CUDA_VERSION

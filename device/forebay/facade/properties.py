@@ -8,6 +8,8 @@ from forebay.virtual_device import VirtualDevices, device_name
 
 CAPABILITY = (8, 0)
 """The feature level that programs may count on: bfloat16 and TF32, and none of the later special units."""
+CUDA_VERSION = "12.8"
+"""What ``torch.version.cuda`` says where it is None: programs ask it for the feature level, too (TF32, bfloat16 without emulation)."""
 MULTI_PROCESSOR_COUNT = 64
 """For programs that size their work by it: the scale of one unit of a flavor, not of the device that serves it."""
 

@@ -78,6 +78,7 @@ REFUSED_BELOW: Mapping[str, str] = MappingProxyType(
         "_cuda_endAllocateToPool": _POOLS,
         "_cuda_releasePool": _POOLS,
         "_cuda_checkPoolLiveAllocations": _POOLS,
+        "_cuda_CUDAAllocator_AllocatorState": _POOLS,
         "_cuda_setCheckpointPoolState": _POOLS,
         "_cuda_getCheckpointState": _POOLS,
         "_cuda_jiterator_compile_and_launch_kernel": _KERNELS,

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from forebay import _C
+from forebay.errors import NotOnVirtualDevice
 
 _base: Any = torch._C.StorageBase
 
@@ -45,8 +46,14 @@ def _resize(self: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
     return self
 
 
+def _share(self: torch.UntypedStorage, *arguments: Any) -> Any:
+    """What sending a tensor to another process calls."""
+    raise NotOnVirtualDevice("Sending a tensor to another process", "each process has a session of its own; send tensor.cpu() instead.")
+
+
 def install() -> None:
     """Teaches the constructor the device, and what else reaches for an address."""
     setattr(torch.UntypedStorage, "__new__", staticmethod(_new))  # noqa: B010 mypy forbids the assignment
-    for name, function in (("_write_file", _write_file), ("_set_from_file", _set_from_file), ("resize_", _resize)):
+    replaced = {"_write_file": _write_file, "_set_from_file": _set_from_file, "resize_": _resize, "_share_cuda_": _share}
+    for name, function in replaced.items():
         setattr(torch.UntypedStorage, name, function)
