@@ -3,10 +3,10 @@
 #include <ATen/Context.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
-#include <torch/library.h>
 
 #include <limits>
 
+#include "kernel_table.h"
 #include "registration.h"
 #include "stream.h"
 
@@ -54,6 +54,6 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, co
 
 }  // namespace
 
-void register_attention(torch::Library& library) { library.impl("scaled_dot_product_attention", TORCH_FN(attention)); }
+void register_attention(KernelTable& library) { library.impl("scaled_dot_product_attention", TORCH_FN(attention)); }
 
 }  // namespace forebay

@@ -1,11 +1,11 @@
 // Operators that PyTorch asks of CUDA devices alone, made here of operators that every worker has.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
 #include <string>
 #include <tuple>
 
+#include "kernel_table.h"
 #include "registration.h"
 #include "stream.h"
 
@@ -94,11 +94,11 @@ bool has_operator(const std::string& name) { return c10::Dispatcher::singleton()
 
 }  // namespace
 
-void register_compositions(torch::Library& library) {
+void register_compositions(KernelTable& library) {
   for (const std::string vendor : {"cudnn", "miopen"}) {
     if (!has_operator("aten::_use_" + vendor + "_ctc_loss")) continue;  // MIOpen's came with torch 2.12
-    library.impl(("_use_" + vendor + "_ctc_loss").c_str(), TORCH_FN(use_vendor_ctc_loss));
-    library.impl(("_use_" + vendor + "_ctc_loss.Tensor").c_str(), TORCH_FN(use_vendor_ctc_loss_tensor));
+    library.impl("_use_" + vendor + "_ctc_loss", TORCH_FN(use_vendor_ctc_loss));
+    library.impl("_use_" + vendor + "_ctc_loss.Tensor", TORCH_FN(use_vendor_ctc_loss_tensor));
   }
   library.impl("_thnn_fused_lstm_cell", TORCH_FN(fused_lstm_cell));
   library.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(fused_lstm_cell_backward));

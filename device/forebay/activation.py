@@ -26,16 +26,32 @@ def activate() -> None:
 def _activate() -> None:
     import torch
 
+    from forebay import pytorch_build
     from forebay.errors import ForebayError
     from forebay.service import check_url, configured
 
-    check_url(configured() or "")
-    if hasattr(torch._C, "_cuda_getDeviceCount"):
-        raise ForebayError(f"torch {torch.__version__} is a build with CUDA of its own; install the CPU build of torch.")
+    url = configured() or ""
+    check_url(url)
+    pytorch_build.check_extension()
+    gpus = pytorch_build.gpus_seen()
     try:
         from forebay import _C  # noqa: F401 its absence is told apart from other errors
     except ImportError as error:
         raise ForebayError(f"the extension forebay._C cannot be loaded ({error}); build it again for torch {torch.__version__}.") from error
+    try:
+        _install()
+    except (AttributeError, ImportError, RuntimeError) as error:
+        if isinstance(error, ForebayError):
+            raise
+        raise ForebayError(f"torch {torch.__version__} is not as this release of forebay knows it ({error}); install torch 2.13.") from error
+    if gpus:
+        sys.stderr.write(
+            f"forebay: cuda:0 is the virtual device of FOREBAY_URL={url}, not this machine's GPU; unset FOREBAY_URL to use {gpus} of its own.\n"
+        )
+
+
+def _install() -> None:
+    """Takes the CUDA key and fits ``torch.cuda`` to it."""
     from forebay import facade
     from forebay.virtual_device import VirtualDevice
 
