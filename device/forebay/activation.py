@@ -43,18 +43,20 @@ def _activate() -> None:
     except (AttributeError, ImportError, RuntimeError) as error:
         if isinstance(error, ForebayError):
             raise
-        raise ForebayError(f"torch {torch.__version__} is not as this release of forebay knows it ({error}); install torch 2.13.") from error
+        raise ForebayError(f"this forebay does not know torch {torch.__version__} ({error}); install torch 2.13.") from error
     if gpus:
         sys.stderr.write(
-            f"forebay: cuda:0 is the virtual device of FOREBAY_URL={url}, not this machine's GPU; unset FOREBAY_URL to use {gpus} of its own.\n"
+            f"forebay: cuda:0 is the virtual device of FOREBAY_URL={url}, not one of this machine's GPUs ({gpus}); "
+            "unset FOREBAY_URL to use those.\n"
         )
 
 
 def _install() -> None:
     """Takes the CUDA key and fits ``torch.cuda`` to it."""
-    from forebay import facade
+    from forebay import facade, pytorch_build
     from forebay.virtual_device import VirtualDevice
 
+    pytorch_build.load_late_kernels()
     device = VirtualDevice()
     device.start()
     facade.install(device)

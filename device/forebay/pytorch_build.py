@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -19,7 +20,7 @@ def check_extension() -> None:
     """Raises ForebayError where the extension is missing, or was built for another release of torch; does not load it."""
     spec = importlib.util.find_spec("forebay._C")
     if spec is None or spec.origin is None:
-        raise ForebayError(f"the extension forebay._C is missing; build forebay for torch {torch.__version__}.")
+        raise ForebayError(f"the extension forebay._C cannot be loaded (there is none); build forebay for torch {torch.__version__}.")
     found = BUILT_FOR.search(Path(spec.origin).read_bytes())
     built_for = found[1].decode() if found else "of an unknown release"
     if release(built_for) != release(torch.__version__):
@@ -34,9 +35,16 @@ def release(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
+def load_late_kernels() -> None:
+    """Loads what ``import torch`` would load after us: kernels in Python for GPUs, which must be there when we take their place."""
+    if importlib.util.find_spec("torch._native") is not None:
+        importlib.import_module("torch._native")
+
+
 def gpus_seen() -> int:
     """How many GPUs of this host this build of torch would use. Asks their management library, and starts nothing on them."""
     if torch.version.cuda is None and torch.version.hip is None:
         return 0
     cuda: Any = torch.cuda
-    return max(0, cuda._device_count_amdsmi() if torch.version.hip else cuda._device_count_nvml())
+    count: int = cuda._device_count_amdsmi() if torch.version.hip else cuda._device_count_nvml()
+    return max(0, count)

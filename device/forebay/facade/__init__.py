@@ -1,4 +1,4 @@
-"""``torch.cuda`` on a build of PyTorch without CUDA.
+"""``torch.cuda`` for a virtual device, on a build of PyTorch with or without CUDA.
 
 PyTorch's own Python code in ``torch.cuda`` stays; it is given the functions of ``torch._C`` that a CUDA build has (`driver`),
 the base classes of streams and events (`streams`), and memory statistics (`memory`). What cannot have a meaning on a virtual
@@ -7,12 +7,15 @@ device is refused by name (`refusals`).
 
 from __future__ import annotations
 
-from forebay.facade import compiling, driver, legacy_types, memory, profiling, recurrent, refusals, replication, storages, streams
+import torch
+
+from forebay.facade import compiling, driver, legacy_types, libraries, memory, profiling, refusals, replication, storages, streams
 from forebay.virtual_device import VirtualDevice
 
 
 def install(device: VirtualDevice) -> None:
     """Fits ``torch.cuda`` to the device. Queries that follow open no lease."""
+    of_this_build = dict(vars(torch._C))
     driver.install(device)
     memory.install(device)
     streams.install()
@@ -21,5 +24,5 @@ def install(device: VirtualDevice) -> None:
     replication.install()
     profiling.install()
     compiling.install()
-    recurrent.install()
-    refusals.install()
+    libraries.install()
+    refusals.install(of_this_build)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from forebay import _C
+from forebay.errors import NotOnVirtualDevice
 
 _base: Any = torch._C.StorageBase
 
@@ -45,8 +46,14 @@ def _resize(self: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
     return self
 
 
+def _share(self: torch.UntypedStorage, *arguments: Any, **others: Any) -> NoReturn:
+    """What sending a tensor to another process calls."""
+    raise NotOnVirtualDevice("sharing a tensor between processes", "another process has another virtual device; send x.cpu().")
+
+
 def install() -> None:
     """Teaches the constructor the device, and what else reaches for an address."""
     setattr(torch.UntypedStorage, "__new__", staticmethod(_new))  # noqa: B010 mypy forbids the assignment
-    for name, function in (("_write_file", _write_file), ("_set_from_file", _set_from_file), ("resize_", _resize)):
+    methods = {"_write_file": _write_file, "_set_from_file": _set_from_file, "resize_": _resize, "_share_cuda_": _share}
+    for name, function in methods.items():
         setattr(torch.UntypedStorage, name, function)
