@@ -129,9 +129,7 @@ def step(environment: Environment, title: str, action: str, *arguments: str) -> 
 def examine(environment: Environment) -> bool:
     """Everything for one wheel; the tests all run, whatever the others gave."""
     prepared = (
-        step(environment, "install", "install_torch")
-        and step(environment, "compile", "build")
-        and step(environment, "look", "describe")
+        step(environment, "install", "install_torch") and step(environment, "compile", "build") and step(environment, "look", "describe")
     )
     if not prepared:
         return False
