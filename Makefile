@@ -4,6 +4,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 PYTEST_ARGS ?=
+WHEELS ?=
 FOREBAY_PORT ?= 8000
 FOREBAY_STATE ?= $(CURDIR)/var
 FOREBAY_ADDRESS ?= 127.0.0.1
@@ -13,10 +14,10 @@ BIN := .venv/bin
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_hub forebay_spawner forebay_dashboards
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
-.PHONY: help setup up test lint bench
+.PHONY: help setup up test test-wheels lint bench
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "Variables: FOREBAY_PORT=$(FOREBAY_PORT) FOREBAY_STATE=$(FOREBAY_STATE) FOREBAY_ADDRESS=$(FOREBAY_ADDRESS)"
 	@echo "           PYTHON=$(PYTHON) TORCH=$(TORCH) TORCH_INDEX=$(TORCH_INDEX)"
@@ -32,6 +33,9 @@ test: ## set up, lint, and run every test
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/pytest $(PYTEST_ARGS)
 	FOREBAY_URL=local $(BIN)/pytest tests/virtual_device tests/device_generic tests/frameworks $(PYTEST_ARGS)
+
+test-wheels: ## the same tests on builds of PyTorch with and without CUDA, side by side (downloads gigabytes)
+	$(PYTHON) tests/stock_wheels.py $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)') $(WHEELS)
 
 lint: ## style, types, and who may import whom
 	$(BIN)/ruff check .

@@ -34,9 +34,7 @@ NOTEBOOK_PACKAGES = ("wire", "device")
 PYTHON = f"{sys.executable} {sys.version}"
 PYTHON_OLDEST = (3, 11)
 DISK_NEEDED_BYTES = 6 * 2**30
-"""Two environments with PyTorch's CPU build; a CUDA build takes three times as much."""
-CUDA_BUILD = "This PyTorch is built with CUDA"
-CHECK_BUILD = f"import sys, torch; sys.exit('{CUDA_BUILD}: torch ' + torch.__version__ if torch.version.cuda else 0)"
+"""Two environments with PyTorch's CPU build; a build with CUDA needs 5 GiB more in each."""
 LOG_LINES_SHOWN = 15
 KERNEL_NAME = "Python 3 (virtual GPU)"
 
@@ -145,10 +143,8 @@ def run(*command: str | Path) -> None:
 
 def explain(output: str) -> str:
     """Why a command failed, from its output. Pure."""
-    if CUDA_BUILD in output:
-        return "pip chose a PyTorch built with CUDA, but the CPU build is needed; give the index of CPU builds: make setup TORCH_INDEX=…"
     if "No space left on device" in output:
-        return f"The disk is full; free some room and run: make setup (the whole log: {LOG})"
+        return f"The disk is full; free some room, or give the index of PyTorch's smaller CPU builds: make setup TORCH_INDEX=… (log: {LOG})"
     lines = "\n".join(f"  | {line}" for line in output.splitlines()[-LOG_LINES_SHOWN:])
     return f"A command failed:\n{lines}\nThe whole log: {LOG}"
 
@@ -159,7 +155,6 @@ def make_environment(folder: Path, torch: str, index: str | None) -> None:
         run(sys.executable, "-m", "venv", folder)
     where = ("--index-url", index) if index else ()
     run(folder / "bin" / "python", "-m", "pip", "install", torch, *where)
-    run(folder / "bin" / "python", "-c", CHECK_BUILD)
     run(folder / "bin" / "python", "-m", "pip", "install", "numpy", "uv")
 
 

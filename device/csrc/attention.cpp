@@ -1,12 +1,15 @@
 // Scaled dot-product attention: which fused kernel serves it is the worker's device's to say, not that of a GPU this process lacks.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/SDPBackend.h>
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
-#include <torch/library.h>
 
 #include <limits>
 
+#include "kernel_table.h"
 #include "registration.h"
 #include "stream.h"
 
@@ -52,8 +55,17 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, co
   return at::native::scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale, enable_gqa);
 }
 
+// The kernel that a build with CUDA would choose by the properties of its GPU.
+template <typename... Arguments>
+int64_t choose_math(Arguments...) {
+  return static_cast<int64_t>(at::SDPBackend::math);
+}
+
 }  // namespace
 
-void register_attention(torch::Library& library) { library.impl("scaled_dot_product_attention", TORCH_FN(attention)); }
+void register_attention(KernelTable& library) {
+  library.impl("scaled_dot_product_attention", TORCH_FN(attention));
+  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_math);
+}
 
 }  // namespace forebay

@@ -4,12 +4,12 @@
 #include <ATen/ceil_div.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
-#include <torch/library.h>
 
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "kernel_table.h"
 #include "registration.h"
 #include "stream.h"
 
@@ -165,11 +165,11 @@ bool has_operator(const std::string& name) { return c10::Dispatcher::singleton()
 
 }  // namespace
 
-void register_compositions(torch::Library& library) {
+void register_compositions(KernelTable& library) {
   for (const std::string vendor : {"cudnn", "miopen"}) {
     if (!has_operator("aten::_use_" + vendor + "_ctc_loss")) continue;  // MIOpen's came with torch 2.12
-    library.impl(("_use_" + vendor + "_ctc_loss").c_str(), TORCH_FN(use_vendor_ctc_loss));
-    library.impl(("_use_" + vendor + "_ctc_loss.Tensor").c_str(), TORCH_FN(use_vendor_ctc_loss_tensor));
+    library.impl("_use_" + vendor + "_ctc_loss", TORCH_FN(use_vendor_ctc_loss));
+    library.impl("_use_" + vendor + "_ctc_loss.Tensor", TORCH_FN(use_vendor_ctc_loss_tensor));
   }
   library.impl("_thnn_fused_lstm_cell", TORCH_FN(fused_lstm_cell));
   library.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(fused_lstm_cell_backward));

@@ -11,8 +11,8 @@
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
-#include <torch/library.h>
 
+#include "kernel_table.h"
 #include "recorder.h"
 #include "registration.h"
 #include "storage.h"
@@ -205,7 +205,7 @@ void record_stream(Tensor&, at::Stream) {}  // frees are commands of the one str
 
 }  // namespace
 
-void register_kernels(torch::Library& library) {
+void register_kernels(KernelTable& library) {
   library.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   library.impl("empty_strided", TORCH_FN(empty_strided));
   library.impl("_efficientzerotensor", TORCH_FN(efficient_zero_tensor));

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/Storage.h>
+#include <torch/version.h>
 
 #include <mutex>
 
@@ -17,6 +18,9 @@ namespace py = pybind11;
 
 namespace forebay {
 namespace {
+
+// Read from the file before it is loaded (device/forebay/pytorch_build.py), since loading is what a wrong build may not survive.
+[[gnu::used]] const char built_for[] = "forebay-built-for-torch=" TORCH_VERSION;
 
 void install(int devices) {
   static std::once_flag once;

@@ -4,6 +4,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "forebay/operators.h"
+#include "kernel_table.h"
 #include "operator_info.h"
 #include "recorder.h"
 
@@ -47,12 +49,19 @@ class RecordKernel final : public c10::OperatorKernel {
 
 bool is_recorded(const c10::OperatorHandle& op, const OperatorInfo& info) {
   if (info.views || !info.supported || op.hasTag(at::Tag::inplace_view)) return false;
-  if (op.hasKernelForDispatchKey(c10::DispatchKey::CUDA)) return false;
   if (info.name == "aten::view_copy") return false;  // the composite one copies what cannot be viewed; the meta kernel refuses it
   if (recorded_whole().contains(info.name)) return true;
   if (std::string_view(info.name).starts_with("aten::_foreach_")) return true;
   return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
+
+// PyTorch warns of kernels that give way to others, which is what we are here for.
+class Silence final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+}  // namespace
 
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(),
@@ -60,29 +69,31 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
                               "run it on the CPU: x.cpu()");
 }
 
-}  // namespace
-
 void install_operators() {
-  static auto* kernels = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CUDA, __FILE__, __LINE__);
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
+  static auto* kernels = new KernelTable(c10::DispatchKey::CUDA);
   register_kernels(*kernels);
   register_compositions(*kernels);
   register_attention(*kernels);
-  static auto* autograd = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCUDA, __FILE__, __LINE__);
+  static auto* autograd = new KernelTable(c10::DispatchKey::AutogradCUDA);
   register_attention(*autograd);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     if (!std::string_view(name.name).starts_with("aten::")) continue;
     const auto op = dispatcher.findOp(name);
     if (!op || !op->hasSchema()) continue;
+    if (kernels->holds(*op)) continue;
     const OperatorInfo info(*op);
     if (!is_recorded(*op, info)) continue;
     const std::string local = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
     if (!wire::is_listed(local)) continue;  // PyTorch's composite kernel, or the fallback's refusal
-    kernels->impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(*op)));
+    kernels->impl(local, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(*op)));
     recorded().push_back(local);
   }
   for (const auto key : {c10::DispatchKey::CUDA, c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA, c10::DispatchKey::QuantizedCUDA,
                          c10::DispatchKey::NestedTensorCUDA}) {
+    take_over(key == c10::DispatchKey::CUDA ? *kernels : *new KernelTable(key));
     auto* fallback = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);  // for as long as the process
     fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }

@@ -4,11 +4,14 @@
 #include <string>
 #include <vector>
 
-namespace torch {
-class Library;
-}
+namespace c10 {
+class OperatorHandle;
+class IValue;
+}  // namespace c10
 
 namespace forebay {
+
+class KernelTable;
 
 void install_guard();         // guard.cpp
 void install_hooks();         // hooks.cpp
@@ -18,11 +21,16 @@ void install_operators();     // registration.cpp
 std::vector<std::string>& recorded();  // registration.cpp
 
 // Kernels that this side must have itself: making, viewing, copying, reading.
-void register_kernels(torch::Library& library);  // kernels.cpp
+void register_kernels(KernelTable& library);  // kernels.cpp
 // Operators PyTorch asks of CUDA devices alone, made of others.
-void register_compositions(torch::Library& library);  // compositions.cpp
+void register_compositions(KernelTable& library);  // compositions.cpp
 
 // Composite, with a choice of our own; for the autograd key too, since its parts have their own derivatives.
-void register_attention(torch::Library& library);  // attention.cpp
+void register_attention(KernelTable& library);  // attention.cpp
+
+// Puts away the kernels that this build of PyTorch has for the table's key, except where the table has ours.
+void take_over(KernelTable& ours);  // takeover.cpp
+// The kernel of what the virtual device cannot do: an error that names the operator.
+void refuse(const c10::OperatorHandle& op, std::vector<c10::IValue>* stack);  // registration.cpp
 
 }  // namespace forebay

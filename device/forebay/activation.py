@@ -26,20 +26,38 @@ def activate() -> None:
 def _activate() -> None:
     import torch
 
+    from forebay import pytorch_build
     from forebay.errors import ForebayError
     from forebay.service import check_url, configured
 
-    check_url(configured() or "")
-    if hasattr(torch._C, "_cuda_getDeviceCount"):
-        raise ForebayError(f"torch {torch.__version__} is a build with CUDA of its own; install the CPU build of torch.")
+    url = configured() or ""
+    check_url(url)
+    pytorch_build.check_extension()
+    gpus = pytorch_build.gpus_seen()
     try:
         from forebay import _C  # noqa: F401 its absence is told apart from other errors
     except ImportError as error:
         raise ForebayError(f"the extension forebay._C cannot be loaded ({error}); build it again for torch {torch.__version__}.") from error
-    from forebay import facade
+    try:
+        _install()
+    except (AttributeError, ImportError, RuntimeError) as error:
+        if isinstance(error, ForebayError):
+            raise
+        raise ForebayError(f"this forebay does not know torch {torch.__version__} ({error}); install torch 2.13.") from error
+    if gpus:
+        sys.stderr.write(
+            f"forebay: cuda:0 is the virtual device of FOREBAY_URL={url}, not one of this machine's GPUs ({gpus}); "
+            "unset FOREBAY_URL to use those.\n"
+        )
+
+
+def _install() -> None:
+    """Takes the CUDA key and fits ``torch.cuda`` to it."""
+    from forebay import facade, pytorch_build
     from forebay.devices import wanted
     from forebay.virtual_device import VirtualDevices
 
+    pytorch_build.load_late_kernels()
     devices = VirtualDevices(wanted())
     devices.start()
     facade.install(devices)

@@ -1,4 +1,4 @@
-"""``torch.cuda`` on the stock CPU build, in fresh processes. The pool is scripted: it tells the flavor and grants nothing."""
+"""``torch.cuda`` on a stock build, in fresh processes. The pool is scripted: it tells the flavor and grants nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_without_forebay_url_torch_is_as_it_was(run_python: Any) -> None:
     code = """
 import sys, torch
 assert not torch.cuda.is_available() and torch.cuda.device_count() == 0
-assert torch.accelerator.current_accelerator() is None
+assert torch.accelerator.current_accelerator(check_available=True) is None
 loaded = [name for name in sys.modules if name.startswith("forebay")]
 assert loaded == ["forebay", "forebay.activation"], loaded
 """

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("forebay.worker")
 
 TOKEN_VARIABLE = "FOREBAY_WORKER_TOKEN"  # noqa: S105 # the variable's name, not a token
+CLIENT_VARIABLE = "FOREBAY_URL"
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS_MAX = 5.0
 """How long the executor may take to reach its next command boundary when the worker must go."""
@@ -138,6 +139,7 @@ def remove_socket(address: str) -> None:
 def main() -> int:
     """The exit status: 0 after a session, 1 where the worker could not work."""
     options = parser().parse_args()
+    os.environ.pop(CLIENT_VARIABLE, None)  # with it, torch would show this worker a virtual device in place of the real ones
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("websockets").setLevel(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""``torch.cuda`` on a build of PyTorch without CUDA.
+"""``torch.cuda`` for a virtual device, on a build of PyTorch with or without CUDA.
 
 PyTorch's own Python code in ``torch.cuda`` stays; it is given the functions of ``torch._C`` that a CUDA build has (`driver`),
 the base classes of streams and events (`streams`), and memory statistics (`memory`). What cannot have a meaning on a virtual
@@ -7,12 +7,15 @@ device is refused by name (`refusals`).
 
 from __future__ import annotations
 
-from forebay.facade import compiling, driver, graphs, legacy_types, memory, profiling, recurrent, refusals, replication, storages, streams
+import torch
+
+from forebay.facade import compiling, driver, graphs, legacy_types, libraries, memory, profiling, refusals, replication, storages, streams
 from forebay.virtual_device import VirtualDevices
 
 
 def install(devices: VirtualDevices) -> None:
     """Fits ``torch.cuda`` to the devices. Queries that follow open no lease."""
+    of_this_build = dict(vars(torch._C))
     driver.install(devices)
     memory.install(devices)
     streams.install()
@@ -22,5 +25,5 @@ def install(devices: VirtualDevices) -> None:
     replication.install()
     profiling.install()
     compiling.install()
-    recurrent.install()
-    refusals.install()
+    libraries.install()
+    refusals.install(of_this_build)

@@ -65,7 +65,7 @@ class _Setting:
 
 def functions(devices: VirtualDevices) -> dict[str, Callable[..., Any]]:
     """Name in ``torch._C`` → function."""
-    benchmark_limit, caching = _Setting(CUDNN_BENCHMARK_LIMIT), _Setting(True)
+    benchmark_limit, benchmark_empties, caching = _Setting(CUDNN_BENCHMARK_LIMIT), _Setting(False), _Setting(True)
     blas_bytes, blas_lt_bytes = _Setting(0), _Setting(0)
     return {
         "_cuda_init": lambda: None,
@@ -85,7 +85,8 @@ def functions(devices: VirtualDevices) -> dict[str, Callable[..., Any]]:
         "_cuda_set_sync_debug_mode": _set_sync_debug_mode,
         "_cuda_get_cudnn_benchmark_limit": benchmark_limit.get,
         "_cuda_set_cudnn_benchmark_limit": benchmark_limit.set,
-        "_cuda_get_conv_benchmark_empty_cache": lambda: False,
+        "_cuda_get_conv_benchmark_empty_cache": benchmark_empties.get,
+        "_cudnn_set_conv_benchmark_empty_cache": benchmark_empties.set,
         "_cuda_clearCublasWorkspaces": lambda: None,
         "_cuda_getCublasWorkspaceSize": blas_bytes.get,
         "_cuda_setCublasWorkspaceSize": blas_bytes.set,

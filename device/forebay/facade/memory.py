@@ -112,8 +112,7 @@ def install(devices: VirtualDevices) -> None:
     core._cuda_memoryStats = core._accelerator_getDeviceStats = lambda index: statistics[index].nested()
     core._cuda_resetPeakMemoryStats = core._accelerator_resetPeakStats = lambda index: statistics[index].reset_peak()
     core._cuda_resetAccumulatedMemoryStats = core._accelerator_resetAccumulatedStats = lambda index: statistics[index].reset_accumulated()
-    core._cuda_emptyCache = core._accelerator_emptyCache = lambda: None
-    core._host_emptyCache = lambda: None
+    core._cuda_emptyCache = core._accelerator_emptyCache = core._host_emptyCache = lambda: None
     core._accelerator_isAllocatorInitialized = lambda: True
     core._accelerator_getMemoryInfo = runtime.cudaMemGetInfo
     core._cuda_getAllocatorBackend = lambda: "forebay"

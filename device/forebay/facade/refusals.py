@@ -19,6 +19,7 @@ _HANDLES = "a library handle lives on a physical GPU; call PyTorch's own operato
 _KERNELS = "the make of the physical device is open, so only PyTorch's own operators run; write it with them."
 _TUNING = "the worker chooses its kernels; leave tuning out."
 _PEERS = "there is one virtual device per process; torch.distributed with gloo joins processes."
+_BUILD = "it belongs to a GPU of this machine, which is not in use."
 _PINNED = "pinned host memory is ordinary memory here and is not counted."
 
 REFUSED: Mapping[str, str] = MappingProxyType(
@@ -104,9 +105,14 @@ REFUSED_BELOW: Mapping[str, str] = MappingProxyType(
         "_nccl_version": _PEERS,
         "_nccl_unique_id": _PEERS,
         "_nccl_init_rank": _PEERS,
+        "_broadcast_out": _PEERS,
+        "_scatter_out": _PEERS,
+        "_gather_out": _PEERS,
     }
 )
 """Function of ``torch._C`` behind submodules of ``torch.cuda`` → what to do instead."""
+OF_CUDA_BUILDS = ("_cuda_", "_nccl_")
+"""How the functions of ``torch._C`` begin that a build with CUDA has more than others."""
 
 
 def _refusing_function(name: str, reason: str) -> Callable[..., NoReturn]:
@@ -124,8 +130,11 @@ def _refusing_class(name: str, reason: str) -> type:
     return type(short, (), {"__new__": _refusing_function(name, reason), "__doc__": f"Not available on a Forebay virtual device: {reason}"})
 
 
-def install() -> None:
-    """Replaces what is in the tables."""
+def install(of_this_build: Mapping[str, Any]) -> None:
+    """Replaces what is in the tables, and the functions for GPUs in ``torch._C`` that nothing of ours replaced.
+
+    ``of_this_build`` is what ``torch._C`` held at first.
+    """
     for name, reason in REFUSED.items():
         original = getattr(torch.cuda, name, None)
         if original is None:
@@ -138,3 +147,6 @@ def install() -> None:
     for name, reason in REFUSED_BELOW.items():
         if name.startswith("_"):
             setattr(torch._C, name, _refusing_function(f"torch._C.{name}", reason))
+    for name, original in of_this_build.items():
+        if name.startswith(OF_CUDA_BUILDS) and not isinstance(original, type) and getattr(torch._C, name) is original:
+            setattr(torch._C, name, _refusing_function(f"torch._C.{name}", _BUILD))

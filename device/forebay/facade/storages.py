@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -46,7 +46,7 @@ def _resize(self: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
     return self
 
 
-def _share(self: torch.UntypedStorage, *arguments: Any) -> Any:
+def _share(self: torch.UntypedStorage, *arguments: Any, **others: Any) -> NoReturn:
     """What sending a tensor to another process calls."""
     raise NotOnVirtualDevice("Sending a tensor to another process", "each process has a session of its own; send tensor.cpu() instead.")
 
@@ -54,6 +54,6 @@ def _share(self: torch.UntypedStorage, *arguments: Any) -> Any:
 def install() -> None:
     """Teaches the constructor the device, and what else reaches for an address."""
     setattr(torch.UntypedStorage, "__new__", staticmethod(_new))  # noqa: B010 mypy forbids the assignment
-    replaced = {"_write_file": _write_file, "_set_from_file": _set_from_file, "resize_": _resize, "_share_cuda_": _share}
-    for name, function in replaced.items():
+    methods = {"_write_file": _write_file, "_set_from_file": _set_from_file, "resize_": _resize, "_share_cuda_": _share}
+    for name, function in methods.items():
         setattr(torch.UntypedStorage, name, function)

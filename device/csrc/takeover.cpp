@@ -1,0 +1,52 @@
+// A build of PyTorch with CUDA has kernels of its own where the virtual device is. They would take our addresses for a GPU's, so each
+// gives way: to what the operator does in a build without CUDA, which is PyTorch's composite kernel, or else the refusal.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kernel_table.h"
+#include "registration.h"
+
+namespace forebay {
+namespace {
+
+// Nobody has kernels for this kind of device, so what it gets of an operator is what every device can have.
+constexpr c10::BackendComponent kUnoccupied = c10::BackendComponent::IPUBit;
+
+// These hand tensors to a process group, in builds without CUDA too.
+constexpr std::string_view kProcessGroups = "c10d::";
+
+class CompositeKernel final : public c10::OperatorKernel {
+ public:
+  explicit CompositeKernel(c10::SafeKernelFunction kernel) : kernel_(std::move(kernel)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) { kernel_.callBoxed(op, keys, stack); }
+
+ private:
+  c10::SafeKernelFunction kernel_;
+};
+
+torch::CppFunction substitute(const c10::OperatorHandle& op, c10::DispatchKey unoccupied) {
+  if (!op.hasComputedKernelForDispatchKey(unoccupied)) return torch::CppFunction::makeFromBoxedFunction<&refuse>();
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<CompositeKernel>(op.getComputedKernelForDispatchKey(unoccupied)));
+}
+
+}  // namespace
+
+void take_over(KernelTable& ours) {
+  const auto functionality = c10::toFunctionalityKey(ours.key());
+  const auto unoccupied = c10::toRuntimePerBackendFunctionalityKey(functionality, kUnoccupied);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& full : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(full);
+    if (!op || ours.holds(*op) || !op->hasKernelForDispatchKey(ours.key()) || std::string_view(full.name).starts_with(kProcessGroups)) continue;
+    const size_t colons = full.name.find("::");
+    const std::string local = full.name.substr(colons + 2) + (full.overload_name.empty() ? "" : "." + full.overload_name);
+    ours.impl(full.name.substr(0, colons), local, substitute(*op, unoccupied));
+  }
+}
+
+}  // namespace forebay
