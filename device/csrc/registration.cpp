@@ -76,6 +76,7 @@ void install_operators() {
   register_kernels(*kernels);
   register_compositions(*kernels);
   register_attention(*kernels);
+  register_collectives(*kernels);
   static auto* autograd = new KernelTable(c10::DispatchKey::AutogradCUDA);
   register_attention(*autograd);
   auto& dispatcher = c10::Dispatcher::singleton();

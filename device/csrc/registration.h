@@ -28,6 +28,9 @@ void register_compositions(KernelTable& library);  // compositions.cpp
 // Composite, with a choice of our own; for the autograd key too, since its parts have their own derivatives.
 void register_attention(KernelTable& library);  // attention.cpp
 
+// Those of torch.distributed, through host memory.
+void register_collectives(KernelTable& table);  // collectives.cpp
+
 // Puts away the kernels that this build of PyTorch has for the table's key, except where the table has ours.
 void take_over(KernelTable& ours);  // takeover.cpp
 // The kernel of what the virtual device cannot do: an error that names the operator.

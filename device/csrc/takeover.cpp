@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "kernel_table.h"
@@ -16,9 +15,6 @@ namespace {
 
 // Nobody has kernels for this kind of device, so what it gets of an operator is what every device can have.
 constexpr c10::BackendComponent kUnoccupied = c10::BackendComponent::IPUBit;
-
-// These hand tensors to a process group, in builds without CUDA too.
-constexpr std::string_view kProcessGroups = "c10d::";
 
 class CompositeKernel final : public c10::OperatorKernel {
  public:
@@ -42,7 +38,7 @@ void take_over(KernelTable& ours) {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& full : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(full);
-    if (!op || ours.holds(*op) || !op->hasKernelForDispatchKey(ours.key()) || std::string_view(full.name).starts_with(kProcessGroups)) continue;
+    if (!op || ours.holds(*op) || !op->hasKernelForDispatchKey(ours.key())) continue;
     const size_t colons = full.name.find("::");
     const std::string local = full.name.substr(colons + 2) + (full.overload_name.empty() ? "" : "." + full.overload_name);
     ours.impl(full.name.substr(0, colons), local, substitute(*op, unoccupied));

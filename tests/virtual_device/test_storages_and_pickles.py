@@ -50,3 +50,11 @@ def test_channels_last_stays_through_convolutions() -> None:
     expected, actual = layer(x), copy.deepcopy(layer).to("cuda")(x.to("cuda"))
     assert actual.stride() == expected.stride()
     torch.testing.assert_close(actual.cpu(), expected)
+
+
+def test_other_libraries_are_not_given_an_address_that_is_none() -> None:
+    x = torch.arange(3.0, device="cuda")
+    with pytest.raises(RuntimeError, match=r"tensor\.cpu\(\)"):
+        torch.from_dlpack(x)
+    assert not hasattr(x, "__cuda_array_interface__")
+    assert torch.equal(torch.from_dlpack(x.cpu()), torch.arange(3.0))

@@ -51,9 +51,30 @@ def _share(self: torch.UntypedStorage, *arguments: Any, **others: Any) -> NoRetu
     raise NotOnVirtualDevice("Sending a tensor to another process", "each process has a session of its own; send tensor.cpu() instead.")
 
 
+_dlpack: Any = torch.Tensor.__dlpack__
+_array_interface: Any = vars(torch.Tensor)["__cuda_array_interface__"]
+
+
+def _to_dlpack(self: torch.Tensor, *arguments: Any, **others: Any) -> Any:
+    """What `torch.from_dlpack` and other libraries ask a tensor for."""
+    if self.device.type == "cuda":
+        raise NotOnVirtualDevice("DLPack", "a tensor's memory is a worker's, which no other library can reach; give it tensor.cpu().")
+    return _dlpack(self, *arguments, **others)
+
+
+def _to_array_interface(self: torch.Tensor) -> Any:
+    """What CuPy and Numba ask a tensor for. An AttributeError, so that they take it for no CUDA array."""
+    if self.device.type == "cuda":
+        raise AttributeError("a tensor of the virtual device has no address in a GPU of this machine; give tensor.cpu() to other libraries")
+    return _array_interface.__get__(self)
+
+
 def install() -> None:
     """Teaches the constructor the device, and what else reaches for an address."""
     setattr(torch.UntypedStorage, "__new__", staticmethod(_new))  # noqa: B010 mypy forbids the assignment
     methods = {"_write_file": _write_file, "_set_from_file": _set_from_file, "resize_": _resize, "_share_cuda_": _share}
     for name, function in methods.items():
         setattr(torch.UntypedStorage, name, function)
+    tensors: Any = torch.Tensor
+    tensors.__dlpack__ = _to_dlpack
+    tensors.__cuda_array_interface__ = property(_to_array_interface)
