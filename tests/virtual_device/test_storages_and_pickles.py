@@ -7,6 +7,7 @@ import io
 import pickle
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
