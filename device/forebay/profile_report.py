@@ -44,7 +44,8 @@ def _devices(profile: Profile) -> list[str]:
     for use in profile.devices:
         held = f" ({_bytes(use.bytes_held)} more were there already)" if use.bytes_held else ""
         lines.append(
-            f"cuda:{use.device} worked {_seconds(use.busy_ns)} ({_percent(use.busy_ns, profile.wall_ns)} of the time) on {use.calls:,} calls; "
+            f"cuda:{use.device} worked {_seconds(use.busy_ns)} ({_percent(use.busy_ns, profile.wall_ns)} of the time) "
+            f"on {use.calls:,} calls; "
             f"{use.templates:,} kinds of calls were new, {use.expected:,} steps were expected; "
             f"{_bytes(use.bytes_up)} up{held}, {_bytes(use.bytes_down)} down"
         )

@@ -74,7 +74,8 @@ def _run(arguments: argparse.Namespace) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        sys.excepthook(type(error), error, _own_frames(error.__traceback__))
+        error = error.with_traceback(_own_frames(error.__traceback__))
+        sys.excepthook(type(error), error, error.__traceback__)
         return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_ERROR
     return 0
 
