@@ -113,7 +113,7 @@ def test_an_error_in_a_profiled_cell_is_raised_after_the_profile(run_python: Any
 
 
 def test_a_failure_that_the_cell_did_not_wait_for_is_raised(run_python: Any) -> None:
-    out = run_cells(run_python, "import torch", "%%gpu profile\ny = torch.ones(3, device='cuda').gather(0, torch.tensor([9], device='cuda'))")
+    out = run_cells(run_python, "import torch", "%%gpu profile\ny = torch.ones(3).cuda().gather(0, torch.tensor([9], device='cuda'))")
     assert out.endswith("errors: ['NoneType', 'RuntimeError']\n")
     assert out.index("forebay profile: ") < out.index("errors: ")
 
