@@ -13,6 +13,7 @@
 #include <ATen/ops/view_native.h>
 
 #include "kernel_table.h"
+#include "profile.h"
 #include "recorder.h"
 #include "registration.h"
 #include "storage.h"
@@ -197,6 +198,7 @@ at::Scalar local_scalar_dense(const Tensor& self) {
   const Tensor plain = self.is_conj() || self.is_neg() ? self.clone() : self;
   Tensor host = at::empty({}, self.options().device(at::kCPU));
   const auto& storage = handle_of(*plain.unsafeGetTensorImpl());
+  const ActivityClock profiled(Activity::kItem, storage.device, bytes_of(plain));
   CommandStream::of(storage).read(storage, first_byte_of(plain), host.mutable_data_ptr(), bytes_of(plain));
   return at::_local_scalar_dense(host);
 }

@@ -37,6 +37,12 @@ Location& location_for(c10::DeviceIndex device, uint64_t sequence) { return ring
 std::atomic<PyCodeObject*> last_code{nullptr};
 std::atomic<int> last_instruction{0};
 
+std::string text_of(PyObject* text) {
+  const char* letters = PyUnicode_AsUTF8(text);
+  if (letters == nullptr) PyErr_Clear();
+  return letters != nullptr ? letters : "?";
+}
+
 bool is_library(PyCodeObject* code) {
   const char* name = PyUnicode_AsUTF8(code->co_filename);
   if (name == nullptr) {
@@ -102,7 +108,22 @@ bool find_frame(PyCodeObject*& code, int& instruction) {
   return false;
 }
 
+bool has_frames() {
+  const PyThreadState* thread = PyGILState_GetThisThreadState();
+  return thread != nullptr && thread->cframe != nullptr && thread->cframe->current_frame != nullptr;
+}
+
 #else
+
+bool has_frames() {
+  if (PyGILState_GetThisThreadState() == nullptr) return false;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  const bool found = frame != nullptr;
+  Py_XDECREF(frame);
+  PyGILState_Release(gil);
+  return found;
+}
 
 bool find_frame(PyCodeObject*& code, int& instruction) {
   if (PyGILState_GetThisThreadState() == nullptr) return false;
@@ -151,14 +172,22 @@ std::string location_of(c10::DeviceIndex device, uint64_t sequence) {
   const auto& location = location_for(device, sequence);
   PyCodeObject* code = location.code.load();
   if (location.number.load() != sequence + 1 || code == nullptr) return {};
+  const auto line = line_of({code, location.instruction.load()});
+  return line.file + ", line " + std::to_string(line.number) + ", in " + line.function;
+}
+
+Place current_place() {
+  Place place;
+  if (find_frame(place.code, place.instruction) || has_frames()) return place;
+  return {last_code.load(std::memory_order_relaxed), last_instruction.load(std::memory_order_relaxed)};
+}
+
+Line line_of(const Place& place) {
+  if (place.code == nullptr) return {};
   const PyGILState_STATE gil = PyGILState_Ensure();
-  const int line = PyCode_Addr2Line(code, location.instruction.load());
-  const char* file = PyUnicode_AsUTF8(code->co_filename);
-  const char* function = PyUnicode_AsUTF8(code->co_qualname);
-  std::string text = std::string(file ? file : "?") + ", line " + std::to_string(line) + ", in " + (function ? function : "?");
-  PyErr_Clear();
+  Line line{text_of(place.code->co_filename), PyCode_Addr2Line(place.code, place.instruction), text_of(place.code->co_qualname)};
   PyGILState_Release(gil);
-  return text;
+  return line;
 }
 
 }  // namespace forebay

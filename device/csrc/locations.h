@@ -3,8 +3,11 @@
 
 #include <c10/core/Device.h>
 
+#include <compare>
 #include <cstdint>
 #include <string>
+
+struct PyCodeObject;  // Python.h is for those who look into it
 
 namespace forebay {
 
@@ -14,5 +17,25 @@ void note_location(c10::DeviceIndex device, uint64_t sequence);
 
 // "file.py, line 12, in train", or an empty string where it is no longer known. Takes the GIL.
 std::string location_of(c10::DeviceIndex device, uint64_t sequence);
+
+// An instruction of the user's program; none where only library code was there.
+struct Place {
+  PyCodeObject* code = nullptr;
+  int instruction = 0;
+
+  auto operator<=>(const Place&) const = default;
+};
+
+struct Line {
+  std::string file;
+  int number = 0;
+  std::string function;
+};
+
+// Where the current thread is; for one without Python frames where the last call was noted.
+Place current_place();
+
+// Takes the GIL.
+Line line_of(const Place& place);
 
 }  // namespace forebay

@@ -9,6 +9,7 @@
 
 #include "devices.h"
 #include "generator.h"
+#include "profile.h"
 #include "recorder.h"
 #include "registration.h"
 #include "storage.h"
@@ -75,7 +76,26 @@ py::dict statistics(int device) {
   result["syncs"] = numbers.syncs;
   result["waited_ns"] = numbers.waited_ns;
   result["bytes_known"] = numbers.bytes_known;
+  result["busy_ns"] = busy_ns(stream.device());
   result["templates"] = Recorder::of(stream.device()).templates();
+  return result;
+}
+
+py::list end_profile_for_python() {
+  py::list result;
+  for (const auto& total : end_profile()) {
+    py::dict row;
+    row["device"] = static_cast<int>(total.device);
+    row["activity"] = total.activity;
+    row["subject"] = total.subject;
+    row["line"] = total.line;
+    row["function"] = total.function;
+    row["count"] = total.count;
+    row["bytes"] = total.bytes;
+    row["ns"] = total.ns;
+    row["longest_ns"] = total.longest_ns;
+    result.append(std::move(row));
+  }
   return result;
 }
 
@@ -107,6 +127,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("resize_storage", &forebay::resize);
   module.def("reset_peak_memory", [](int index) { forebay::reset_peak_memory(stream_of(index).device()); }, device);
   module.def("recorded", [] { return forebay::recorded(); });
+  module.def("begin_profile", &forebay::begin_profile);
+  module.def("end_profile", &forebay::end_profile_for_python);
   module.def("statistics", &forebay::statistics, device);
   module.def(
       "default_generator", [](int index) { return py::reinterpret_steal<py::object>(THPGenerator_Wrap(forebay::default_generator(stream_of(index).device()))); }, device);

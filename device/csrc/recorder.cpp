@@ -10,6 +10,7 @@
 #include "generator.h"
 #include "locations.h"
 #include "out_arguments.h"
+#include "profile.h"
 #include "storage.h"
 #include "stream.h"
 
@@ -499,6 +500,7 @@ bool Recorder::record_in_parts(OperatorInfo& info, Stack& stack) {
 }
 
 void Recorder::record(OperatorInfo& info, Stack& stack) {
+  const ActivityClock profiled(info, device_);
   if (info.moves_indices) move_indices(device_, stack);
   stream_.need_lease();
   thread_local Scan scan;

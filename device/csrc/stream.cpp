@@ -25,6 +25,7 @@
 #include <new>
 
 #include "locations.h"
+#include "profile.h"
 #include "python.h"
 #include "recorder.h"
 #include "waiting.h"
@@ -178,6 +179,7 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   welcome.memory_limit = body.varint();
   worker_is_cpu_ = welcome.kind == "cpu";
   if (address.rfind("unix:", 0) == 0) share_memory();
+  note_session(device_);
   connected_ = true;
   start_ticker();
   return welcome;
@@ -229,6 +231,7 @@ void CommandStream::wait_for_lease() {
   thread_local bool waiting = false;
   TORCH_CHECK(!waiting, "a signal handler cannot use the virtual device while the program it interrupts waits for it; set a flag there, and act on it afterwards");
   refuse_in_signal_handler();
+  const ActivityClock profiled(Activity::kLease, device_);
   const WithoutGil free;
   const std::lock_guard lock(lease_mutex_);
   if (lease_open_.load(std::memory_order_acquire)) return;
@@ -301,7 +304,9 @@ void CommandStream::wake_ticker() {
 }
 
 void CommandStream::send_if_due() {
-  if (due_.load(std::memory_order_relaxed) && connected_.load(std::memory_order_relaxed)) [[unlikely]] flush(Wait::kYes);
+  if (!due_.load(std::memory_order_relaxed) || !connected_.load(std::memory_order_relaxed)) [[likely]] return;
+  const ActivityClock profiled(Activity::kSend, device_);
+  flush(Wait::kYes);
 }
 
 void CommandStream::allocate(uint64_t id, int64_t bytes) {
@@ -337,6 +342,7 @@ void CommandStream::free(const StorageHandle& handle) {
 
 void CommandStream::synchronize() {
   if (!unsynchronised_.load() && !synchronising_.load()) return;
+  const ActivityClock profiled(Activity::kSynchronize, device_);
   const WithoutGil free;
   const WaitClock clock(waited_ns_);
   need_lease();
@@ -362,11 +368,13 @@ void CommandStream::synchronize() {
   receive(request, [&](Reply reply, wire::Reader& body) {
     answered = true;
     check_failure(reply, body);
+    if (body.left() > 0) note_busy(device_, body.varint());
   });
   tell_late_failure();
 }
 
 void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64_t)>& append, const std::function<void(wire::Reader&)>& take) {
+  const ActivityClock profiled(Activity::kAsk, device_);
   const WithoutGil free;
   const WaitClock clock(waited_ns_);
   refuse_in_signal_handler();

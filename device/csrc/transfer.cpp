@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "profile.h"
 #include "python.h"
 #include "stream.h"
 #include "waiting.h"
@@ -63,6 +64,7 @@ void CommandStream::forget_transfers() {
 // Uploads
 
 void CommandStream::write(StorageHandle& storage, int64_t offset, const void* data, int64_t bytes, c10::Storage source) {
+  const ActivityClock profiled(Activity::kUpload, device_, bytes);
   const WithoutGil free;
   const auto* first = static_cast<const uint8_t*>(data);
   need_lease();
@@ -240,6 +242,7 @@ void CommandStream::check_alive() {
 // Downloads
 
 void CommandStream::read(const StorageHandle& storage, int64_t offset, void* data, int64_t bytes) {
+  const ActivityClock profiled(Activity::kRead, device_, bytes);
   const WithoutGil free;
   const WaitClock clock(waited_ns_);
   need_lease();

@@ -35,6 +35,24 @@ class Statistics(TypedDict):
     bytes_known: int
     """Of uploads that were not sent, because the worker held the same bytes."""
     templates: int
+    busy_ns: int
+    """How long the worker has carried out commands, as it said at the last synchronisation."""
+
+class Activity(TypedDict):
+    """What one profiled stretch of the program did with a device at one source line, or with one operator."""
+
+    device: int
+    activity: str
+    """``record``, ``lease``, ``item``, ``read``, ``synchronize``, ``ask``, ``upload`` or ``send``."""
+    subject: str
+    """The operator of ``record``, else the file; empty where no line of the program was there."""
+    line: int
+    function: str
+    count: int
+    bytes: int
+    ns: int
+    """Without other activities that this one contained."""
+    longest_ns: int
 
 DEVICES_MAX: int
 """How many virtual devices a process can have."""
@@ -79,6 +97,12 @@ def resize_storage(storage: torch.UntypedStorage, nbytes: int, /) -> None:
 def memory(device: int = 0) -> Memory: ...
 def reset_peak_memory(device: int = 0) -> None: ...
 def statistics(device: int = 0) -> Statistics: ...
+def begin_profile() -> None:
+    """Begins to note where time goes. Raises RuntimeError where that has begun already."""
+
+def end_profile() -> list[Activity]:
+    """Ends the stretch, and gives what was noted of all devices."""
+
 def default_generator(device: int = 0) -> torch.Generator: ...
 def recorded() -> list[str]:
     """Names (``add.Tensor``) of the operators that are sent to the worker as they are."""

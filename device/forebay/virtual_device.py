@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from forebay import _C
+from forebay import _C, magic
 from forebay.errors import ForkedProcess
 from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, service_at
 from forebay.spans import Spans, running_shell
@@ -71,6 +71,7 @@ class VirtualDevices:
         shell = running_shell()
         if shell is not None:
             self.spans.follow(shell)
+            magic.register(shell)
         os.register_at_fork(after_in_child=self._forked_child)
         atexit.register(self.close)
 

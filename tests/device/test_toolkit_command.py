@@ -250,9 +250,9 @@ def test_an_address_that_cannot_be_read_is_one_sentence(
 
 
 def test_help_is_there_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["run"], ["smi"], ["flavor"], ["flavor", "list"], ["flavor", "set"], ["device"], ["device", "add"], ["doctor"]):
+    for words in ("", "run", "profile", "smi", "flavor", "flavor list", "flavor set", "device", "device add", "doctor"):
         with pytest.raises(SystemExit) as ended:
-            main([*arguments, "--help"])
+            main([*words.split(), "--help"])
         assert ended.value.code == 0
         assert "usage: forebay" in capsys.readouterr().out
 

@@ -610,7 +610,7 @@ def encode_reply(reply: Reply) -> bytes:
             _put_numbers(out, 67, reply.request, len(reply.data))
             out.raw(reply.data)
         case Done():
-            _put_numbers(out, 68, reply.request)
+            _put_numbers(out, 68, reply.request, *(() if reply.busy_ns is None else (reply.busy_ns,)))
         case Outputs():
             _put_numbers(out, 69, reply.request, len(reply.outputs))
             for output in reply.outputs:
@@ -665,7 +665,7 @@ def _reply(reader: Reader) -> Reply:
             request = reader.varint()
             return Data(request, reader.raw(reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk")))
         case 68:
-            return Done(reader.varint())
+            return Done(reader.varint(), None if reader.done() else reader.varint())
         case 69:
             request = reader.varint()
             count = reader.count(_stream.ARGUMENTS_MAX, "the number of outputs")

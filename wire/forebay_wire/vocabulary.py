@@ -301,6 +301,8 @@ class Data:
 @dataclass(frozen=True)
 class Done:
     request: int
+    busy_ns: int | None = None
+    """To a SYNC: how long the worker has carried out commands."""
 
 
 @dataclass(frozen=True)

@@ -332,6 +332,11 @@ void Server::account() {
   working_since_ = now;
 }
 
+uint64_t Server::busy_ns() {
+  account();
+  return busy_ns_.load(std::memory_order_relaxed);
+}
+
 // Nothing is left to carry out for now.
 void Server::rest() {
   account();

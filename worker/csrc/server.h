@@ -101,6 +101,7 @@ class Server final : private Replies {
 
   void send(const wire::Writer& head, const void* payload, size_t payload_bytes) override;
   bool can_share() const override { return listener_.is_unix(); }
+  uint64_t busy_ns() override;
   void share(const wire::Writer& head, int descriptor) override;
   void send(const wire::Writer& head, const void* payload, size_t payload_bytes, int descriptor);
 

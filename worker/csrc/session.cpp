@@ -458,6 +458,7 @@ void Session::sync(wire::Reader& in) {
   wire::Writer head;
   head.reply(wire::Reply::kDone);
   head.varint(request);
+  head.varint(replies_.busy_ns());
   replies_.send(head, nullptr, 0);
 }
 

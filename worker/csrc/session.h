@@ -31,6 +31,8 @@ class Replies {
   virtual bool can_share() const = 0;
   // As send, with a descriptor that the client gets a copy of.
   virtual void share(const wire::Writer& head, int descriptor) = 0;
+  // How long the worker has carried out commands, up to now.
+  virtual uint64_t busy_ns() = 0;
 };
 
 class Session {

@@ -26,16 +26,21 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         usage="forebay run [-h] [--flavor NAME] (script.py | -m module) [arguments ...]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_program_to(command)
+    command.set_defaults(perform=perform)
+
+
+def add_program_to(command: argparse.ArgumentParser) -> None:
+    """Adds what names a program and its device."""
     command.add_argument("--flavor", metavar="NAME", help="flavor of the device; see `forebay flavor list`")
     command.add_argument("-m", dest="module", action="store_true", help="what follows is a module's name, as in `python -m`")
     command.add_argument("program", help="the script, or the module after -m")
     command.add_argument("arguments", nargs=argparse.REMAINDER, help="given to the program as they are")
-    command.set_defaults(perform=perform)
 
 
-def perform(arguments: argparse.Namespace) -> int:
-    """Becomes the program: the same process, so that its signals and exit status are the program's own."""
-    environment = dict(os.environ)
+def environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the program runs with. Raises ForebayError where it cannot."""
+    found = dict(os.environ)
     url = configured() or LOCAL
     check_url(url)
     if url == LOCAL and importlib.util.find_spec("forebay_pool") is None:
@@ -43,11 +48,17 @@ def perform(arguments: argparse.Namespace) -> int:
             f"Running without a service needs the package forebay-pool in this environment ({sys.executable}); "
             f"install it, or set {URL_VARIABLE} to the address of a pool."
         )
-    environment[URL_VARIABLE] = url
+    found[URL_VARIABLE] = url
     if arguments.flavor:
-        environment[FLAVOR_VARIABLE] = arguments.flavor
+        found[FLAVOR_VARIABLE] = arguments.flavor
     if not arguments.module and not Path(arguments.program).exists():
         raise ForebayError(f"There is no file {arguments.program}; give a script's path, or -m and a module's name.")
+    return found
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Becomes the program: the same process, so that its signals and exit status are the program's own."""
+    kept = environment(arguments)
     program = ["-m", arguments.program] if arguments.module else [arguments.program]
     sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, *program, *arguments.arguments], environment)  # noqa: S606 no shell is the point
+    os.execve(sys.executable, [sys.executable, *program, *arguments.arguments], kept)  # noqa: S606 no shell is the point

@@ -1,0 +1,182 @@
+"""Where the time of a stretch of a program went: in recording, in waits, on the device. All times are integers of nanoseconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch  # noqa: F401 what _C is linked to
+
+from forebay import _C
+
+RECORD, LEASE = "record", "lease"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The calls of one operator on one device."""
+
+    device: int
+    name: str
+    calls: int
+    recording_ns: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """All waits of one kind for one device at one source line."""
+
+    device: int
+    kind: str
+    """``lease``, ``item``, ``read``, ``synchronize``, ``ask`` (a call whose result only the device knows), ``upload`` or
+    ``send`` (the commands themselves, where the device is behind)."""
+    file: str
+    """Empty where no line of the program waited: for what was recorded before the stretch, or was left at its end."""
+    line: int
+    function: str
+    count: int
+    bytes: int
+    ns: int
+    longest_ns: int
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """What one device was given to do."""
+
+    device: int
+    calls: int
+    expected: int
+    """Steps, of calls and allocations, that took no bytes of their own."""
+    templates: int
+    """Kinds of calls that were new."""
+    bytes_up: int
+    bytes_down: int
+    bytes_held: int
+    """Of uploads that were not sent, because the worker held the same bytes."""
+    busy_ns: int
+    """How long its worker carried out commands, as the worker measured it."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One stretch of a program. Recording and waits hold nothing twice; with several threads at work they may be more than ``wall_ns``."""
+
+    wall_ns: int
+    devices: tuple[DeviceUse, ...]
+    waits: tuple[Wait, ...]
+    """The longest first."""
+    operators: tuple[Operator, ...]
+    """The one that took longest to record first."""
+
+    @property
+    def recording_ns(self) -> int:
+        """Within the recorder; PyTorch's own share of a call is the program's."""
+        return sum(operator.recording_ns for operator in self.operators)
+
+    @property
+    def lease_ns(self) -> int:
+        return self.waited_ns([LEASE])
+
+    @property
+    def program_ns(self) -> int:
+        """What is left of the stretch: Python, PyTorch, and all else that the program does here."""
+        return max(0, self.wall_ns - self.recording_ns - sum(wait.ns for wait in self.waits))
+
+    def waited_ns(self, kinds: Iterable[str]) -> int:
+        """All waits of some kinds."""
+        wanted = set(kinds)
+        return sum(wait.ns for wait in self.waits if wait.kind in wanted)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of this class, and the sums."""
+        return {**asdict(self), "recording_ns": self.recording_ns, "lease_ns": self.lease_ns, "program_ns": self.program_ns}
+
+
+class Profiler:
+    """Takes one profile at a time of this process."""
+
+    def __init__(self) -> None:
+        self._began = 0
+        self._before: list[_C.Statistics] = []
+
+    def start(self) -> None:
+        """Begins once the work that is recorded so far is done. Raises RuntimeError where a profile is being taken already."""
+        self._began = time.perf_counter_ns()
+        _C.begin_profile()
+        try:
+            self._before = _settled()
+        except BaseException:
+            _C.end_profile()
+            raise
+
+    def stop(self) -> tuple[Profile, RuntimeError | None]:
+        """The profile, once all work is done; also the failure that waiting for it brought, if one did."""
+        failure = None
+        try:
+            after = _settled()
+        except RuntimeError as error:
+            failure, after = error, _statistics()
+        finally:
+            activities = _C.end_profile()
+        wall = time.perf_counter_ns() - self._began
+        devices = (_use(index, *pair) for index, pair in enumerate(zip(self._before, after, strict=True)))
+        waits = (_wait(activity) for activity in activities if activity["activity"] != RECORD)
+        recorded = (activity for activity in activities if activity["activity"] == RECORD)
+        operators = (Operator(item["device"], item["subject"], item["count"], item["ns"]) for item in recorded)
+        return Profile(
+            wall_ns=wall,
+            devices=tuple(device for device in devices if device.calls or device.bytes_up or device.bytes_down),
+            waits=tuple(sorted(_by_line(waits), key=lambda wait: -wait.ns)),
+            operators=tuple(sorted(operators, key=lambda operator: -operator.recording_ns)),
+        ), failure
+
+
+def _statistics() -> list[_C.Statistics]:
+    return [_C.statistics(index) for index in range(_C.device_count())]
+
+
+def _settled() -> list[_C.Statistics]:
+    """Once no device has work left, which is when a worker's own time is told."""
+    for index in range(_C.device_count()):
+        if _C.connected(index):
+            _C.synchronize(index)
+    return _statistics()
+
+
+def _use(index: int, before: _C.Statistics, after: _C.Statistics) -> DeviceUse:
+    def grown(now: int, then: int) -> int:
+        return now - then if now >= then else now  # counted from 0 again in a new session
+
+    return DeviceUse(
+        device=index,
+        calls=grown(after["commands"], before["commands"]),
+        expected=grown(after["expected"], before["expected"]),
+        templates=grown(after["templates"], before["templates"]),
+        bytes_up=after["bytes_sent"] - before["bytes_sent"],
+        bytes_down=after["bytes_received"] - before["bytes_received"],
+        bytes_held=after["bytes_known"] - before["bytes_known"],
+        busy_ns=after["busy_ns"] - before["busy_ns"],
+    )
+
+
+def _wait(activity: _C.Activity) -> Wait:
+    place = (activity["subject"], activity["line"], activity["function"])
+    return Wait(
+        activity["device"], activity["activity"], *place, activity["count"], activity["bytes"], activity["ns"], activity["longest_ns"]
+    )
+
+
+def _by_line(waits: Iterable[Wait]) -> list[Wait]:
+    """One for all instructions of a line."""
+    found: dict[tuple[int, str, str, int, str], Wait] = {}
+    for wait in waits:
+        key = (wait.device, wait.kind, wait.file, wait.line, wait.function)
+        seen = found.get(key)
+        if seen is not None:
+            longest = max(seen.longest_ns, wait.longest_ns)
+            wait = Wait(*key, seen.count + wait.count, seen.bytes + wait.bytes, seen.ns + wait.ns, longest)
+        found[key] = wait
+    return list(found.values())
