@@ -25,6 +25,8 @@ from forebay import _C
 LEARNING_STEPS = 5
 """Within these the traces are learned: a storage's word moves or stays from its second coming on."""
 DEEPER = 4
+FRAME_BYTES = 6
+"""What a frame adds that goes out while the step is still being recorded: its header, and a FOLLOW of fewer than 128 steps."""
 
 
 def cases() -> dict[str, Callable[[str], Step]]:
@@ -48,10 +50,11 @@ def used(step: Step) -> dict[str, int]:
     before = settled()
     step()
     after = settled()
-    return {name: after[name] - before[name] for name in ("bytes_sent", "commands", "expected", "templates")}  # type: ignore[literal-required]
+    return {name: after[name] - before[name] for name in ("bytes_sent", "commands", "expected", "templates", "frames_sent")}  # type: ignore[literal-required]
 
 
 def row(name: str, make: Callable[[str], Step], count: int) -> dict[str, Any]:
+    _C.lose("each model has a session of its own, so that its first step's bytes are all its own")
     step = make("cuda")
     first = used(step)
     for _ in range(LEARNING_STEPS):
@@ -65,7 +68,8 @@ def row(name: str, make: Callable[[str], Step], count: int) -> dict[str, Any]:
         "expected": steps[-1]["expected"],
         "first bytes": first["bytes_sent"],
         "steady bytes": steady,
-        "largest": max(one["bytes_sent"] for one in steps),
+        "frames": statistics.median(one["frames_sent"] for one in steps),
+        "in one frame": statistics.median(one["bytes_sent"] - FRAME_BYTES * (one["frames_sent"] - 1) for one in steps),
         "ratio": steady / first["bytes_sent"],
         "bytes a call": steady / steps[-1]["commands"],
         "geometry hits": 1 - sum(one["templates"] for one in steps) / calls,

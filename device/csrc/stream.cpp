@@ -286,6 +286,7 @@ void CommandStream::close_frame() {
   if (!frame_open_) return;
   wire::put_frame_header(pending_.bytes().data() + frame_start_, pending_.size() - frame_start_ - wire::kFrameHeaderBytes);
   frame_open_ = false;
+  ++frames_;
 }
 
 void CommandStream::appended() {
@@ -577,7 +578,7 @@ void CommandStream::run_ticker() {
 }
 
 StreamStatistics CommandStream::statistics() const {
-  return {calls_, tracer_.expected_steps(), bytes_sent_.load(), bytes_received_.load(), syncs_.load(), waited_ns_.load(), bytes_known_.load()};
+  return {calls_, tracer_.expected_steps(), frames_.load(), bytes_sent_.load(), bytes_received_.load(), syncs_.load(), waited_ns_.load(), bytes_known_.load()};
 }
 
 }  // namespace forebay
