@@ -117,7 +117,8 @@ class CommandStream {
   void flush(Wait wait);
   void take_pending(std::vector<uint8_t>& target, bool cuts = false);
   bool has_pending();
-  bool say_frees();
+  void say_frees();
+  bool sleep_until_woken();
   bool peer_is_busy() const;
   bool drain_outgoing(Wait wait);
   void wait_ready(short events);
