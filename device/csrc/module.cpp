@@ -70,6 +70,7 @@ py::dict statistics(int device) {
   const auto numbers = stream.statistics();
   py::dict result;
   result["commands"] = numbers.calls;
+  result["frames_sent"] = numbers.frames_sent;
   result["bytes_sent"] = numbers.bytes_sent;
   result["bytes_received"] = numbers.bytes_received;
   result["expected"] = numbers.expected;

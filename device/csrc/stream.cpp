@@ -44,6 +44,7 @@ constexpr size_t kReceiveBytes = 64 << 10;
 constexpr auto kTick = 50us;
 constexpr auto kBusyTick = 250us;  // while the worker has not read what it was sent: it has enough to do
 constexpr int kIdleTicks = 40;  // after these the ticker sleeps until something is recorded
+constexpr auto kRest = 100ms;  // longer than most programs wait for a step's results
 constexpr int kConnectMs = 10'000;
 
 int connect_unix(const std::string& path) {
@@ -289,6 +290,7 @@ void CommandStream::close_frame() {
   if (!frame_open_) return;
   wire::put_frame_header(pending_.bytes().data() + frame_start_, pending_.size() - frame_start_ - wire::kFrameHeaderBytes);
   frame_open_ = false;
+  ++frames_;
 }
 
 void CommandStream::appended() {
@@ -542,12 +544,18 @@ bool CommandStream::has_pending() {
   return pending_.size() > 0 || tracer_.has_unsaid() || unsent_.load(std::memory_order_relaxed);
 }
 
-// Frees wait for the next call, but not for long.
-bool CommandStream::say_frees() {
+// Frees wait for the next call, of which they are expected; only where a program rests they are said.
+void CommandStream::say_frees() {
   const std::lock_guard lock(mutex_);
-  if (!tracer_.has_unsaid_frees()) return false;
-  tracer_.say_frees();
-  return true;
+  if (tracer_.has_unsaid_frees()) tracer_.say_frees();
+}
+
+// False where nothing was recorded for so long.
+bool CommandStream::sleep_until_woken() {
+  std::unique_lock lock(ticker_mutex_);
+  const bool woken = ticker_wake_.wait_for(lock, kRest, [this] { return !ticker_asleep_.load(); });
+  ticker_asleep_ = false;
+  return woken;
 }
 
 // Each wake-up takes the processor from somebody, on a small host from the worker itself.
@@ -571,21 +579,18 @@ void CommandStream::run_ticker() {
       }
     } else if (++idle > kIdleTicks) {
       idle = 0;
-      if (connected_ && say_frees()) continue;
       ticker_asleep_ = true;
       if (has_pending()) {  // recorded just before it could know that somebody sleeps
         ticker_asleep_ = false;
         continue;
       }
-      std::unique_lock lock(ticker_mutex_);
-      ticker_wake_.wait_for(lock, 100ms, [this] { return !ticker_asleep_.load(); });
-      ticker_asleep_ = false;
+      if (!sleep_until_woken() && connected_) say_frees();
     }
   }
 }
 
 StreamStatistics CommandStream::statistics() const {
-  return {calls_, tracer_.expected_steps(), bytes_sent_.load(), bytes_received_.load(), syncs_.load(), waited_ns_.load(), bytes_known_.load()};
+  return {calls_, tracer_.expected_steps(), frames_.load(), bytes_sent_.load(), bytes_received_.load(), syncs_.load(), waited_ns_.load(), bytes_known_.load()};
 }
 
 }  // namespace forebay

@@ -30,6 +30,7 @@ struct Welcome {
 struct StreamStatistics {
   uint64_t calls;
   uint64_t expected;  // steps, of calls and allocations, that took no bytes of their own
+  uint64_t frames_sent;  // of commands, closed for sending; a bulk upload's own are not among them
   uint64_t bytes_sent;
   uint64_t bytes_received;
   uint64_t syncs;
@@ -116,7 +117,8 @@ class CommandStream {
   void flush(Wait wait);
   void take_pending(std::vector<uint8_t>& target, bool cuts = false);
   bool has_pending();
-  bool say_frees();
+  void say_frees();
+  bool sleep_until_woken();
   bool peer_is_busy() const;
   bool drain_outgoing(Wait wait);
   void wait_ready(short events);
@@ -198,6 +200,7 @@ class CommandStream {
   Contents contents_;
   SharedMemory shared_;  // mapped while both locks are held
 
+  std::atomic<uint64_t> frames_{0};
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<uint64_t> bytes_received_{0};
   std::atomic<uint64_t> syncs_{0};

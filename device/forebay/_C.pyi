@@ -28,6 +28,8 @@ class Memory(TypedDict):
 class Statistics(TypedDict):
     commands: int
     expected: int
+    frames_sent: int
+    """Frames of commands; the background sender closes one whenever it finds something recorded."""
     bytes_sent: int
     bytes_received: int
     syncs: int

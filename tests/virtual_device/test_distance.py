@@ -1,0 +1,47 @@
+"""A worker far away costs a round trip where the user's code reads, and nowhere else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+PROGRAM = """
+from time import perf_counter
+from delay import distant_worker
+import torch
+from forebay import _C
+from step import mlp
+
+STEPS, ROUND_TRIP_MS = 20, 30.0
+
+def train(step):
+    before, start = _C.statistics()["syncs"], perf_counter()
+    for _ in range(STEPS):
+        assert step().item() > 0
+    return (perf_counter() - start) * 1e3, _C.statistics()["syncs"] - before
+
+def unread(step):
+    before = _C.statistics()["syncs"]
+    for _ in range(STEPS):
+        step()
+    return _C.statistics()["syncs"] - before
+
+with distant_worker() as proxy:
+    step, native = mlp("cuda"), mlp("cpu")
+    for one in (step, native):
+        train(one)
+    near, _ = train(native)
+    proxy.delay(ROUND_TRIP_MS)
+    far, syncs = train(step)
+    assert syncs == STEPS, f"{syncs} waits for {STEPS} reads"
+    assert far >= STEPS * ROUND_TRIP_MS, f"{far:.0f} ms: the wire did not delay"
+    assert far < near + STEPS * ROUND_TRIP_MS * 1.3, f"{far:.0f} ms far, {near:.0f} ms native"
+    assert unread(step) == 0
+"""
+
+
+def test_a_training_loop_waits_one_round_trip_for_each_number_that_it_reads() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=BENCH, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
