@@ -35,7 +35,7 @@ def _shares(profile: Profile) -> str:
         ("sending commands", profile.waited_ns(SENDING), _count(profile, SENDING)),
     ]
     shown = [[name, _seconds(ns), _percent(ns, profile.wall_ns), note] for name, ns, note in rows]
-    return f"forebay profile: {_seconds(profile.wall_ns)}\n" + table.render(["Time went to", "Time", "Share", ""], shown)
+    return f"Profile of {_seconds(profile.wall_ns)}\n" + table.render(["Time went to", "Time", "Share", ""], shown)
 
 
 def _devices(profile: Profile) -> list[str]:

@@ -102,7 +102,7 @@ def test_a_cell_is_profiled_with_its_own_line_numbers(run_python: Any) -> None:
     assert "16.0" in out, "the value of the last expression is shown"
     assert "kept: 42 [4.0, 4.0, 4.0, 4.0]" in out, "names of the cell are the notebook's"
     assert "cell:4 total = x.sum().item()" in out
-    assert "forebay profile: " in out and "waiting for a lease" in out
+    assert "Profile of " in out and "waiting for a lease" in out
     assert out.endswith("errors: ['NoneType', 'NoneType', 'NoneType']\n")
 
 
@@ -115,7 +115,7 @@ def test_an_error_in_a_profiled_cell_is_raised_after_the_profile(run_python: Any
 def test_a_failure_that_the_cell_did_not_wait_for_is_raised(run_python: Any) -> None:
     out = run_cells(run_python, "import torch", "%%gpu profile\ny = torch.ones(3).cuda().gather(0, torch.tensor([9], device='cuda'))")
     assert out.endswith("errors: ['NoneType', 'RuntimeError']\n")
-    assert out.index("forebay profile: ") < out.index("errors: ")
+    assert out.index("Profile of ") < out.index("errors: ")
 
 
 def test_words_that_the_magic_does_not_know_are_refused_with_its_usage(run_python: Any) -> None:
