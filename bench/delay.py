@@ -1,9 +1,10 @@
 """A training step over a long wire: at most one round trip more for each synchronisation in the user's code.
 
-Client and worker talk TCP through the proxy of ``proxy.py``, which holds every byte for half a round trip each way (0, 0.5 and 30 ms, by turns,
-on the same connection). "reads" is how often the user's code reads a number in a step, "syncs" how often the stream waited for the
-worker in a step, the wait at a block's end left out: more than the reads would be hidden ones. "round trips" is what a step takes longer than over no
-distance, divided by the round trip that an echo takes through the same proxy; the bar is one for each read, and one for the block's end.
+Client and worker talk TCP through the proxy of ``proxy.py``, which holds every byte for half a round trip each way (0, 0.5 and 30 ms,
+by turns, on the same connection). "reads" is how often the user's code reads a number in a step, "syncs" how often the stream waited
+for the worker in a step, the wait at a block's end left out: more than the reads would be hidden ones. "round trips" is what a step
+takes longer than over no distance, divided by the round trip that an echo takes through the same proxy; the bar is one for each read,
+and one for the block's end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A TCP proxy that holds what passes for half a round trip each way, as a long wire does: bytes travel at once behind each other.
 
-Listens on a free port of 127.0.0.1, prints the port, and serves connections until its standard input ends. A line there is a new round trip,
-in milliseconds. It is a process of its own, so that no lock of a program under measurement delays it.
+Listens on a free port of 127.0.0.1, prints the port, and serves connections until its standard input ends. A line there is a new round
+trip, in milliseconds. It is a process of its own, so that no lock of a program under measurement delays it.
 """
 
 from __future__ import annotations

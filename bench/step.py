@@ -24,7 +24,6 @@ os.environ.setdefault("FOREBAY_URL", "local")
 import torch
 from torch import nn
 
-
 WARM_UP_STEPS = 5
 
 Step = Callable[[], torch.Tensor]
@@ -49,7 +48,8 @@ def transformer(device: str, layers: int = 2, optimizer: MakeOptimizer = adamw) 
     """Encoder layers, width 128, sequence 64, batch 8."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
-    model = nn.Sequential(nn.TransformerEncoder(layer, layers, enable_nested_tensor=False), nn.Flatten(), nn.Linear(128 * 64, 10)).to(device)
+    encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+    model = nn.Sequential(encoder, nn.Flatten(), nn.Linear(128 * 64, 10)).to(device)
     return _step(model, optimizer(model.parameters()), torch.randn(8, 64, 128).to(device), torch.randint(0, 10, (8,)).to(device))
 
 
