@@ -28,13 +28,13 @@ void Tracer::step(uint64_t key, const wire::Words& words, const std::vector<wire
   wire::Step* step = traces_.find(key);
   if (step == nullptr) return step_in_full(key, words, kinds);
   traces_.compare(*step, words, changes_);
-  const bool frees_as_expected = !frees_said_ && traces_.expects_freed(*step, unsaid_frees_);
-  if (frees_as_expected && changes_.empty() && step == traces_.likely()) {
+  const bool frees_expected = frees_as_expected(*step);
+  if (frees_expected && changes_.empty() && step == traces_.likely()) {
     ++following_;
     ++expected_steps_;
   } else {
     settle();
-    if (!frees_as_expected) say_frees();
+    if (!frees_expected) say_unexpected_frees(*step);
     put_step(*step);
   }
   take(*step, words);
@@ -54,7 +54,6 @@ void Tracer::step_in_full(uint64_t key, const wire::Words& words, const std::vec
   if (step != nullptr) return take(*step, words);
   traces_.pass(kinds, words);
   said_frees_.clear();
-  frees_said_ = false;
   count(nullptr);
 }
 
@@ -64,7 +63,6 @@ void Tracer::take(wire::Step& step, const wire::Words& words) {
   traces_.take(step, words, said_frees_);
   said_frees_.clear();
   unsaid_frees_.clear();
-  frees_said_ = false;
   count(&step);
 }
 
@@ -75,15 +73,30 @@ void Tracer::put_step(const wire::Step& step) {
   wire::put_changes(out, changes_);
 }
 
+bool Tracer::frees_as_expected(const wire::Step& step) {
+  if (said_frees_.empty()) return traces_.expects_freed(step, unsaid_frees_);
+  wire::Words frees(said_frees_);
+  frees.insert(frees.end(), unsaid_frees_.begin(), unsaid_frees_.end());
+  return traces_.expects_freed(step, frees);
+}
+
+void Tracer::say_unexpected_frees(const wire::Step& step) {
+  if (!unsaid_frees_.empty()) say_frees();
+  if (traces_.expects_more_freed(step, said_frees_)) put_frees({});  // which do not come
+}
+
 void Tracer::say_frees() {
   settle();
-  auto& out = stream_.frame();
-  out.command(Command::kFree);
-  out.varint(unsaid_frees_.size());
-  for (const uint64_t storage : unsaid_frees_) out.varint(storage);
+  put_frees(unsaid_frees_);
   said_frees_.insert(said_frees_.end(), unsaid_frees_.begin(), unsaid_frees_.end());
   unsaid_frees_.clear();
-  frees_said_ = true;
+}
+
+void Tracer::put_frees(const wire::Words& storages) {
+  auto& out = stream_.frame();
+  out.command(Command::kFree);
+  out.varint(storages.size());
+  for (const uint64_t storage : storages) out.varint(storage);
 }
 
 void Tracer::cut() {
@@ -118,7 +131,6 @@ void Tracer::reset() {
   following_ = 0;
   said_frees_.clear();
   unsaid_frees_.clear();
-  frees_said_ = false;
 }
 
 // After a step: cuts where a program that gives no other reason to repeats itself.

@@ -44,6 +44,9 @@ class Tracer {
 
  private:
   void take(wire::Step& step, const wire::Words& words);
+  bool frees_as_expected(const wire::Step& step);
+  void say_unexpected_frees(const wire::Step& step);
+  void put_frees(const wire::Words& storages);
   void put_step(const wire::Step& step);
   void put_cut(bool forget);
   void count(wire::Step* step);
@@ -54,7 +57,6 @@ class Tracer {
   uint64_t following_ = 0;              // expected steps that the worker was not told of
   wire::Words said_frees_;              // since the last step
   wire::Words unsaid_frees_;
-  bool frees_said_ = false;
   std::vector<wire::Change> changes_;
   std::vector<uint64_t> keys_;          // of this segment
   size_t repeats_in_ = 0;               // steps until the repetition that was found ends; 0: none

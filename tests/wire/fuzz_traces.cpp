@@ -75,7 +75,7 @@ void exchange(Side& client, Side& worker, const Call& call, const Words& freed) 
   Words words, expected;
   worker.traces.expect(*other, read, words);
   if (words != call.words) die("the worker makes other words of a step");
-  worker.traces.expect_freed(*other, expected);
+  worker.traces.expect_freed(*other, 0, expected);
   if (client.traces.expects_freed(*step, freed) != (expected == freed)) die("the sides expect other frees");
   client.traces.take(*step, call.words, freed);
   worker.traces.take(*other, words, freed);

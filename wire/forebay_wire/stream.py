@@ -23,6 +23,7 @@ from forebay_wire._stream import (
     WireError,
     Writer,
 )
+from forebay_wire.traces import get_trace_command, put_trace_command
 from forebay_wire.vocabulary import (
     RANDOM,
     Allocate,
@@ -175,8 +176,6 @@ def _is_float(dtype: int) -> bool:
 
 _FLOATS = frozenset({5, 6, 7, 15, *range(23, 27), 44, 45})
 """ScalarType numbers whose values travel as f64: half, float, double, bfloat16, the float8 and float4 types."""
-_NARROW_MAX = 1 << 56
-"""Larger words of a step are shorter as eight bytes."""
 _COMPLEX = frozenset({8, 9, 10})
 
 
@@ -227,7 +226,7 @@ class CommandWriter:
                 out.u8(13)
                 self.templates.clear()
             case Follow() | Step() | Cut():
-                _put_trace_command(out, command)
+                put_trace_command(out, command)
             case _:
                 _put_storage_command(out, command)
 
@@ -276,25 +275,6 @@ def _put_storage_command(out: Writer, command: StorageCommand) -> None:
             _put_numbers(out, 16, *numbers)
         case Copy():
             _put_numbers(out, 17, command.storage, command.offset_bytes, command.source, command.source_offset_bytes, command.bytes)
-
-
-def _put_trace_command(out: Writer, command: Follow | Step | Cut) -> None:
-    match command:
-        case Follow():
-            _put_numbers(out, 20, command.steps)
-        case Step():
-            _put_numbers(out, 21, 0 if command.child is None else command.child + 1, len(command.changes))
-            before: Change | None = None
-            for change in command.changes:
-                same = before is not None and change.word == before.word
-                wide = change.word > _NARROW_MAX
-                out.varint(change.position - (before.position if before else 0) << 2 | (2 if same else wide))
-                if not same:
-                    out.u64(change.word) if wide else out.varint(change.word)
-                before = change
-        case Cut():
-            out.u8(22)
-            out.u8(command.forget)
 
 
 def _put_numbers(out: Writer, opcode: int, *numbers: int) -> None:
@@ -459,7 +439,7 @@ class CommandReader:
                 self.templates.clear()
                 return Forget()
             case 20 | 21 | 22:
-                return _trace_command(reader, opcode)
+                return get_trace_command(reader, opcode)
         return _storage_command(reader, opcode)
 
     def _bound(self, reader: Reader) -> tuple[int, tuple[Binding, ...], Random | None]:
@@ -474,26 +454,6 @@ class CommandReader:
             _get_output_binding(reader, output, bindings)
         random = Random(reader.u64(), reader.varint()) if template.flags & RANDOM else None
         return number, tuple(bindings), random
-
-
-def _trace_command(reader: Reader, opcode: int) -> Command:
-    if opcode == 20:
-        return Follow(reader.bounded(_stream.STEPS_MAX, "the number of steps"))
-    if opcode == 22:
-        return Cut(bool(reader.u8()))
-    child = reader.varint()
-    changes: list[Change] = []
-    position = word = 0
-    for _ in range(reader.count(_stream.STEP_WORDS_MAX, "the number of changes")):
-        head = reader.varint()
-        form = head & 3
-        position += head >> 2
-        if form == 3 or (form == 2 and not changes):
-            raise WireError("a change of unknown form")
-        if form != 2:
-            word = reader.u64() if form == 1 else reader.varint()
-        changes.append(Change(position, word))
-    return Step(child - 1 if child else None, tuple(changes))
 
 
 def _storage_command(reader: Reader, opcode: int) -> Command:

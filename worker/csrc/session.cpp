@@ -174,14 +174,15 @@ void Session::cut(wire::Reader& in) {
 // A step comes again, but for the changes as expected.
 void Session::take(wire::Step& step) {
   traces_.expect(step, changes_, words_);
-  if (!told_freed_) {
-    traces_.expect_freed(step, freed_);
-    for (const uint64_t id : freed_) storages_.free(id);
+  if (!freed_all_ && traces_.expects_more_freed(step, freed_)) {
+    const size_t told = freed_.size();
+    traces_.expect_freed(step, told, freed_);
+    for (size_t index = told; index < freed_.size(); ++index) storages_.free(freed_[index]);
   }
   const uint64_t key = step.key;
   traces_.take(step, words_, freed_);
   freed_.clear();
-  told_freed_ = false;
+  freed_all_ = false;
   run(key);
 }
 
@@ -195,7 +196,7 @@ void Session::come(uint64_t key, const std::vector<wire::Word>& kinds) {
     traces_.pass(kinds, words_);
   }
   freed_.clear();
-  told_freed_ = false;
+  freed_all_ = false;
   run(key);
 }
 
@@ -355,7 +356,7 @@ void Session::free(wire::Reader& in) {
     freed_.push_back(in.varint());
     storages_.free(freed_.back());
   }
-  told_freed_ = true;
+  if (count == 0) freed_all_ = true;
 }
 
 void Session::check_range(const Entry& entry, uint64_t offset, size_t bytes, const char* what) const {

@@ -120,7 +120,7 @@ class Session {
   wire::Traces traces_;
   wire::Words words_;                  // of the present step
   wire::Words freed_;                  // since the last step
-  bool told_freed_ = false;            // by FREE, so not what the next step expects
+  bool freed_all_ = false;             // an empty FREE said that no more come before the next step
   std::vector<wire::Change> changes_;
   uint64_t following_ = 0;
   uint64_t failures_ = 0;

@@ -140,9 +140,14 @@ class Traces {
     return step.freed.size() == freed.size() &&
            std::equal(freed.begin(), freed.end(), step.freed.begin(), [&](uint64_t id, const Slot& slot) { return id == stored(slot, step); });
   }
-  void expect_freed(const Step& step, Words& freed) const {
-    freed.clear();
-    for (const auto& slot : step.freed) freed.push_back(stored(slot, step));
+  // Whether what was freed so far is how the list that a step expects begins; all of it counts as its beginning, too.
+  bool expects_more_freed(const Step& step, const Words& freed) const {
+    return freed.size() <= step.freed.size() &&
+           std::equal(freed.begin(), freed.end(), step.freed.begin(), [&](uint64_t id, const Slot& slot) { return id == stored(slot, step); });
+  }
+  // The storages of that list from the given place on, put behind `freed`.
+  void expect_freed(const Step& step, size_t from, Words& freed) const {
+    for (; from < step.freed.size(); ++from) freed.push_back(stored(step.freed[from], step));
   }
 
   // A step that never came here, not yet taken. Null where no more are kept: the rest of the segment is not, either.
