@@ -32,7 +32,8 @@ test: ## set up, lint, and run every test
 	@$(SETUP) --dev
 	@$(MAKE) --no-print-directory lint
 	$(BIN)/pytest $(PYTEST_ARGS)
-	FOREBAY_URL=local $(BIN)/pytest tests/virtual_device tests/device_generic tests/frameworks $(PYTEST_ARGS)
+	FOREBAY_URL=local $(BIN)/pytest tests/virtual_device tests/frameworks $(PYTEST_ARGS)
+	FOREBAY_URL=local $(BIN)/pytest tests/device_generic $(PYTEST_ARGS) # apart: PyTorch's own test modules forbid their process to set flags
 
 test-wheels: ## the same tests on builds of PyTorch with and without CUDA, side by side (downloads gigabytes)
 	$(PYTHON) tests/stock_wheels.py $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)') $(WHEELS)

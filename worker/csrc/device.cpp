@@ -1,6 +1,7 @@
 #include "device.h"
 
 #include <array>
+#include <cstring>
 #include <mutex>
 #include <stdexcept>
 
@@ -17,6 +18,8 @@
 namespace forebay::worker {
 
 namespace {
+
+constexpr int64_t kSerialCopyBytes = int64_t{4} << 20;  // waking other threads takes longer than they save
 
 c10::DeviceType type_of(const std::string& kind) {
   if (kind == "cpu" || kind == "null") return c10::kCPU;
@@ -93,6 +96,10 @@ c10::Storage Device::allocate_staging(int64_t bytes) const {
 
 void Device::copy(const c10::Storage& target, int64_t target_offset, const c10::Storage& source, int64_t source_offset, int64_t bytes) const {
   if (bytes == 0) return;
+  if (is_host() && bytes <= kSerialCopyBytes) {
+    std::memmove(static_cast<uint8_t*>(target.mutable_data()) + target_offset, static_cast<const uint8_t*>(source.data()) + source_offset, static_cast<size_t>(bytes));
+    return;
+  }
   bytes_of(target, target_offset, bytes).copy_(bytes_of(source, source_offset, bytes), /*non_blocking=*/true);
 }
 
