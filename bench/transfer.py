@@ -24,6 +24,7 @@ from typing import Any
 from report import report
 
 os.environ.setdefault("FOREBAY_URL", "local")
+os.environ.setdefault("FOREBAY_FLAVOR", "dev.4gb")  # two storages of the largest size
 
 import torch
 from forebay import _C
