@@ -246,7 +246,7 @@ bool CommandStream::mark() {
   if (!lease_open_.exchange(false)) return false;
   {
     const std::lock_guard lock(mutex_);
-    if (tracer_.has_unsaid_frees()) tracer_.say_frees();
+    tracer_.say_frees();
     cut();
     pending_.command(Command::kMark);
     pending_.varint(epoch_.load(std::memory_order_relaxed));
@@ -326,7 +326,7 @@ void CommandStream::allocate(uint64_t id, int64_t bytes) {
 
 void CommandStream::resize(const StorageHandle& handle, int64_t bytes) {
   const auto lock = lock_for(handle.generation);
-  if (tracer_.has_unsaid_frees()) tracer_.say_frees();
+  tracer_.say_frees();
   cut();
   pending_.command(Command::kResize);
   pending_.varint(handle.id);
@@ -386,7 +386,7 @@ void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64
   uint64_t sequence = 0;
   {
     const auto lock = lock_for(generation);
-    if (tracer_.has_unsaid_frees()) tracer_.say_frees();
+    tracer_.say_frees();
     sequence = append(request);
     appended();
   }
@@ -547,7 +547,7 @@ bool CommandStream::has_pending() {
 // Frees wait for the next call, of which they are expected; only where a program rests they are said.
 void CommandStream::say_frees() {
   const std::lock_guard lock(mutex_);
-  if (tracer_.has_unsaid_frees()) tracer_.say_frees();
+  tracer_.say_frees();
 }
 
 // False where nothing was recorded for so long.

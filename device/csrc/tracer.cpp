@@ -1,6 +1,7 @@
 #include "tracer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "stream.h"
 
@@ -42,19 +43,15 @@ void Tracer::step(uint64_t key, const wire::Words& words, const std::vector<wire
 
 void Tracer::step_in_full(uint64_t key, const wire::Words& words, const std::vector<wire::Word>& kinds) {
   settle();
-  if (!unsaid_frees_.empty()) say_frees();
+  say_frees();
   auto& out = stream_.frame();
   out.command(wire::is_allocation(key) ? Command::kAllocate : Command::kCall);
   const size_t first = wire::is_allocation(key) ? 1 : 0;
   if (first == 1) out.varint(words[0]);
   out.varint(wire::key_value(key));
   for (size_t index = first; index < words.size(); ++index) wire::put_word(out, kinds[index], words[index]);
-  wire::Step* step = traces_.find(key);
-  if (step == nullptr) step = traces_.add(key, kinds);
-  if (step != nullptr) return take(*step, words);
-  traces_.pass(kinds, words);
-  said_frees_.clear();
-  count(nullptr);
+  const wire::Words freed = std::exchange(said_frees_, {});
+  count(traces_.come(key, kinds, words, freed));
 }
 
 // The worker was told of the step, or will be as one of those it expects.
@@ -81,11 +78,12 @@ bool Tracer::frees_as_expected(const wire::Step& step) {
 }
 
 void Tracer::say_unexpected_frees(const wire::Step& step) {
-  if (!unsaid_frees_.empty()) say_frees();
+  say_frees();
   if (traces_.expects_more_freed(step, said_frees_)) put_frees({});  // which do not come
 }
 
 void Tracer::say_frees() {
+  if (unsaid_frees_.empty()) return;
   settle();
   put_frees(unsaid_frees_);
   said_frees_.insert(said_frees_.end(), unsaid_frees_.begin(), unsaid_frees_.end());
@@ -135,7 +133,6 @@ void Tracer::reset() {
 
 // After a step: cuts where a program that gives no other reason to repeats itself.
 void Tracer::count(wire::Step* step) {
-  ++steps_;
   keys_.push_back(step == nullptr ? 0 : step->key);
   const size_t length = keys_.size();
   bool ends = step != nullptr && step->ends;

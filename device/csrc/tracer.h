@@ -19,7 +19,6 @@ class Tracer {
 
   // Whether the worker is still to hear of calls that it expects.
   bool has_unsaid() const { return following_ > 0; }
-  bool has_unsaid_frees() const { return !unsaid_frees_.empty(); }
   // Says so; to be called before any other command is put.
   void settle();
 
@@ -39,7 +38,6 @@ class Tracer {
   // A new session begins.
   void reset();
 
-  uint64_t steps() const { return steps_; }
   uint64_t expected_steps() const { return expected_steps_; }
 
  private:
@@ -60,7 +58,6 @@ class Tracer {
   std::vector<wire::Change> changes_;
   std::vector<uint64_t> keys_;          // of this segment
   size_t repeats_in_ = 0;               // steps until the repetition that was found ends; 0: none
-  uint64_t steps_ = 0;
   uint64_t expected_steps_ = 0;
 };
 

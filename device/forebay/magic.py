@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import shlex
 import sys
-from pathlib import Path
 from typing import Any, NoReturn
 
-TOP_DEFAULT = 10
+from forebay.toolkit.profile import add_options, write
 
 
 class _Line(argparse.ArgumentParser):
@@ -24,8 +22,7 @@ def parser() -> argparse.ArgumentParser:
     """What may stand behind ``%%gpu``."""
     line = _Line(prog="%%gpu", add_help=False)
     profile = line.add_subparsers(required=True, metavar="profile").add_parser("profile", add_help=False)
-    profile.add_argument("--top", type=int, default=TOP_DEFAULT)
-    profile.add_argument("--json", type=Path)
+    add_options(profile)
     return line
 
 
@@ -41,7 +38,6 @@ def register(shell: Any) -> None:
 
 
 def _profile(shell: Any, cell: str, arguments: argparse.Namespace) -> None:
-    from forebay import profile_report
     from forebay.profile import Profiler
 
     blocks = _compiled(shell, cell)
@@ -54,9 +50,7 @@ def _profile(shell: Any, cell: str, arguments: argparse.Namespace) -> None:
     finally:
         profile, failure = profiler.stop()
         sys.stdout.flush()
-        sys.stdout.write(profile_report.text(profile, arguments.top))
-        if arguments.json is not None:
-            arguments.json.write_text(json.dumps(profile.as_json(), indent=2) + "\n", encoding="utf-8")
+        write(profile, arguments, sys.stdout)
     if failure is not None:
         raise failure
 

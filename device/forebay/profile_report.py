@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from forebay.profile import LEASE, Profile, Wait
 from forebay.toolkit import table
+from forebay.toolkit.profile import TOP_DEFAULT
 
-TOP_DEFAULT = 10
 CODE_CHARACTERS_MAX = 48
 ANSWERS, UPLOADS, SENDING = ("item", "read", "synchronize", "ask"), ("upload",), ("send",)
 
@@ -52,7 +52,7 @@ def _devices(profile: Profile) -> list[str]:
     return lines or ["No device was used."]
 
 
-def _waits(waits: Sequence[Wait], top: int) -> str:
+def _waits(waits: Sequence[Wait], top: int = TOP_DEFAULT) -> str:
     rows = [
         [
             wait.kind,
@@ -68,7 +68,7 @@ def _waits(waits: Sequence[Wait], top: int) -> str:
     return table.render(["Wait", "Time", "Count", "Longest", "Bytes", "Device", "Where"], rows) + _more(len(waits) - top, "lines")
 
 
-def _operators(profile: Profile, top: int) -> str:
+def _operators(profile: Profile, top: int = TOP_DEFAULT) -> str:
     rows = [
         [operator.name, f"{operator.calls:,}", _seconds(operator.recording_ns), f"{operator.recording_ns / operator.calls / 1e3:.1f} us"]
         for operator in profile.operators[:top]

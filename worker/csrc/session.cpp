@@ -188,13 +188,7 @@ void Session::take(wire::Step& step) {
 
 // A step came in full: its words are read.
 void Session::come(uint64_t key, const std::vector<wire::Word>& kinds) {
-  wire::Step* step = traces_.find(key);
-  if (step == nullptr) step = traces_.add(key, kinds);
-  if (step != nullptr) {
-    traces_.take(*step, words_, freed_);
-  } else {
-    traces_.pass(kinds, words_);
-  }
+  traces_.come(key, kinds, words_, freed_);
   freed_.clear();
   freed_all_ = false;
   run(key);

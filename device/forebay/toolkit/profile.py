@@ -9,14 +9,14 @@ import runpy
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from forebay import activation
 from forebay.errors import ForebayError
 from forebay.toolkit import run
 
 if TYPE_CHECKING:
-    from forebay.profile import Profiler
+    from forebay.profile import Profile, Profiler
 
 DESCRIPTION = """\
 Runs a Python program as `forebay run` does, and then says on standard error where its time went: recording calls,
@@ -37,12 +37,26 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         usage="forebay profile [-h] [--flavor NAME] [--top N] [--json FILE] (script.py | -m module) [arguments ...]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_options(command)
+    run.add_program_to(command)
+    command.set_defaults(perform=perform)
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Adds what `write` asks for; the notebook's magic has it, too."""
     command.add_argument(
         "--top", type=int, default=TOP_DEFAULT, metavar="N", help="how many source lines and operators are shown (%(default)s)"
     )
     command.add_argument("--json", type=Path, metavar="FILE", help="also write the whole profile there, times in nanoseconds")
-    run.add_program_to(command)
-    command.set_defaults(perform=perform)
+
+
+def write(profile: Profile, arguments: argparse.Namespace, out: TextIO) -> None:
+    """Writes the text to ``out``, and the file where one is wanted."""
+    from forebay import profile_report
+
+    out.write(profile_report.text(profile, arguments.top))
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(profile.as_json(), indent=2) + "\n", encoding="utf-8")
 
 
 def perform(arguments: argparse.Namespace) -> int:
@@ -89,12 +103,8 @@ def _own_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _report(profiler: Profiler, arguments: argparse.Namespace) -> None:
-    from forebay import profile_report
-
     profile, failure = profiler.stop()
     sys.stdout.flush()
     if failure is not None:
         sys.stderr.write(f"forebay: work that nothing waited for failed: {failure}\n")
-    sys.stderr.write(profile_report.text(profile, arguments.top))
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(profile.as_json(), indent=2) + "\n", encoding="utf-8")
+    write(profile, arguments, sys.stderr)

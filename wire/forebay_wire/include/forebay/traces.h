@@ -181,6 +181,17 @@ class Traces {
     here_->likely = &step;
     here_ = &step;
   }
+  // A call comes in full. Returns its step; null where it is not kept.
+  Step* come(uint64_t key, const std::vector<Word>& kinds, const Words& words, const Words& freed) {
+    Step* step = find(key);
+    if (step == nullptr) step = add(key, kinds);
+    if (step != nullptr) {
+      take(*step, words, freed);
+    } else {
+      pass(kinds, words);
+    }
+    return step;
+  }
   // A call comes that is not kept.
   void pass(const std::vector<Word>& kinds, const Words& words) {
     for (size_t index = 0; index < words.size(); ++index) count(kinds[index], words[index]);
