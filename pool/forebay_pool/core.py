@@ -1,0 +1,61 @@
+"""The state machine's lowest layer: what it owns, and how it tells the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from forebay_wire import messages as wire
+
+from forebay_pool.fleet import Fleet
+from forebay_pool.line import Line
+from forebay_pool.story import Story
+from forebay_pool.types import (
+    Device,
+    Flavor,
+    Instruction,
+    Limits,
+    Note,
+    Price,
+    Session,
+    SessionState,
+    Show,
+    TellClient,
+)
+
+
+class Core:
+    """What the pool knows, and the instructions of the event at hand. The layers above change it; none calls the one above itself."""
+
+    def __init__(self, devices: Iterable[Device], flavors: Mapping[str, Flavor], limits: Limits, name: str, unix_offset_ns: int) -> None:
+        self.limits = limits
+        self.fleet = Fleet(devices, flavors)
+        self.line = Line()
+        self.sessions: dict[str, Session] = {}
+        self.prices: Mapping[str, Price] = {}
+        self.accepting = True
+        self.stopping = False
+        self.story = Story()
+        self._name = name
+        self._unix_offset_ns = unix_offset_ns
+        self._now = 0
+        self._out: list[Instruction] = []
+        self._orders = 0
+        self._launches = 0
+        self._on: dict[type[Any], Callable[[Any], None]] = {}
+        """Who hears an event or a message."""
+
+    def _touch(self, session: Session) -> None:
+        self._set_state(session, session.doing)
+
+    def _set_state(self, session: Session, state: SessionState) -> None:
+        if session.state != state:
+            session.state = state
+            session.since_ns, session.since_unix_ns = self._now, self._now + self._unix_offset_ns
+        self._out.append(Show(session))
+
+    def _tell(self, session: str, message: wire.ToClient) -> None:
+        self._out.append(TellClient(session, message))
+
+    def _note(self, action: str, **fields: str | int) -> None:
+        self._out.append(Note(action, fields))

@@ -1,0 +1,128 @@
+"""Sessions: they join, ask for leases, give them back, and end."""
+
+from __future__ import annotations
+
+from forebay_wire import messages as wire
+
+from forebay_pool import refusals
+from forebay_pool.errors import InvariantBroken
+from forebay_pool.grants import flavor_message
+from forebay_pool.types import ClientSaid, Session, SessionDismissed, SessionJoined, SessionLeft, Show
+from forebay_pool.workers import Workers
+
+
+class Sessions(Workers):
+    """Hears clients."""
+
+    _session: Session
+    """The session whose client speaks."""
+
+    def _session_joined(self, event: SessionJoined) -> None:
+        refusal = self._no_session_for(event)
+        if refusal is not None:
+            self._tell(event.session, refusal)
+            return
+        session = Session(
+            id=event.session,
+            secret=event.secret,
+            tenant=event.tenant,
+            user=event.user,
+            process=event.process,
+            flavor=event.flavor,
+            since_ns=self._now,
+            since_unix_ns=self._now + self._unix_offset_ns,
+            used_ns=self._now,
+        )
+        self.sessions[session.id] = session
+        self._tell_flavor(session)
+        self._out.append(Show(session))
+
+    def _no_session_for(self, event: SessionJoined) -> wire.Refused | None:
+        if event.session in self.sessions:
+            raise InvariantBroken(f"session {event.session} joined twice")
+        if self.stopping:
+            return refusals.shutting_down()
+        if len(self.sessions) >= self.limits.sessions_max:
+            return refusals.too_many_sessions(self.limits.sessions_max)
+        flavor = self.fleet.flavors.get(event.flavor)
+        if flavor is None:
+            return refusals.unknown_flavor(event.flavor, self.fleet)
+        why = self.fleet.why_not(flavor)
+        return None if why is None else refusals.not_servable(f"{why} Choose another flavor (`forebay flavor list`).")
+
+    def _tell_flavor(self, session: Session) -> None:
+        flavor = flavor_message(self.fleet.flavors[session.flavor], self.prices.get(session.flavor))
+        opened = wire.SessionOpened(session=session.id, flavor=flavor, heartbeat_seconds=self.limits.session_heartbeat_seconds)
+        self._tell(session.id, opened)
+
+    def _session_over(self, event: SessionLeft | SessionDismissed) -> None:
+        session = self.sessions.get(event.session)
+        if session is not None and isinstance(event, SessionDismissed):
+            self._end(session, event.reason, event.sentence)
+        elif session is not None:
+            self._end(session, "released", None)
+
+    def _client_said(self, event: ClientSaid) -> None:
+        session = self.sessions.get(event.session)
+        if session is not None:
+            self._session = session
+            self._on[type(event.message)](event.message)
+        elif isinstance(event.message, wire.Acquire):
+            self._tell(event.session, refusals.no_session(event.message.request))
+
+    def _acquire(self, message: wire.Acquire) -> None:
+        session = self._session
+        lease, pending = session.lease, session.request
+        if lease is not None and lease.state == "open" and lease.span.id == message.span.id:
+            lease.number = message.request
+            self._tell_granted(lease)
+            return
+        refusal = self._no_lease_for(session, message.request)
+        if refusal is not None:
+            self._tell(session.id, refusal)
+        elif pending is not None:
+            pending.number, pending.span, pending.told = message.request, message.span, None
+            self._tell_place(pending)
+        else:
+            self._request(session, message.request, message.span)
+
+    def _no_lease_for(self, session: Session, number: int) -> wire.Refused | None:
+        pending = session.request
+        if self.stopping:
+            return refusals.shutting_down(number)
+        if not self.accepting:
+            return refusals.unwritten(number)
+        if pending is not None and pending.number not in (0, number):
+            return refusals.waits_already(number, pending.number)
+        if pending is None and len(self.line) >= self.limits.queue_max:
+            return refusals.queue_full(number, len(self.line))
+        why = refusals.why_not(session, self.fleet.flavors[session.flavor], self.fleet)
+        return None if why is None else refusals.not_servable(why, number)
+
+    def _cancel(self, message: wire.Cancel) -> None:
+        session = self._session
+        if session.request is not None and session.request.number == message.request:
+            self._drop_request(session, None)
+        elif session.lease is not None and session.lease.number == message.request:
+            self._give_back(session.lease)
+
+    def _release(self, message: wire.Release) -> None:
+        lease = self._session.lease
+        if lease is not None and lease.epoch == message.epoch:
+            self._give_back(lease)
+
+    def _choose_flavor(self, message: wire.ChooseFlavor) -> None:
+        session = self._session
+        flavor = self.fleet.flavors.get(message.flavor)
+        if flavor is None:
+            self._tell(session.id, refusals.unknown_flavor(message.flavor, self.fleet))
+            return
+        why = refusals.why_not(session, flavor, self.fleet)
+        if why is not None:
+            self._tell(session.id, refusals.not_servable(why))
+            return
+        session.flavor = flavor.name
+        self._tell_flavor(session)
+        if session.request is not None and session.lease is None:
+            self._place_again(session.request)
+        self._out.append(Show(session))

@@ -1,0 +1,218 @@
+"""Workers: what they say, and what happens when they fail, fall silent or end."""
+
+from __future__ import annotations
+
+from forebay_wire import messages as wire
+
+from forebay_pool import refusals
+from forebay_pool.fleet import lateness
+from forebay_pool.metering import SECOND_NS as SECOND
+from forebay_pool.placing import Placing
+from forebay_pool.types import (
+    CloseReason,
+    Kill,
+    Request,
+    Session,
+    SessionState,
+    Show,
+    TellWorker,
+    Worker,
+    WorkerGone,
+    WorkerSaid,
+    WorkerUnlinked,
+)
+
+SILENCE_HEARTBEATS = 3
+"""A worker that was silent for so many heartbeats is taken for dead."""
+UNASSIGNED_HEARTBEAT_SECONDS = 5.0
+"""Period of a worker's heartbeats before it was told one."""
+RETRY_SECONDS_MAX = 60
+"""Longest pause between attempts to prestart a worker on a device where workers die."""
+
+
+class Workers(Placing):
+    """Hears workers, and parts them from their sessions when they are gone."""
+
+    _worker: Worker
+    """The worker that speaks."""
+
+    def _bury(self, session: Session, state: SessionState) -> None:
+        del self.sessions[session.id]
+        self._set_state(session, state)
+
+    def _lose(self, session: Session, sentence: str) -> None:
+        """The session's tensors are gone with its worker."""
+        self._forget_request(session)
+        self._tell(session.id, wire.SessionLost(message=sentence))
+        self._note("session_lost", session=session.id, tenant=session.tenant, cause=sentence)
+        self._bury(session, "lost")
+
+    def _worker_said(self, event: WorkerSaid) -> None:
+        worker = self.fleet.workers.get(event.worker)
+        if worker is not None and worker.state != "ending":
+            worker.seen_ns = self._now
+            self._worker = worker
+            self._on[type(event.message)](event.message)
+
+    def _ready(self, message: wire.Ready) -> None:
+        worker = self._worker
+        if worker.state == "starting":
+            worker.state, worker.address, worker.deadline_ns = "warm", message.address, None
+            self._note("worker_ready", worker=worker.id, device=worker.device.id, torch=message.torch, pid=message.pid)
+            self._settle(self.fleet.seats[worker.device.id])
+
+    def _assigned(self, message: wire.Assigned) -> None:
+        worker = self._worker
+        if worker.state == "assigning" and worker.session is not None and worker.session.id == message.session:
+            worker.state, worker.deadline_ns = "bound", None
+            self._settle(self.fleet.seats[worker.device.id])
+
+    def _heartbeat(self, message: wire.Heartbeat) -> None:
+        worker = self._worker
+        session = worker.session
+        changed = worker.memory_bytes != message.memory_bytes
+        worker.memory_bytes = message.memory_bytes
+        if session is not None and session.lease is not None and session.lease.epoch == message.epoch:
+            session.lease.confirmed_ns = self._now
+        if session is not None and changed:
+            self._out.append(Show(session))
+
+    def _parked(self, message: wire.Parked) -> None:
+        worker = self._worker
+        if worker.parking:
+            worker.parking, worker.deadline_ns = False, None
+            worker.reserved_bytes, worker.memory_bytes, worker.parked_bytes = 0, 0, message.bytes
+            if worker.session is not None:
+                self._note("session_parked", session=worker.session.id, tenant=worker.session.tenant, bytes=message.bytes)
+                self._touch(worker.session)
+            self._settle(self.fleet.seats[worker.device.id])
+
+    def _starved(self, message: wire.Starved) -> None:
+        session = self._worker.session
+        if session is not None and session.lease is None and session.request is None and session.span is not None and not self.stopping:
+            self._request(session, 0, session.span)
+
+    def _client_gone(self, message: wire.ClientGone) -> None:
+        session = self._worker.session
+        if session is not None:
+            self._end(session, "released", "The process's connection to its worker ended, and the session with it.")
+
+    def _worker_unlinked(self, event: WorkerUnlinked) -> None:
+        worker = self.fleet.workers.get(event.worker)
+        if worker is not None and worker.state != "ending":
+            self._fail(worker, event.cause)
+
+    def _worker_gone(self, event: WorkerGone) -> None:
+        worker = self.fleet.workers.get(event.worker)
+        if worker is None:
+            return
+        if worker.state != "ending":
+            self._note("worker_failed", worker=worker.id, device=worker.device.id, cause=event.cause)
+            self._part(worker, event.cause, drains=False)
+        self.fleet.remove(worker)
+        seat = self.fleet.seats[worker.device.id]
+        self._out.append(Show(seat))
+        self._settle(seat)
+
+    def _fail(self, worker: Worker, cause: str) -> None:
+        """The worker is taken for dead, and killed; its device is not leased again before it is gone."""
+        session = worker.session
+        held = session is not None and session.lease is not None
+        self._note("worker_failed", worker=worker.id, device=worker.device.id, cause=cause)
+        self._part(worker, cause, drains=held)
+        self._out.append(Kill(worker.id))
+        self._settle(self.fleet.seats[worker.device.id])
+
+    def _part(self, worker: Worker, cause: str, drains: bool) -> None:
+        """Separates a dead worker from its session: one that ever had a lease is lost, another tries a new worker."""
+        session, seat = worker.session, self.fleet.seats[worker.device.id]
+        if session is not None and session.lease is not None:
+            self._close(session.lease, "failed", session.lease.confirmed_ns)
+        opened = worker.opened
+        self.fleet.retire(worker, drains)
+        if not opened:
+            seat.failures += 1
+            pause_seconds = min(RETRY_SECONDS_MAX, 2 ** min(seat.failures - 1, 10))
+            seat.retry_ns = self._now + pause_seconds * SECOND
+        if session is None:
+            holder = seat.holder
+            if holder is not None and holder.request is not None and holder.worker is None:
+                self._retry(holder.request, cause)
+        elif opened:
+            self._lose(session, f"The worker on {worker.device.id} that held this session's tensors is gone ({cause}).")
+        elif session.request is not None:
+            self._retry(session.request, cause)
+
+    def _retry(self, request: Request, cause: str) -> None:
+        """A worker died before the grant: another one, so many times; the user pays nothing for it."""
+        request.attempts += 1
+        if request.attempts < self.limits.worker_attempts_max:
+            self._place_again(request)
+            return
+        self._drop_request(request.session, refusals.workers_die(request.number, request.attempts, cause))
+
+    def _drained(self, message: wire.Drained | wire.Closed) -> None:
+        self._close_for_worker(message.epoch, "drained", 0)
+
+    def _idle(self, message: wire.Idle) -> None:
+        self._close_for_worker(message.epoch, "idle", message.idle_ns)
+
+    def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int) -> None:
+        session = self._worker.session
+        lease = None if session is None else session.lease
+        if session is None or lease is None or lease.epoch != epoch:
+            return
+        self._close(lease, lease.ending if lease.state == "closing" else reason, self._now - idle_ns)
+        if session.request is not None:
+            self.line.add(session.request)
+        self._touch(session)
+        self._settle(self.fleet.seats[lease.device.id])
+        if session.request is not None:
+            self._tell_place(session.request)
+
+    def _dismiss(self, worker: Worker, drains: bool) -> None:
+        """Tells the worker to exit; it is killed if it does not within its grace."""
+        self.fleet.retire(worker, drains)
+        worker.deadline_ns = self._now + int(self.limits.end_grace_seconds * SECOND)
+        self._out.append(TellWorker(worker.id, wire.End()))
+
+    def _end(self, session: Session, reason: CloseReason, sentence: str | None) -> None:
+        """Ends the session; its open lease is billed until now, and its device waits until the worker is gone."""
+        lease, worker = session.lease, session.worker
+        if lease is not None:
+            self._close(lease, lease.ending if lease.state == "closing" else reason, self._now)
+        seat = self._forget_request(session)
+        if worker is not None:
+            seat = self.fleet.seats[worker.device.id]
+            self._dismiss(worker, drains=lease is not None)
+        if sentence is not None:
+            self._tell(session.id, wire.SessionLost(message=sentence))
+        self._bury(session, "ended")
+        if seat is not None:
+            self._out.append(Show(seat))
+            self._settle(seat)
+
+    def _check_workers(self) -> None:
+        """Fails workers that are silent or late, and kills those that do not end."""
+        beat_seconds = self.limits.heartbeat_seconds
+        silence_ns = int(SILENCE_HEARTBEATS * beat_seconds * SECOND)
+        warm_silence_ns = int(SILENCE_HEARTBEATS * max(beat_seconds, UNASSIGNED_HEARTBEAT_SECONDS) * SECOND)
+        for worker in list(self.fleet.workers.values()):
+            quiet_ns = self._now - worker.seen_ns
+            silent = quiet_ns > (silence_ns if worker.state == "bound" else warm_silence_ns) and worker.state != "starting"
+            late = worker.deadline_ns is not None and self._now > worker.deadline_ns
+            if worker.state == "ending":
+                if late:
+                    worker.deadline_ns = None
+                    self._out.append(Kill(worker.id))
+            elif silent or late:
+                self._fail(worker, f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else lateness(worker, self.limits))
+
+    def _keep_warm(self) -> None:
+        """Prestarts workers on free devices, so many of each kind."""
+        for kind, spare in self.fleet.spare.items():
+            room = min(self.limits.warm_workers - spare, self.limits.workers_max - len(self.fleet.workers))
+            if room > 0:
+                seats = [seat for seat in self.fleet.free_seats() if seat.device.kind == kind and seat.retry_ns <= self._now]
+                for seat in sorted(seats, key=lambda seat: len(seat.workers))[:room]:
+                    self._launch(seat)
