@@ -154,6 +154,15 @@ class Process:
         self.process.terminate()
         return self.process.wait(timeout=20)
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stops it for as long as the block runs; it runs again afterwards, however the block ends."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
 
 @dataclass
 class Installation:
