@@ -17,6 +17,7 @@ from forebay_pool.types import (
     Limits,
     Note,
     Price,
+    Seat,
     Session,
     SessionState,
     Show,
@@ -40,6 +41,10 @@ class Core:
         self._unix_offset_ns = unix_offset_ns
         self._now = 0
         self._out: list[Instruction] = []
+        self._loose: dict[str, Seat] = {}
+        """Seats that the event at hand may have left something free on."""
+        self._look_anew = False
+        """Whether the event at hand may let anybody in the line start, wherever that is."""
         self._orders = 0
         self._launches = 0
         self._on: dict[type[Any], Callable[[Any], None]] = {}

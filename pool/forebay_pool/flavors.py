@@ -5,24 +5,35 @@ from __future__ import annotations
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from forebay_pool.errors import SettingsError
 from forebay_pool.settings import Bytes
-from forebay_pool.types import Equivalent, Flavor
+from forebay_pool.types import WHOLE_MILLI, Equivalent, Flavor
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+DEVICES_MAX = 100_000
 
 
 class EquivalentBody(BaseModel):
-    """So many devices of a model."""
+    """So many devices of a model together, or a share of one."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,128}$")]
-    count: Annotated[int, Field(ge=1, le=100_000, strict=True)]
+    count: Annotated[int, Field(ge=1, le=DEVICES_MAX, strict=True)] = 1
+    share_milli: Annotated[int, Field(ge=1, le=WHOLE_MILLI, strict=True)] = WHOLE_MILLI
+
+    @model_validator(mode="after")
+    def _either_a_gang_or_a_share(self) -> Self:
+        if self.count > 1 and self.share_milli < WHOLE_MILLI:
+            raise ValueError(f"several devices are leased whole: count {self.count} goes with share_milli {WHOLE_MILLI}")
+        return self
+
+    def equivalent(self) -> Equivalent:
+        return Equivalent(self.model, self.count, self.share_milli)
 
 
 class FlavorBody(BaseModel):
@@ -34,7 +45,7 @@ class FlavorBody(BaseModel):
     equivalents: Annotated[tuple[EquivalentBody, ...], Field(min_length=1, max_length=64)]
 
     def named(self, name: str) -> Flavor:
-        return Flavor(name, self.memory_bytes, tuple(Equivalent(e.model, e.count) for e in self.equivalents))
+        return Flavor(name, self.memory_bytes, tuple(e.equivalent() for e in self.equivalents))
 
 
 class _Seed(BaseModel):
@@ -58,4 +69,4 @@ def seeds(path: Path | None = None) -> list[Flavor]:
         found = _Seeds.model_validate(tomllib.loads(source.read_text()))
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise SettingsError(f"flavors cannot be read from {source}: {error}") from None
-    return [Flavor(s.name, s.memory, tuple(Equivalent(e.model, e.count) for e in s.equivalents)) for s in found.flavors]
+    return [Flavor(s.name, s.memory, tuple(e.equivalent() for e in s.equivalents)) for s in found.flavors]

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.types import Device, Flavor, Kind, Limits, Seat, Session, Worker
+from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Hold, Kind, Limits, Place, Seat, Session, Worker
 
 NAMES_MAX = 4
 """A sentence names at most so many devices."""
 
 
 class Fleet:
-    """Who sits where. Keeps an index of the free seats, so that placing does not look at every device."""
+    """Who sits where. Keeps an index of the seats with something free, so that placing does not look at every device."""
 
     def __init__(self, devices: Iterable[Device], flavors: Mapping[str, Flavor]) -> None:
         self.seats: dict[str, Seat] = {device.id: Seat(device) for device in devices}
         self.workers: dict[str, Worker] = {}
         self.flavors: dict[str, Flavor] = dict(flavors)
         self.spare: dict[Kind, int] = {seat.device.kind: 0 for seat in self.seats.values()}
-        """Workers without a session, starting or warm, by kind."""
+        """Workers of one device without a session, starting or warm, by kind."""
         self._free: dict[str, dict[str, Seat]] = {}
-        self._serves: dict[str, tuple[str, ...]] = {}
+        self._serves: dict[tuple[str, int], tuple[str, ...]] = {}
         for seat in self.seats.values():
             self._free.setdefault(seat.device.model, {})[seat.device.id] = seat
         self._index_flavors()
@@ -31,128 +31,224 @@ class Fleet:
         self._index_flavors()
 
     def _index_flavors(self) -> None:
-        for seat in self.seats.values():
-            self._serves[seat.device.id] = tuple(f.name for f in self.flavors.values() if serves(seat.device, f))
+        makes = {(seat.device.model, seat.device.memory_bytes): seat.device for seat in self.seats.values()}
+        for make, device in makes.items():
+            self._serves[make] = tuple(f.name for f in self.flavors.values() if any(suits(device, f, e) for e in f.equivalents))
 
     def flavors_of(self, seat: Seat) -> tuple[str, ...]:
-        """The names of the flavors that the device serves."""
-        return self._serves[seat.device.id]
+        """The names of the flavors that the device serves, alone or in a gang."""
+        return self._serves[seat.device.model, seat.device.memory_bytes]
 
     # Seats
 
-    def take(self, seat: Seat, session: Session) -> None:
-        """Claims a free seat for the session. A seat that is not free means that a device would be leased twice."""
-        if seat.holder is not None or seat.draining is not None:
-            raise InvariantBroken(f"{seat.device.id} is {seat.state} and cannot be taken for session {session.id}")
-        seat.holder = session
-        del self._free[seat.device.model][seat.device.id]
+    def seats_of(self, place: Place) -> list[Seat]:
+        return [self.seats[device.id] for device in place.devices]
 
-    def leave(self, seat: Seat) -> None:
-        """Gives the holder's seat back; it is free once nobody drains on it either."""
-        seat.holder = None
-        self.settle(seat)
+    def take(self, place: Place, session: Session, memory_bytes: int) -> None:
+        """Claims the whole place for the session, with so much memory on its first device. Raises before anything is leased twice."""
+        seats = self.seats_of(place)
+        first = seats[0]
+        for seat in seats:
+            if seat.free_milli < place.share_milli or session in seat.holders:
+                raise InvariantBroken(f"{seat.device.id} has {seat.free_milli}/1000 free and cannot be taken for session {session.id}")
+        if first.held_bytes + memory_bytes > first.device.memory_bytes:
+            raise InvariantBroken(f"{first.device.id} has not {gib(memory_bytes)} for session {session.id} beside {gib(first.held_bytes)}")
+        for seat in seats:
+            seat.holders[session] = hold = Hold(place.share_milli, memory_bytes if seat is first else 0)
+            seat.held_bytes += hold.memory_bytes
+            self._use(seat, hold.share_milli)
 
-    def settle(self, seat: Seat) -> None:
-        """Files the seat under the free ones if it is free."""
-        if seat.holder is None and seat.draining is None:
+    def leave(self, place: Place, session: Session) -> None:
+        """Gives the session's place back."""
+        for seat in self.seats_of(place):
+            hold = seat.holders.pop(session)
+            seat.held_bytes -= hold.memory_bytes
+            self._use(seat, -hold.share_milli)
+
+    def _use(self, seat: Seat, share_milli: int) -> None:
+        """Takes the share off what is free, or gives it back where it is negative."""
+        seat.free_milli -= share_milli
+        if seat.free_milli:
             self._free[seat.device.model][seat.device.id] = seat
+        else:
+            self._free[seat.device.model].pop(seat.device.id, None)
 
     def free_seats(self) -> Iterator[Seat]:
+        """All seats with something free."""
         for seats in self._free.values():
             yield from seats.values()
 
     def is_free(self, seat: Seat) -> bool:
+        """Whether anything of the device is free."""
         return seat.device.id in self._free[seat.device.model]
 
-    def choose(self, flavor: Flavor, room_for_workers: bool) -> Seat | None:
-        """The best free seat for a session without tensors: fewest failures, then room without eviction, then a warm worker."""
-        best: Seat | None = None
+    # Places
+
+    def find(self, session: Session, need_bytes: int, workers_max: int) -> Place | None:
+        """The best place that is free for the session now: where its tensors are if it has any."""
+        flavor = self.flavors[session.flavor]
+        if session.worker is not None:
+            return self._place_of(session.worker, flavor, need_bytes)
+        return self.choose(flavor, len(self.workers) < workers_max)
+
+    def _place_of(self, worker: Worker, flavor: Flavor, need_bytes: int) -> Place | None:
+        seats = [self.seats[device.id] for device in worker.devices]
+        if seats[0].held_bytes + need_bytes > worker.device.memory_bytes:
+            return None
+        for equivalent in equivalents_for(worker.devices, flavor):
+            if all(seat.free_milli >= equivalent.share_milli for seat in seats):
+                return Place(worker.devices, equivalent.share_milli)
+        return None
+
+    def choose(self, flavor: Flavor, room_for_workers: bool) -> Place | None:
+        """The best free place for a session without tensors: fewest failures, then room without eviction, then a warm worker."""
+        best: Place | None = None
         best_rank: tuple[int, bool, bool, int] | None = None
         for equivalent in flavor.equivalents:
-            for seat in self._free.get(equivalent.model, {}).values() if equivalent.count == 1 else ():
-                if flavor.memory_bytes > seat.device.memory_bytes:
-                    continue
-                spare = any(worker.session is None and worker.state in ("starting", "warm") for worker in seat.workers.values())
+            if equivalent.count > 1:
+                place = self._gang(flavor, equivalent) if room_for_workers else None
+                rank = (0, False, True, 0)
+                if place is not None and (best_rank is None or rank < best_rank):
+                    best, best_rank = place, rank
+                continue
+            for seat in self._fitting(flavor, equivalent):
+                spare = spares_left(seat) > 0
                 if not spare and not room_for_workers:
                     continue
                 reserved = seat.reserved_bytes
                 crowded = reserved + flavor.memory_bytes > seat.device.memory_bytes
                 rank = (seat.failures, crowded, not spare, reserved)
                 if best_rank is None or rank < best_rank:
-                    best, best_rank = seat, rank
+                    best, best_rank = Place((seat.device,), equivalent.share_milli), rank
         return best
+
+    def _fitting(self, flavor: Flavor, equivalent: Equivalent) -> Iterator[Seat]:
+        """The seats with the equivalent's share and the flavor's memory free, residents not counted."""
+        for seat in self._free.get(equivalent.model, {}).values():
+            roomy = seat.held_bytes + memory_limit(flavor, seat.device) <= seat.device.memory_bytes
+            if seat.free_milli >= equivalent.share_milli and roomy and suits(seat.device, flavor, equivalent):
+                yield seat
+
+    def _gang(self, flavor: Flavor, equivalent: Equivalent) -> Place | None:
+        seats = list(self._fitting(flavor, equivalent))
+        if len(seats) < equivalent.count:
+            return None
+        seats.sort(key=lambda seat: (seat.failures, seat.reserved_bytes))
+        return Place(tuple(seat.device for seat in seats[: equivalent.count]), WHOLE_MILLI)
 
     def may_serve(self, flavor: Flavor) -> list[Seat]:
         """Every seat that serves the flavor, free or not."""
-        return [seat for seat in self.seats.values() if serves(seat.device, flavor)]
+        return [seat for seat in self.seats.values() if flavor.name in self.flavors_of(seat)]
 
     # Workers
 
     def add(self, worker: Worker) -> None:
         self.workers[worker.id] = worker
-        self.seats[worker.device.id].workers[worker.id] = worker
-        self.spare[worker.device.kind] += 1
+        for device in worker.devices:
+            self.seats[device.id].workers[worker.id] = worker
+        self._count_spare(worker, 1)
 
     def remove(self, worker: Worker) -> None:
-        if worker.state in ("starting", "warm"):
-            self.spare[worker.device.kind] -= 1
-        seat = self.seats[worker.device.id]
+        if worker.spare:
+            self._count_spare(worker, -1)
         del self.workers[worker.id]
-        del seat.workers[worker.id]
-        if seat.draining is worker:
-            seat.draining = None
-            self.settle(seat)
+        for device in worker.devices:
+            seat = self.seats[device.id]
+            del seat.workers[worker.id]
+            if worker in seat.draining:
+                self._use(seat, -seat.draining.pop(worker))
+
+    def _count_spare(self, worker: Worker, change: int) -> None:
+        if len(worker.devices) == 1:
+            self.spare[worker.device.kind] += change
 
     def give(self, worker: Worker, session: Session) -> None:
         """Binds a warm worker to its one session."""
         if worker.state != "warm" or worker.session is not None or session.worker is not None:
             raise InvariantBroken(f"worker {worker.id} is {worker.state} and cannot serve session {session.id}")
+        self._count_spare(worker, -1)
         worker.session, session.worker, worker.state = session, worker, "assigning"
-        self.spare[worker.device.kind] -= 1
 
-    def retire(self, worker: Worker, drains: bool) -> None:
-        """The worker serves nobody from here on; with ``drains`` its device waits until it is gone."""
-        if worker.state in ("starting", "warm"):
-            self.spare[worker.device.kind] -= 1
+    def retire(self, worker: Worker, drains_milli: int) -> None:
+        """The worker serves nobody from here on; the share of its devices that it may still use waits until it is gone."""
+        if worker.spare:
+            self._count_spare(worker, -1)
         worker.state, worker.parking, worker.deadline_ns = "ending", False, None
         if worker.session is not None:
             worker.session.worker = None
             worker.session = None
-        seat = self.seats[worker.device.id]
-        if drains:
-            if seat.draining is not None:
-                raise InvariantBroken(f"{seat.device.id} drains worker {seat.draining.id} already, and now {worker.id}")
-            self._free[seat.device.model].pop(seat.device.id, None)
-            seat.draining = worker
+        for device in worker.devices if drains_milli else ():
+            seat = self.seats[device.id]
+            if seat.free_milli < drains_milli:
+                raise InvariantBroken(f"{device.id} has {seat.free_milli}/1000 free, and worker {worker.id} drains {drains_milli}")
+            seat.draining[worker] = drains_milli
+            self._use(seat, drains_milli)
 
     # Sentences
 
     def why_not(self, flavor: Flavor) -> str | None:
-        """Why no device here serves the flavor; None if one does."""
-        if any(serves(seat.device, flavor) for seat in self.seats.values()):
-            return None
+        """Why nothing here can ever serve the flavor; None if something can."""
         here: dict[str, list[Device]] = {}
         for seat in self.seats.values():
             here.setdefault(seat.device.model, []).append(seat.device)
-        reasons = [_why_not_by(flavor, e.model, e.count, here.get(e.model, [])) for e in flavor.equivalents]
+        if any(sum(suits(d, flavor, e) for d in here.get(e.model, [])) >= e.count for e in flavor.equivalents):
+            return None
+        reasons = [_why_not_by(flavor, e, here.get(e.model, [])) for e in flavor.equivalents]
         if any(e.model in here for e in flavor.equivalents):
             return f"{flavor.name} cannot be served: " + "; ".join(reasons) + "."
-        wanted = " or ".join(f"{e.count} {e.model}" for e in flavor.equivalents) or "a device that nobody named"
+        wanted = " or ".join(wants(e) for e in flavor.equivalents) or "a device that nobody named"
         found = ", ".join(f"{len(devices)} {model}" for model, devices in sorted(here.items())) or "no device"
         return f"{flavor.name} needs {wanted}; this installation has {found}."
 
 
-def serves(device: Device, flavor: Flavor) -> bool:
-    """Whether this one device serves the flavor. Gangs of several devices are not opened yet."""
-    return flavor.memory_bytes <= device.memory_bytes and any(e.count == 1 and e.model == device.model for e in flavor.equivalents)
+def suits(device: Device, flavor: Flavor, equivalent: Equivalent) -> bool:
+    """Whether the device can be one of those that serve the flavor this way: the gang's memory together holds the flavor's."""
+    return equivalent.model == device.model and flavor.memory_bytes <= equivalent.count * device.memory_bytes
 
 
-def _why_not_by(flavor: Flavor, model: str, count: int, devices: list[Device]) -> str:
+def equivalents_for(devices: tuple[Device, ...], flavor: Flavor) -> list[Equivalent]:
+    """The ways in which exactly these devices serve the flavor, best first."""
+    return [e for e in flavor.equivalents if e.count == len(devices) and all(suits(device, flavor, e) for device in devices)]
+
+
+def memory_limit(flavor: Flavor, device: Device) -> int:
+    """What a session may hold on the first device of its place: the flavor's memory, or all of the device where a gang's is more."""
+    return min(flavor.memory_bytes, device.memory_bytes)
+
+
+def spares_for(seat: Seat, devices: tuple[Device, ...]) -> list[Worker]:
+    """The workers for exactly these devices, the first of which is the seat's, that serve nobody yet."""
+    return [worker for worker in seat.workers.values() if worker.spare and worker.devices == devices]
+
+
+def in_want(seat: Seat, devices: tuple[Device, ...]) -> list[Session]:
+    """Those who claimed exactly these devices, the first of which is the seat's, and have no worker yet."""
+    placed = [(s, s.request.place) for s in seat.holders if s.worker is None and s.request is not None]
+    return [session for session, place in placed if place is not None and place.devices == devices]
+
+
+def spares_left(seat: Seat) -> int:
+    """Spare workers that nobody waits for."""
+    return len(spares_for(seat, (seat.device,))) - len(in_want(seat, (seat.device,)))
+
+
+def wants(equivalent: Equivalent) -> str:
+    """The equivalent for people."""
+    if equivalent.share_milli < WHOLE_MILLI:
+        return f"{equivalent.share_milli / 10:g} % of a {equivalent.model}"
+    return f"{equivalent.count} {equivalent.model}"
+
+
+def _why_not_by(flavor: Flavor, equivalent: Equivalent, devices: list[Device]) -> str:
+    model, count = equivalent.model, equivalent.count
     if not devices:
         return f"there is no {model} here"
-    if count > 1:
-        return f"it takes {count} {model} together, and a session runs on one device"
+    fitting = [device for device in devices if suits(device, flavor, equivalent)]
+    if len(devices) < count or 0 < len(fitting) < count:
+        return f"it takes {count} {model} together, and there are {len(fitting) or len(devices)}"
     most = max(device.memory_bytes for device in devices)
+    if count > 1:
+        return f"{count} {model} together have {gib(count * most)}, the flavor {gib(flavor.memory_bytes)}"
     return f"a {model} here has {gib(most)}, the flavor {gib(flavor.memory_bytes)}"
 
 

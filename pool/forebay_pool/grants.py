@@ -6,6 +6,7 @@ import hashlib
 
 from forebay_wire import messages as wire
 
+from forebay_pool.fleet import memory_limit
 from forebay_pool.types import Flavor, Lease, Limits, Price, Session, Worker
 
 
@@ -26,7 +27,7 @@ def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits)
     return wire.Assign(
         session=session.id,
         ticket=ticket(session, worker),
-        memory_limit_bytes=flavor.memory_bytes,
+        memory_limit_bytes=memory_limit(flavor, worker.device),
         idle_release_seconds=limits.idle_release_seconds,
         heartbeat_seconds=limits.heartbeat_seconds,
     )
@@ -41,5 +42,6 @@ def granted(lease: Lease, worker: Worker) -> wire.Granted:
         address=worker.address,
         ticket=ticket(lease.session, worker),
         device=wire.DeviceModel(kind=lease.device.kind, model=lease.device.model),
+        devices=len(lease.place.devices),
         flavor=flavor_message(lease.flavor, lease.price),
     )

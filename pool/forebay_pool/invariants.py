@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.fleet import memory_limit
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Lease, Seat, Session, Worker
+from forebay_pool.types import WHOLE_MILLI, Lease, Seat, Session, Worker
 
 
 def validate(machine: StateMachine) -> None:
@@ -42,37 +43,45 @@ def _check_session(machine: StateMachine, session: Session) -> None:
 
 
 def _check_lease(machine: StateMachine, session: Session, lease: Lease) -> None:
-    ids, worker = (session.id, lease.device.id), session.worker
+    ids, worker = (session.id, *(device.id for device in lease.place.devices)), session.worker
     _demand(machine, lease.state in ("open", "closing"), f"a session holds a lease that is {lease.state}", *ids)
-    _demand(machine, machine.fleet.seats[lease.device.id].holder is session, "a lease is open where somebody else holds", *ids)
+    seats = machine.fleet.seats_of(lease.place)
+    held = all(session in seat.holders and seat.holders[session].share_milli == lease.place.share_milli for seat in seats)
+    _demand(machine, held, "a lease is open where its session does not hold its share", *ids)
+    _demand(machine, len(seats) == 1 or lease.place.share_milli == WHOLE_MILLI, "a gang holds parts of devices", *ids)
     _demand(machine, lease.opened_ns <= lease.confirmed_ns, "a lease was confirmed before it opened", *ids)
     if worker is None:
         raise InvariantBroken(f"a lease is open without a worker\n{machine.story.of(*ids)}")
     _demand(machine, lease.state == "open" or worker.deadline_ns is not None, "a lease closes without a deadline", *ids)
-    _demand(machine, worker.device is lease.device, "a lease is open on another device than its worker", *ids)
+    _demand(machine, worker.devices == lease.place.devices, "a lease is open on other devices than its worker", *ids)
     _demand(machine, worker.state == "bound" and not worker.parking, "a lease is open on an unready worker", *ids)
-    _demand(machine, worker.reserved_bytes >= lease.flavor.memory_bytes, "a lease has less memory than its flavor", *ids)
+    _demand(machine, worker.reserved_bytes >= memory_limit(lease.flavor, lease.device), "a lease has less memory than its flavor", *ids)
 
 
 def _check_seat(machine: StateMachine, seat: Seat) -> None:
-    name, holder = seat.device.id, seat.holder
+    name = seat.device.id
     _demand(machine, seat.reserved_bytes <= seat.device.memory_bytes, "more memory is set aside than the device has", name)
-    free = holder is None and seat.draining is None
-    _demand(machine, machine.fleet.is_free(seat) == free, "the index of free devices is wrong", name)
-    _demand(machine, holder is None or seat.draining is None, "a device is held while a worker drains on it", name)
-    if holder is not None:
+    used = sum(hold.share_milli for hold in seat.holders.values()) + sum(seat.draining.values())
+    _demand(machine, 0 <= seat.free_milli == WHOLE_MILLI - used, f"{used}/1000 of a device are used, {seat.free_milli} are free", name)
+    held_bytes = sum(hold.memory_bytes for hold in seat.holders.values())
+    _demand(machine, seat.held_bytes == held_bytes <= seat.device.memory_bytes, f"{held_bytes} bytes of a device are held", name)
+    _demand(machine, machine.fleet.is_free(seat) == (seat.free_milli > 0), "the index of free devices is wrong", name)
+    for holder in seat.holders:
         _demand(machine, machine.sessions.get(holder.id) is holder, "a device is held by a dead session", name, holder.id)
-        placed = holder.request is not None and holder.request.place is seat.device
-        leased = holder.lease is not None and holder.lease.device is seat.device
+        placed = holder.request is not None and holder.request.place is not None and seat.device in holder.request.place.devices
+        leased = holder.lease is not None and seat.device in holder.lease.place.devices
         _demand(machine, placed != leased, f"a holder has a lease here: {leased}, is placed here: {placed}", name, holder.id)
-    if free and machine.accepting and not machine.stopping:
-        idle = machine.line.first_for(seat, machine.flavors_for(seat)) is None
-        _demand(machine, idle, "a device is free while somebody waits for it", name)
+    for worker in seat.draining:
+        ending = worker.state == "ending" and seat.workers.get(worker.id) is worker
+        _demand(machine, ending, "a device waits for a worker that does not end", name, worker.id)
+    for head in [] if machine.stopping else machine.heads_for(seat):
+        _demand(machine, machine.find_place(head.session) is None, "a device is free while somebody waits for it", name, head.session.id)
 
 
 def _check_worker(machine: StateMachine, worker: Worker) -> None:
     name, session = worker.id, worker.session
-    _demand(machine, machine.fleet.seats[worker.device.id].workers.get(name) is worker, "a worker is not on its device's list", name)
+    seats = [machine.fleet.seats[device.id] for device in worker.devices]
+    _demand(machine, all(seat.workers.get(name) is worker for seat in seats), "a worker is not on its device's list", name)
     serves = worker.state in ("assigning", "bound")
     _demand(machine, (session is not None) == serves, f"a worker is {worker.state} and its session {session and session.id}", name)
     if session is not None:
@@ -90,9 +99,13 @@ def _check_line(machine: StateMachine) -> None:
 
 
 def _check_counts(machine: StateMachine) -> None:
-    spare = Counter(worker.device.kind for worker in machine.fleet.workers.values() if worker.state in ("starting", "warm"))
+    workers = machine.fleet.workers.values()
+    spare = Counter(worker.device.kind for worker in workers if worker.spare and len(worker.devices) == 1)
     for kind, count in machine.fleet.spare.items():
         _demand(machine, spare[kind] == count, f"{count} spare {kind} workers are counted, {spare[kind]} are there", kind)
-    leased = Counter(session.lease.device.id for session in machine.sessions.values() if session.lease is not None)
-    for device, count in leased.items():
-        _demand(machine, count == 1, f"a device is leased {count} times", device)
+    leased: Counter[str] = Counter()
+    for session in machine.sessions.values():
+        if session.lease is not None:
+            leased.update({device.id: session.lease.place.share_milli for device in session.lease.place.devices})
+    for device, share_milli in leased.items():
+        _demand(machine, share_milli <= WHOLE_MILLI, f"{share_milli}/1000 of a device are leased", device)

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 class Launcher(Protocol):
     """Where workers come from."""
 
-    def start(self, worker: str, device: Device, token: str) -> None:
-        """Starts a worker that will link up with ``token``; returns at once."""
+    def start(self, worker: str, devices: tuple[Device, ...], token: str) -> None:
+        """Starts a worker for the devices, which computes on the first, and will link up with ``token``; returns at once."""
 
     def kill(self, worker: str) -> None:
         """Ends the worker's process at once, if there is one."""
@@ -64,8 +64,8 @@ class LocalLauncher:
         """Processes that run."""
         return len(self._tasks)
 
-    def start(self, worker: str, device: Device, token: str) -> None:
-        self._tasks[worker] = asyncio.create_task(self._watch(worker, device, token), name=f"worker {worker}")
+    def start(self, worker: str, devices: tuple[Device, ...], token: str) -> None:
+        self._tasks[worker] = asyncio.create_task(self._watch(worker, devices[0], token), name=f"worker {worker}")
 
     def kill(self, worker: str) -> None:
         self._killed.add(worker)

@@ -29,10 +29,9 @@ class Leases(Core):
 
     def _close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
         """Ends the lease's clock, meters it, and leaves the seat; whoever calls this settles the seat."""
-        session = lease.session
-        seat = self.fleet.seats[lease.device.id]
-        if session.lease is not lease or seat.holder is not session or lease.state == "closed":
-            raise InvariantBroken(f"lease {lease.id} cannot close\n{self.story.of(session.id, seat.device.id)}")
+        session, seats = lease.session, self.fleet.seats_of(lease.place)
+        if session.lease is not lease or not all(session in seat.holders for seat in seats) or lease.state == "closed":
+            raise InvariantBroken(f"lease {lease.id} cannot close\n{self.story.of(session.id, lease.device.id)}")
         lease.duration_ns = min(max(0, until_ns - lease.opened_ns), self._now - lease.opened_ns)
         lease.state, lease.ending = "closed", reason
         session.lease, session.used_ns = None, self._now
@@ -42,5 +41,5 @@ class Leases(Core):
         closed = wire.LeaseClosed(lease=lease.id, epoch=lease.epoch, reason=reason, duration_ns=lease.duration_ns, cost_nano=cost)
         self._out.append(Meter(usage_record(lease)))
         self._tell(session.id, closed)
-        self.fleet.leave(seat)
-        self._out += (Show(lease), Show(seat))
+        self.fleet.leave(lease.place, session)
+        self._out += (Show(lease), *(Show(seat) for seat in seats))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from forebay_pool.fleet import Fleet, gib, named
-from forebay_pool.types import Request, Seat, Session
+from forebay_pool.fleet import Fleet, gib, named, wants
+from forebay_pool.types import Device, Request, Seat, Session
 
-Lane = tuple[Literal["device", "flavor"], str]
+Lane = tuple[Literal["device", "gang", "flavor"], str]
+
+GANG_SEPARATOR = "+"
 
 
 class Line:
@@ -41,14 +43,18 @@ class Line:
             if not self._sizes[found[1]]:
                 del self._sizes[found[1]]
 
-    def first_for(self, seat: Seat, flavors: tuple[str, ...]) -> Request | None:
-        """The request whose turn it is on this device."""
-        best = self._head(("device", seat.device.id))
-        for flavor in flavors:
-            head = self._head(("flavor", flavor))
-            if head is not None and (best is None or head.order < best.order):
-                best = head
-        return best
+    def heads_for(self, seat: Seat, flavors: tuple[str, ...]) -> list[Request]:
+        """The first of each lane that may use this device, in the order of arrival."""
+        gangs = {lane_on(worker.devices) for worker in seat.workers.values() if len(worker.devices) > 1}
+        return self._heads((lane_on((seat.device,)), *gangs, *(flavor_lane(flavor) for flavor in flavors)))
+
+    def heads(self) -> list[Request]:
+        """The first of every lane, in the order of arrival."""
+        return self._heads(self._sizes)
+
+    def _heads(self, lanes: Iterable[Lane]) -> list[Request]:
+        heads = [self._head(lane) for lane in lanes if lane in self._sizes]
+        return sorted((head for head in heads if head is not None), key=lambda head: head.order)
 
     def _head(self, lane: Lane) -> Request | None:
         heap = self._lanes.get(lane)
@@ -75,22 +81,36 @@ class Line:
 
 def _compete(one: Lane, other: Lane, fleet: Fleet) -> bool:
     """Whether some device may serve both lanes."""
-    if one[0] == "device" or other[0] == "device":
-        if one[0] == other[0]:
-            return one == other
-        device, flavor = (one, other) if one[0] == "device" else (other, one)
-        return flavor[1] in fleet.flavors_of(fleet.seats[device[1]])
-    return bool(_models(one[1], fleet) & _models(other[1], fleet))
+    if one[0] == "flavor" and other[0] == "flavor":
+        return bool(_models(one[1], fleet) & _models(other[1], fleet))
+    if one[0] != "flavor" and other[0] != "flavor":
+        return not _devices(one).isdisjoint(_devices(other))
+    flavor, devices = (one, other) if one[0] == "flavor" else (other, one)
+    return any(flavor[1] in fleet.flavors_of(fleet.seats[device]) for device in _devices(devices))
+
+
+def _devices(lane: Lane) -> frozenset[str]:
+    return frozenset(lane[1].split(GANG_SEPARATOR))
 
 
 def _models(flavor: str, fleet: Fleet) -> frozenset[str]:
-    return frozenset(e.model for e in fleet.flavors[flavor].equivalents if e.count == 1)
+    return frozenset(e.model for e in fleet.flavors[flavor].equivalents)
 
 
 def lane_of(session: Session) -> Lane:
     if session.worker is not None:
-        return ("device", session.worker.device.id)
-    return ("flavor", session.flavor)
+        return lane_on(session.worker.devices)
+    return flavor_lane(session.flavor)
+
+
+def lane_on(devices: tuple[Device, ...]) -> Lane:
+    """The lane of those whose tensors are on these devices."""
+    return ("gang" if len(devices) > 1 else "device", GANG_SEPARATOR.join(device.id for device in devices))
+
+
+def flavor_lane(flavor: str) -> Lane:
+    """The lane of those who may start wherever the flavor is served."""
+    return ("flavor", flavor)
 
 
 def why_waiting(session: Session, fleet: Fleet, accepting: bool, workers_max: int) -> str:
@@ -98,14 +118,18 @@ def why_waiting(session: Session, fleet: Fleet, accepting: bool, workers_max: in
     if not accepting:
         return "Usage records cannot be written at present; leases open again once they can."
     if session.worker is not None:
-        seat = fleet.seats[session.worker.device.id]
+        devices = [fleet.seats[device.id] for device in session.worker.devices]
+        seat = min(devices, key=lambda seat: seat.free_milli)
         if seat.state == "draining":
             return f"A worker on {seat.device.id}, where this session's tensors are, is ending."
         return f"{seat.device.id}, where this session's tensors are, is held by another lease."
     seats = fleet.may_serve(fleet.flavors[session.flavor])
     held = [seat for seat in seats if not fleet.is_free(seat)]
-    if len(held) < len(seats):
+    if len(fleet.workers) >= workers_max:
         return f"The pool runs {len(fleet.workers)} workers, and {workers_max} are allowed: it waits for a session to end."
+    if len(held) < len(seats):
+        wanted = " or ".join(wants(e) for e in fleet.flavors[session.flavor].equivalents)
+        return f"Not enough is free for {session.flavor}, which takes {wanted}; {len(held)} of {len(seats)} devices are held."
     if len(held) == 1:
         return f"{named(held)}, the one device that serves {session.flavor}, is held."
     return f"All {len(held)} devices that serve {session.flavor} are held: {named(held)}."
@@ -113,12 +137,12 @@ def why_waiting(session: Session, fleet: Fleet, accepting: bool, workers_max: in
 
 def why_placing(seat: Seat, need_bytes: int) -> str:
     """Why a lease that is being opened on the seat is not open yet."""
-    parking = [worker for worker in seat.workers.values() if worker.parking]
+    parking = [worker for worker in seat.own_workers if worker.parking]
     if parking:
         total = sum(worker.reserved_bytes for worker in parking)
         who = "a resident session" if len(parking) == 1 else f"{len(parking)} resident sessions"
         return f"{seat.device.id}: {who} ({gib(total)}) must be parked to make room for {gib(need_bytes)}."
-    leaving = [worker for worker in seat.workers.values() if worker.state == "ending" and worker.reserved_bytes]
+    leaving = [worker for worker in seat.own_workers if worker.state == "ending" and worker.reserved_bytes]
     if leaving:
         return f"{seat.device.id}: the memory of a session that ended is being freed."
     return f"A worker is starting on {seat.device.id}."

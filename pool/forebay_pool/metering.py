@@ -19,7 +19,7 @@ def usage_record(lease: Lease) -> UsageRecord:
         span=lease.span,
         flavor=lease.flavor.name,
         device_model=lease.device.model,
-        devices=1,
+        devices=len(lease.place.devices),
         started_at_unix_ns=lease.opened_unix_ns,
         duration_ns=lease.duration_ns,
         close_reason=lease.ending,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay_wire.messages import Refused
 
-from forebay_pool.fleet import Fleet, serves
+from forebay_pool.fleet import Fleet, equivalents_for
 from forebay_pool.types import Flavor, Session
 
 SHUTTING_DOWN = "The pool is shutting down; try again in a minute."
@@ -54,7 +54,7 @@ def why_not(session: Session, flavor: Flavor, fleet: Fleet) -> str | None:
     worker = session.worker
     if worker is None:
         return fleet.why_not(flavor)
-    if serves(worker.device, flavor):
+    if equivalents_for(worker.devices, flavor):
         return None
     where = f"{worker.device.id} ({worker.device.model})"
     return f"This session's tensors are on {where}, which does not serve {flavor.name}; start a new process."

@@ -7,15 +7,19 @@ from forebay_pool.types import Seat, Session, Worker
 
 def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:
     """Whether the session's memory fits beside what is set aside for the others on the device."""
-    return _others_bytes(seat, session, leaving=True) + need_bytes <= seat.device.memory_bytes
+    return sum(worker.reserved_bytes for worker in _others(seat, session)) + need_bytes <= seat.device.memory_bytes
 
 
-def to_park(seat: Seat, session: Session, need_bytes: int) -> list[Worker]:
-    """The least recently used residents that must be parked, besides those that park or end already."""
-    surplus_bytes = _others_bytes(seat, session, leaving=False) + need_bytes - seat.device.memory_bytes
-    residents = [(worker.session, worker) for worker in _others(seat, session) if worker.state == "bound" and not worker.parking]
+def to_park(seat: Seat) -> list[Worker]:
+    """The least recently used residents that must be parked for all who hold the device, besides those that park or end already."""
+    residents = [
+        (worker.session, worker)
+        for worker in seat.own_workers
+        if worker.session is not None and worker.session not in seat.holders and worker.reserved_bytes and not worker.parking
+    ]
+    surplus_bytes = seat.held_bytes + sum(worker.reserved_bytes for _, worker in residents) - seat.device.memory_bytes
     chosen: list[Worker] = []
-    for _, worker in sorted(((_use(owner), worker) for owner, worker in residents if owner is not None), key=lambda pair: pair[0]):
+    for _, worker in sorted(((_use(owner), worker) for owner, worker in residents), key=lambda pair: pair[0]):
         if surplus_bytes <= 0:
             break
         surplus_bytes -= worker.reserved_bytes
@@ -29,9 +33,4 @@ def _use(session: Session) -> tuple[bool, int]:
 
 
 def _others(seat: Seat, session: Session) -> list[Worker]:
-    return [worker for worker in seat.workers.values() if worker.reserved_bytes and worker is not session.worker]
-
-
-def _others_bytes(seat: Seat, session: Session, leaving: bool) -> int:
-    counted = [worker for worker in _others(seat, session) if leaving or not (worker.parking or worker.state == "ending")]
-    return sum(worker.reserved_bytes for worker in counted)
+    return [worker for worker in seat.own_workers if worker.reserved_bytes and worker is not session.worker]

@@ -19,7 +19,8 @@ def lease_row(lease: Lease, now_ns: int) -> Row:
         "flavor": lease.flavor.name,
         "device_model": lease.device.model,
         "node": lease.device.node,
-        "devices": 1,
+        "devices": len(lease.place.devices),
+        "share_milli": lease.place.share_milli,
         "span": lease.span.model_dump(),
         "opened_at_ns": lease.opened_unix_ns,
         "duration_ns": lease.duration_ns if lease.state == "closed" else now_ns - lease.opened_ns,
@@ -52,11 +53,11 @@ def device_of(session: Session) -> str | None:
     if session.worker is not None:
         return session.worker.device.model
     place = session.request.place if session.request is not None else None
-    return None if place is None else place.model
+    return None if place is None else place.devices[0].model
 
 
 def device_row(seat: Seat) -> Row:
-    lease = seat.holder.lease if seat.holder is not None else None
+    leases = [session.lease.id for session in seat.holders if session.lease is not None]
     return {
         "device": seat.device.id,
         "node": seat.device.node,
@@ -64,8 +65,10 @@ def device_row(seat: Seat) -> Row:
         "model": seat.device.model,
         "memory_bytes": seat.device.memory_bytes,
         "state": seat.state,
-        "lease": None if lease is None else lease.id,
-        "residents": [w.session.id for w in seat.workers.values() if w.session is not None and w.session.state == "resident"],
+        "free_milli": seat.free_milli,
+        "lease": leases[0] if leases else None,
+        "leases": leases,
+        "residents": [w.session.id for w in seat.own_workers if w.session is not None and w.session.state == "resident"],
     }
 
 
@@ -74,7 +77,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None) -> Row:
     return {
         "name": flavor.name,
         "memory_bytes": flavor.memory_bytes,
-        "equivalents": [{"model": e.model, "count": e.count} for e in flavor.equivalents],
+        "equivalents": [{"model": e.model, "count": e.count, "share_milli": e.share_milli} for e in flavor.equivalents],
         "servable": why_not is None,
         "reason": why_not,
         "price_nano_per_second": None if price is None else price.nano_per_second,

@@ -123,7 +123,7 @@ class Shell:
         self._tokens[_digest(token)] = instruction.worker
         self._gone[instruction.worker] = asyncio.Event()
         if self.launcher is not None:
-            self.launcher.start(instruction.worker, instruction.device, token)
+            self.launcher.start(instruction.worker, instruction.devices, token)
 
     def _kill(self, instruction: Kill) -> None:
         if self.launcher is not None:

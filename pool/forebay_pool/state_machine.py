@@ -8,7 +8,6 @@ from forebay_wire import messages as wire
 
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.fleet import serves
 from forebay_pool.sessions import Sessions
 from forebay_pool.types import (
     ClientSaid,
@@ -73,6 +72,7 @@ class StateMachine(Sessions):
         self._out = out
         self.story.add(now_ns, event, out)
         self._on[type(event)](event)
+        self._offer_seats()
         return out
 
     def _flavor_set(self, event: FlavorSet) -> None:
@@ -85,9 +85,9 @@ class StateMachine(Sessions):
             why = refusals.why_not(session, flavor, self.fleet)
             if why is not None:
                 self._drop_request(session, refusals.not_servable(why, request.number))
-            elif request.place is not None and not serves(request.place, flavor):
+            elif request.place is not None and flavor is event.flavor:
                 self._place_again(request)
-        self._settle_free_seats()
+        self._look_anew = True
 
     def _prices_set(self, event: PricesSet) -> None:
         self.prices = event.prices
@@ -95,13 +95,12 @@ class StateMachine(Sessions):
     def _store_changed(self, event: StoreChanged) -> None:
         self.accepting = event.accepting
         if self.accepting:
-            self._settle_free_seats()
+            self._look_anew = True
 
     def _tick(self, event: Tick) -> None:
         self._unix_offset_ns = event.unix_offset_ns
         self._check_workers()
         if self.line.waiting:
-            self._settle_free_seats()
             for request, position in self.line.positions(self.fleet):
                 self._tell_waiting(request, position)
         if not self.stopping:
@@ -113,4 +112,4 @@ class StateMachine(Sessions):
             self._end(session, "revoked", "The pool is shutting down; its sessions end with it.")
         for worker in list(self.fleet.workers.values()):
             if worker.state != "ending":
-                self._dismiss(worker, drains=False)
+                self._dismiss(worker, drains_milli=0)

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from forebay_pool.errors import StoreUnavailable
 from forebay_pool.tables import CHOICES, FLAVORS, OUTBOX, SEGMENTS
-from forebay_pool.types import Equivalent, Flavor, UsageRecord
+from forebay_pool.types import WHOLE_MILLI, Equivalent, Flavor, UsageRecord
 
 BUSY_SECONDS = 2.0
 """How long a statement waits for a locked database before it fails (and is tried again)."""
@@ -75,7 +75,7 @@ class Store:
         with self.engine.connect() as connection:
             rows = connection.execute(select(FLAVORS).order_by(FLAVORS.c.memory_bytes, FLAVORS.c.name)).all()
         return {
-            row.name: Flavor(row.name, row.memory_bytes, tuple(Equivalent(model, count) for model, count in json.loads(row.equivalents)))
+            row.name: Flavor(row.name, row.memory_bytes, tuple(Equivalent(*parts) for parts in json.loads(row.equivalents)))
             for row in rows
         }
 
@@ -136,8 +136,14 @@ def _engine(url: str) -> Engine:
 
 
 def _flavor_row(flavor: Flavor) -> dict[str, Any]:
-    equivalents = json.dumps([[e.model, e.count] for e in flavor.equivalents])
+    equivalents = json.dumps([_parts(e) for e in flavor.equivalents])
     return {"name": flavor.name, "memory_bytes": flavor.memory_bytes, "equivalents": equivalents}
+
+
+def _parts(equivalent: Equivalent) -> list[str | int]:
+    """``[model, count]``, as ever, or ``[model, count, share_milli]`` for a share."""
+    share = [equivalent.share_milli] if equivalent.share_milli < WHOLE_MILLI else []
+    return [equivalent.model, equivalent.count, *share]
 
 
 def _segment_row(record: UsageRecord) -> dict[str, Any]:

@@ -11,7 +11,7 @@ FLAVORS = Table(
     METADATA,
     Column("name", String(64), primary_key=True),
     Column("memory_bytes", BigInteger, nullable=False),
-    Column("equivalents", Text, nullable=False, comment="JSON: [[model, count], ...]"),
+    Column("equivalents", Text, nullable=False, comment="JSON: [[model, count] or [model, count, share_milli], ...]"),
 )
 
 CHOICES = Table(

@@ -17,6 +17,9 @@ from typing import Literal
 
 from forebay_wire import messages as wire
 
+WHOLE_MILLI = 1000
+"""A device's compute, in thousandths."""
+
 Kind = Literal["cpu", "cuda", "hip", "null"]
 SessionState = Literal["idle", "queued", "active", "resident", "parked", "lost", "ended"]
 LeaseState = Literal["open", "closing", "closed"]
@@ -39,6 +42,11 @@ class Device:
     index: int
     model: str
     memory_bytes: int
+    vendor: str = ""
+    speed: int = 100
+    """Relative speed class; 100 is the reference."""
+    switch: str = ""
+    """The network switch that its node hangs on; empty where nobody said."""
 
     @property
     def local(self) -> str:
@@ -48,10 +56,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """``count`` devices of ``model`` together serve a flavor."""
+    """``count`` whole devices of ``model`` together (a gang) serve a flavor, or ``share_milli`` thousandths of one device."""
 
     model: str
-    count: int
+    count: int = 1
+    share_milli: int = WHOLE_MILLI
+    """Below 1000 only where ``count`` is 1: several such leases compute on the device by turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,18 @@ class Flavor:
     name: str
     memory_bytes: int
     equivalents: tuple[Equivalent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The devices that a request claims in one step, all or none; a worker computes on the first of them.
+
+    Until a planner spreads a trace over a gang (the design's "One virtual device, many GPUs"), the other devices of a gang are
+    held and nothing is set aside on them: the session's memory is what the first one can hold.
+    """
+
+    devices: tuple[Device, ...]
+    share_milli: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +134,11 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A process on a device that serves at most one session in its life."""
+    """A process on a device, or a gang of them, that serves at most one session in its life."""
 
     id: str
-    device: Device
+    devices: tuple[Device, ...]
+    """It computes on the first."""
     started_ns: int
     state: WorkerState = "starting"
     address: str = ""
@@ -133,6 +156,15 @@ class Worker:
     opened: bool = False
     """Whether it was ever given a lease: from then on it has tensors to lose."""
 
+    @property
+    def device(self) -> Device:
+        return self.devices[0]
+
+    @property
+    def spare(self) -> bool:
+        """Whether it serves nobody yet, and may."""
+        return self.session is None and self.state in ("starting", "warm")
+
 
 @dataclass(slots=True, eq=False)
 class Request:
@@ -146,15 +178,15 @@ class Request:
     """Place in the order of arrival."""
     arrived_ns: int
     attempts: int = 0
-    place: Device | None = None
-    """The device claimed for it, while the lease is being opened there."""
+    place: Place | None = None
+    """What is claimed for it, while the lease is being opened there."""
     told: tuple[int, str] | None = None
     """Position and reason the client knows."""
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A hold of a device by a session, from grant to close."""
+    """A hold of a place by a session, from grant to close."""
 
     id: str
     session: Session
@@ -163,7 +195,7 @@ class Lease:
     """The request it answered."""
     span: wire.Span
     flavor: Flavor
-    device: Device
+    place: Place
     price: Price | None
     waited_ns: int
     """From the request's arrival to the grant."""
@@ -176,6 +208,11 @@ class Lease:
     """The reason it is being closed for, while ``closing``."""
     duration_ns: int = 0
     """Final once ``closed``."""
+
+    @property
+    def device(self) -> Device:
+        """Where the worker computes."""
+        return self.place.devices[0]
 
 
 @dataclass(slots=True, eq=False)
@@ -211,16 +248,29 @@ class Session:
         return "resident" if self.worker.parked_bytes is None else "parked"
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a lease that is open, or being opened, keeps of a device."""
+
+    share_milli: int
+    memory_bytes: int
+
+
 @dataclass(slots=True, eq=False)
 class Seat:
     """What is going on on a device."""
 
     device: Device
-    holder: Session | None = None
-    """The session that a lease is open or being opened for."""
-    draining: Worker | None = None
-    """A worker that held a lease, was told to end, and may still be executing."""
+    holders: dict[Session, Hold] = field(default_factory=dict)
+    """The sessions that a lease is open or being opened for here."""
+    draining: dict[Worker, int] = field(default_factory=dict)
+    """Workers that held a lease, were told to end, and may still be executing; each with its share in thousandths."""
     workers: dict[str, Worker] = field(default_factory=dict)
+    """All that may use the device, gangs' workers included."""
+    free_milli: int = WHOLE_MILLI
+    """What neither holders nor draining workers have, in thousandths."""
+    held_bytes: int = 0
+    """The holders' memory: it cannot be parked."""
     failures: int = 0
     """Workers in a row that died here before they served anybody."""
     retry_ns: int = 0
@@ -228,13 +278,18 @@ class Seat:
 
     @property
     def state(self) -> DeviceState:
-        if self.holder is not None:
-            return "leased" if self.holder.lease is not None else "placing"
-        return "free" if self.draining is None else "draining"
+        if self.holders:
+            return "leased" if any(session.lease is not None for session in self.holders) else "placing"
+        return "draining" if self.draining else "free"
+
+    @property
+    def own_workers(self) -> list[Worker]:
+        """The workers that compute and keep tensors here: those of which this device is the first."""
+        return [worker for worker in self.workers.values() if worker.device is self.device]
 
     @property
     def reserved_bytes(self) -> int:
-        return sum(worker.reserved_bytes for worker in self.workers.values())
+        return sum(worker.reserved_bytes for worker in self.own_workers)
 
 
 # Events
@@ -358,10 +413,10 @@ class TellWorker:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start a worker process on the device."""
+    """Start a worker process for the devices; it computes on the first."""
 
     worker: str
-    device: Device
+    devices: tuple[Device, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay_wire import messages as wire
 
 from forebay_pool import refusals
-from forebay_pool.fleet import lateness
+from forebay_pool.fleet import in_want, lateness, spares_for
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.placing import Placing
 from forebay_pool.types import (
@@ -15,7 +15,6 @@ from forebay_pool.types import (
     Session,
     SessionState,
     Show,
-    TellWorker,
     Worker,
     WorkerGone,
     WorkerSaid,
@@ -109,10 +108,16 @@ class Workers(Placing):
         if worker.state != "ending":
             self._note("worker_failed", worker=worker.id, device=worker.device.id, cause=event.cause)
             self._part(worker, event.cause, drains=False)
+        self._look_anew = self._look_anew or len(self.fleet.workers) == self.limits.workers_max
         self.fleet.remove(worker)
-        seat = self.fleet.seats[worker.device.id]
-        self._out.append(Show(seat))
-        self._settle(seat)
+        self._show_and_settle(worker)
+
+    def _show_and_settle(self, worker: Worker) -> None:
+        """Something changed on the worker's devices."""
+        for device in worker.devices:
+            seat = self.fleet.seats[device.id]
+            self._out.append(Show(seat))
+            self._settle(seat)
 
     def _fail(self, worker: Worker, cause: str) -> None:
         """The worker is taken for dead, and killed; its device is not leased again before it is gone."""
@@ -121,23 +126,25 @@ class Workers(Placing):
         self._note("worker_failed", worker=worker.id, device=worker.device.id, cause=cause)
         self._part(worker, cause, drains=held)
         self._out.append(Kill(worker.id))
-        self._settle(self.fleet.seats[worker.device.id])
+        self._show_and_settle(worker)
 
     def _part(self, worker: Worker, cause: str, drains: bool) -> None:
         """Separates a dead worker from its session: one that ever had a lease is lost, another tries a new worker."""
         session, seat = worker.session, self.fleet.seats[worker.device.id]
-        if session is not None and session.lease is not None:
-            self._close(session.lease, "failed", session.lease.confirmed_ns)
+        lease = None if session is None else session.lease
+        if lease is not None:
+            self._close(lease, "failed", lease.confirmed_ns)
         opened = worker.opened
-        self.fleet.retire(worker, drains)
+        self.fleet.retire(worker, lease.place.share_milli if lease is not None and drains else 0)
         if not opened:
             seat.failures += 1
             pause_seconds = min(RETRY_SECONDS_MAX, 2 ** min(seat.failures - 1, 10))
             seat.retry_ns = self._now + pause_seconds * SECOND
         if session is None:
-            holder = seat.holder
-            if holder is not None and holder.request is not None and holder.worker is None:
-                self._retry(holder.request, cause)
+            wanting = in_want(seat, worker.devices)
+            request = wanting[-1].request if len(wanting) > len(spares_for(seat, worker.devices)) else None
+            if request is not None:
+                self._retry(request, cause)
         elif opened:
             self._lose(session, f"The worker on {worker.device.id} that held this session's tensors is gone ({cause}).")
         elif session.request is not None:
@@ -166,31 +173,24 @@ class Workers(Placing):
         if session.request is not None:
             self.line.add(session.request)
         self._touch(session)
-        self._settle(self.fleet.seats[lease.device.id])
+        self._free_up(*self.fleet.seats_of(lease.place))
+        self._offer_seats()
         if session.request is not None:
             self._tell_place(session.request)
-
-    def _dismiss(self, worker: Worker, drains: bool) -> None:
-        """Tells the worker to exit; it is killed if it does not within its grace."""
-        self.fleet.retire(worker, drains)
-        worker.deadline_ns = self._now + int(self.limits.end_grace_seconds * SECOND)
-        self._out.append(TellWorker(worker.id, wire.End()))
 
     def _end(self, session: Session, reason: CloseReason, sentence: str | None) -> None:
         """Ends the session; its open lease is billed until now, and its device waits until the worker is gone."""
         lease, worker = session.lease, session.worker
         if lease is not None:
             self._close(lease, lease.ending if lease.state == "closing" else reason, self._now)
-        seat = self._forget_request(session)
+        self._forget_request(session)
         if worker is not None:
-            seat = self.fleet.seats[worker.device.id]
-            self._dismiss(worker, drains=lease is not None)
+            self._dismiss(worker, 0 if lease is None else lease.place.share_milli)
         if sentence is not None:
             self._tell(session.id, wire.SessionLost(message=sentence))
         self._bury(session, "ended")
-        if seat is not None:
-            self._out.append(Show(seat))
-            self._settle(seat)
+        if worker is not None:
+            self._show_and_settle(worker)
 
     def _check_workers(self) -> None:
         """Fails workers that are silent or late, and kills those that do not end."""
@@ -215,4 +215,4 @@ class Workers(Placing):
             if room > 0:
                 seats = [seat for seat in self.fleet.free_seats() if seat.device.kind == kind and seat.retry_ns <= self._now]
                 for seat in sorted(seats, key=lambda seat: len(seat.workers))[:room]:
-                    self._launch(seat)
+                    self._launch((seat.device,))

@@ -54,7 +54,7 @@ def test_an_unknown_flavor_is_refused_with_the_names_there_are(world: Make) -> N
     ("equivalents", "expected"),
     [
         ([("MI210", 1)], "needs 1 MI210; this installation has 1 cpu-dev"),
-        ([("cpu-dev", 2)], "it takes 2 cpu-dev together, and a session runs on one device"),
+        ([("cpu-dev", 2)], "it takes 2 cpu-dev together, and there are 1"),
         ([("cpu-dev", 1), ("MI210", 2)], "a cpu-dev here has 8.0 GiB, the flavor 64.0 GiB; there is no MI210 here"),
     ],
 )

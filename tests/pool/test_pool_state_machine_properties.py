@@ -22,6 +22,7 @@ from forebay_pool.types import (
     Launch,
     Limits,
     Meter,
+    Place,
     SessionDismissed,
     SessionJoined,
     SessionLeft,
@@ -64,6 +65,8 @@ FLAVORS = {
     "dev.1gb": Flavor("dev.1gb", GIB, (Equivalent("cpu-dev", 1), Equivalent("null", 1))),
     "dev.4gb": Flavor("dev.4gb", 4 * GIB, (Equivalent("cpu-dev", 1),)),
     "null.2gb": Flavor("null.2gb", 2 * GIB, (Equivalent("null", 1),)),
+    "half.2gb": Flavor("half.2gb", 2 * GIB, (Equivalent("cpu-dev", 1, 500), Equivalent("null", 1, 700))),
+    "pair.8gb": Flavor("pair.8gb", 8 * GIB, (Equivalent("cpu-dev", 2),)),
 }
 PICK = st.integers(0, 5)
 
@@ -72,20 +75,27 @@ PICK = st.integers(0, 5)
 class Process:
     """What a worker process is really doing."""
 
-    device: Device
+    devices: tuple[Device, ...]
     orders: list[wire.ToWorker] = field(default_factory=list)
     said: list[wire.FromWorker] = field(default_factory=list)
     session: str | None = None
     executing: int | None = None
+    share_milli: int = 0
+    """Its share of its devices from the last Open on."""
     alive: bool = True
     ready: bool = False
+
+    @property
+    def may_compute(self) -> bool:
+        return self.executing is not None or any(isinstance(order, wire.Open) for order in self.orders)
 
 
 @dataclass
 class Held:
     """A lease as the model sees it."""
 
-    device: Device
+    devices: tuple[Device, ...]
+    share_milli: int
     worker: str
     opened_ns: int
     confirmed_ns: int
@@ -125,7 +135,7 @@ class PoolHistory(RuleBasedStateMachine):
     def carry_out(self, event: Event, instruction: Instruction) -> None:
         match instruction:
             case Launch():
-                self.processes[instruction.worker] = Process(instruction.device)
+                self.processes[instruction.worker] = Process(instruction.devices)
             case Kill():
                 assert instruction.worker in self.processes
             case TellWorker():
@@ -137,20 +147,31 @@ class PoolHistory(RuleBasedStateMachine):
 
     def order(self, worker: str, message: wire.ToWorker) -> None:
         process = self.processes[worker]
-        if isinstance(message, wire.Open):
-            for name, other in self.processes.items():
-                busy = other.executing is not None or any(isinstance(order, wire.Open) for order in other.orders)
-                assert not (name != worker and other.alive and other.device is process.device and busy), "two workers execute on one device"
         process.orders.append(message)
+        if isinstance(message, wire.Open):
+            process.share_milli = self.place_of(worker).share_milli
+            computing = [other for other in self.processes.values() if other.alive and other.may_compute]
+            for device in process.devices:
+                used = sum(other.share_milli for other in computing if device in other.devices)
+                assert used <= 1000, f"workers that execute have {used}/1000 of one device"
+
+    def place_of(self, worker: str) -> Place:
+        session = self.machine.fleet.workers[worker].session
+        assert session is not None
+        assert session.lease is not None
+        return session.lease.place
 
     def grant(self, granted: wire.Granted) -> None:
         if granted.lease in self.leases:
             return
         assert granted.lease not in self.granted, "a lease was granted again after it had closed"
         self.granted.add(granted.lease)
-        device = self.processes[granted.worker].device
-        assert all(held.device is not device for held in self.leases.values()), "a device is leased twice"
-        self.leases[granted.lease] = Held(device, granted.worker, self.now, self.now)
+        devices, share_milli = self.processes[granted.worker].devices, self.place_of(granted.worker).share_milli
+        assert len(devices) == granted.devices
+        for device in devices:
+            used = sum(held.share_milli for held in self.leases.values() if device in held.devices)
+            assert used + share_milli <= 1000, "more of a device is leased than there is"
+        self.leases[granted.lease] = Held(devices, share_milli, granted.worker, self.now, self.now)
 
     def meter(self, event: Event, instruction: Meter) -> None:
         record = instruction.record
@@ -164,6 +185,7 @@ class PoolHistory(RuleBasedStateMachine):
             until = max(held.opened_ns, self.now - event.message.idle_ns)
         assert record.duration_ns == until - held.opened_ns
         assert record.started_at_unix_ns == held.opened_ns
+        assert record.devices == len(held.devices)
 
     # Clients
 
@@ -220,7 +242,7 @@ class PoolHistory(RuleBasedStateMachine):
         """The process does the next thing it was told."""
         if not process.ready:
             process.ready = True
-            model = wire.DeviceModel(kind=process.device.kind, model=process.device.model)
+            model = wire.DeviceModel(kind=process.devices[0].kind, model=process.devices[0].model)
             process.said.append(wire.Ready(worker=name, address="unix:/x", torch="2", device=model, pid=1))
         elif process.orders:
             order = process.orders.pop(0)
