@@ -17,7 +17,7 @@ setup(
             "forebay._C",
             sorted(str(path.relative_to(here)) for path in (here / "csrc").glob("*.cpp")),
             include_dirs=[str(here.parent / "wire" / "forebay_wire" / "include")],
-            extra_compile_args=["-O2", "-std=c++20", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"],
+            extra_compile_args=["-O2", "-g0", "-std=c++20", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"],
         )
     ],
     cmdclass={"build_ext": BuildExtension},

@@ -94,7 +94,7 @@ void install_operators() {
   }
   for (const auto key : {c10::DispatchKey::CUDA, c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA, c10::DispatchKey::QuantizedCUDA,
                          c10::DispatchKey::NestedTensorCUDA}) {
-    take_over(key == c10::DispatchKey::CUDA ? *kernels : *new KernelTable(key));
+    take_over(key == c10::DispatchKey::CUDA ? *kernels : *new KernelTable(key), *autograd);
     auto* fallback = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);  // for as long as the process
     fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }

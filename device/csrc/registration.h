@@ -31,8 +31,8 @@ void register_attention(KernelTable& library);  // attention.cpp
 // Those of torch.distributed, through host memory.
 void register_collectives(KernelTable& table);  // collectives.cpp
 
-// Puts away the kernels that this build of PyTorch has for the table's key, except where the table has ours.
-void take_over(KernelTable& ours);  // takeover.cpp
+// Puts away the kernels that this build of PyTorch has for the table's key, except where the table has ours, and their derivatives.
+void take_over(KernelTable& ours, KernelTable& autograd);  // takeover.cpp
 // The kernel of what the virtual device cannot do: an error that names the operator.
 void refuse(const c10::OperatorHandle& op, std::vector<c10::IValue>* stack);  // registration.cpp
 

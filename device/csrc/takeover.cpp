@@ -32,16 +32,21 @@ torch::CppFunction substitute(const c10::OperatorHandle& op, c10::DispatchKey un
 
 }  // namespace
 
-void take_over(KernelTable& ours) {
+void take_over(KernelTable& ours, KernelTable& autograd) {
   const auto functionality = c10::toFunctionalityKey(ours.key());
   const auto unoccupied = c10::toRuntimePerBackendFunctionalityKey(functionality, kUnoccupied);
+  const auto unoccupied_autograd = c10::getAutogradKeyFromBackend(kUnoccupied);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& full : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(full);
     if (!op || ours.holds(*op) || !op->hasKernelForDispatchKey(ours.key())) continue;
     const size_t colons = full.name.find("::");
     const std::string local = full.name.substr(colons + 2) + (full.overload_name.empty() ? "" : "." + full.overload_name);
-    ours.impl(full.name.substr(0, colons), local, substitute(*op, unoccupied));
+    const std::string space = full.name.substr(0, colons);
+    ours.impl(space, local, substitute(*op, unoccupied));
+    // With a kernel the operator has a derivative of its own, which asks for another kernel; without, its parts have theirs.
+    const bool in_parts = functionality == c10::DispatchKey::Dense && op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+    if (in_parts && !autograd.holds(*op)) autograd.impl(space, local, substitute(*op, unoccupied_autograd));
   }
 }
 

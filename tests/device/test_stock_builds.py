@@ -64,6 +64,27 @@ assert left == [], left
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
+def test_where_a_kernel_gave_way_to_a_composite_one_the_parts_have_the_derivative(run_python: Any) -> None:
+    """The kernel's own derivative would ask for another kernel for GPUs."""
+    done = run_python(
+        """
+import torch
+from forebay import _C
+core, recorded, whole = torch._C, set(_C.recorded()), []
+for name in core._dispatch_get_all_op_names():
+    if not core._dispatch_has_kernel(name) or name.removeprefix("aten::") in recorded:
+        continue
+    if all(core._dispatch_has_kernel_for_dispatch_key(name, key) for key in ("CUDA", "CompositeImplicitAutograd")):
+        lines = dict(line.split(": ", 1) for line in core._dispatch_dump_table(name).splitlines() if ": " in line)
+        if "kernel_table.h" not in lines["AutogradCUDA"]:
+            whole.append((name, lines["AutogradCUDA"]))
+assert whole == [], whole
+""",
+        **NOBODY,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
 def test_no_function_for_gpus_is_left_as_the_build_brought_it(run_python: Any) -> None:
     done = run_python(
         """
