@@ -14,6 +14,7 @@ from forebay_pool.types import (
     Device,
     Flavor,
     Instruction,
+    Keep,
     Limits,
     Note,
     Price,
@@ -58,6 +59,9 @@ class Core:
             session.state = state
             session.since_ns, session.since_unix_ns = self._now, self._now + self._unix_offset_ns
         self._out.append(Show(session))
+
+    def _keep(self, session: Session) -> None:
+        self._out.append(Keep(session))
 
     def _tell(self, session: str, message: wire.ToClient) -> None:
         self._out.append(TellClient(session, message))

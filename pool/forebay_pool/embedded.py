@@ -108,7 +108,7 @@ async def prepare(settings: Settings, token: str, environ: Mapping[str, str]) ->
         found = await _other_devices(settings.worker_python, environ)
         devices = (DeviceGroup(kind="cpu", model="cpu-dev", memory=cpu_memory_bytes(), count=1), *found)
         flavors = _flavors_for(found, settings.flavors_file)
-    own = settings.model_copy(update={"devices": devices, "billing_url": None})
+    own = settings.model_copy(update={"devices": devices, "billing_url": None, "resume_seconds": 0.0})
     return Service(own, authenticator(token), environ, flavors)
 
 

@@ -35,3 +35,7 @@ class RequestRefused(PoolError):
         self.status = status
         self.code = code
         self.message = message
+
+
+class Deposed(PoolError):
+    """Another pool leads on this database by now: what this one decides no longer counts."""

@@ -15,6 +15,11 @@ def ticket(session: Session, worker: Worker) -> str:
     return hashlib.blake2b(worker.id.encode(), key=session.secret, digest_size=32).hexdigest()
 
 
+def resume_key(session: Session) -> str:
+    """What the client shows when it comes back after its link broke."""
+    return hashlib.blake2b(b"resume", key=session.secret, digest_size=32).hexdigest()
+
+
 def flavor_message(flavor: Flavor, price: Price | None) -> wire.Flavor:
     if price is None:
         return wire.Flavor(name=flavor.name, memory_bytes=flavor.memory_bytes)

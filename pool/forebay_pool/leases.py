@@ -40,6 +40,7 @@ class Leases(Core):
         cost = cost_nano(lease.duration_ns, lease.price)
         closed = wire.LeaseClosed(lease=lease.id, epoch=lease.epoch, reason=reason, duration_ns=lease.duration_ns, cost_nano=cost)
         self._out.append(Meter(usage_record(lease)))
+        session.closed = closed
         self._tell(session.id, closed)
         self.fleet.leave(lease.place, session)
         self._out += (Show(lease), *(Show(seat) for seat in seats))

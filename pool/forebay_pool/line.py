@@ -145,4 +145,6 @@ def why_placing(seat: Seat, need_bytes: int) -> str:
     leaving = [worker for worker in seat.own_workers if worker.state == "ending" and worker.reserved_bytes]
     if leaving:
         return f"{seat.device.id}: the memory of a session that ended is being freed."
+    if any(worker.away_ns is not None and worker.session in seat.holders for worker in seat.own_workers):
+        return f"{seat.device.id}: a worker lost its link to the pool, and is waited for."
     return f"A worker is starting on {seat.device.id}."

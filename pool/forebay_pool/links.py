@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
 from forebay_hub.identity import COMPUTE, IdentityUnavailable
 from forebay_wire import messages as wire
+from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from forebay_pool.errors import RequestRefused
+from forebay_pool.grants import resume_key
 from forebay_pool.handlers import Api, token_in
-from forebay_pool.types import ClientSaid, SessionDismissed, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
+from forebay_pool.types import ClientSaid, SessionAway, SessionDismissed, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
 
 if TYPE_CHECKING:
     from tornado.concurrent import Future
@@ -52,11 +55,15 @@ class _LinkHandler(WebSocketHandler, Api):
         sent.add_done_callback(self._sent)
         if self._pending > PENDING_MESSAGES_MAX:
             self.end(CLOSE_POLICY, "too many messages unread")
+            IOLoop.current().add_callback(self.stalled)
 
     def _sent(self, future: Future[None]) -> None:
         self._pending -= 1
         if not future.cancelled():
             future.exception()
+
+    def stalled(self) -> None:
+        """The peer does not read: its link is closed."""
 
     def end(self, code: int, why: str) -> None:
         self._over = True
@@ -83,16 +90,21 @@ class SessionLink(_LinkHandler):
             return
         if isinstance(message, wire.Hello):
             self._hello(message)
+        elif isinstance(message, wire.ResumeSession):
+            self._resume(message)
         elif self.session is None:
             self._refuse("bad_message", "Say hello first.")
         else:
             self.shell.apply(ClientSaid(self.session, message))
 
+    def _speaks_as_we_do(self, protocol: int) -> bool:
+        if protocol != wire.PROTOCOL:
+            versions = f"This process speaks protocol {protocol}, the pool {wire.PROTOCOL}"
+            self._refuse("protocol", f"{versions}; install the forebay package of the pool's release.")
+        return protocol == wire.PROTOCOL
+
     def _hello(self, hello: wire.Hello) -> None:
-        if hello.protocol != wire.PROTOCOL:
-            versions = f"This process speaks protocol {hello.protocol}, the pool {wire.PROTOCOL}"
-            sentence = f"{versions}; install the forebay package of the pool's release."
-            self._refuse("protocol", sentence)
+        if not self._speaks_as_we_do(hello.protocol):
             return
         if self.session in self.shell.machine.sessions:
             self._refuse("bad_message", "Hello was said already.")
@@ -110,6 +122,24 @@ class SessionLink(_LinkHandler):
             flavor=hello.flavor or choice,
         )
         self.shell.apply(joined)
+
+    def _resume(self, message: wire.ResumeSession) -> None:
+        """Takes the place of a link that broke, or that is about to be found broken."""
+        if not self._speaks_as_we_do(message.protocol):
+            return
+        session = self.shell.machine.sessions.get(message.session)
+        mine = session is not None and (session.tenant, session.user) == (self.tenant, self.identity.name)
+        if session is None or not mine or not hmac.compare_digest(resume_key(session), message.key):
+            self._refuse("no_session", "This session is over, and its tensors are gone; run your code from where it made them.")
+            return
+        before = self.shell.clients.get(session.id)
+        if isinstance(before, SessionLink):
+            before.session = None
+            before.end(CLOSE_GOING_AWAY, "resumed")
+        self._forget()
+        self.session = session.id
+        self.shell.clients[session.id] = self
+        self.shell.apply(ClientSaid(session.id, message))
 
     def _refuse(self, code: Any, sentence: str) -> None:
         """Says why, and closes the link: that ends this session alone."""
@@ -129,12 +159,12 @@ class SessionLink(_LinkHandler):
         if now - self._heard > SILENCE_PINGS * self.service.settings.session_heartbeat_seconds:
             log.warning("session %s is silent", self.session, extra={"action": "session_silent", "session": self.session})
             self.end(CLOSE_GOING_AWAY, "silent")
-            self._leave()
+            self.stalled()
             return
         try:
             self.ping(b"")
         except WebSocketClosedError:
-            self._leave()
+            self._away(stalled=False)
 
     async def check_token(self) -> None:
         if await self._still_allowed() or self.session is None:
@@ -155,7 +185,19 @@ class SessionLink(_LinkHandler):
 
     def on_close(self) -> None:
         self._over = True
-        self._leave()
+        if self.close_code is None:
+            self._away(stalled=False)
+        else:
+            self._leave()
+
+    def stalled(self) -> None:
+        self._away(stalled=True)
+
+    def _away(self, stalled: bool) -> None:
+        session = self.session
+        self._forget()
+        if session is not None:
+            self.shell.apply(SessionAway(session, stalled))
 
     def _leave(self) -> None:
         session = self.session
@@ -176,14 +218,13 @@ class WorkerLink(_LinkHandler):
         worker = self.shell.worker_of(token_in(self.request.headers))
         if worker is None:
             raise RequestRefused(401, "unauthorized", "This is no token of a worker that this pool started.")
-        if worker in self.shell.workers:
-            raise RequestRefused(409, "linked_already", f"Worker {worker} has a link already.")
         self.worker = worker
         self._ready = False
 
     def open(self, *args: str, **kwargs: str) -> None:
         super().open(*args, **kwargs)
-        self.shell.workers[self.worker] = self
+        self.send(wire.Lead(epoch=self.service.epoch))
+        self.shell.worker_linked(self.worker, self)
 
     def on_message(self, text: str | bytes) -> None:
         try:
@@ -191,7 +232,7 @@ class WorkerLink(_LinkHandler):
         except wire.MessageError as error:
             self._refuse(f"a message that cannot be read: {error}")
             return
-        if isinstance(message, wire.Ready):
+        if isinstance(message, wire.Ready | wire.ResumeWorker):
             if message.protocol != wire.PROTOCOL:
                 self._refuse(f"it speaks protocol {message.protocol}, the pool {wire.PROTOCOL}")
                 return
@@ -216,5 +257,4 @@ class WorkerLink(_LinkHandler):
 
     def on_close(self) -> None:
         self._over = True
-        self.shell.link_closed(self.worker)
-        self.shell.apply(WorkerUnlinked(self.worker, "its link to the pool ended"))
+        self.shell.link_closed(self.worker, self)

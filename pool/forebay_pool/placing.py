@@ -13,6 +13,7 @@ from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.room import has_room, to_park
 from forebay_pool.types import (
     Device,
+    Keep,
     Launch,
     Lease,
     Place,
@@ -85,19 +86,23 @@ class Placing(Leases):
         if has_room(seat, session, seat.holders[session].memory_bytes):
             return True
         for worker in to_park(seat):
+            self._park(worker)
+        return False
+
+    def _park(self, worker: Worker) -> None:
+        if not worker.parking and worker.parked_bytes is None:
             worker.parking = True
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
             self._out.append(TellWorker(worker.id, wire.Park()))
-        return False
 
     def _has_worker(self, session: Session, place: Place) -> bool:
         """Whether the session's worker is ready to be opened; takes the next step towards it."""
         worker = session.worker
         if worker is not None:
-            return worker.state == "bound" and not worker.parking
+            return worker.state == "bound" and not worker.parking and worker.away_ns is None
         seat = self.fleet.seats[place.devices[0].id]
         spares = spares_for(seat, place.devices)
-        ready = next((worker for worker in spares if worker.state == "warm"), None)
+        ready = next((worker for worker in spares if worker.state == "warm" and worker.away_ns is None), None)
         if ready is None:
             if len(spares) < len(in_want(seat, place.devices)):
                 self._launch(place.devices)
@@ -106,6 +111,7 @@ class Placing(Leases):
         ready.deadline_ns = self._now + int(self.limits.worker_start_seconds * SECOND)
         assign = assignment(session, ready, self.fleet.flavors[session.flavor], self.limits)
         self._out.append(TellWorker(ready.id, assign))
+        self._keep(session)
         return False
 
     def _launch(self, devices: tuple[Device, ...]) -> None:
@@ -125,7 +131,8 @@ class Placing(Leases):
         flavor = self.fleet.flavors[session.flavor]
         session.epoch += 1
         session.request, session.span = None, request.span
-        worker.reserved_bytes, worker.parked_bytes, worker.opened = seats[0].holders[session].memory_bytes, None, True
+        worker.reserved_bytes, worker.parked_bytes = seats[0].holders[session].memory_bytes, None
+        worker.opened, worker.starved = True, False
         session.lease = lease = Lease(
             id=f"{session.id}.{session.epoch}",
             session=session,
@@ -144,7 +151,7 @@ class Placing(Leases):
         limit_bytes = memory_limit(flavor, place.devices[0])
         self._out.append(TellWorker(worker.id, wire.Open(epoch=lease.epoch, memory_limit_bytes=limit_bytes)))
         self._tell_granted(lease)
-        self._out.append(Show(lease))
+        self._out += (Keep(lease), Keep(session), Show(lease))
         self._show_seats(place)
         self._touch(session)
 

@@ -24,7 +24,8 @@ from forebay_pool.billing import BillingClient
 from forebay_pool.board import FLUSH_SECONDS
 from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
 from forebay_pool.flavors import seeds
-from forebay_pool.launcher import LocalLauncher
+from forebay_pool.kept import Kept
+from forebay_pool.launcher import LocalLauncher, WorkerCommand
 from forebay_pool.links import SessionLink, WorkerLink
 from forebay_pool.metrics import Metrics, StateCollector
 from forebay_pool.outbox import Outbox
@@ -32,7 +33,7 @@ from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.store import Store
-from forebay_pool.types import Flavor, PricesSet
+from forebay_pool.types import Flavor, PricesSet, Restored
 from forebay_pool.writer import Writer
 
 SOCKET_DIR_CHARACTERS_MAX = 60
@@ -59,9 +60,12 @@ class Service:
         self.choices: dict[tuple[str, str], str] = {}
         self.stopped = asyncio.Event()
         self.broken = False
+        self.deposed = False
         self.store = Store(settings.database)
         self.billing = _billing(settings)
         self.port = 0
+        self.epoch = 0
+        """Of this pool's leadership."""
         self._environ = environ
         self._extra_flavors = extra_flavors
         self._tasks: list[asyncio.Task[None]] = []
@@ -75,7 +79,7 @@ class Service:
         """Raises SettingsError, StoreUnavailable."""
         if self.settings.database_url is None:
             self.settings.state_dir.mkdir(parents=True, exist_ok=True)
-        flavors = await asyncio.to_thread(self._open_store)
+        flavors, kept = await asyncio.to_thread(self._open_store)
         self._loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         machine = StateMachine(
@@ -92,6 +96,7 @@ class Service:
             on_backlog=lambda accepting: self._on_loop(self.shell.store_changed, accepting),
             on_committed=lambda count: self._on_loop(self._records_written, count),
             on_failure=lambda: self._on_loop(self.metrics.store_failures.inc),
+            on_deposed=lambda: self._on_loop(self._depose),
         )
         self.shell = Shell(machine, self.writer, self.metrics, self._break)
         self.metrics.registry.register(StateCollector(machine, lambda: self.writer.backlog))
@@ -99,27 +104,38 @@ class Service:
         if self.billing is not None:
             self.outbox = Outbox(self.store, self.writer, self.billing, self.settings.source, self.metrics.delivered)
         self._listen()
-        self._socket_dir = self._make_socket_dir()
-        self.shell.launcher = LocalLauncher(
-            self.settings.worker_python,
-            self._socket_dir,
-            self.url.replace("http", "ws", 1) + "api/worker",
-            self._environ,
-            self.settings.worker_environment,
-            self.settings.worker_log_level,
-            self.shell.worker_exited,
-        )
+        self._socket_dir = self._make_socket_dir(kept)
+        self.shell.launcher = LocalLauncher(self._worker_command(self._socket_dir), self.shell.worker_started, self.shell.worker_exited)
+        self._go_on(kept)
         self.writer.start()
         await self.refresh_prices()
         self._start_loops()
         log.info("pool serves %s with %d devices", self.url, len(machine.fleet.seats), extra={"action": "started", "url": self.url})
 
-    def _open_store(self) -> dict[str, Flavor]:
+    def _go_on(self, kept: Kept) -> None:
+        """Takes over what the pool before left."""
+        for worker in kept.workers:
+            self.shell.adopt(worker)
+        self.shell.apply(Restored(kept))
+
+    def _worker_command(self, socket_dir: Path) -> WorkerCommand:
+        urls = [self.url, *(url for url in self.settings.replicas if url != self.url)]
+        return WorkerCommand(
+            self.settings.worker_python,
+            socket_dir,
+            ",".join(url.replace("http", "ws", 1) + "api/worker" for url in urls),
+            {name: self._environ[name] for name in self.settings.worker_environment if name in self._environ},
+            self.settings.resume_seconds,
+            self.settings.worker_log_level,
+        )
+
+    def _open_store(self) -> tuple[dict[str, Flavor], Kept]:
         self.store.migrate()
+        self.epoch = self.store.lead(self.settings.own_url)
         try:
             self.store.seed_flavors([*seeds(self.settings.flavors_file)])
             self.choices = self.store.choices()
-            return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}
+            return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}, self.store.kept()
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"the database cannot be read: {error}") from error
 
@@ -160,13 +176,19 @@ class Service:
         self._server.add_sockets(sockets)
         self.port = sockets[0].getsockname()[1]
 
-    def _make_socket_dir(self) -> Path:
-        """A private directory for the workers' sockets; a short one elsewhere if the state's path is too long for sockets."""
+    def _make_socket_dir(self, kept: Kept) -> Path:
+        """A private directory for the workers' sockets; a short one elsewhere if the state's path is too long for sockets.
+
+        The sockets of workers that are still there stay.
+        """
         wanted = self.settings.state_dir.absolute() / "sockets"
         if len(str(wanted)) > SOCKET_DIR_CHARACTERS_MAX:
             return Path(tempfile.mkdtemp(prefix="forebay-"))
-        shutil.rmtree(wanted, ignore_errors=True)
-        wanted.mkdir(parents=True, mode=0o700)
+        wanted.mkdir(parents=True, mode=0o700, exist_ok=True)
+        living = {worker.id for worker in kept.workers}
+        for path in wanted.iterdir():
+            if path.stem not in living:
+                path.unlink(missing_ok=True)
         return wanted
 
     def _start_loops(self) -> None:
@@ -189,6 +211,11 @@ class Service:
         if not task.cancelled() and task.exception() is not None:
             log.critical("a loop of the pool failed", exc_info=task.exception(), extra={"action": "loop_failed"})
             self._break()
+
+    def _depose(self) -> None:
+        """Another pool leads: this one says no more to anybody."""
+        self.deposed = True
+        self.stopped.set()
 
     def _break(self) -> None:
         self.broken = True

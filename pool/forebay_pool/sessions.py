@@ -6,7 +6,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.grants import flavor_message
+from forebay_pool.grants import flavor_message, resume_key
 from forebay_pool.types import ClientSaid, Session, SessionDismissed, SessionJoined, SessionLeft, Show
 from forebay_pool.workers import Workers
 
@@ -35,6 +35,7 @@ class Sessions(Workers):
         )
         self.sessions[session.id] = session
         self._tell_flavor(session)
+        self._keep(session)
         self._out.append(Show(session))
 
     def _no_session_for(self, event: SessionJoined) -> wire.Refused | None:
@@ -52,7 +53,13 @@ class Sessions(Workers):
 
     def _tell_flavor(self, session: Session) -> None:
         flavor = flavor_message(self.fleet.flavors[session.flavor], self.prices.get(session.flavor))
-        opened = wire.SessionOpened(session=session.id, flavor=flavor, heartbeat_seconds=self.limits.session_heartbeat_seconds)
+        opened = wire.SessionOpened(
+            session=session.id,
+            flavor=flavor,
+            heartbeat_seconds=self.limits.session_heartbeat_seconds,
+            resume_key=resume_key(session),
+            resume_seconds=self.limits.resume_seconds,
+        )
         self._tell(session.id, opened)
 
     def _session_over(self, event: SessionLeft | SessionDismissed) -> None:
@@ -125,4 +132,5 @@ class Sessions(Workers):
         self._tell_flavor(session)
         if session.request is not None and session.lease is None:
             self._place_again(session.request)
+        self._keep(session)
         self._out.append(Show(session))

@@ -72,6 +72,9 @@ class Settings(BaseModel):
     base_path: str = Field("/", pattern=r"^/(.*/)?$", description="Path that all endpoints stand under, with a slash at both ends.")
     state_dir: Path = Field(Path("var/pool"), description="Where the database and the workers' sockets are.")
     database_url: str | None = Field(None, description="SQLAlchemy URL; none: SQLite in state_dir. PostgreSQL: postgresql+psycopg://…")
+    replicas: tuple[str, ...] = Field(
+        (), description="Addresses of all pools on this database, as http://host:port/path/; one leads, the others wait. None: this one."
+    )
     source: str = Field("pool", min_length=1, max_length=64, description="Names this pool in usage records; never change it.")
     node: str = Field("main", pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of this host in device ids.")
     devices: tuple[DeviceGroup, ...] = Field((), description="The devices to lend, as [[devices]] tables.")
@@ -91,6 +94,9 @@ class Settings(BaseModel):
         30.0, description="A worker that has not stopped computing so long after a lease was taken back is killed."
     )
     end_grace_seconds: Seconds = Field(5.0, description="A worker told to exit is killed after so long.")
+    resume_seconds: float = Field(
+        60.0, ge=0, le=86_400, description="How long a worker or client without its link is waited for, over a restart too; 0: not at all."
+    )
     heartbeat_seconds: Seconds = Field(5.0, description="Period of workers' heartbeats; three missed mean that it is gone.")
     session_heartbeat_seconds: Seconds = Field(
         20.0, description="Period of pings to clients; three unanswered mean that it is gone. Long, as user code may block Python."
@@ -107,6 +113,11 @@ class Settings(BaseModel):
     @property
     def database(self) -> str:
         return self.database_url or f"sqlite:///{self.state_dir.absolute() / 'pool.sqlite'}"
+
+    @property
+    def own_url(self) -> str:
+        """Where this pool serves; with port 0 it is known only once it does."""
+        return f"http://{self.host}:{self.port}{self.base_path}"
 
     @property
     def limits(self) -> Limits:

@@ -14,12 +14,16 @@ from forebay_wire.messages import Message, Refused
 
 from forebay_pool.board import Board
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.host import process_space
+from forebay_pool.kept import KeptWorker, kept_lease, kept_session
 from forebay_pool.launcher import Launcher
 from forebay_pool.metrics import Metrics
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import (
+    Confirm,
     Event,
     Instruction,
+    Keep,
     Kill,
     Launch,
     Lease,
@@ -32,6 +36,7 @@ from forebay_pool.types import (
     TellClient,
     TellWorker,
     Tick,
+    WorkerAway,
     WorkerGone,
 )
 from forebay_pool.writer import Writer
@@ -79,7 +84,7 @@ class Shell:
         self.launcher: Launcher | None = None
         self._writer = writer
         self._on_broken = on_broken
-        self._tokens: dict[bytes, str] = {}
+        self._tokens: dict[str, str] = {}
         self._gone: dict[str, asyncio.Event] = {}
         self._exits: set[asyncio.Task[None]] = set()
         self._do: dict[type[Any], Callable[[Any], None]] = {
@@ -88,6 +93,8 @@ class Shell:
             Launch: self._launch,
             Kill: self._kill,
             Meter: self._meter,
+            Keep: self._keep,
+            Confirm: self._confirm,
             Show: self._show,
             Note: self._note,
         }
@@ -125,6 +132,17 @@ class Shell:
         if self.launcher is not None:
             self.launcher.start(instruction.worker, instruction.devices, token)
 
+    def worker_started(self, worker: str, devices: tuple[str, ...], token: str, pid: int, started: int) -> None:
+        """The worker has a process: it is kept, so that a successor of this pool can take it over."""
+        self._writer.keep_worker(worker, KeptWorker(worker, devices, _digest(token), process_space(), pid, started))
+
+    def adopt(self, worker: KeptWorker) -> None:
+        """A worker that another pool started may link up here."""
+        self._tokens[worker.token] = worker.id
+        self._gone[worker.id] = asyncio.Event()
+        if self.launcher is not None:
+            self.launcher.adopt(worker)
+
     def _kill(self, instruction: Kill) -> None:
         if self.launcher is not None:
             self.launcher.kill(instruction.worker)
@@ -132,6 +150,18 @@ class Shell:
     def _meter(self, instruction: Meter) -> None:
         self._writer.put(instruction.record)
         self.metrics.lease_closed(instruction.record)
+
+    def _keep(self, instruction: Keep) -> None:
+        record = instruction.record
+        if isinstance(record, Lease):
+            if record.state != "closed":
+                self._writer.keep_lease(kept_lease(record))
+            return
+        over = record.state in ("lost", "ended")
+        self._writer.keep_session(record.id, None if over else kept_session(record))
+
+    def _confirm(self, instruction: Confirm) -> None:
+        self._writer.confirm({lease.id: lease.confirmed_ns - lease.opened_ns for lease in instruction.leases})
 
     def _show(self, instruction: Show) -> None:
         record = instruction.record
@@ -153,11 +183,20 @@ class Shell:
         """The worker that was started with this token."""
         return self._tokens.get(_digest(token))
 
-    def link_closed(self, worker: str) -> None:
-        """The worker's link ended, and all it said was heard."""
-        self.workers.pop(worker, None)
+    def worker_linked(self, worker: str, link: Link) -> None:
+        """The worker is heard on this link from here on."""
+        self.workers[worker] = link
+        if worker in self._gone:
+            self._gone[worker].clear()
+
+    def link_closed(self, worker: str, link: Link) -> None:
+        """The worker's link ended, and all it said was heard. A link that another took the place of is nobody's loss."""
+        if self.workers.get(worker) is not link:
+            return
+        del self.workers[worker]
         if worker in self._gone:
             self._gone[worker].set()
+        self.apply(WorkerAway(worker))
 
     def worker_exited(self, worker: str, cause: str) -> None:
         """The worker's process ended; what it said before is heard first."""
@@ -173,6 +212,7 @@ class Shell:
                 log.warning("the link of ended worker %s stays open", worker, extra={"action": "link_stays", "worker": worker})
         del self._gone[worker]
         self._tokens = {digest: name for digest, name in self._tokens.items() if name != worker}
+        self._writer.keep_worker(worker, None)
         log.info("%s %s", worker, cause, extra={"action": "worker_exited", "worker": worker})
         self.apply(WorkerGone(worker, cause))
 
@@ -221,5 +261,5 @@ class Shell:
             await self.launcher.close()
 
 
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -8,7 +8,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.sessions import Sessions
+from forebay_pool.resuming import Resuming
 from forebay_pool.types import (
     ClientSaid,
     Device,
@@ -18,24 +18,33 @@ from forebay_pool.types import (
     Instruction,
     Limits,
     PricesSet,
+    Restored,
+    SessionAway,
     SessionDismissed,
     SessionJoined,
     SessionLeft,
     ShutDown,
     StoreChanged,
     Tick,
+    WorkerAway,
     WorkerGone,
     WorkerSaid,
     WorkerUnlinked,
 )
 
 
-class StateMachine(Sessions):
+class StateMachine(Resuming):
     """Owns devices, flavors, sessions, leases and the queue. ``name`` makes worker ids unique among pools."""
 
     def __init__(self, devices: Iterable[Device], flavors: Mapping[str, Flavor], limits: Limits, name: str, unix_offset_ns: int) -> None:
         super().__init__(devices, flavors, limits, name, unix_offset_ns)
+        self._away = {}
         self._on |= {
+            Restored: self._restored,
+            SessionAway: self._session_away,
+            WorkerAway: self._worker_away,
+            wire.ResumeSession: self._resume_session,
+            wire.ResumeWorker: self._resume_worker,
             SessionJoined: self._session_joined,
             ClientSaid: self._client_said,
             SessionLeft: self._session_over,
@@ -100,6 +109,8 @@ class StateMachine(Sessions):
     def _tick(self, event: Tick) -> None:
         self._unix_offset_ns = event.unix_offset_ns
         self._check_workers()
+        self._give_up_absent()
+        self._write_confirmations()
         if self.line.waiting:
             for request, position in self.line.positions(self.fleet):
                 self._tell_waiting(request, position)

@@ -1,21 +1,27 @@
-"""The pool's database: flavors, choices, lease segments, usage outbox."""
+"""The pool's database: flavors, choices, lease segments, usage outbox, and what a successor needs to go on."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine, create_engine, delete, event, select, update
+from sqlalchemy import Connection, Engine, create_engine, delete, event, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from forebay_pool.errors import StoreUnavailable
-from forebay_pool.tables import CHOICES, FLAVORS, OUTBOX, SEGMENTS
+from forebay_pool import kept_rows
+from forebay_pool.batch import Batch
+from forebay_pool.errors import Deposed, StoreUnavailable
+from forebay_pool.host import boot_id
+from forebay_pool.kept import Kept
+from forebay_pool.tables import CHOICES, FLAVORS, LEADERSHIP, OUTBOX, SEGMENTS
 from forebay_pool.types import WHOLE_MILLI, Equivalent, Flavor, UsageRecord
 
 BUSY_SECONDS = 2.0
@@ -35,10 +41,15 @@ class Undelivered:
 
 
 class Store:
-    """Plain synchronous calls, each one transaction; :class:`forebay_pool.writer.Writer` makes them on its thread."""
+    """Plain synchronous calls, each one transaction; :class:`forebay_pool.writer.Writer` makes them on its thread.
+
+    Once this store leads, each of its writes holds only while no other has led since: raises Deposed otherwise.
+    """
 
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
+        self.epoch: int | None = None
+        """Of its leadership; None before."""
         self._insert: Any = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
 
     def migrate(self) -> None:
@@ -58,17 +69,40 @@ class Store:
     def close(self) -> None:
         self.engine.dispose()
 
+    # Leadership
+
+    def lead(self, url: str) -> int:
+        """From here on this store's writes count, and no other's that led before; the epoch. Raises StoreUnavailable."""
+        try:
+            with self.engine.begin() as connection:
+                raised = update(LEADERSHIP).where(LEADERSHIP.c.id == 1).values(epoch=LEADERSHIP.c.epoch + 1, url=url)
+                connection.execute(raised)
+                self.epoch = int(connection.execute(select(LEADERSHIP.c.epoch)).scalar_one())
+        except SQLAlchemyError as error:
+            raise StoreUnavailable(f"the database {self.engine.url!r} cannot be written: {error}") from error
+        return self.epoch
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """A transaction that is undone if another pool has led since: the row is locked until it ends."""
+        with self.engine.begin() as connection:
+            yield connection
+            if self.epoch is not None:
+                leading = connection.execute(select(LEADERSHIP.c.epoch).with_for_update(read=True)).scalar_one()
+                if leading != self.epoch:
+                    raise Deposed(f"this pool led with epoch {self.epoch}, and another leads with {leading}: it may write no more")
+
     # Flavors and choices
 
     def seed_flavors(self, flavors: Sequence[Flavor]) -> None:
         """Adds the flavors that are not there yet."""
-        with self.engine.begin() as connection:
+        with self._writing() as connection:
             connection.execute(self._insert(FLAVORS).on_conflict_do_nothing(), [_flavor_row(flavor) for flavor in flavors])
 
     def set_flavor(self, flavor: Flavor) -> None:
         row = _flavor_row(flavor)
         statement = self._insert(FLAVORS).values(row)
-        with self.engine.begin() as connection:
+        with self._writing() as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=[FLAVORS.c.name], set_=row))
 
     def flavors(self) -> dict[str, Flavor]:
@@ -82,7 +116,7 @@ class Store:
     def set_choice(self, tenant: str, user: str, flavor: str) -> None:
         row = {"tenant": tenant, "user": user, "flavor": flavor}
         statement = self._insert(CHOICES).values(row)
-        with self.engine.begin() as connection:
+        with self._writing() as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=[CHOICES.c.tenant, CHOICES.c.user], set_=row))
 
     def choices(self) -> dict[tuple[str, str], str]:
@@ -91,12 +125,20 @@ class Store:
 
     # Usage
 
-    def add_segments(self, records: Sequence[UsageRecord], deliver: bool) -> None:
-        """Writes records durably, and files them for delivery; records that are there already stay as they are."""
-        with self.engine.begin() as connection:
-            connection.execute(self._insert(SEGMENTS).on_conflict_do_nothing(), [_segment_row(record) for record in records])
-            if deliver:
-                connection.execute(self._insert(OUTBOX).on_conflict_do_nothing(), [{"segment": record.id} for record in records])
+    def write(self, batch: Batch, deliver: bool) -> None:
+        """Writes it all durably or nothing, and files records for delivery; records that are there already stay as they are."""
+        with self._writing() as connection:
+            if batch.records:
+                rows = [_segment_row(record) for record in batch.records]
+                connection.execute(self._insert(SEGMENTS).on_conflict_do_nothing(), rows)
+            if batch.records and deliver:
+                connection.execute(self._insert(OUTBOX).on_conflict_do_nothing(), [{"segment": record.id} for record in batch.records])
+            kept_rows.write(connection, self._insert, batch, boot_id())
+
+    def kept(self) -> Kept:
+        """What the pool that led before left."""
+        with self.engine.connect() as connection:
+            return kept_rows.read(connection, boot_id(), time.monotonic_ns(), time.time_ns())
 
     def undelivered(self, source: str, most: int) -> list[Undelivered]:
         """The oldest records that billing has not taken, in order."""
@@ -106,16 +148,16 @@ class Store:
         return [Undelivered(row.seq, _payload(source, row)) for row in rows]
 
     def delivered(self, seqs: Sequence[int]) -> None:
-        with self.engine.begin() as connection:
+        with self._writing() as connection:
             connection.execute(delete(OUTBOX).where(OUTBOX.c.seq.in_(seqs)))
 
     def retry_refused(self) -> int:
         """Files the records that billing refused for delivery again; how many there are."""
-        with self.engine.begin() as connection:
+        with self._writing() as connection:
             return connection.execute(update(OUTBOX).where(OUTBOX.c.refused.is_not(None)).values(refused=None)).rowcount
 
     def refused(self, seq: int, answer: str) -> None:
-        with self.engine.begin() as connection:
+        with self._writing() as connection:
             connection.execute(update(OUTBOX).where(OUTBOX.c.seq == seq).values(refused=answer))
 
 

@@ -47,3 +47,63 @@ OUTBOX = Table(
     Column("segment", String(255), ForeignKey("lease_segments.id"), nullable=False, unique=True),
     Column("refused", Text, nullable=True, comment="What billing said when it refused the record"),
 )
+
+LEADERSHIP = Table(
+    "leadership",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False, comment="1: there is one row"),
+    Column("epoch", BigInteger, nullable=False, comment="Counts the pools that led; every write of a former one is refused"),
+    Column("url", Text, nullable=False, comment="Where the one that leads serves"),
+)
+
+SESSIONS = Table(
+    "sessions",
+    METADATA,
+    Column("id", String(255), primary_key=True),
+    Column("secret", String(128), nullable=False, comment="Hex; tickets are derived from it"),
+    Column("tenant", String(255), nullable=False),
+    Column("user", String(255), nullable=False),
+    Column("process", Text, nullable=False, comment="JSON string"),
+    Column("flavor", String(64), nullable=False),
+    Column("since_unix_ns", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False, comment="Of its latest lease"),
+    Column("span", Text, nullable=True, comment="JSON of its latest lease's span"),
+    Column("worker", String(255), nullable=True),
+    Column("opened", Integer, nullable=False, comment="1: its worker was ever given a lease"),
+    Column("reserved_bytes", BigInteger, nullable=False, comment="Set aside for it on its worker's device"),
+    Column("parked_bytes", BigInteger, nullable=True, comment="In host memory, where it is parked"),
+)
+
+WORKERS = Table(
+    "workers",
+    METADATA,
+    Column("id", String(255), primary_key=True),
+    Column("devices", Text, nullable=False, comment="JSON list of ids; it computes on the first"),
+    Column("token", String(64), nullable=False, comment="SHA-256 of the token that it links up with"),
+    Column("boot", String(64), nullable=False, comment="Which run of which host the process belongs to"),
+    Column("pid", BigInteger, nullable=False),
+    Column("started", BigInteger, nullable=False, comment="When the process began, in the host's clock ticks since its boot"),
+)
+
+OPEN_LEASES = Table(
+    "open_leases",
+    METADATA,
+    Column("id", String(255), primary_key=True),
+    Column("session", String(255), nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("number", BigInteger, nullable=False, comment="The client's request that it answered"),
+    Column("tenant", String(255), nullable=False),
+    Column("user", String(255), nullable=False),
+    Column("flavor", String(64), nullable=False),
+    Column("devices", Text, nullable=False, comment="JSON list of ids"),
+    Column("device_model", String(128), nullable=False),
+    Column("share_milli", BigInteger, nullable=False, comment="Of each device, in thousandths"),
+    Column("span", Text, nullable=False, comment="JSON of the wire's Span"),
+    Column("price_nano_per_second", BigInteger, nullable=True),
+    Column("currency", String(3), nullable=True),
+    Column("waited_ns", BigInteger, nullable=False),
+    Column("boot", String(64), nullable=False, comment="Whose monotonic clock opened_ns is of"),
+    Column("opened_ns", BigInteger, nullable=False),
+    Column("opened_unix_ns", BigInteger, nullable=False),
+    Column("confirmed_ns", BigInteger, nullable=False, comment="For how long its worker has confirmed to hold it"),
+)

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from forebay_wire import messages as wire
+
+if TYPE_CHECKING:
+    from forebay_pool.kept import Kept
 
 WHOLE_MILLI = 1000
 """A device's compute, in thousandths."""
@@ -122,6 +125,8 @@ class Limits:
     park_seconds: float
     close_seconds: float
     end_grace_seconds: float
+    resume_seconds: float
+    """How long a worker or a client whose link ended is waited for; 0: not at all."""
     worker_attempts_max: int
     warm_workers: int
     workers_max: int
@@ -155,6 +160,10 @@ class Worker:
     """Bytes in host memory, or None while it is not parked."""
     opened: bool = False
     """Whether it was ever given a lease: from then on it has tensors to lose."""
+    away_ns: int | None = None
+    """Since when it has no link and is waited for; None while it has one, or never had."""
+    starved: bool = False
+    """Device work waits in its stream, and its session could not ask for a lease."""
 
     @property
     def device(self) -> Device:
@@ -235,6 +244,12 @@ class Session:
     span: wire.Span | None = None
     used_ns: int = 0
     """When its last lease closed."""
+    closed: wire.LeaseClosed | None = None
+    """What its client was told last of a lease's end."""
+    away_ns: int | None = None
+    """Since when its client has no link and is waited for."""
+    stalled: bool = False
+    """Its client stopped reading: nothing computes for it until it is back."""
 
     @property
     def doing(self) -> SessionState:
@@ -315,9 +330,17 @@ class ClientSaid:
 
 @dataclass(frozen=True, slots=True)
 class SessionLeft:
-    """The session link ended."""
+    """The client said goodbye: it closed the session link."""
 
     session: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAway:
+    """The session link broke; the client may come back. ``stalled``: it stopped reading, so nothing computes for it meanwhile."""
+
+    session: str
+    stalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,10 +360,17 @@ class WorkerSaid:
 
 @dataclass(frozen=True, slots=True)
 class WorkerUnlinked:
-    """The worker's link ended, or it broke the protocol; its process may still run."""
+    """The worker broke the protocol, and its link was closed; its process may still run."""
 
     worker: str
     cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAway:
+    """The worker's link ended; its process may still run, and link up again."""
+
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +379,13 @@ class WorkerGone:
 
     worker: str
     cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The first event of a pool that goes on where another stopped: all that that one left, by this pool's clock."""
+
+    kept: Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,8 +421,11 @@ Event = (
     SessionJoined
     | ClientSaid
     | SessionLeft
+    | SessionAway
     | SessionDismissed
+    | Restored
     | WorkerSaid
+    | WorkerAway
     | WorkerUnlinked
     | WorkerGone
     | FlavorSet
@@ -434,6 +474,20 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True)
+class Keep:
+    """Write durably how this record stands, soon; nobody waits for it. An ended session is forgotten; ``Meter`` ends a lease's row."""
+
+    record: Session | Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Write durably until when the workers have confirmed to hold these leases."""
+
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Show:
     """The row of this record changed; a closed lease or an ended session is shown for the last time."""
 
@@ -448,4 +502,4 @@ class Note:
     fields: Mapping[str, str | int]
 
 
-Instruction = TellClient | TellWorker | Launch | Kill | Meter | Show | Note
+Instruction = TellClient | TellWorker | Launch | Kill | Meter | Keep | Confirm | Show | Note

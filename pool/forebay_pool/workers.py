@@ -15,6 +15,7 @@ from forebay_pool.types import (
     Session,
     SessionState,
     Show,
+    TellWorker,
     Worker,
     WorkerGone,
     WorkerSaid,
@@ -38,6 +39,7 @@ class Workers(Placing):
     def _bury(self, session: Session, state: SessionState) -> None:
         del self.sessions[session.id]
         self._set_state(session, state)
+        self._keep(session)
 
     def _lose(self, session: Session, sentence: str) -> None:
         """The session's tensors are gone with its worker."""
@@ -52,6 +54,8 @@ class Workers(Placing):
             worker.seen_ns = self._now
             self._worker = worker
             self._on[type(event.message)](event.message)
+        elif isinstance(event.message, wire.ResumeWorker):
+            self._out.append(TellWorker(event.worker, wire.End()))
 
     def _ready(self, message: wire.Ready) -> None:
         worker = self._worker
@@ -79,17 +83,30 @@ class Workers(Placing):
     def _parked(self, message: wire.Parked) -> None:
         worker = self._worker
         if worker.parking:
-            worker.parking, worker.deadline_ns = False, None
-            worker.reserved_bytes, worker.memory_bytes, worker.parked_bytes = 0, 0, message.bytes
-            if worker.session is not None:
-                self._note("session_parked", session=worker.session.id, tenant=worker.session.tenant, bytes=message.bytes)
-                self._touch(worker.session)
+            self._note_parked(worker, message.bytes)
             self._settle(self.fleet.seats[worker.device.id])
 
+    def _note_parked(self, worker: Worker, parked_bytes: int) -> None:
+        """Its device is free of it; whoever calls this settles the seat."""
+        worker.parking, worker.deadline_ns = False, None
+        worker.reserved_bytes, worker.memory_bytes, worker.parked_bytes = 0, 0, parked_bytes
+        if worker.session is not None:
+            self._note("session_parked", session=worker.session.id, tenant=worker.session.tenant, bytes=parked_bytes)
+            self._touch(worker.session)
+            self._keep(worker.session)
+
     def _starved(self, message: wire.Starved) -> None:
-        session = self._worker.session
-        if session is not None and session.lease is None and session.request is None and session.span is not None and not self.stopping:
+        if self._worker.session is not None:
+            self._starve(self._worker.session)
+
+    def _starve(self, session: Session) -> None:
+        """Device work waits: the pool asks on the session's behalf, unless its client does not read and is not there to go on."""
+        if session.lease is not None or session.request is not None or self.stopping:
+            return
+        if session.span is not None and not session.stalled:
             self._request(session, 0, session.span)
+        elif session.worker is not None:
+            session.worker.starved = True
 
     def _client_gone(self, message: wire.ClientGone) -> None:
         session = self._worker.session
@@ -173,6 +190,8 @@ class Workers(Placing):
         if session.request is not None:
             self.line.add(session.request)
         self._touch(session)
+        if session.stalled and session.worker is not None:
+            self._park(session.worker)
         self._free_up(*self.fleet.seats_of(lease.place))
         self._offer_seats()
         if session.request is not None:
@@ -205,6 +224,9 @@ class Workers(Placing):
                 if late:
                     worker.deadline_ns = None
                     self._out.append(Kill(worker.id))
+            elif worker.away_ns is not None:
+                if self._now - worker.away_ns > int(self.limits.resume_seconds * SECOND):
+                    self._fail(worker, f"its link to the pool ended, and it did not come back within {self.limits.resume_seconds:g} s")
             elif silent or late:
                 self._fail(worker, f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else lateness(worker, self.limits))
 

@@ -55,6 +55,7 @@ def limits(**changes: Any) -> Limits:
         "park_seconds": 30.0,
         "close_seconds": 10.0,
         "end_grace_seconds": 5.0,
+        "resume_seconds": 0.0,
         "worker_attempts_max": 3,
         "warm_workers": 0,
         "workers_max": 64,

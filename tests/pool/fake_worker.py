@@ -116,7 +116,7 @@ class FakeWorker:
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("-m", dest="module")
-    for name in ("--pool", "--worker", "--device", "--socket-dir", "--log-level"):
+    for name in ("--pool", "--worker", "--device", "--socket-dir", "--log-level", "--resume-seconds"):
         parser.add_argument(name, required=True)
     options = parser.parse_args()
     headers = {"Authorization": "token " + os.environ["FOREBAY_WORKER_TOKEN"]}

@@ -90,9 +90,35 @@ def test_the_end_of_the_clients_process_ends_its_session_and_bills_up_to_then(po
     asyncio.run(scenario())
 
 
-def test_a_client_that_answers_no_ping_is_let_go(pool: Make) -> None:
+def test_a_client_that_answers_no_ping_is_disconnected_and_parked_and_may_come_back(pool: Make) -> None:
     async def scenario() -> None:
         async with pool(session_heartbeat_seconds=0.1) as running:
+            client = await running.client()
+            opened = await client.hello()
+            granted = await client.acquire()
+            client.work("memory 1000")
+            client.link.transport.pause_reading()
+            session = running.machine.sessions[client.session]
+            await running.until(lambda: session.state == "parked")
+            assert (running.leases, client.session in running.service.shell.clients) == ([], False)
+            await running.until(running.records)
+            assert [(row["lease"], row["close_reason"]) for row in running.records()] == [(granted.lease, "released")]
+            again = await running.client()
+            await again.say(
+                wire.ResumeSession(session=client.session, key=opened.resume_key, worker=granted.worker, epoch=granted.epoch)
+            )
+            assert (await again.hears(wire.SessionOpened)).session == client.session
+            assert (await again.hears(wire.LeaseClosed)).lease == granted.lease
+            again.worker, again.stream, client.stream = granted.worker, client.stream, None
+            assert (await again.acquire(2)).worker == granted.worker
+            client.link.transport.resume_reading()
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_is_not_back_in_time_loses_its_session(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(session_heartbeat_seconds=0.1, resume_seconds=0.5) as running:
             client = await running.client()
             await client.hello()
             await client.acquire()
@@ -100,6 +126,42 @@ def test_a_client_that_answers_no_ping_is_let_go(pool: Make) -> None:
             await running.until(lambda: not running.machine.sessions)
             assert not running.leases
             client.link.transport.resume_reading()
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_leaves_messages_unread_is_disconnected_and_parked(pool: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay_pool.links.PENDING_MESSAGES_MAX", 50)
+
+    async def scenario() -> None:
+        async with pool() as running:
+            client = await running.client()
+            await client.hello()
+            granted = await client.acquire()
+            session = running.machine.sessions[client.session]
+            client.link.transport.pause_reading()
+            link = running.service.shell.clients[client.session]
+            while client.session in running.service.shell.clients:  # until the sockets' buffers are full
+                link.send(wire.SessionLost(message="x" * 2000))
+                await asyncio.sleep(0)
+            await running.until(lambda: session.state == "parked")
+            assert (running.leases, granted.epoch) == ([], session.epoch)
+            client.link.transport.resume_reading()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("who", ["ben", "other-ada"])
+def test_nobody_else_takes_a_session_over(pool: Make, who: str) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            client = await running.client()
+            opened = await client.hello()
+            for person, key in ((who, opened.resume_key), ("ada", "0" * 64)):
+                thief = await running.client(person)
+                await thief.say(wire.ResumeSession(session=client.session, key=key))
+                assert (await thief.hears(wire.Refused)).code == "no_session"
+            await client.acquire()
 
     asyncio.run(scenario())
 

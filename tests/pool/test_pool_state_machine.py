@@ -39,7 +39,9 @@ def test_a_hello_is_answered_with_the_session_and_its_flavor(world: Make) -> Non
         session="s",
         flavor=wire.Flavor(name="dev.1gb", memory_bytes=GIB, price_nano_per_second=2_990_000_000, currency="USD"),
         heartbeat_seconds=20.0,
+        resume_key=opened.resume_key,
     )
+    assert len(opened.resume_key) == 64
     assert w.machine.sessions["s"].state == "idle"
 
 

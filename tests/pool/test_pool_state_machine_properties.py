@@ -49,6 +49,7 @@ LIMITS = Limits(
     worker_start_seconds=20.0,
     park_seconds=30.0,
     close_seconds=10.0,
+    resume_seconds=0.0,
     end_grace_seconds=5.0,
     worker_attempts_max=3,
     warm_workers=1,

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from forebay_pool import writer as writing
+from forebay_pool.batch import Batch
 from forebay_pool.store import Store
 from forebay_pool.types import Equivalent, Flavor, UsageRecord
 from forebay_wire import messages as wire
@@ -33,15 +34,15 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def test_writing_a_record_again_changes_nothing(store: Store) -> None:
-    store.add_segments([record(1), record(2)], deliver=True)
-    store.add_segments([record(2), record(3)], deliver=True)
+    store.write(Batch([record(1), record(2)]), deliver=True)
+    store.write(Batch([record(2), record(3)]), deliver=True)
     rows = store.undelivered("pool", 10)
     assert [row.payload["id"] for row in rows] == ["l1/1", "l2/1", "l3/1"]
     assert rows[0].payload["span"]["label"] == "a\u0000b"
 
 
 def test_what_billing_took_or_refused_leaves_the_line_and_what_it_refused_comes_back(store: Store) -> None:
-    store.add_segments([record(1), record(2), record(3)], deliver=True)
+    store.write(Batch([record(1), record(2), record(3)]), deliver=True)
     first, second, third = store.undelivered("pool", 10)
     store.delivered([first.seq])
     store.refused(second.seq, "no")

@@ -51,6 +51,7 @@ class Pool:
     def _hear(self, connection: ServerConnection) -> None:
         assert connection.request
         self.tokens.append(connection.request.headers["Authorization"])
+        connection.send(messages.Lead(epoch=1).encode())
         self.connected.put(connection)
         with contextlib.suppress(ConnectionClosed):
             for text in connection:

@@ -83,6 +83,23 @@ class Hello(Message):
     """None: the user's last choice, else the pool's default."""
 
 
+class ResumeSession(Message):
+    """First message of a session link that takes the place of one that broke; answered by :class:`SessionOpened`, with what was missed,
+    or by :class:`Refused` or :class:`SessionLost`."""
+
+    type: Literal["resume"] = "resume"
+    protocol: int = PROTOCOL
+    session: Name
+    key: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """``resume_key`` of :class:`SessionOpened`."""
+    worker: Name | None = None
+    """The worker that has its tensors; None if it never had one."""
+    epoch: Count | None = None
+    """Of the lease that it takes for open or draining."""
+    span: Span | None = None
+    """What its work belongs to."""
+
+
 class Acquire(Message):
     """Asks for a lease for a span; answered by any number of :class:`Queued`, then :class:`Granted` or :class:`Refused`."""
 
@@ -123,6 +140,10 @@ class SessionOpened(Message):
     flavor: Flavor
     heartbeat_seconds: Annotated[float, Field(gt=0)]
     """The pool pings this often; silence of three times as long means that the peer is gone."""
+    resume_key: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """Shown by :class:`ResumeSession` if the link breaks."""
+    resume_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """For so long the session is kept without its link."""
 
 
 class Queued(Message):
@@ -206,6 +227,38 @@ class Ready(Message):
     pid: Count
 
 
+class Ended(Message):
+    """How a lease ended, as the worker saw it."""
+
+    epoch: Count
+    reason: Literal["drained", "idle"]
+    idle_ns: Count
+    """For how long nothing had been executed, when it ended as idle."""
+    ago_ns: Count
+    """Since when it is over."""
+
+
+class ResumeWorker(Message):
+    """First message of a worker link that takes the place of one that broke: how the worker stands now."""
+
+    type: Literal["resume"] = "resume"
+    protocol: int = PROTOCOL
+    worker: Name
+    address: Text
+    session: Name | None
+    """None: it was given none."""
+    epoch: Count | None
+    """Of the lease that it holds, and has held without a break since it was opened."""
+    ended: Ended | None
+    """The last lease of those that are over."""
+    starved: bool
+    """Device work waits in the command stream, and no lease is open."""
+    client_gone: bool
+    memory_bytes: Count
+    parked_bytes: Count | None
+    """In host memory, where it is parked."""
+
+
 class Assigned(Message):
     """The worker serves the session of :class:`Assign` and accepts its ticket."""
 
@@ -268,6 +321,13 @@ class ClientGone(Message):
 # Worker link, pool to worker
 
 
+class Lead(Message):
+    """First message to the worker on each link. ``epoch`` counts the pools that led: a worker obeys none that is lower than it has seen."""
+
+    type: Literal["lead"] = "lead"
+    epoch: Count
+
+
 class Assign(Message):
     """Gives the worker its one session. ``ticket`` is what the client will present."""
 
@@ -306,10 +366,12 @@ class End(Message):
     type: Literal["end"] = "end"
 
 
-FromClient = Annotated[Hello | Acquire | Cancel | ChooseFlavor | Release, Field(discriminator="type")]
+FromClient = Annotated[Hello | ResumeSession | Acquire | Cancel | ChooseFlavor | Release, Field(discriminator="type")]
 ToClient = Annotated[SessionOpened | Queued | Granted | LeaseClosed | SessionLost | Refused, Field(discriminator="type")]
-FromWorker = Annotated[Ready | Assigned | Drained | Idle | Starved | Heartbeat | Parked | Closed | ClientGone, Field(discriminator="type")]
-ToWorker = Annotated[Assign | Open | Close | Park | End, Field(discriminator="type")]
+FromWorker = Annotated[
+    Ready | ResumeWorker | Assigned | Drained | Idle | Starved | Heartbeat | Parked | Closed | ClientGone, Field(discriminator="type")
+]
+ToWorker = Annotated[Lead | Assign | Open | Close | Park | End, Field(discriminator="type")]
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ import ctypes
 import dataclasses
 import json
 import logging
+import math
 import os
 import re
 import signal
@@ -39,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"The worker's token is read from the environment variable {TOKEN_VARIABLE}.",
     )
     what = result.add_mutually_exclusive_group(required=True)
-    what.add_argument("--pool", metavar="URL", help="the pool's worker link, for example ws://127.0.0.1:8080/pool/api/worker")
+    what.add_argument("--pool", metavar="URL[,URL]", help="the worker link of each pool, for example ws://127.0.0.1:8080/pool/api/worker")
     what.add_argument("--standalone", metavar="ADDRESS", help="diagnosis without a pool: listen here, with one endless lease")
     what.add_argument("--describe", action="store_true", help="print PyTorch's version and the devices it sees as JSON, and exit")
     result.add_argument("--worker", metavar="ID", help="the name the pool knows this worker by (with --pool)")
@@ -49,6 +50,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
     result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
     result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the device's memory)")
+    result.add_argument(
+        "--resume-seconds", metavar="S", type=float, default=0.0, help="live on for so long without a pool (default: 0, end with the pool)"
+    )
     result.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     return result
 
@@ -106,7 +110,7 @@ async def serve(server: Server, device: SeenDevice, options: argparse.Namespace)
 
         token = os.environ.pop(TOKEN_VARIABLE)
         worker = Worker(options.worker, device, pytorch.build().version)
-        work = asyncio.ensure_future(WorkerLink(worker, server).run(options.pool, token))
+        work = asyncio.ensure_future(WorkerLink(worker, server, options.resume_seconds).run(options.pool.split(","), token))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, work.cancel)
@@ -126,6 +130,8 @@ def check(options: argparse.Namespace) -> None:
         raise WorkerError(f"{TOKEN_VARIABLE} is not set; the pool gives each worker a token of its own")
     if options.threads is not None and options.threads < 1:
         raise WorkerError(f"--threads {options.threads}: at least one is needed")
+    if not 0 <= options.resume_seconds < math.inf:
+        raise WorkerError(f"--resume-seconds {options.resume_seconds}: a number of seconds is needed, 0 for none")
     if options.memory is not None and options.memory < 1:
         raise WorkerError(f"--memory {options.memory}: at least one byte is needed")
 
@@ -147,7 +153,8 @@ def main() -> int:
             describe()
             return 0
         check(options)
-        die_with_parent()
+        if not options.resume_seconds:
+            die_with_parent()
         run(options)
     except WorkerError as error:
         print(f"forebay worker: {error}", file=sys.stderr)

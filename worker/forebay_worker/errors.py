@@ -13,3 +13,7 @@ class DeviceUnknown(WorkerError):
 
 class LinkLost(WorkerError):
     """The pool's link ended or said something that is not the worker link."""
+
+
+class LinkRefused(LinkLost):
+    """The pool will not have this worker, or asks for what no worker does: there is no use in coming back."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
 import os
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Literal
 
 from forebay_wire import messages
 from forebay_wire.messages import DeviceModel, FromWorker, MessageError, ToWorker
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from forebay_worker.errors import LinkLost
+from forebay_worker.errors import LinkLost, LinkRefused
 from forebay_worker.pytorch import SeenDevice, limit_accelerator_memory
 
 if TYPE_CHECKING:
@@ -22,6 +27,13 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("forebay.worker")
 
 CONNECT_SECONDS_MAX = 15.0
+RELINK_SECONDS_MAX = 3.0
+"""How long one pool of several is waited for when the link is to be made again."""
+RETRY_SECONDS = 0.2
+"""Between attempts to link up."""
+PING_SECONDS = 1.0
+PING_SECONDS_MAX = 4.0
+"""A pool that answers no ping for so long is taken for stopped: another may lead by then."""
 UNASSIGNED_HEARTBEAT_SECONDS = 5.0
 """Heartbeats of a worker that serves no session yet."""
 
@@ -59,39 +71,137 @@ def message_of(event: Event) -> FromWorker | None:
     return None
 
 
-class WorkerLink:
-    """Carries orders to the executor and its events to the pool, until the session or the link ends."""
+@dataclass
+class Standing:
+    """How the worker stands with its session: what it says when it comes back from a broken link."""
 
-    def __init__(self, worker: Worker, executor: Server) -> None:
+    session: str | None = None
+    epoch: int | None = None
+    """Of the lease that is open, from the order to open it until the executor says that it is over."""
+    ended: tuple[int, Literal["drained", "idle"], int, int] | None = None
+    """The last lease that is over: its epoch, why, for how long it was idle, and when it ended, in monotonic nanoseconds."""
+    starved: bool = False
+    client_gone: bool = False
+    parked_bytes: int | None = None
+    leader: int = 0
+    """The highest epoch of a leading pool that was seen."""
+
+    def opened(self, epoch: int) -> None:
+        self.epoch, self.starved, self.parked_bytes = epoch, False, None
+
+    def heard(self, event: Event, now_ns: int) -> None:
+        """Notes what the executor said."""
+        kind, epoch, number, _ = event
+        match kind:
+            case "drained":
+                self.epoch, self.ended = None, (epoch, "drained", 0, now_ns)
+            case "idle":
+                self.epoch, self.ended = None, (epoch, "idle", number, now_ns)
+            case "closed":
+                if self.epoch is not None:
+                    self.ended = (self.epoch, "drained", 0, now_ns)
+                self.epoch = None
+            case "starved":
+                self.starved = True
+            case "parked":
+                self.parked_bytes = number
+            case "client_gone":
+                self.client_gone = True
+
+
+class WorkerLink:
+    """Carries orders to the executor and its events to the pool, until the session ends, or the link is lost for good.
+
+    While there is no link the executor goes on with what it was ordered, and :class:`Standing` remembers what the pool must hear.
+    """
+
+    def __init__(self, worker: Worker, executor: Server, resume_seconds: float = 0.0) -> None:
         self._worker = worker
         self._executor = executor
+        self._resume_seconds = resume_seconds
         self._heartbeat_seconds = UNASSIGNED_HEARTBEAT_SECONDS
         self._assigned = asyncio.Event()
+        self._standing = Standing()
+        self._connection: ClientConnection | None = None
+        self._linked = False
+        """Whether it ever had a link."""
 
-    async def run(self, url: str, token: str) -> None:
-        """Returns when the pool ends the session. Raises LinkLost when the link is lost, or the executor failed."""
+    async def run(self, urls: Sequence[str], token: str) -> None:
+        """Returns when the pool ends the session. Raises LinkLost when no pool took the worker back in time, or the executor failed.
+
+        ``urls``: where pools may be; they are tried in turn.
+        """
+        events = asyncio.create_task(self._tell_events())
+        links = asyncio.create_task(self._keep_linked(urls, token))
         try:
-            connection = await connect(
+            done, _ = await asyncio.wait((events, links), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (events, links):
+                task.cancel()
+            await asyncio.gather(events, links, return_exceptions=True)
+
+    async def _keep_linked(self, urls: Sequence[str], token: str) -> None:
+        """Links up again and again; returns when a pool ended the session."""
+        lost_at = time.monotonic()
+        for url in itertools.cycle(urls):
+            try:
+                connection = await self._connect(url, token)
+                async with connection:
+                    await self._converse(connection)
+                    return
+            except LinkRefused:
+                raise
+            except LinkLost as lost:
+                if self._connection is not None:
+                    LOG.warning("%s", lost, extra={"action": "link_lost", "worker": self._worker.name})
+                    self._connection, lost_at = None, time.monotonic()
+                if time.monotonic() - lost_at >= self._resume_seconds:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _connect(self, url: str, token: str) -> ClientConnection:
+        try:
+            return await connect(
                 url,
                 additional_headers={"Authorization": f"token {token}"},
-                open_timeout=CONNECT_SECONDS_MAX,
+                open_timeout=RELINK_SECONDS_MAX if self._linked else CONNECT_SECONDS_MAX,
                 max_size=messages.MESSAGE_BYTES_MAX,
                 compression=None,
                 proxy=None,
+                ping_interval=PING_SECONDS if self._resume_seconds else None,
+                ping_timeout=PING_SECONDS_MAX,
             )
+        except InvalidStatus as error:
+            status = error.response.status_code
+            if status == HTTPStatus.UNAUTHORIZED:
+                raise LinkRefused(f"the pool at {url} does not know this worker any more") from None
+            raise LinkLost(f"the pool at {url} does not take the worker link: HTTP status {status}") from None
         except (OSError, InvalidHandshake, TimeoutError) as error:
             raise LinkLost(f"the pool at {url} cannot be reached: {error}") from None
-        async with connection:
-            await self._converse(connection)
+
+    def _resume(self) -> messages.ResumeWorker:
+        standing, now_ns = self._standing, time.monotonic_ns()
+        ended = None
+        if standing.ended is not None:
+            epoch, reason, idle_ns, at_ns = standing.ended
+            ended = messages.Ended(epoch=epoch, reason=reason, idle_ns=idle_ns, ago_ns=now_ns - at_ns)
+        return messages.ResumeWorker(
+            worker=self._worker.name,
+            address=self._executor.address,
+            session=standing.session,
+            epoch=standing.epoch,
+            ended=ended,
+            starved=standing.starved,
+            client_gone=standing.client_gone,
+            memory_bytes=self._executor.statistics()[1],
+            parked_bytes=standing.parked_bytes,
+        )
 
     async def _converse(self, connection: ClientConnection) -> None:
-        tasks = [
-            asyncio.create_task(self._receive(connection)),
-            asyncio.create_task(self._tell_events(connection)),
-            asyncio.create_task(self._heartbeat(connection)),
-        ]
+        tasks = [asyncio.create_task(self._receive(connection)), asyncio.create_task(self._heartbeat(connection))]
         try:
-            await connection.send(self._worker.ready(self._executor.address).encode())
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -108,36 +218,53 @@ class WorkerLink:
                 message = messages.to_worker(text)
             except MessageError as error:
                 raise LinkLost(f"the pool sent what is not the worker link: {error}") from None
-            if isinstance(message, messages.End):
+            if isinstance(message, messages.Lead):
+                await self._follow(message, connection)
+            elif self._connection is not connection:
+                raise LinkLost(f"the pool sent {message.type} before it said that it leads")
+            elif isinstance(message, messages.End):
                 LOG.info("the session is over", extra={"action": "end", "worker": self._worker.name})
                 return
-            await self._obey(message, connection)
+            else:
+                await self._obey(message, connection)
         raise LinkLost("the pool closed the worker link")
+
+    async def _follow(self, lead: messages.Lead, connection: ClientConnection) -> None:
+        """A pool whose time is over gets neither a word nor obedience."""
+        if lead.epoch < self._standing.leader:
+            raise LinkLost(f"this pool led with epoch {lead.epoch}, and {self._standing.leader} was seen")
+        self._standing.leader = lead.epoch
+        self._connection = connection  # what happens from here on is sent, what happened before is in the first message
+        first = self._resume() if self._linked else self._worker.ready(self._executor.address)
+        self._linked = True
+        await connection.send(first.encode())
 
     async def _obey(self, message: ToWorker, connection: ClientConnection) -> None:
         executor = self._executor
         match message:
             case messages.Assign():
                 if self._assigned.is_set():
-                    raise LinkLost("the pool gave this worker a second session")
+                    raise LinkRefused("the pool gave this worker a second session")
                 limit_accelerator_memory(self._worker.device, message.memory_limit_bytes)
                 executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds)
                 self._heartbeat_seconds = message.heartbeat_seconds
+                self._standing.session = message.session
                 self._assigned.set()
                 await connection.send(messages.Assigned(session=message.session).encode())
             case _ if not self._assigned.is_set():
-                raise LinkLost(f"the pool sent {message.type} to a worker without a session")
+                raise LinkRefused(f"the pool sent {message.type} to a worker without a session")
             case messages.Open():
                 limit_accelerator_memory(self._worker.device, message.memory_limit_bytes)
+                self._standing.opened(message.epoch)
                 executor.open(message.epoch, message.memory_limit_bytes)
             case messages.Close():
                 executor.close(message.epoch)
             case messages.Park():
                 executor.park()
-            case messages.End():
+            case messages.End() | messages.Lead():
                 pass
 
-    async def _tell_events(self, connection: ClientConnection) -> None:
+    async def _tell_events(self) -> None:
         loop = asyncio.get_running_loop()
         rung = asyncio.Event()
         loop.add_reader(self._executor.event_descriptor, rung.set)
@@ -146,18 +273,20 @@ class WorkerLink:
                 await rung.wait()
                 rung.clear()
                 for event in self._executor.take_events():
-                    await self._tell(event, connection)
+                    await self._tell(event)
         finally:
             loop.remove_reader(self._executor.event_descriptor)
 
-    async def _tell(self, event: Event, connection: ClientConnection) -> None:
+    async def _tell(self, event: Event) -> None:
         kind, _, _, text = event
         LOG.info(text or kind, extra={"action": kind, "worker": self._worker.name})
         if kind == "failed":
             raise LinkLost(f"the executor failed: {text}")
-        message = message_of(event)
-        if message is not None:
-            await connection.send(message.encode())
+        self._standing.heard(event, time.monotonic_ns())
+        message, connection = message_of(event), self._connection
+        if message is not None and connection is not None:
+            with contextlib.suppress(ConnectionClosed):  # the link's own task notices, and what is noted is said by the next
+                await connection.send(message.encode())
 
     async def _heartbeat(self, connection: ClientConnection) -> None:
         while True:
@@ -166,6 +295,7 @@ class WorkerLink:
                 await asyncio.sleep(self._heartbeat_seconds)
             except TimeoutError:
                 pass
-            epoch, memory_bytes, busy_ns, commands = self._executor.statistics()
-            beat = messages.Heartbeat(epoch=epoch, memory_bytes=memory_bytes, busy_ns=busy_ns, commands=commands)
-            await connection.send(beat.encode())
+            if self._connection is connection:
+                epoch, memory_bytes, busy_ns, commands = self._executor.statistics()
+                beat = messages.Heartbeat(epoch=epoch, memory_bytes=memory_bytes, busy_ns=busy_ns, commands=commands)
+                await connection.send(beat.encode())

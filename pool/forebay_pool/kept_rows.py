@@ -1,0 +1,170 @@
+"""Sessions, workers and open leases as rows of the database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forebay_wire import messages as wire
+from sqlalchemy import Connection, Table, bindparam, delete, select, update
+
+from forebay_pool.batch import Batch
+from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker
+from forebay_pool.tables import OPEN_LEASES, SEGMENTS, SESSIONS, WORKERS
+from forebay_pool.types import Price, UsageRecord
+
+NAMES_MAX = 500
+"""So many names go into one statement."""
+
+
+def write(connection: Connection, insert: Any, batch: Batch, boot: str) -> None:
+    """Writes all of the batch but its records, and removes the open leases that the records are of."""
+    _put(connection, insert, SESSIONS, {key: None if one is None else _session_row(one) for key, one in batch.sessions.items()})
+    _put(connection, insert, WORKERS, {key: None if one is None else _worker_row(one) for key, one in batch.workers.items()})
+    _put(connection, insert, OPEN_LEASES, {key: _lease_row(one, boot) for key, one in batch.leases.items()})
+    if batch.confirmed_ns:
+        confirm = update(OPEN_LEASES).where(OPEN_LEASES.c.id == bindparam("lease")).values(confirmed_ns=bindparam("held_ns"))
+        connection.execute(confirm, [{"lease": lease, "held_ns": held_ns} for lease, held_ns in batch.confirmed_ns.items()])
+    _remove(connection, OPEN_LEASES, [record.lease for record in batch.records])
+
+
+def read(connection: Connection, boot: str, now_ns: int, now_unix_ns: int) -> Kept:
+    """All that is kept, with times by the clock of the host whose boot this is."""
+    leases = [(_lease(row), row.boot == boot) for row in connection.execute(select(OPEN_LEASES).order_by(OPEN_LEASES.c.id))]
+    sessions = tuple(_session(row) for row in connection.execute(select(SESSIONS).order_by(SESSIONS.c.since_unix_ns, SESSIONS.c.id)))
+    return Kept(
+        sessions=sessions,
+        workers=tuple(_worker(row) for row in connection.execute(select(WORKERS).order_by(WORKERS.c.id))),
+        leases=tuple(lease.here(now_ns, now_unix_ns, same_clock) for lease, same_clock in leases),
+        closed=_last_closed(connection, sessions),
+    )
+
+
+def _put(connection: Connection, insert: Any, table: Table, rows: Mapping[str, dict[str, Any] | None]) -> None:
+    written = [row for row in rows.values() if row is not None]
+    if written:
+        statement = insert(table)
+        news = {column.name: statement.excluded[column.name] for column in table.columns if column.name != "id"}
+        connection.execute(statement.on_conflict_do_update(index_elements=[table.c.id], set_=news), written)
+    _remove(connection, table, [key for key, row in rows.items() if row is None])
+
+
+def _remove(connection: Connection, table: Table, ids: Sequence[str]) -> None:
+    for start in range(0, len(ids), NAMES_MAX):
+        connection.execute(delete(table).where(table.c.id.in_(ids[start : start + NAMES_MAX])))
+
+
+def _last_closed(connection: Connection, sessions: Sequence[KeptSession]) -> dict[str, UsageRecord]:
+    wanted = [f"{session.id}.{session.epoch}" for session in sessions if session.epoch]
+    closed: dict[str, UsageRecord] = {}
+    for start in range(0, len(wanted), NAMES_MAX):
+        rows = connection.execute(select(SEGMENTS).where(SEGMENTS.c.lease.in_(wanted[start : start + NAMES_MAX])))
+        closed |= {row.session: _record(row) for row in rows}
+    return closed
+
+
+def _session_row(session: KeptSession) -> dict[str, Any]:
+    return {
+        "id": session.id,
+        "secret": session.secret.hex(),
+        "tenant": session.tenant,
+        "user": session.user,
+        "process": json.dumps(session.process),
+        "flavor": session.flavor,
+        "since_unix_ns": session.since_unix_ns,
+        "epoch": session.epoch,
+        "span": None if session.span is None else json.dumps(session.span.model_dump()),
+        "worker": session.worker,
+        "opened": int(session.opened),
+        "reserved_bytes": session.reserved_bytes,
+        "parked_bytes": session.parked_bytes,
+    }
+
+
+def _session(row: Any) -> KeptSession:
+    return KeptSession(
+        id=row.id,
+        secret=bytes.fromhex(row.secret),
+        tenant=row.tenant,
+        user=row.user,
+        process=json.loads(row.process),
+        flavor=row.flavor,
+        since_unix_ns=row.since_unix_ns,
+        epoch=row.epoch,
+        span=None if row.span is None else wire.Span(**json.loads(row.span)),
+        worker=row.worker,
+        opened=bool(row.opened),
+        reserved_bytes=row.reserved_bytes,
+        parked_bytes=row.parked_bytes,
+    )
+
+
+def _worker_row(worker: KeptWorker) -> dict[str, Any]:
+    return {name: getattr(worker, name) for name in WORKERS.columns.keys()} | {"devices": json.dumps(worker.devices)}
+
+
+def _worker(row: Any) -> KeptWorker:
+    return KeptWorker(row.id, tuple(json.loads(row.devices)), row.token, row.boot, row.pid, row.started)
+
+
+def _lease_row(lease: KeptLease, boot: str) -> dict[str, Any]:
+    price = lease.price
+    return {
+        "id": lease.id,
+        "session": lease.session,
+        "epoch": lease.epoch,
+        "number": lease.number,
+        "tenant": lease.tenant,
+        "user": lease.user,
+        "flavor": lease.flavor,
+        "devices": json.dumps(lease.devices),
+        "device_model": lease.device_model,
+        "share_milli": lease.share_milli,
+        "span": json.dumps(lease.span.model_dump()),
+        "price_nano_per_second": None if price is None else price.nano_per_second,
+        "currency": None if price is None else price.currency,
+        "waited_ns": lease.waited_ns,
+        "boot": boot,
+        "opened_ns": lease.opened_ns,
+        "opened_unix_ns": lease.opened_unix_ns,
+        "confirmed_ns": lease.confirmed_ns,
+    }
+
+
+def _lease(row: Any) -> KeptLease:
+    return KeptLease(
+        id=row.id,
+        session=row.session,
+        epoch=row.epoch,
+        number=row.number,
+        tenant=row.tenant,
+        user=row.user,
+        flavor=row.flavor,
+        devices=tuple(json.loads(row.devices)),
+        device_model=row.device_model,
+        share_milli=row.share_milli,
+        span=wire.Span(**json.loads(row.span)),
+        price=None if row.currency is None else Price(row.price_nano_per_second, row.currency),
+        waited_ns=row.waited_ns,
+        opened_ns=row.opened_ns,
+        opened_unix_ns=row.opened_unix_ns,
+        confirmed_ns=row.confirmed_ns,
+    )
+
+
+def _record(row: Any) -> UsageRecord:
+    return UsageRecord(
+        id=row.id,
+        tenant=row.tenant,
+        user=row.user,
+        session=row.session,
+        lease=row.lease,
+        span=wire.Span(**json.loads(row.span)),
+        flavor=row.flavor,
+        device_model=row.device_model,
+        devices=row.devices,
+        started_at_unix_ns=row.started_at_unix_ns,
+        duration_ns=row.duration_ns,
+        close_reason=row.close_reason,
+    )

@@ -1,0 +1,256 @@
+"""Going on after a broken link, and where another pool stopped: who is away, who comes back, and who is given up.
+
+A worker keeps its session's tensors, and computes on, while it has no link. So its lease goes on if it says, when it is back, that it
+held it all the time; else the lease ended when the worker says, or at the last confirmed moment.
+"""
+
+from __future__ import annotations
+
+from forebay_wire import messages as wire
+
+from forebay_pool.grants import assignment
+from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker
+from forebay_pool.metering import SECOND_NS as SECOND
+from forebay_pool.sessions import Sessions
+from forebay_pool.types import (
+    Confirm,
+    Device,
+    Keep,
+    Kill,
+    Lease,
+    Meter,
+    Place,
+    Restored,
+    Session,
+    SessionAway,
+    Show,
+    TellWorker,
+    Worker,
+    WorkerAway,
+)
+
+CONFIRM_SECONDS = 2.0
+"""How often it is written until when leases are confirmed: what a crash may cost us, at most, of a lease that ends with it."""
+
+
+class Resuming(Sessions):
+    """Waits for those who are away."""
+
+    _away: dict[str, Session]
+    """Sessions whose clients are waited for; those that ended meanwhile are still here."""
+    _confirmed_ns: int = 0
+    """When confirmations were written last."""
+
+    # Away
+
+    def _session_away(self, event: SessionAway) -> None:
+        session = self.sessions.get(event.session)
+        if session is None:
+            return
+        if not self.limits.resume_seconds:
+            self._end(session, "released", None)
+            return
+        session.away_ns, session.stalled = self._now, event.stalled
+        self._away[session.id] = session
+        if session.request is not None and (session.request.number or event.stalled):
+            self._drop_request(session, None)
+        if not event.stalled or session.worker is None:
+            return
+        if session.lease is not None:
+            self._give_back(session.lease)
+        elif session.worker.opened:
+            self._park(session.worker)
+
+    def _worker_away(self, event: WorkerAway) -> None:
+        worker = self.fleet.workers.get(event.worker)
+        if worker is None or worker.state == "ending":
+            return
+        if self.limits.resume_seconds:
+            worker.away_ns = self._now
+        else:
+            self._fail(worker, "its link to the pool ended")
+
+    def _give_up_absent(self) -> None:
+        """Ends the sessions whose clients did not come back in time."""
+        until_ns = self._now - int(self.limits.resume_seconds * SECOND)
+        for session in list(self._away.values()):
+            if session.away_ns is None or self.sessions.get(session.id) is not session:
+                del self._away[session.id]
+            elif session.away_ns < until_ns:
+                self._note("session_absent", session=session.id, tenant=session.tenant)
+                self._end(session, "released", None)
+
+    def _write_confirmations(self) -> None:
+        if self._now - self._confirmed_ns < int(CONFIRM_SECONDS * SECOND):
+            return
+        since_ns, self._confirmed_ns = self._confirmed_ns, self._now
+        held = (session.lease for session in self.sessions.values())
+        news = tuple(lease for lease in held if lease is not None and lease.confirmed_ns > max(since_ns, lease.opened_ns))
+        if news:
+            self._out.append(Confirm(news))
+
+    # A client is back
+
+    def _resume_session(self, message: wire.ResumeSession) -> None:
+        session = self._session
+        worker, lease = session.worker, session.lease
+        session.away_ns, session.stalled = None, False
+        if message.worker is not None and (worker is None or worker.id != message.worker):
+            self._end(session, "failed", f"The worker {message.worker} that held this session's tensors is gone.")
+            return
+        session.span = session.span or message.span
+        self._tell_flavor(session)
+        if message.epoch is not None and (lease is None or lease.epoch != message.epoch):
+            self._tell(session.id, _closed(session, message.epoch))
+        if lease is not None and lease.state == "open" and lease.epoch != message.epoch:
+            self._tell_granted(lease)
+        if worker is not None and worker.starved:
+            self._starve(session)
+
+    # A worker is back
+
+    def _resume_worker(self, message: wire.ResumeWorker) -> None:
+        worker, session = self._worker, self._worker.session
+        worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
+        if message.session is None:
+            self._resume_spare(worker)
+        elif session is None or session.id != message.session:
+            self._fail(worker, "it came back with a session that is not its own")
+            return
+        else:
+            if worker.state == "assigning":
+                worker.state, worker.deadline_ns = "bound", None
+            session.epoch = max(session.epoch, message.epoch or 0, message.ended.epoch if message.ended is not None else 0)
+            self._resume_lease(worker, session, message)
+            self._resume_parking(worker, session, message)
+            if message.client_gone:
+                self._end(session, "released", "The process's connection to its worker ended, and the session with it.")
+            elif message.starved:
+                self._starve(session)
+        self._show_and_settle(worker)
+
+    def _resume_spare(self, worker: Worker) -> None:
+        """It serves nobody as far as it knows: it is ready, or did not hear of its session, or has lost it."""
+        session = worker.session
+        if worker.state == "starting":
+            worker.state, worker.deadline_ns = "warm", None
+        elif session is not None and not worker.opened:
+            worker.state, worker.deadline_ns = "assigning", self._now + int(self.limits.worker_start_seconds * SECOND)
+            assign = assignment(session, worker, self.fleet.flavors[session.flavor], self.limits)
+            self._out.append(TellWorker(worker.id, assign))
+        elif session is not None:
+            self._fail(worker, "it came back without its session")
+
+    def _resume_lease(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
+        lease, ended = session.lease, message.ended
+        if lease is None:
+            if message.epoch is not None:
+                self._out.append(TellWorker(worker.id, wire.Close(epoch=message.epoch)))
+        elif message.epoch == lease.epoch:
+            lease.confirmed_ns = self._now
+            if lease.state == "closing":
+                worker.deadline_ns = self._now + int(self.limits.close_seconds * SECOND)
+                self._out.append(TellWorker(worker.id, wire.Close(epoch=lease.epoch)))
+        elif ended is not None and ended.epoch == lease.epoch:
+            self._close_for_worker(lease.epoch, ended.reason, ended.idle_ns + ended.ago_ns)
+        else:
+            self._close_for_worker(lease.epoch, "failed", self._now - lease.confirmed_ns)
+
+    def _resume_parking(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
+        if message.parked_bytes is not None and session.lease is None:
+            self._note_parked(worker, message.parked_bytes)
+        elif worker.parking:
+            worker.parking = False
+            self._park(worker)
+
+    # Where another pool stopped
+
+    def _restored(self, event: Restored) -> None:
+        kept = event.kept
+        for worker in kept.workers:
+            self._restore_worker(worker)
+        for session in kept.sessions:
+            self._restore_session(session, kept)
+        for lease in kept.leases:
+            self._restore_lease(lease)
+        for restored in self.sessions.values():
+            self._touch(restored)
+        self._note("restored", sessions=len(self.sessions), workers=len(self.fleet.workers), leases=len(kept.leases))
+
+    def _restore_worker(self, kept: KeptWorker) -> None:
+        devices = self._devices(kept.devices)
+        if devices:
+            self.fleet.add(Worker(kept.id, devices, started_ns=self._now, seen_ns=self._now, away_ns=self._now))
+        else:
+            self._out.append(Kill(kept.id))
+
+    def _devices(self, names: tuple[str, ...]) -> tuple[Device, ...]:
+        """Those of these names; none unless all are there still."""
+        seats = [self.fleet.seats[name] for name in names if name in self.fleet.seats]
+        return tuple(seat.device for seat in seats) if len(seats) == len(names) else ()
+
+    def _restore_session(self, kept: KeptSession, all_kept: Kept) -> None:
+        session = Session(
+            id=kept.id,
+            secret=kept.secret,
+            tenant=kept.tenant,
+            user=kept.user,
+            process=kept.process,
+            flavor=kept.flavor,
+            since_ns=self._now,
+            since_unix_ns=kept.since_unix_ns,
+            epoch=kept.epoch,
+            span=kept.span,
+            used_ns=self._now,
+            away_ns=self._now,
+        )
+        worker = self.fleet.workers.get(kept.worker or "")
+        if kept.flavor not in self.fleet.flavors or (worker is None and kept.opened):
+            if worker is not None:
+                self._fail(worker, f"its session's flavor {kept.flavor} is gone")
+            self._note("session_lost", session=kept.id, tenant=kept.tenant, cause="its worker or its flavor is gone")
+            session.state = "lost"
+            self._out.append(Keep(session))
+            return
+        record = all_kept.closed.get(kept.id)
+        if record is not None:
+            reason, duration_ns = record.close_reason, record.duration_ns
+            session.closed = wire.LeaseClosed(lease=record.lease, epoch=kept.epoch, reason=reason, duration_ns=duration_ns)
+        self.sessions[session.id] = self._away[session.id] = session
+        if worker is not None:
+            worker.state = "warm"
+            self.fleet.give(worker, session)
+            worker.state, worker.opened = "bound", kept.opened
+            worker.reserved_bytes, worker.parked_bytes = kept.reserved_bytes, kept.parked_bytes
+
+    def _restore_lease(self, kept: KeptLease) -> None:
+        session, flavor = self.sessions.get(kept.session), self.fleet.flavors.get(kept.flavor)
+        worker = None if session is None else session.worker
+        place = Place(self._devices(kept.devices), kept.share_milli)
+        if session is None or flavor is None or worker is None or worker.devices != place.devices:
+            self._out.append(Meter(kept.failed()))
+            return
+        self.fleet.take(place, session, worker.reserved_bytes)
+        session.lease = lease = Lease(
+            id=kept.id,
+            session=session,
+            epoch=kept.epoch,
+            number=kept.number,
+            span=kept.span,
+            flavor=flavor,
+            place=place,
+            price=kept.price,
+            waited_ns=kept.waited_ns,
+            opened_ns=kept.opened_ns,
+            opened_unix_ns=kept.opened_unix_ns,
+            confirmed_ns=kept.opened_ns + kept.confirmed_ns,
+        )
+        self._out.append(Show(lease))
+        self._show_seats(place)
+
+
+def _closed(session: Session, epoch: int) -> wire.LeaseClosed:
+    """What the client missed of the lease's end. A lease that nobody remembers was never written, and is free."""
+    if session.closed is not None and session.closed.epoch >= epoch:
+        return session.closed
+    return wire.LeaseClosed(lease=f"{session.id}.{epoch}", epoch=epoch, reason="failed", duration_ns=0)

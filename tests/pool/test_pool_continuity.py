@@ -1,0 +1,366 @@
+"""What a pool leaves on disk, and what the next one makes of it: on SQLite and on PostgreSQL, and in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy
+from alembic import command
+from alembic.config import Config
+from forebay_pool.batch import Batch
+from forebay_pool.errors import Deposed
+from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
+from forebay_pool.store import Store
+from forebay_pool.types import (
+    Confirm,
+    Keep,
+    Kill,
+    Lease,
+    Meter,
+    Price,
+    Restored,
+    Session,
+    SessionAway,
+    TellClient,
+    WorkerAway,
+    WorkerGone,
+)
+from forebay_wire import messages as wire
+
+SECOND = 1_000_000_000
+Make = Callable[..., Any]
+SPAN = wire.Span(id="s-1", kind="cell", label="n.ipynb", cell=1)
+WORKER = KeptWorker("p-w1", ("main/cpu:0",), "0" * 64, "boot/1", 4242, 99)
+
+
+def kept_of(number: int = 1, **changes: Any) -> KeptLease:
+    lease = KeptLease(
+        id=f"s.{number}",
+        session="s",
+        epoch=number,
+        number=1,
+        tenant="acme",
+        user="ada",
+        flavor="dev.1gb",
+        devices=("main/cpu:0",),
+        device_model="cpu-dev",
+        share_milli=1000,
+        span=SPAN,
+        price=Price(2 * SECOND, "EUR"),
+        waited_ns=5,
+        opened_ns=100 * SECOND,
+        opened_unix_ns=1_700_000_100 * SECOND,
+        confirmed_ns=3 * SECOND,
+    )
+    return replace(lease, **changes)
+
+
+SESSION = KeptSession("s", b"k" * 32, "acme", "ada", "python a\u0000b", "dev.1gb", 7, 1, SPAN, "p-w1", True, 2**30, None)
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    opened = Store(database_url)
+    opened.migrate()
+    opened.lead("http://here/")
+    yield opened
+    opened.close()
+
+
+# On disk
+
+
+def config_of(connection: sqlalchemy.Connection) -> Config:
+    config = Config()
+    config.set_main_option("script_location", "forebay_pool:migrations")
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def test_a_database_of_the_first_version_is_brought_up_to_date_with_its_data_and_back(database_url: str) -> None:
+    engine = sqlalchemy.create_engine(database_url)
+    with engine.begin() as connection:
+        command.upgrade(config_of(connection), "0001")
+        connection.exec_driver_sql("insert into choices values ('acme', 'ada', 'dev.4gb')")
+        columns = "id, lease, session, tenant, \"user\", flavor, device_model, devices, started_at_unix_ns, duration_ns, close_reason, span"
+        values = "'l/1', 'l', 's', 'acme', 'ada', 'dev.1gb', 'cpu-dev', 1, 5, 7, 'drained'"
+        span = '{"id":"s","kind":"cell","label":"n","cell":1}'
+        connection.exec_driver_sql(f"insert into lease_segments ({columns}) values ({values}, '{span}')")  # noqa: S608 - our own text
+        connection.exec_driver_sql("insert into usage_outbox (segment) values ('l/1')")
+    store = Store(database_url)
+    store.migrate()
+    assert (store.lead(""), store.lead("")) == (1, 2)
+    store.write(Batch(sessions={"s": SESSION}, leases={"s.1": kept_of()}), deliver=True)
+    assert [row.payload["id"] for row in store.undelivered("pool", 10)] == ["l/1"]
+    assert store.choices() == {("acme", "ada"): "dev.4gb"}
+    store.close()
+    with engine.begin() as connection:
+        command.downgrade(config_of(connection), "0001")
+        left = sqlalchemy.inspect(connection).get_table_names()
+        assert sorted(left) == ["alembic_version", "choices", "flavors", "lease_segments", "usage_outbox"]
+        assert connection.exec_driver_sql("select id from lease_segments").fetchall() == [("l/1",)]
+    engine.dispose()
+
+
+def test_what_was_kept_is_read_as_it_was_and_the_last_word_counts(store: Store) -> None:
+    store.write(Batch(sessions={"s": SESSION}, workers={"p-w1": WORKER}, leases={"s.1": kept_of()}), deliver=False)
+    later = replace(SESSION, epoch=2, span=None, worker=None, parked_bytes=5)
+    store.write(Batch(sessions={"s": later}, confirmed_ns={"s.1": 9 * SECOND, "gone.1": 1}), deliver=False)
+    kept = store.kept()
+    assert (kept.sessions, kept.workers) == ((later,), (WORKER,))
+    assert kept.leases[0] == replace(kept_of(confirmed_ns=9 * SECOND), opened_ns=kept.leases[0].opened_ns)
+    store.write(Batch(sessions={"s": None}, workers={"p-w1": None}), deliver=False)
+    assert (store.kept().sessions, store.kept().workers) == ((), ())
+
+
+def test_a_record_ends_its_open_lease_in_one_transaction_and_once(store: Store) -> None:
+    lease = kept_of()
+    store.write(Batch(leases={lease.id: lease}), deliver=True)
+    store.write(Batch(records=[lease.failed()]), deliver=True)
+    assert store.kept().leases == ()
+    closed_again = replace(lease.failed(), duration_ns=99 * SECOND, close_reason="drained")
+    store.write(Batch(records=[closed_again], leases={}), deliver=True)
+    rows = store.undelivered("pool", 10)
+    (row,) = rows
+    assert (row.payload["id"], row.payload["duration_ns"], row.payload["close_reason"]) == ("s.1/1", 3 * SECOND, "failed")
+
+
+def test_who_was_deposed_writes_nothing_at_all(store: Store, database_url: str) -> None:
+    successor = Store(database_url)
+    assert successor.lead("http://there/") == (store.epoch or 0) + 1
+    writes: list[Callable[[], object]] = [
+        lambda: store.write(Batch(records=[kept_of().failed()], sessions={"s": SESSION}), deliver=True),
+        lambda: store.set_choice("acme", "ada", "x"),
+        lambda: store.delivered([1]),
+    ]
+    for write in writes:
+        with pytest.raises(Deposed, match="another leads with 2"):
+            write()
+    assert (store.kept(), store.undelivered("pool", 1), store.choices()) == (Kept(), [], {})
+    successor.write(Batch(records=[kept_of().failed()]), deliver=True)
+    assert len(successor.undelivered("pool", 9)) == 1
+    successor.close()
+
+
+def test_a_lease_of_another_host_goes_on_by_unix_time_and_never_from_the_future() -> None:
+    lease = kept_of()
+    assert lease.here(now_ns=500, now_unix_ns=1, same_clock=True).opened_ns <= 500 - lease.confirmed_ns
+    moved = lease.here(now_ns=10_000 * SECOND, now_unix_ns=lease.opened_unix_ns + 60 * SECOND, same_clock=False)
+    assert moved.opened_ns == 9_940 * SECOND
+
+
+# In virtual time: one world ends, another goes on with what it had kept
+
+
+def left_by(w: Any) -> Kept:
+    """What is on disk when the pool of this world dies, if all of it was written."""
+    sessions: dict[str, KeptSession] = {}
+    leases: dict[str, KeptLease] = {}
+    for instruction in w.out:
+        match instruction:
+            case Keep(Session() as session):
+                sessions[session.id] = kept_session(session)
+                if session.state in ("lost", "ended"):
+                    del sessions[session.id]
+            case Keep(Lease() as lease):
+                leases[lease.id] = kept_lease(lease)
+            case Confirm(confirmed):
+                leases |= {one.id: replace(leases[one.id], confirmed_ns=one.confirmed_ns - one.opened_ns) for one in confirmed}
+            case Meter(record):
+                leases.pop(record.lease, None)
+    living = ((one.id, tuple(device.id for device in one.devices)) for one in w.machine.fleet.workers.values())
+    workers = tuple(KeptWorker(name, devices, "", "", 1, 1) for name, devices in living)
+    return Kept(tuple(sessions.values()), workers, tuple(leases.values()))
+
+
+def successor_of(world: Make, w: Any, seconds: float, **changes: Any) -> Any:
+    after = world(resume_seconds=30.0, **changes)
+    after.now = w.now + int(seconds * SECOND)
+    after.do(Restored(left_by(w)))
+    return after
+
+
+def back(w: Any, worker: str, session: str | None, epoch: int | None, **changes: Any) -> None:
+    values = {"ended": None, "starved": False, "client_gone": False, "memory_bytes": 7, "parked_bytes": None}
+    w.worker(worker, wire.ResumeWorker(worker=worker, address="unix:/back", session=session, epoch=epoch, **(values | changes)))
+
+
+def client_back(w: Any, session: str, worker: str | None = None, epoch: int | None = None) -> None:
+    key = "0" * 64
+    w.client(session, wire.ResumeSession(session=session, key=key, worker=worker, epoch=epoch, span=SPAN))
+
+
+def test_a_lease_held_over_a_restart_goes_on_and_is_one_bill(world: Make) -> None:
+    w = world(resume_seconds=30.0)
+    worker = w.lease("s")
+    opened_ns = w.now
+    w.wait(10)
+    after = successor_of(world, w, 5)
+    assert after.machine.sessions["s"].state == "active"
+    after.wait(1)
+    back(after, worker, "s", 1)
+    client_back(after, "s", worker, 1)
+    assert [message.type for message in after.told("s")] == ["session"]
+    after.wait(4)
+    after.drain("s")
+    (record,) = after.records
+    assert (record.id, record.duration_ns, record.close_reason) == ("s.1/1", after.now - opened_ns, "drained")
+    after.lease("s", 2)
+    assert after.epoch("s") == 2
+
+
+def test_a_lease_that_ended_while_no_pool_was_there_ends_when_its_worker_says(world: Make) -> None:
+    w = world(resume_seconds=30.0)
+    worker = w.lease("s")
+    w.wait(10)
+    after = successor_of(world, w, 5)
+    ended = wire.Ended(epoch=1, reason="idle", idle_ns=2 * SECOND, ago_ns=3 * SECOND)
+    back(after, worker, "s", None, ended=ended)
+    back(after, worker, "s", None, ended=ended)
+    assert [(record.duration_ns, record.close_reason) for record in after.records] == [(10 * SECOND, "idle")]
+    client_back(after, "s", worker, 1)
+    assert [(message.type, getattr(message, "duration_ns", None)) for message in after.told("s")][-2:] == [
+        ("session", None),
+        ("closed", 10 * SECOND),
+    ]
+
+
+def test_a_worker_that_does_not_come_back_ends_its_lease_at_the_last_confirmed_moment(world: Make) -> None:
+    w = world(resume_seconds=30.0)
+    worker = w.lease("s")
+    for _ in range(4):
+        w.wait(1)
+        w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=0, busy_ns=0, commands=0))
+        w.tick()
+    w.wait(20)
+    after = successor_of(world, w, 5)
+    client_back(after, "s", worker, 1)
+    after.wait(31)
+    after.tick()
+    assert Kill(worker) in after.out
+    ((duration_ns, reason),) = [(record.duration_ns, record.close_reason) for record in after.records]
+    assert reason == "failed"
+    assert 2 * SECOND <= duration_ns <= 4 * SECOND
+    assert "is gone" in after.last("s").message
+    after.do(WorkerGone(worker, "killed"))
+    assert after.machine.fleet.seats["main/cpu:0"].state == "free"
+
+
+def test_a_lease_whose_session_cannot_go_on_is_metered_at_once(world: Make) -> None:
+    w = world(resume_seconds=30.0)
+    w.lease("s")
+    kept = left_by(w)
+    after = world(resume_seconds=30.0)
+    after.now = w.now + SECOND
+    after.do(Restored(replace(kept, workers=())))
+    assert [(record.id, record.duration_ns, record.close_reason) for record in after.records] == [("s.1/1", 0, "failed")]
+    assert after.machine.sessions == {}
+    client_back(after, "s")
+    after.join("t")
+    after.lease("t")
+
+
+def test_a_client_that_is_not_back_in_time_ends_its_session(world: Make) -> None:
+    w = world(resume_seconds=30.0)
+    worker = w.lease("s")
+    after = successor_of(world, w, 5)
+    back(after, worker, "s", 1)
+    for _ in range(31):
+        after.wait(1)
+        after.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=0, busy_ns=0, commands=0))
+        after.tick()
+    assert after.machine.sessions == {}
+    assert after.records[0].close_reason == "released"
+
+
+def test_a_lease_that_the_disk_never_knew_is_closed_at_its_worker_and_free(world: Make) -> None:
+    w = world(resume_seconds=30.0)
+    worker = w.lease("s")
+    kept = left_by(w)
+    after = world(resume_seconds=30.0)
+    after.now = w.now + SECOND
+    before_grant = replace(kept.sessions[0], epoch=0, span=None)
+    after.do(Restored(Kept((before_grant,), kept.workers)))
+    back(after, worker, "s", 1)
+    assert after.ordered(worker) == [wire.Close(epoch=1)]
+    client_back(after, "s", worker, 1)
+    assert after.last("s") == wire.LeaseClosed(lease="s.1", epoch=1, reason="failed", duration_ns=0)
+    after.worker(worker, wire.Closed(epoch=1))
+    after.worker(worker, wire.Starved())
+    assert after.machine.sessions["s"].lease is not None
+    assert (after.epoch("s"), after.records) == (2, [])
+
+
+def test_a_worker_without_a_session_is_warm_again_and_one_that_missed_its_session_is_told_again(world: Make) -> None:
+    w = world(resume_seconds=30.0, warm_workers=1)
+    w.tick()
+    spare = w.launched[0]
+    w.ready(spare)
+    after = successor_of(world, w, 1)
+    back(after, spare, None, None)
+    assert after.machine.fleet.workers[spare].state == "warm"
+    after.join("s")
+    after.acquire("s")
+    assert [type(order) for order in after.ordered(spare)] == [wire.Assign]
+    last = successor_of(world, after, 1)
+    back(last, spare, None, None)
+    assert [type(order) for order in last.ordered(spare)] == [wire.Assign]
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_dropped_link_of_a_worker_costs_nothing_if_it_held_its_lease(world: Make, held: bool) -> None:
+    w = world(resume_seconds=30.0)
+    worker = w.lease("s")
+    w.wait(2)
+    w.do(WorkerAway(worker))
+    w.wait(10)
+    w.tick()
+    back(w, worker, "s", 1 if held else None)
+    assert (w.machine.sessions["s"].lease is not None) == held
+    assert [(record.duration_ns, record.close_reason) for record in w.records] == ([] if held else [(0, "failed")])
+
+
+def test_a_lease_that_is_closed_twice_is_metered_once(world: Make) -> None:
+    w = world(resume_seconds=30.0)
+    worker = w.lease("s")
+    w.wait(2)
+    w.drain("s")
+    w.wait(2)
+    for message in (wire.Drained(epoch=1), wire.Closed(epoch=1), wire.Idle(epoch=1, idle_ns=0)):
+        w.worker(worker, message)
+    w.client("s", wire.Release(epoch=1))
+    w.client("s", wire.Release(epoch=1))
+    assert [record.duration_ns for record in w.records] == [2 * SECOND]
+    closed = [i for i in w.out if isinstance(i, TellClient) and isinstance(i.message, wire.LeaseClosed)]
+    assert len(closed) == 1
+
+
+def test_nothing_computes_for_a_client_that_does_not_read_and_its_work_goes_on_when_it_is_back(world: Make) -> None:
+    w = world(resume_seconds=30.0)
+    worker = w.lease("s")
+    w.do(SessionAway("s", stalled=True))
+    w.settle()
+    assert w.machine.sessions["s"].state == "parked"
+    w.worker(worker, wire.Starved())
+    assert w.machine.sessions["s"].request is None
+    client_back(w, "s", worker, 1)
+    assert w.machine.sessions["s"].lease is not None
+    assert [message.type for message in w.told("s")[-3:]] == ["session", "closed", "granted"]
+
+
+def test_a_waiting_client_whose_link_broke_holds_no_place(world: Make) -> None:
+    w = world(resume_seconds=30.0)
+    w.lease("a")
+    w.join("b")
+    w.acquire("b")
+    w.do(SessionAway("b"))
+    w.drain("a")
+    assert w.machine.sessions["b"].lease is None
+    client_back(w, "b")
+    w.acquire("b")
+    w.settle()
+    assert w.machine.sessions["b"].lease is not None
