@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import urllib.error
@@ -18,6 +19,8 @@ TOKEN_VARIABLE = "FOREBAY_TOKEN"  # noqa: S105 the variable's name, not a token
 HUB_TOKEN_VARIABLE = "JUPYTERHUB_API_TOKEN"  # noqa: S105 as above
 FLAVOR_VARIABLE = "FOREBAY_FLAVOR"
 LOCAL = "local"
+FOLLOWER = "follower"
+"""What a pool answers while another one leads."""
 REQUEST_SECONDS_MAX = 10.0
 RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -30,6 +33,12 @@ class Service:
     url: str
     """Ends with a slash."""
     token: str
+    others: tuple[str, ...] = ()
+    """Where else the pool may be: one of several leads, and may be another after a failure."""
+
+    def each(self) -> list[Service]:
+        """The service at each address that it may be at."""
+        return [self, *(Service(url, self.token) for url in self.others)]
 
     @property
     def session_url(self) -> str:
@@ -61,6 +70,13 @@ class Service:
         return PoolUnreachable(f"The pool at {self.url} ({URL_VARIABLE}) cannot be reached: {why}. Run `forebay doctor` to find out more.")
 
     def _call(self, method: str, path: str, body: bytes | None) -> Any:
+        *others, last = self.each()
+        for one in others:
+            with contextlib.suppress(PoolUnreachable):
+                return one._call_one(method, path, body)
+        return last._call_one(method, path, body)
+
+    def _call_one(self, method: str, path: str, body: bytes | None) -> Any:
         headers = {"Authorization": self.authorization, "Accept": "application/json", "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, data=body, headers=headers, method=method)  # noqa: S310 http(s) alone: see service_at
         handlers = [urllib.request.ProxyHandler({})] if self.is_loopback else []
@@ -84,9 +100,11 @@ def _decoded(text: bytes, url: str) -> Any:
         raise PoolUnreachable(f"What answers at {url} is not a Forebay pool; check {URL_VARIABLE}.") from None
 
 
-def _refusal(status: int, text: bytes, url: str) -> PoolRefused:
+def _refusal(status: int, text: bytes, url: str) -> PoolRefused | PoolUnreachable:
     try:
         error = json.loads(text)
+        if error["code"] == FOLLOWER:
+            return PoolUnreachable(str(error["message"]))
         return PoolRefused(str(error["message"]), str(error["code"]))
     except (ValueError, KeyError, TypeError):
         pass
@@ -101,16 +119,17 @@ def configured(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def check_url(url: str) -> None:
-    """Raises NotConfigured unless ``url`` is ``local`` or the address of an HTTP service."""
-    if url == LOCAL:
-        return
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        valid = False
-    if not valid:
+    """Raises NotConfigured unless ``url`` is ``local``, or the address of an HTTP service, or several with commas between them."""
+    if url != LOCAL and not all(_is_address(one) for one in url.split(",")):
         raise NotConfigured(f"{URL_VARIABLE} is {url!r}; it must be `{LOCAL}` or an address like http://host:port/services/pool/.")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url.strip())
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
 
 
 def service_at(url: str, environment: Mapping[str, str] = os.environ) -> Service:
@@ -123,4 +142,5 @@ def service_at(url: str, environment: Mapping[str, str] = os.environ) -> Service
         raise NotConfigured(f"No token for the pool at {url}: set {TOKEN_VARIABLE}; JupyterHub's servers have {HUB_TOKEN_VARIABLE}.")
     if not token.isascii() or not token.isprintable():
         raise NotConfigured(f"The token in {TOKEN_VARIABLE} has characters that no token has; copy it again.")
-    return Service(url.rstrip("/") + "/", token)
+    first, *others = (one.strip().rstrip("/") + "/" for one in url.split(","))
+    return Service(first, token, tuple(others))

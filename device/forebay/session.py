@@ -2,6 +2,8 @@
 
 Two kinds of threads meet here: one that needs a device waits in :meth:`Session.acquire`, and the link's reader turns the
 pool's messages into state. All state is guarded by one condition; nothing that can block runs under it.
+
+A link that breaks is made again by the reader: the session, its worker and an open lease outlive it, so recording goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
@@ -18,7 +21,7 @@ from forebay_wire import messages
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
-from forebay.errors import ForebayError, PoolRefused, SessionEnded
+from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.service import TOKEN_VARIABLE, Service
 from forebay.spans import Work, process_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
@@ -28,6 +31,11 @@ PING_SECONDS = 20.0
 SILENCE_SECONDS_MAX = 60.0
 """The host of a pool that acknowledges no ping for so long is gone. The kernel watches for it: user code that holds the
 interpreter's lock for minutes would keep us from reading an answer that is there."""
+RESUME_SECONDS_MAX = 5.0
+"""How long one pool may take to answer who is back."""
+RETRY_SECONDS = 0.2
+"""Between attempts to make a broken link again."""
+AWAY = "The pool does not answer; its connection broke, and is being made again."
 CLOSE_SECONDS_MAX = 2.0
 POOLS_OWN_REQUEST = 0
 """Number of a request that the pool makes itself, when the worker finds work in the stream after the lease was closed as idle."""
@@ -48,8 +56,9 @@ class Stream(Protocol):
 class _Request:
     """A wait for a lease; several threads may share one."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, span: messages.Span) -> None:
         self.number = number
+        self.span = span
         self.queued: messages.Queued | None = None
         self.granted: messages.Granted | None = None
         self.error: ForebayError | None = None
@@ -60,7 +69,7 @@ class _Request:
 
 
 class _Link:
-    """One WebSocket to the pool: one session, with what the pool said of it."""
+    """A WebSocket to the pool, or the one after it: one session, with what the pool said of it."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.socket = connection
@@ -70,6 +79,8 @@ class _Link:
         self.lease: messages.Granted | None = None
         self.draining_epoch: int | None = None
         self.request: _Request | None = None
+        self.span: messages.Span | None = None
+        """Of the last request."""
         self.cancelled: set[int] = set()
         self.refused: ForebayError | None = None
         self.over: ForebayError | None = None
@@ -124,10 +135,11 @@ class Session:
             lease = link.lease
             fresh = lease is None and link.request is None
             if fresh:
-                link.request = self._new_request()
+                link.request = self._new_request(_span(work))
+                link.span = link.request.span
             request = link.request
         if lease is None and request is not None:
-            lease = self._granted(link, request, work if fresh else None, on_wait)
+            lease = self._granted(link, request, fresh, on_wait)
         if lease is not None:
             self._begin(link, lease)
 
@@ -186,24 +198,24 @@ class Session:
             raise
 
     def _send(self, link: _Link, message: messages.Message) -> None:
+        """Sends it, or leaves it to :meth:`_say_again` where the link is broken. Raises what the session ended with."""
         try:
             link.socket.send(message.encode())
         except ConnectionClosed:
-            with self._changed:
-                self._changed.wait_for(lambda: link.over is not None, CLOSE_SECONDS_MAX)
-            raise link.over or SessionEnded("The connection to the pool ended; run this again.") from None
+            if link.over is not None:
+                raise link.over from None
 
     # Waiting for a lease
 
-    def _new_request(self) -> _Request:
+    def _new_request(self, span: messages.Span) -> _Request:
         self._requests += 1
-        return _Request(self._requests)
+        return _Request(self._requests, span)
 
-    def _granted(self, link: _Link, request: _Request, work: Work | None, on_wait: Callable[[], None]) -> messages.Granted | None:
-        """Waits until the request is settled; asks for ``work`` first, if nobody did."""
+    def _granted(self, link: _Link, request: _Request, fresh: bool, on_wait: Callable[[], None]) -> messages.Granted | None:
+        """Waits until the request is settled; asks first, if nobody did."""
         try:
-            if work is not None:
-                self._send(link, messages.Acquire(request=request.number, span=_span(work)))
+            if fresh:
+                self._send(link, messages.Acquire(request=request.number, span=request.span))
             self._wait(request, on_wait)
         except BaseException:
             self._cancel(link, request)
@@ -268,17 +280,71 @@ class Session:
     def _read(self, link: _Link, service: Service) -> None:
         error: ForebayError = SessionEnded("The session ended.")
         try:
-            for text in link.socket:
-                self._take(link, messages.to_client(text))
-            error = _ended(service, "the pool closed it")
-        except ConnectionClosed as closed:
-            error = _ended(service, closed)
+            cause = self._listen(link)
+            while self._resume(link, service):
+                cause = self._listen(link)
+            error = _ended(service, cause)
         except messages.MessageError as garbled:
             error = _ended(service, f"the pool sent what this version does not understand ({garbled})")
-        except SessionEnded as lost:
+        except (SessionEnded, PoolRefused) as lost:
             error = lost
         finally:
             self._finish(link, error)
+
+    def _listen(self, link: _Link) -> str:
+        """Takes what the pool says until the link breaks; why it did."""
+        try:
+            for text in link.socket:
+                self._take(link, messages.to_client(text))
+            return "the pool closed it"
+        except ConnectionClosed as closed:
+            return str(closed)
+
+    def _resume(self, link: _Link, service: Service) -> bool:
+        """Makes a broken link again, as long as the pool keeps the session. Raises SessionEnded if it did not."""
+        opened = link.opened
+        if opened is None or opened.resume_key is None:
+            return False
+        with self._changed:
+            if link.request is not None:
+                link.request.queued = messages.Queued(request=link.request.number, position=1, reason=AWAY)
+                self._changed.notify_all()
+        deadline = time.monotonic() + opened.resume_seconds
+        while link.over is None and time.monotonic() < deadline:
+            try:
+                return self._attach(link, _connect(service), opened.session, opened.resume_key)
+            except (PoolUnreachable, ConnectionClosed, TimeoutError):
+                time.sleep(RETRY_SECONDS)
+        return False
+
+    def _attach(self, link: _Link, connection: ClientConnection, session: str, key: str) -> bool:
+        """Says who is back, and what was asked for and not answered. False if the session was closed meanwhile."""
+        epoch = link.draining_epoch if link.lease is None else link.lease.epoch
+        resume = messages.ResumeSession(session=session, key=key, worker=link.worker, epoch=epoch, span=link.span)
+        try:
+            connection.send(resume.encode())
+            answer = messages.to_client(connection.recv(RESUME_SECONDS_MAX))
+            if isinstance(answer, messages.Refused):
+                raise SessionEnded(answer.message)
+            with self._changed:
+                if link.over is not None:
+                    return False
+                link.socket = connection
+        finally:
+            if link.socket is not connection:
+                connection.close()
+        self._take(link, answer)
+        self._say_again(link)
+        return True
+
+    def _say_again(self, link: _Link) -> None:
+        """What the pool may not have heard before the link broke; it takes each once."""
+        with self._changed:
+            request, cancelled = link.request, list(link.cancelled)
+        for number in cancelled:
+            self._send(link, messages.Cancel(request=number))
+        if request is not None:
+            self._send(link, messages.Acquire(request=request.number, span=request.span))
 
     def _take(self, link: _Link, message: messages.ToClient) -> None:
         """Applies one message of the pool."""
@@ -372,6 +438,15 @@ def _ended(service: Service, why: object) -> SessionEnded:
 
 
 def _connect(service: Service) -> ClientConnection:
+    """A WebSocket to the first of the service's pools that takes it. Raises PoolUnreachable, PoolRefused."""
+    *others, last = service.each()
+    for one in others:
+        with contextlib.suppress(PoolUnreachable):
+            return _connect_to(one)
+    return _connect_to(last)
+
+
+def _connect_to(service: Service) -> ClientConnection:
     try:
         connection = connect(
             service.session_url,
