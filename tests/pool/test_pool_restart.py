@@ -1,0 +1,216 @@
+"""Pools that are killed in the middle of a training loop: real processes, real workers, the virtual device."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import sqlalchemy
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
+    pytest.mark.skipif(importlib.util.find_spec("forebay._C") is None, reason="the device's extension is not built"),
+]
+PATIENCE_SECONDS = 60.0
+TAKEOVER_SECONDS = 5.0
+STEPS = 80
+TRAINING = f"""
+import sys, time, torch
+torch.manual_seed(3)
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)).to("cuda")
+optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+data = torch.randn(64, 16).to("cuda")
+for step in range({STEPS}):
+    loss = (model(data) - data.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(step, loss.item().hex(), flush=True)
+    time.sleep(0.05)
+"""
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """JupyterHub's ``GET user``: the token names the person."""
+
+    def do_GET(self) -> None:
+        name = self.headers["Authorization"].split()[-1]
+        scopes = ["custom:forebay:compute", "custom:forebay:operate"]
+        body = json.dumps({"name": name, "kind": "user", "groups": ["acme"], "scopes": scopes}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def hub() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/hub/api"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+class Pools:
+    """Pool processes on one database; all that they started is ended with them."""
+
+    def __init__(self, folder: Path, hub: str, database_url: str, settings: dict[str, str]) -> None:
+        self.folder = folder
+        self.database_url = database_url
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "JUPYTERHUB_"))}
+        self._environment |= {
+            "FOREBAY_POOL_HUB_API_URL": hub,
+            "FOREBAY_POOL_DATABASE_URL": database_url,
+            "FOREBAY_POOL_DEVICES": '[{kind = "cpu", model = "cpu-dev", memory = "2 GiB"}]',
+            "FOREBAY_POOL_HEARTBEAT_SECONDS": "0.5",
+            "FOREBAY_POOL_IDLE_RELEASE_SECONDS": "20",
+            "FOREBAY_POOL_RESUME_SECONDS": "20",
+            **settings,
+        }
+
+    def start(self, port: int, name: str = "pool") -> subprocess.Popen[bytes]:
+        log = (self.folder / f"{name}-{len(self.processes)}.log").open("wb")
+        command = [sys.executable, "-m", "forebay_pool", "--state-dir", str(self.folder / name), "--port", str(port)]
+        with log:
+            self.processes.append(subprocess.Popen(command, env=self._environment, stdout=log, stderr=log))
+        return self.processes[-1]
+
+    def train(self, url: str) -> subprocess.Popen[str]:
+        """The training loop as a process whose pool is at ``url``."""
+        environment = {**self._environment, "FOREBAY_URL": url, "FOREBAY_TOKEN": "ada"}
+        return subprocess.Popen([sys.executable, "-c", TRAINING], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def rows(self, statement: str) -> list[Any]:
+        engine = sqlalchemy.create_engine(self.database_url)
+        with engine.connect() as connection:
+            found = list(connection.exec_driver_sql(statement))
+        engine.dispose()
+        return found
+
+    def workers(self) -> list[psutil.Process]:
+        """The workers of these pools that live, whoever their parent is."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                command = process.cmdline()
+                if "forebay_worker" in command and any(str(self.folder) in word for word in command) and process.status() != "zombie":
+                    found.append(process)
+            except psutil.NoSuchProcess:
+                continue
+        return found
+
+    def logs(self) -> str:
+        return "\n".join(f"{path.name}:\n{path.read_text()}" for path in sorted(self.folder.glob("*.log")))
+
+    def until(self, holds: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes:
+            process.wait(20)
+        self.until(lambda: not self.workers())
+
+
+@pytest.fixture
+def pools(tmp_path_factory: pytest.TempPathFactory, hub: str, database_url: str) -> Iterator[Callable[..., Pools]]:
+    made: list[Pools] = []
+
+    def make(**settings: str) -> Pools:
+        made.append(Pools(tmp_path_factory.mktemp("p"), hub, database_url, settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        for process in (*one.processes, *one.workers()):
+            process.kill()
+        for child in one.processes:
+            child.wait()
+
+
+def answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1):
+            return True
+    except OSError:
+        return False
+
+
+def losses_of(training: subprocess.Popen[str], at_step: int, then: Callable[[], None]) -> list[str]:
+    """What the loop printed; ``then`` is done once it has printed that step."""
+    assert training.stdout is not None
+    lines = []
+    for line in training.stdout:
+        lines.append(line.strip())
+        if line.startswith(f"{at_step} "):
+            then()
+    _, errors = training.communicate(timeout=PATIENCE_SECONDS)
+    assert training.returncode == 0, errors
+    return lines
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[str]:
+    """The losses on the processor itself."""
+    plain = TRAINING.replace('"cuda"', '"cpu"').replace("time.sleep(0.05)", "")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
+    done = subprocess.run([sys.executable, "-c", plain], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.split("\n")[:-1]
+
+
+def test_a_training_loop_goes_on_over_a_killed_pool_and_its_lease_is_one_bill(pools: Callable[..., Pools], undisturbed: list[str]) -> None:
+    mine, port = pools(), free_port()
+    mine.start(port)
+    mine.until(lambda: answers(port))
+    training = mine.train(f"http://127.0.0.1:{port}/")
+    began_ns = time.time_ns()
+
+    def kill_and_start() -> None:
+        (worker,) = [one for one in mine.workers() if one.num_threads() > 1][:1]
+        mine.until(lambda: mine.rows("select id from open_leases"))
+        mine.processes[0].kill()
+        mine.processes[0].wait()
+        time.sleep(0.5)
+        assert worker.is_running()
+        mine.start(port)
+
+    losses = losses_of(training, STEPS // 3, kill_and_start)
+    took_ns = time.time_ns() - began_ns
+    assert [line.split()[0] for line in losses] == [str(step) for step in range(STEPS)]
+    assert losses == undisturbed
+    mine.until(lambda: mine.rows("select id from lease_segments") and not mine.rows("select id from open_leases"))
+    ((duration_ns, reason),) = mine.rows("select duration_ns, close_reason from lease_segments")
+    assert reason in ("drained", "released")
+    assert STEPS * 50_000_000 <= duration_ns <= took_ns
+    mine.stop()
+    assert mine.rows("select id from sessions") == mine.rows("select id from workers") == []
