@@ -14,7 +14,7 @@ BIN := .venv/bin
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_hub forebay_spawner forebay_dashboards
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
-.PHONY: help setup up test test-wheels lint bench
+.PHONY: help setup up test test-long test-wheels lint bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,10 @@ test: ## set up, lint, and run every test
 	$(BIN)/pytest $(PYTEST_ARGS)
 	FOREBAY_URL=local $(BIN)/pytest tests/virtual_device tests/frameworks $(PYTEST_ARGS)
 	FOREBAY_URL=local $(BIN)/pytest tests/device_generic $(PYTEST_ARGS) # apart: PyTorch's own test modules forbid their process to set flags
+
+test-long: ## the pool under ten thousand seeds of faults, on every core
+	@$(SETUP) --dev
+	PYTHONPATH=bench $(BIN)/python -m simulation.seeds --count 10000
 
 test-wheels: ## the same tests on builds of PyTorch with and without CUDA, side by side (downloads gigabytes)
 	$(PYTHON) tests/stock_wheels.py $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)') $(WHEELS)

@@ -24,10 +24,11 @@ class Story:
 
     def of(self, *ids: str) -> str:
         """The remembered events and instructions that name any of the ids, a line each."""
+        named = re.compile("|".join(rf"(?<![\w/]){re.escape(name)}(?!\w)" for name in ids) or r"(?!)")
         lines: list[str] = []
         for now_ns, event, out in self._pages:
-            told = [f"  -> {text}" for text in map(_text, out) if any(name in text for name in ids)]
-            if told or any(name in str(event) for name in ids):
+            told = [f"  -> {text}" for text in map(_text, out) if named.search(text)]
+            if told or named.search(str(event)):
                 lines += [f"{now_ns} {event}", *told]
         return "\n".join(lines)
 

@@ -80,6 +80,18 @@ def check_bench(checkout: Path, environment: dict[str, str]) -> None:
     assert helped.returncode == 0, helped.stderr
 
 
+def check_long(checkout: Path, environment: dict[str, str]) -> None:
+    """Ten thousand seeds take minutes: here it plays one."""
+    last = steps("test-long", checkout, environment)[-1]
+    assert last == "PYTHONPATH=bench .venv/bin/python -m simulation.seeds --count 10000"
+    check_seed(checkout, environment)
+
+
+def check_seed(checkout: Path, environment: dict[str, str]) -> None:
+    played = run("PYTHONPATH=bench .venv/bin/python -m simulation.seeds --seed 17", checkout, environment)
+    assert (played.returncode, played.stderr) == (0, "") and played.stdout.endswith("nothing amiss\n")
+
+
 def check_run(checkout: Path, environment: dict[str, str]) -> None:
     """It trains, on the device it names, and leaves neither a process nor a file of ours."""
     finished = run(".venv/bin/forebay run examples/train.py", checkout, environment)
@@ -118,6 +130,8 @@ CHECKS = {
     "make test": check_test,
     "make lint": check_lint,
     "make bench": check_bench,
+    "make test-long": check_long,
+    "PYTHONPATH=bench .venv/bin/python -m simulation.seeds --seed 17": check_seed,
     ".venv/bin/forebay run examples/train.py": check_run,
     ".venv/bin/forebay flavor list": check_flavor_list,
     ".venv/bin/forebay smi": check_smi,

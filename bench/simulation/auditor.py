@@ -1,0 +1,359 @@
+"""The auditor: a slow, obvious account of the pool that sees only events and instructions, and trusts nobody.
+
+It keeps its own books of sessions, workers, leases, memory and money, and raises :class:`Caught` as soon as the state machine's word
+and its own differ. It knows no attribute of the state machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from forebay_pool.types import (
+    ClientSaid,
+    Device,
+    Event,
+    Flavor,
+    FlavorSet,
+    Instruction,
+    Kill,
+    Launch,
+    Meter,
+    Price,
+    PricesSet,
+    SessionDismissed,
+    SessionJoined,
+    SessionLeft,
+    ShutDown,
+    TellClient,
+    TellWorker,
+    Tick,
+    UsageRecord,
+    WorkerGone,
+    WorkerSaid,
+    WorkerUnlinked,
+)
+from forebay_wire import messages as wire
+
+WHOLE_MILLI = 1000
+
+
+class Caught(Exception):
+    """The pool did what it must not; ``ids`` are the objects concerned."""
+
+    def __init__(self, what: str, *ids: str) -> None:
+        super().__init__(f"{what} ({', '.join(ids)})")
+        self.ids = ids
+
+
+@dataclass(eq=False)
+class Process:
+    """A worker as its launch, its orders and its words tell."""
+
+    name: str
+    devices: tuple[Device, ...]
+    session: str | None = None
+    ticket: str = ""
+    executes: int | None = None
+    """The epoch it was told to open and has not given back: it may be executing."""
+    share_milli: int = 0
+    memory_bytes: int = 0
+    """Memory of its first device that it was allowed and has not given back."""
+    parked_bytes: int = 0
+    parking: bool = False
+    opened: bool = False
+    """Whether it ever held a lease: then it has tensors to lose."""
+    heard: bool = True
+    """Whether its word counts: not once it was told to end, was killed, or lost its link."""
+
+
+@dataclass(eq=False)
+class Held:
+    """A lease, by the auditor's own clock."""
+
+    name: str
+    session: str
+    worker: Process
+    epoch: int
+    opened_ns: int
+    opened_unix_ns: int
+    confirmed_ns: int
+    price: Price | None
+
+
+@dataclass(eq=False)
+class Guest:
+    """A session."""
+
+    tenant: str
+    user: str
+    flavor: str
+    welcome: bool = False
+    """Whether the pool took it in."""
+    epoch: int = 0
+    asks: int | None = None
+    """The number of the request that has no final answer."""
+
+
+@dataclass(eq=False)
+class Auditor:
+    """Call :meth:`saw` for every event, in order, and :meth:`closes` when everything has ended."""
+
+    flavors: dict[str, Flavor]
+    unix_offset_ns: int
+    guests: dict[str, Guest] = field(default_factory=dict)
+    processes: dict[str, Process] = field(default_factory=dict)
+    leases: dict[str, Held] = field(default_factory=dict)
+    granted: set[str] = field(default_factory=set)
+    segments: set[str] = field(default_factory=set)
+    prices: dict[str, Price] = field(default_factory=dict)
+    now_ns: int = 0
+    failed: set[str] = field(default_factory=set)
+    """Workers that died in this step."""
+
+    def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
+        """One step: what happened, then what the pool makes of it, then what must hold."""
+        self.now_ns = now_ns
+        self.failed.clear()
+        self._happens(event)
+        for instruction in instructions:
+            if isinstance(instruction, Kill):
+                self._killed(instruction.worker)
+        for instruction in instructions:
+            self._ordered(event, instruction, instructions)
+        self._check_answer(event, instructions)
+        self._check_leases()
+        self._check_devices()
+
+    # What happens
+
+    def _happens(self, event: Event) -> None:
+        match event:
+            case SessionJoined():
+                self.guests[event.session] = Guest(event.tenant, event.user, event.flavor)
+            case ClientSaid() if event.session in self.guests:
+                self._client_said(self.guests[event.session], event.message)
+            case SessionLeft() | SessionDismissed():
+                self.guests.pop(event.session, None)
+            case WorkerSaid() if event.worker in self.processes:
+                self._worker_said(self.processes[event.worker], event.message)
+            case WorkerUnlinked() if event.worker in self.processes:
+                self._falls_silent(self.processes[event.worker])
+            case WorkerGone() if event.worker in self.processes:
+                self._falls_silent(self.processes.pop(event.worker))
+            case FlavorSet():
+                self.flavors[event.flavor.name] = event.flavor
+            case PricesSet():
+                self.prices = dict(event.prices)
+            case Tick():
+                self.unix_offset_ns = event.unix_offset_ns
+            case ShutDown():
+                self.guests.clear()
+
+    def _client_said(self, guest: Guest, message: wire.FromClient) -> None:
+        match message:
+            case wire.Acquire():
+                guest.asks = message.request
+            case wire.Cancel() if guest.asks == message.request:
+                guest.asks = None
+
+    def _worker_said(self, process: Process, message: wire.FromWorker) -> None:
+        """What a worker stopped, it has stopped, even if nobody listens any more."""
+        match message:
+            case wire.Drained() | wire.Idle() | wire.Closed() if message.epoch == process.executes:
+                process.executes = None
+            case wire.Parked() if process.parking:
+                process.parking, process.memory_bytes, process.parked_bytes = False, 0, message.bytes
+            case wire.Heartbeat() if process.heard:
+                for lease in self.leases.values():
+                    if lease.worker is process and lease.epoch == message.epoch:
+                        lease.confirmed_ns = self.now_ns
+            case wire.ClientGone() if process.heard and process.session is not None:
+                self.guests.pop(process.session, None)
+
+    def _falls_silent(self, process: Process) -> None:
+        """A worker that ever held a lease takes its session with it."""
+        if process.heard:
+            process.heard = False
+            self.failed.add(process.name)
+            if process.opened and process.session is not None:
+                self.guests.pop(process.session, None)
+
+    # What the pool does
+
+    def _ordered(self, event: Event, instruction: Instruction, all_of_them: list[Instruction]) -> None:
+        match instruction:
+            case Launch():
+                self._demand(instruction.worker not in self.processes, "a worker is launched twice", instruction.worker)
+                self.processes[instruction.worker] = Process(instruction.worker, instruction.devices)
+            case TellWorker():
+                self._told_worker(instruction)
+            case TellClient():
+                self._told_client(instruction)
+            case Meter():
+                self._metered(event, instruction.record, all_of_them)
+
+    def _killed(self, name: str) -> None:
+        process = self.processes.get(name)
+        if process is None:
+            raise Caught("a worker that is not there is killed", name)
+        self._falls_silent(process)
+
+    def _told_worker(self, told: TellWorker) -> None:
+        process = self.processes.get(told.worker)
+        if process is None:
+            raise Caught(f"{told.message.type} is sent to a worker that is gone", told.worker)
+        message = told.message
+        self._demand(process.heard, f"{message.type} is sent to a worker that was given up", process.name)
+        match message:
+            case wire.Assign():
+                self._demand(process.session is None, "a worker is given a second session", process.name, message.session)
+                self._demand(message.session in self.guests, "a worker is given a dead session", process.name, message.session)
+                process.session, process.ticket = message.session, message.ticket
+            case wire.Open():
+                self._opened(process, message)
+            case wire.Park():
+                self._demand(process.executes is None, "a worker is parked while it may execute", process.name)
+                process.parking = True
+            case wire.End():
+                process.heard = False
+
+    def _opened(self, process: Process, message: wire.Open) -> None:
+        session = process.session or ""
+        self._demand(process.executes is None, "a worker is opened while it may execute", process.name, session)
+        self._demand(not process.parking, "a worker is opened while it parks", process.name, session)
+        guest = self.guests.get(session)
+        if guest is None:
+            raise Caught("a worker is opened without a live session", process.name, session)
+        process.executes, process.opened = message.epoch, True
+        flavor = self.flavors[guest.flavor]
+        process.share_milli = share_of(flavor, process.devices)
+        process.memory_bytes = max(process.memory_bytes, message.memory_limit_bytes, process.parked_bytes)
+        process.parked_bytes = 0
+        limit_bytes = min(flavor.memory_bytes, process.devices[0].memory_bytes)
+        self._demand(process.share_milli > 0, f"{flavor.name} is not served by these devices", process.name, session)
+        self._demand(message.memory_limit_bytes == limit_bytes, "a lease has another limit than its flavor", process.name, session)
+
+    def _told_client(self, told: TellClient) -> None:
+        match told.message:
+            case wire.Granted():
+                self._grant(told.session, told.message)
+            case wire.SessionOpened() if told.session in self.guests:
+                self.guests[told.session].welcome = True
+                self.guests[told.session].flavor = told.message.flavor.name
+            case wire.Refused() if told.session in self.guests:
+                self._refused(told.session, told.message)
+            case wire.SessionLost():
+                self._demand(told.session not in self.guests, "a session is lost without a cause", told.session)
+
+    def _refused(self, session: str, refused: wire.Refused) -> None:
+        guest = self.guests[session]
+        if not guest.welcome:
+            del self.guests[session]
+        elif refused.request == guest.asks:
+            guest.asks = None
+
+    def _grant(self, session: str, granted: wire.Granted) -> None:
+        guest, process = self.guests.get(session), self.processes.get(granted.worker)
+        if guest is None or process is None or not process.heard:
+            raise Caught(f"lease {granted.lease} is granted to a dead session, or on a dead worker", session, granted.worker)
+        guest.asks = None if guest.asks == granted.request or granted.request == 0 else guest.asks
+        self._demand(process.session == session and granted.ticket == process.ticket, "a lease is granted on another's worker", session)
+        if granted.lease in self.leases:
+            return
+        self._demand(granted.lease not in self.granted, f"lease {granted.lease} is granted again after its end", session)
+        self._demand(granted.epoch == guest.epoch + 1 == process.executes, "a lease's epoch does not follow the last one's", session)
+        self.granted.add(granted.lease)
+        guest.epoch = granted.epoch
+        opened_unix_ns = self.now_ns + self.unix_offset_ns
+        price = self.prices.get(guest.flavor)
+        self.leases[granted.lease] = Held(
+            granted.lease, session, process, granted.epoch, self.now_ns, opened_unix_ns, self.now_ns, price
+        )
+
+    def _metered(self, event: Event, record: UsageRecord, all_of_them: list[Instruction]) -> None:
+        lease = self.leases.pop(record.lease, None)
+        if lease is None or record.id in self.segments:
+            raise Caught(f"segment {record.id} is metered, but its lease is not open", record.session)
+        self.segments.add(record.id)
+        ids = (lease.session, lease.worker.name, lease.worker.devices[0].id)
+        until_ns = self._end_of(event, lease)
+        self._demand(record.session == lease.session, "a lease is metered to another session", *ids, record.session)
+        held_ns = max(0, until_ns - lease.opened_ns)
+        self._demand(record.duration_ns == held_ns, f"{record.duration_ns} ns are metered, and {held_ns} ns were held", *ids)
+        self._demand(record.started_at_unix_ns == lease.opened_unix_ns, "a segment's start is wrong", *ids)
+        closed = next((i.message for i in all_of_them if isinstance(i, TellClient) and isinstance(i.message, wire.LeaseClosed)), None)
+        if closed is not None and closed.lease == lease.name:
+            self._demand(closed.duration_ns == held_ns, "the client is told another duration than is metered", *ids)
+            self._demand(closed.cost_nano == cost(held_ns, lease.price), "the client is told a wrong cost", *ids)
+
+    def _end_of(self, event: Event, lease: Held) -> int:
+        """Until when the lease is to be billed, by what happened."""
+        if lease.worker.name in self.failed:
+            return lease.confirmed_ns
+        if isinstance(event, WorkerSaid) and isinstance(event.message, wire.Idle) and event.worker == lease.worker.name:
+            return self.now_ns - event.message.idle_ns
+        return self.now_ns
+
+    # What must hold
+
+    def _check_answer(self, event: Event, instructions: list[Instruction]) -> None:
+        if isinstance(event, ClientSaid) and isinstance(event.message, wire.Acquire):
+            answers = [i for i in instructions if isinstance(i, TellClient) and i.session == event.session]
+            answered = any(isinstance(i.message, wire.Queued | wire.Granted | wire.Refused) for i in answers)
+            self._demand(answered, f"request {event.message.request} is not answered", event.session)
+
+    def _check_leases(self) -> None:
+        for lease in self.leases.values():
+            self._demand(lease.session in self.guests, f"lease {lease.name} is open without a live session", lease.session)
+            self._demand(lease.worker.heard, f"lease {lease.name} is open on a dead worker", lease.session, lease.worker.name)
+
+    def _check_devices(self) -> None:
+        here: dict[Device, list[Process]] = {}
+        for process in self.processes.values():
+            for device in process.devices:
+                here.setdefault(device, []).append(process)
+        for device, processes in here.items():
+            milli = sum(process.share_milli for process in processes if process.executes is not None)
+            used_bytes = sum(process.memory_bytes for process in processes if process.devices[0] is device)
+            if milli > WHOLE_MILLI:
+                raise Caught(f"{device.id} is leased to {milli} thousandths", device.id, *names(processes))
+            if used_bytes > device.memory_bytes:
+                raise Caught(f"{used_bytes} bytes are set aside on {device.id}", device.id, *names(processes))
+
+    def check_served(self, sessions: Iterable[str]) -> None:
+        """For a calm moment: nobody waits any more."""
+        for name in sessions:
+            guest = self.guests.get(name)
+            self._demand(guest is None or guest.asks is None, f"request {guest and guest.asks} is never granted", name)
+
+    def closes(self) -> None:
+        """After the pool's end: every lease metered once, every worker ended."""
+        for lease in self.leases.values():
+            raise Caught(f"lease {lease.name} was never metered", lease.session)
+        for process in self.processes.values():
+            raise Caught("a worker never ended", process.name)
+        self._demand(len(self.segments) == len(self.granted), f"{len(self.granted)} leases, {len(self.segments)} segments")
+
+    def _demand(self, holds: bool, what: str, *ids: str) -> None:
+        if not holds:
+            raise Caught(what, *ids)
+
+
+def names(processes: Iterable[Process]) -> list[str]:
+    """Of workers, and of the sessions they serve."""
+    return [name for process in processes for name in (process.name, process.session) if name is not None]
+
+
+def share_of(flavor: Flavor, devices: tuple[Device, ...]) -> int:
+    """Thousandths of each device that a lease of the flavor takes; 0 if these devices do not serve it."""
+    for equivalent in flavor.equivalents:
+        if equivalent.count == len(devices) and all(device.model == equivalent.model for device in devices):
+            return equivalent.share_milli
+    return 0
+
+
+def cost(duration_ns: int, price: Price | None) -> int | None:
+    """In nano-units, half to even."""
+    return None if price is None else round(Fraction(duration_ns * price.nano_per_second, 1_000_000_000))

@@ -1,0 +1,132 @@
+"""Simulated clients: a process with a virtual device, as the pool and its worker see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay_pool.types import ClientSaid, SessionJoined, SessionLeft
+from forebay_wire import messages as wire
+
+from simulation.links import Link
+from simulation.workers import Command, Mark, Worker
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+
+class Client:
+    """One process. :meth:`compute` records device work; the lease it needs is acquired as ``device/forebay/session.py`` does it."""
+
+    def __init__(self, world: World, name: str, tenant: str, user: str, flavor: str) -> None:
+        self.world = world
+        self.name = name
+        self.tenant = tenant
+        self.user = user
+        self.flavor = flavor
+        self.span = wire.Span(id=f"{name}-0", kind="process", label=name)
+        self.lease: wire.Granted | None = None
+        """The lease it believes to hold."""
+        self.request = 0
+        self.waits = False
+        """It sent ``request`` and has no answer yet."""
+        self.over = False
+        self.refused: wire.Refused | None = None
+        self._to_pool = world.link_to_pool(name)
+        self._to_worker: Link | None = None
+        self._worker: Worker | None = None
+        self._unsent: list[Command] = []
+
+    # What the process does
+
+    def join(self) -> None:
+        self._to_pool.send(SessionJoined(self.name, bytes(32), self.tenant, self.user, self.name, self.flavor))
+
+    def begin(self, span: wire.Span) -> None:
+        """A cell or the process starts; the lease follows with its first device work."""
+        self.span = span
+
+    def compute(self, *commands: Command) -> None:
+        """Device work is recorded."""
+        self._unsent += commands
+        if self.lease is not None:
+            self._flush()
+        elif not self.waits:
+            self._acquire()
+
+    def end(self) -> None:
+        """The span ends: a mark behind what was sent."""
+        if self.lease is not None:
+            self._unsent.append(Mark(self.lease.epoch))
+            self._flush()
+
+    def cancel(self) -> None:
+        """The person pressed stop: what was not sent is forgotten."""
+        if self.waits:
+            self._say(wire.Cancel(request=self.request))
+            self.waits = False
+            self._unsent.clear()
+
+    def release(self) -> None:
+        if self.lease is not None:
+            self._say(wire.Release(epoch=self.lease.epoch))
+
+    def leave(self) -> None:
+        """The process ends, with both its connections."""
+        if not self.over:
+            self.over = True
+            self._to_pool.send(SessionLeft(self.name))
+            self._to_pool.close()
+            self._hang_up()
+
+    def _acquire(self) -> None:
+        self.request += 1
+        self.waits = True
+        self._say(wire.Acquire(request=self.request, span=self.span))
+
+    def _say(self, message: wire.FromClient) -> None:
+        self._to_pool.send(ClientSaid(self.name, message))
+
+    # What it is told
+
+    def hear(self, message: wire.ToClient) -> None:
+        match message:
+            case wire.Granted():
+                self._granted(message)
+            case wire.LeaseClosed() if self.lease is not None and self.lease.epoch == message.epoch:
+                self.lease = None
+            case wire.Refused() if message.request in (None, self.request):
+                self.refused = message
+                self.waits = False
+                self._unsent.clear()
+            case wire.SessionLost():
+                self.lost()
+
+    def lost(self) -> None:
+        """Its tensors are gone."""
+        self.waits, self.lease = False, None
+        self.leave()
+
+    def _granted(self, granted: wire.Granted) -> None:
+        self.lease = granted
+        if granted.request in (0, self.request):
+            self.waits = False
+        self._connect(granted.worker)
+        self._flush()
+
+    def _connect(self, name: str) -> None:
+        worker = self.world.workers.get(name)
+        if worker is not None and worker is not self._worker:
+            self._worker = worker
+            self._to_worker = self.world.link_to_worker(worker)
+
+    def _hang_up(self) -> None:
+        if self._to_worker is not None:
+            self._to_worker.send(None)
+            self._to_worker.close()
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self._to_worker is not None:
+            for command in unsent:
+                self._to_worker.send(command)
+

@@ -1,0 +1,120 @@
+"""How people use notebooks with GPUs, and clients that do so.
+
+Source: Carver et al., "NotebookOS: A Replicated Notebook Platform for Interactive Training with On-Demand GPUs", ASPLOS 2026
+(doi 10.1145/3760250.3762230), on Adobe's production trace of notebooks: half of the cells that train take at most 2 minutes and
+three quarters at most 5; cells of a session begin 5 minutes apart at the median; GPUs reserved for sessions idle more than 81 % of
+the time. We draw cells and the pauses between them from two log-normal distributions that meet these four figures: cells with a
+median of 120 s (sigma 1.36, mean 302 s), pauses with a median of 60 s (sigma 2.48, mean 1,290 s). Independence of the two is our
+assumption. That nearly 70 % of the GPUs were never used by the session they were reserved for is left out: here every session
+computes from its first second on, which favours whole-lifetime allocation.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from forebay_wire import messages as wire
+
+from simulation.agenda import SECOND_NS
+from simulation.clients import Client
+from simulation.workers import Ask, Work
+
+if TYPE_CHECKING:
+    from simulation.replay import Replay
+
+Level = Literal["lifetime", "process", "cell"]
+"""What holds a device: a session as long as it lives, its process while it is not idle, each cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Log-normal cells and pauses, in seconds."""
+
+    cell_median: float = 120.0
+    cell_sigma: float = 1.3585
+    pause_median: float = 60.0
+    pause_sigma: float = 2.476
+
+    def cells(self, seconds: int, chance: random.Random) -> list[Cell]:
+        """What a session that lives for so long computes; the last cell is cut at its end."""
+        cells, at = [], 0.0
+        while at < seconds:
+            takes = min(chance.lognormvariate(math.log(self.cell_median), self.cell_sigma), seconds - at)
+            pause = chance.lognormvariate(math.log(self.pause_median), self.pause_sigma)
+            cells.append(Cell(int(takes * SECOND_NS), int(pause * SECOND_NS)))
+            at += takes + pause
+        return cells
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Device work, and how long the person then reads and writes."""
+
+    work_ns: int
+    pause_ns: int
+
+
+class Notebook(Client):
+    """A session that runs its cells, one after the other, and ends at its end or after its last cell, whichever is later."""
+
+    def __init__(self, world: Replay, name: str, flavor: str, cells: list[Cell], level: Level, ends_ns: int) -> None:
+        super().__init__(world, name, tenant="trace", user="trace", flavor=flavor)
+        self.replay = world
+        self.cells = cells
+        self.level = level
+        self.ends_ns = ends_ns
+        self.asked_ns: int | None = None
+        """When it asked for the lease it waits for."""
+        self.wanted_ns: int | None = None
+        """When the cell began whose first command was not executed yet."""
+        self.worked_ns = 0
+        self.waited_ns = 0
+        self._cell = 0
+
+    def open(self) -> None:
+        self.replay.add(self)
+        if self.level == "lifetime":
+            self.compute(Ask(self._run))
+        else:
+            self._run()
+
+    def _run(self) -> None:
+        """Runs the next cell, or ends."""
+        if self._cell == len(self.cells):
+            self.replay.agenda.at(self.ends_ns, self._close)
+            return
+        cell = self.cells[self._cell]
+        self._cell += 1
+        self.wanted_ns = self.replay.agenda.now_ns
+        if self.level == "cell":
+            self.begin(wire.Span(id=f"{self.name}-{self._cell}", kind="cell", label=self.name, cell=self._cell))
+        self.compute(Work(cell.work_ns), Ask(lambda: self._read(cell)))
+
+    def _read(self, cell: Cell) -> None:
+        """The cell's result is there."""
+        self.worked_ns += cell.work_ns
+        if self.level == "cell":
+            self.end()
+        self.replay.agenda.after(cell.pause_ns if self._cell < len(self.cells) else 0, self._run)
+
+    def _close(self) -> None:
+        self.leave()
+        self.replay.closed(self)
+
+    def _acquire(self) -> None:
+        self.asked_ns = self.replay.agenda.now_ns
+        super()._acquire()
+
+    def _granted(self, granted: wire.Granted) -> None:
+        if self.asked_ns is not None:
+            waited_ns = self.replay.agenda.now_ns - self.asked_ns
+            self.waited_ns += waited_ns
+            self.replay.waits_ns.append(waited_ns)
+            self.asked_ns = None
+        super()._granted(granted)
+
+    def lost(self) -> None:
+        raise RuntimeError(f"session {self.name} was lost although nothing fails in a replay")

@@ -1,0 +1,152 @@
+"""A trace replayed on a fleet: the world of a benchmark, in which nothing fails and everything is measured."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from forebay_pool.state_machine import StateMachine
+from forebay_pool.types import Device, Equivalent, Event, Flavor, Instruction, Limits, TellClient
+from forebay_wire import messages as wire
+
+from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda
+from simulation.notebooks import Cell, Level, Notebook
+from simulation.trace import GIB, MEMORY_GIB, WHOLE
+from simulation.workers import Timings, Worker
+from simulation.world import UNIX_OFFSET_NS, World
+
+FLAVOR_GIB = 16
+"""Device memory of a whole device's flavor: what the smallest device has. A share has its part of it."""
+TENSORS_SHARE = (0.1, 0.9)
+"""Part of its flavor's memory that a session's tensors take, drawn evenly: unknown from the trace."""
+LINK_NS = MILLISECOND_NS // 4
+"""A message's way; the service's round trip is about 0.5 ms (docs/performance.md)."""
+TICK_NS = 5 * SECOND_NS
+NEVER_SECONDS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A session to come: when, what it needs, and what it computes."""
+
+    name: str
+    gpus: int
+    share_milli: int
+    opens_ns: int
+    ends_ns: int
+    cells: list[Cell] = field(repr=False)
+
+    @property
+    def flavor(self) -> str:
+        return f"gpu.{self.gpus}x{self.share_milli}"
+
+    @property
+    def demand(self) -> float:
+        return self.gpus * self.share_milli / WHOLE
+
+
+def flavors_of(plans: Iterable[Plan]) -> dict[str, Flavor]:
+    """A flavor for each need, served by every model."""
+    needs = {plan.flavor: (plan.gpus, plan.share_milli) for plan in plans}
+    flavors = {}
+    for name, (gpus, share) in needs.items():
+        equivalents = tuple(Equivalent(model, gpus) for model in MEMORY_GIB)
+        flavors[name] = Flavor(name, FLAVOR_GIB * GIB * share // WHOLE, equivalents)
+    return flavors
+
+
+def limits_of(idle_release_seconds: float) -> Limits:
+    """Bounds that do not bind: devices alone are short here."""
+    return Limits(
+        heartbeat_seconds=3600.0,
+        session_heartbeat_seconds=3600.0,
+        idle_release_seconds=idle_release_seconds,
+        worker_start_seconds=60.0,
+        park_seconds=300.0,
+        close_seconds=NEVER_SECONDS,
+        end_grace_seconds=5.0,
+        worker_attempts_max=3,
+        warm_workers=8,
+        workers_max=1_000_000,
+        sessions_max=1_000_000,
+        queue_max=1_000_000,
+    )
+
+
+class Replay(World):
+    """Plays the plans, and keeps what happened."""
+
+    def __init__(self, devices: list[Device], plans: list[Plan], level: Level, idle_release_seconds: float, seed: int) -> None:
+        agenda = Agenda()
+        machine = StateMachine(devices, flavors_of(plans), limits_of(idle_release_seconds), "sim", UNIX_OFFSET_NS)
+        super().__init__(machine, agenda, Timings(), lambda: LINK_NS, TICK_NS)
+        self.plans = plans
+        self.level: Level = level
+        self.waits_ns: list[int] = []
+        self.starts_ns: list[int] = []
+        """From a cell's begin until its first command is executed: waiting, restoring and messages."""
+        self.restores_ns: list[int] = []
+        self.parkings = 0
+        self.events = 0
+        self.held_gpu_ns = 0.0
+        self.worked_gpu_ns = 0.0
+        self.speeds: list[float] = []
+        """Of each session that ended: its work ÷ (its work and what it waited)."""
+        self._chance = random.Random(seed)
+        self._tensor_bytes: dict[str, int] = {}
+        self._granted_ns: dict[str, tuple[int, float]] = {}
+        self._needs = {plan.name: plan for plan in plans}
+        self.watchers.append(self)
+
+    def run(self) -> None:
+        """Until the last session has ended."""
+        for plan in self.plans:
+            self._tensor_bytes[plan.name] = int(
+                self._chance.uniform(*TENSORS_SHARE) * FLAVOR_GIB * GIB * plan.demand / max(1, plan.gpus)
+            )
+            self.agenda.at(plan.opens_ns, lambda plan=plan: self._open(plan))  # type: ignore[misc]
+        self.agenda.at(0, self.tick)
+        while len(self.speeds) < len(self.plans):
+            self.agenda.run(self.agenda.now_ns + 3600 * SECOND_NS)
+
+    def _open(self, plan: Plan) -> None:
+        Notebook(self, plan.name, plan.flavor, plan.cells, self.level, plan.ends_ns).open()
+
+    def closed(self, session: Notebook) -> None:
+        whole = session.worked_ns + session.waited_ns
+        self.speeds.append(session.worked_ns / whole if whole else 1.0)
+        self.worked_gpu_ns += session.worked_ns * self._needs[session.name].demand
+        self.agenda.after(SECOND_NS, lambda: self.forget(session))
+
+    # What is seen
+
+    def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
+        self.events += 1
+        for instruction in instructions:
+            if type(instruction) is TellClient:
+                self._told(now_ns, instruction.session, instruction.message)
+
+    def _told(self, now_ns: int, session: str, message: wire.ToClient) -> None:
+        if isinstance(message, wire.Granted):
+            self._granted_ns.setdefault(message.lease, (now_ns, self._needs[session].demand))
+        elif isinstance(message, wire.LeaseClosed):
+            opened_ns, demand = self._granted_ns.pop(message.lease)
+            self.held_gpu_ns += (now_ns - opened_ns) * demand
+        elif isinstance(message, wire.Refused | wire.SessionLost):
+            raise RuntimeError(f"session {session}: {message}")
+
+    def tensor_bytes(self, session: str) -> int:
+        return self._tensor_bytes[session]
+
+    def work_begins(self, worker: Worker) -> None:
+        client = self.clients.get(worker.session or "")
+        if isinstance(client, Notebook) and client.wanted_ns is not None:
+            self.starts_ns.append(self.agenda.now_ns - client.wanted_ns)
+            client.wanted_ns = None
+
+    def parks(self, worker: Worker) -> None:
+        self.parkings += 1
+
+    def restores(self, worker: Worker, taken_ns: int) -> None:
+        self.restores_ns.append(taken_ns)

@@ -1,0 +1,63 @@
+"""Plays many seeds of the storm, on every core; ``python -m simulation.seeds --help``. A failing seed prints its story."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+
+from simulation.storm import Storm, StoryTold
+
+REPORT_SECONDS = 10.0
+FAILURES_MAX = 3
+"""So many stories are printed before it gives up."""
+
+
+def play(seed: int) -> tuple[int, int, str | None]:
+    """The seed, its events, and its story if it failed."""
+    storm = Storm(seed)
+    try:
+        storm.run()
+    except StoryTold as story:
+        return seed, storm.steps, str(story)
+    return seed, storm.steps, None
+
+
+def play_many(first: int, count: int, processes: int) -> int:
+    """Returns how many failed."""
+    began = reported = time.monotonic()
+    events = failures = 0
+    with multiprocessing.Pool(processes) as pool:
+        for done, (_, steps, story) in enumerate(pool.imap_unordered(play, range(first, first + count), chunksize=8), 1):
+            events += steps
+            if story is not None:
+                failures += 1
+                print(story, file=sys.stderr, flush=True)
+            now = time.monotonic()
+            if now - reported > REPORT_SECONDS:
+                reported = now
+                print(f"{done} of {count} seeds, {events} events, {failures} failed, {now - began:.0f} s", flush=True)
+            if failures >= FAILURES_MAX:
+                break
+    print(f"{done} of {count} seeds, {events} events, {failures} failed, {time.monotonic() - began:.0f} s")
+    return failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="simulation.seeds", description=__doc__)
+    parser.add_argument("--seed", type=int, help="play this one alone")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=200, help="how many")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many at a time")
+    options = parser.parse_args()
+    if options.seed is not None:
+        _, steps, story = play(options.seed)
+        print(story or f"seed {options.seed}: {steps} events, nothing amiss")
+        return 1 if story else 0
+    return 1 if play_many(options.first, options.count, options.processes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

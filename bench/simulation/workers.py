@@ -1,0 +1,275 @@
+"""Simulated workers: what ``worker/csrc/server.cpp`` and ``gate.h`` do, without computing anything.
+
+A worker reads its client's stream in order, executes device work only while its gate is open, and obeys the pool between two
+commands, which take as long as the client says.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forebay_pool.types import Device
+from forebay_wire import messages as wire
+
+from simulation.agenda import MILLISECOND_NS, SECOND_NS
+from simulation.links import Link
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+UNASSIGNED_HEARTBEAT_NS = 5 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Device work that takes so long, and cannot be stopped within."""
+
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The span of the lease with this epoch ended."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The client waits until all before it is done: a number is read."""
+
+    answer: Callable[[], None]
+
+
+Command = Work | Mark | Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """How long a host takes for things."""
+
+    start_ns: int = 2 * SECOND_NS
+    """From launch to Ready: an interpreter, torch, and the device's context."""
+    assign_ns: int = 1 * MILLISECOND_NS
+    exit_ns: int = 20 * MILLISECOND_NS
+    copy_bytes_per_second: int = 12_000_000_000
+    """Between device and host memory; PCIe 3.0 x16 with pinned memory reaches 12 GB/s."""
+
+    def copy_ns(self, count_bytes: int) -> int:
+        return count_bytes * SECOND_NS // self.copy_bytes_per_second
+
+
+class Worker:
+    """One process. ``device_bytes`` is what its tensors truly take on the device now."""
+
+    def __init__(self, world: World, name: str, devices: tuple[Device, ...], to_pool: Link) -> None:
+        self.world = world
+        self.name = name
+        self.devices = devices
+        self.device = devices[0]
+        """Where it computes."""
+        self.to_pool = to_pool
+        self.alive = True
+        self.hung = False
+        self.session: str | None = None
+        self.epoch: int | None = None
+        """The open gate's lease."""
+        self.device_bytes = 0
+        self.parked_bytes: int | None = None
+        self.working = False
+        self._opened = 0
+        self._marked = 0
+        self._starved = False
+        self._tensor_bytes = 0
+        self._idle_release_ns = 0
+        self._heartbeat_ns = UNASSIGNED_HEARTBEAT_NS
+        self._orders: deque[wire.ToWorker] = deque()
+        self._commands: deque[Command] = deque()
+        self._busy = False
+        """It executes, restores or parks: orders wait for the next boundary."""
+        self._active_ns = 0
+        self._turn = 0
+        """Grows with every step, so that a timer of an earlier one does nothing."""
+
+    # Life
+
+    def start(self) -> None:
+        self.world.agenda.after(self.world.timings.start_ns, self._ready)
+
+    def _ready(self) -> None:
+        if self._responds:
+            model = wire.DeviceModel(kind=self.device.kind, model=self.device.model)
+            self._say(wire.Ready(worker=self.name, address=f"unix:/{self.name}", torch="2", device=model, pid=1))
+            self._beat_later()
+
+    def _beat(self) -> None:
+        self._say(wire.Heartbeat(epoch=self.epoch, memory_bytes=self.device_bytes, busy_ns=0, commands=0))
+        self._beat_later()
+
+    def _beat_later(self) -> None:
+        period_ns = self._heartbeat_ns
+        self._later(period_ns, lambda: self._beat() if period_ns == self._heartbeat_ns else None)
+
+    def die(self) -> None:
+        """The process is no more."""
+        self.alive = False
+        self._stop_working()
+        self.device_bytes, self.epoch = 0, None
+        self.to_pool.close()
+        self._commands.clear()
+        self._orders.clear()
+
+    @property
+    def _responds(self) -> bool:
+        return self.alive and not self.hung
+
+    # What it is told
+
+    def hear(self, order: wire.ToWorker) -> None:
+        """The pool's order has arrived; it is obeyed at the next command boundary."""
+        if self._responds:
+            self._orders.append(order)
+            if not self._busy:
+                self._turn += 1
+                self._step()
+
+    def stream(self, command: Command) -> None:
+        """The client's command has arrived."""
+        if self._responds:
+            self._commands.append(command)
+            if not self._busy:
+                self._turn += 1
+                self._step()
+
+    def lose_client(self) -> None:
+        """The client's connection ended."""
+        if self._responds:
+            self._say(wire.ClientGone())
+
+    def _step(self) -> None:
+        """Does whatever can be done now; stops when something takes time."""
+        self._busy = False
+        while self.alive and not self._busy:
+            if self._orders:
+                self._obey(self._orders.popleft())
+            elif not self._commands:
+                return self._rest()
+            elif not self._next():
+                return
+
+    def _next(self) -> bool:
+        """Executes the next command, or says that it needs a lease; False if nothing goes on before an order."""
+        command = self._commands[0]
+        if isinstance(command, Mark):
+            self._commands.popleft()
+            if self.epoch is None:
+                self._marked = max(self._marked, command.epoch) if command.epoch > self._opened else self._marked
+            else:
+                self._shut(wire.Drained(epoch=self.epoch))
+            return True
+        if isinstance(command, Ask):
+            self._commands.popleft()
+            self.world.answer(self, command)
+            return True
+        if self.epoch is None:
+            if not self._starved:
+                self._starved = True
+                self._say(wire.Starved())
+            return False
+        self._commands.popleft()
+        self.device_bytes = self._tensor_bytes
+        self.working = True
+        self.world.work_begins(self)
+        self._take(command.duration_ns, self._executed)
+        return True
+
+    def _executed(self) -> None:
+        self._stop_working()
+        self._active_ns = self.world.agenda.now_ns
+        self._step()
+
+    def _stop_working(self) -> None:
+        if self.working:
+            self.working = False
+            self.world.work_ends(self)
+
+    def _rest(self) -> None:
+        """Nothing to execute: an open lease is given back after a while."""
+        if self.epoch is not None:
+            turn = self._turn
+            self.world.agenda.at(self._active_ns + self._idle_release_ns, lambda: self._idle(turn))
+
+    def _idle(self, turn: int) -> None:
+        if self._responds and self._turn == turn and self.epoch is not None and not self._busy:
+            self._shut(wire.Idle(epoch=self.epoch, idle_ns=self.world.agenda.now_ns - self._active_ns))
+
+    # Orders
+
+    def _obey(self, order: wire.ToWorker) -> None:
+        match order:
+            case wire.Assign():
+                self.session = order.session
+                self._tensor_bytes = self.world.tensor_bytes(order.session)
+                self._idle_release_ns = int(order.idle_release_seconds * SECOND_NS)
+                self._heartbeat_ns = int(order.heartbeat_seconds * SECOND_NS)
+                self._take(self.world.timings.assign_ns, self._assigned)
+            case wire.Open():
+                restored, self.parked_bytes = self.parked_bytes or 0, None
+                taken_ns = self.world.timings.copy_ns(restored)
+                if restored:
+                    self.device_bytes = restored
+                    self.world.restores(self, taken_ns)
+                epoch = order.epoch
+                self._take(taken_ns, lambda: self._open(epoch))
+            case wire.Close():
+                self.epoch = None
+                self._say(wire.Closed(epoch=order.epoch))
+            case wire.Park():
+                self.world.parks(self)
+                self._take(self.world.timings.copy_ns(self.device_bytes), self._parked)
+            case wire.End():
+                self.world.exits(self, "ended")
+
+    def _assigned(self) -> None:
+        if self.session is not None:
+            self._say(wire.Assigned(session=self.session))
+            self._beat_later()
+        self._step()
+
+    def _open(self, epoch: int) -> None:
+        self.epoch = self._opened = epoch
+        self._starved = False
+        self._active_ns = self.world.agenda.now_ns
+        if epoch <= self._marked:
+            self._shut(wire.Drained(epoch=epoch))
+        self._step()
+
+    def _parked(self) -> None:
+        self.parked_bytes, self.device_bytes = self.device_bytes, 0
+        self._say(wire.Parked(bytes=self.parked_bytes))
+        self._step()
+
+    def _shut(self, message: wire.FromWorker) -> None:
+        self.epoch = None
+        self._say(message)
+
+    # Small things
+
+    def _take(self, duration_ns: int, then: Callable[[], None]) -> None:
+        """Nothing else happens until ``then``."""
+        self._busy = True
+        self._turn += 1
+        self._later(duration_ns, then)
+
+    def _later(self, duration_ns: int, then: Callable[[], None]) -> None:
+        def go() -> None:
+            if self._responds:
+                then()
+
+        self.world.agenda.after(duration_ns, go)
+
+    def _say(self, message: wire.FromWorker) -> None:
+        self.to_pool.send(message)

@@ -1,0 +1,220 @@
+"""The pool under a seeded simulator with faults: the auditor finds nothing in the real one, and something in every broken one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from forebay_pool.state_machine import StateMachine
+from forebay_pool.types import CloseReason, Event, Instruction, Kill, Lease, Meter, Request, Seat, Session, Tick, UsageRecord, Worker
+from forebay_wire import messages as wire
+from simulation.seeds import play, play_many
+from simulation.storm import Storm, StoryTold
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = 200
+MUTANT_SEEDS = 60
+"""A broken state machine must be caught within so many."""
+
+
+def test_two_hundred_seeds_of_faults_find_nothing() -> None:
+    assert play_many(0, SEEDS, os.cpu_count() or 1) == 0
+
+
+def test_the_storm_does_what_it_says() -> None:
+    """Or the seeds prove nothing: sessions park, workers die, the database refuses, and leases end in every way."""
+    seen: set[str] = set()
+    for seed in range(30):
+        storm = Storm(seed, strict=False)
+        storm.watchers.append(Tally(seen))
+        storm.run()
+    wanted = {"drained", "idle", "released", "failed", "revoked", "Kill", "Park", "parked", "SessionLost", "Refused", "StoreChanged"}
+    assert wanted <= seen, f"never seen: {sorted(wanted - seen)}"
+
+
+class Tally:
+    """Collects names of what happened."""
+
+    def __init__(self, seen: set[str]) -> None:
+        self.seen = seen
+
+    def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
+        self.seen.add(type(event).__name__)
+        for instruction in instructions:
+            self.seen.add(type(instruction).__name__)
+            if isinstance(instruction, Meter):
+                self.seen.add(instruction.record.close_reason)
+            message = getattr(instruction, "message", None)
+            if message is not None:
+                self.seen.add(type(message).__name__)
+        message = getattr(event, "message", None)
+        if isinstance(message, wire.Parked) and message.bytes:
+            self.seen.add("parked")
+
+
+def test_a_seed_plays_the_same_history_again() -> None:
+    histories = []
+    for _ in range(2):
+        storm = Storm(7)
+        history = History()
+        storm.watchers.append(history)
+        storm.run()
+        histories.append(history.lines)
+    assert len(histories[0]) > 100
+    assert histories[0] == histories[1]
+
+
+class History:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
+        self.lines.append(f"{now_ns} {event} {[type(instruction).__name__ for instruction in instructions]}")
+
+
+# Broken state machines
+
+
+class BillsTheIdleTime(StateMachine):
+    def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int) -> None:
+        super()._close_for_worker(epoch, reason, 0)
+
+
+class BillsTheDead(StateMachine):
+    def _close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
+        super()._close(lease, reason, self._now)
+
+
+class BillsOneNanosecondMore(StateMachine):
+    def _close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
+        lease.opened_ns -= 1
+        super()._close(lease, reason, until_ns)
+
+
+class MetersTwice(StateMachine):
+    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+        out = super().handle(event, now_ns)
+        return out + [instruction for instruction in out if isinstance(instruction, Meter)]
+
+
+class ForgetsToMeter(StateMachine):
+    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+        out = super().handle(event, now_ns)
+        return [i for i in out if not (isinstance(i, Meter) and i.record.close_reason == "failed")]
+
+
+class MetersAnother(StateMachine):
+    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+        out = super().handle(event, now_ns)
+        return [Meter(renamed(i.record)) if isinstance(i, Meter) else i for i in out]
+
+
+def renamed(record: UsageRecord) -> UsageRecord:
+    values = {name: getattr(record, name) for name in UsageRecord.__dataclass_fields__}
+    return UsageRecord(**(values | {"session": "s001"}))
+
+
+class KeepsTheOldClock(StateMachine):
+    def _tick(self, event: Tick) -> None:
+        super()._tick(Tick(self._unix_offset_ns))
+
+
+class DoesNotWaitForTheDrain(StateMachine):
+    def _dismiss(self, worker: Worker, drains: bool) -> None:
+        super()._dismiss(worker, False)
+
+
+class LeasesBeforeTheDeadAreGone(StateMachine):
+    def _part(self, worker: Worker, cause: str, drains: bool) -> None:
+        super()._part(worker, cause, False)
+
+
+class DoesNotWaitForTheParking(StateMachine):
+    def _make_room(self, seat: Seat, session: Session, need_bytes: int) -> bool:
+        super()._make_room(seat, session, need_bytes)
+        return True
+
+
+class SaysNothing(StateMachine):
+    def _tell_place(self, request: Request) -> None: ...
+
+
+class ForgetsWhoWaits(StateMachine):
+    def _place(self, request: Request) -> None:
+        super()._place(request)
+        if request.place is None and request.order % 7 == 0:
+            self.line.remove(request)
+
+
+class LetsTheHungLive(StateMachine):
+    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+        return [i for i in super().handle(event, now_ns) if not (isinstance(i, Kill) and isinstance(event, Tick))]
+
+
+class KeepsLeasesOfTheDeparted(StateMachine):
+    def _end(self, session: Session, reason: CloseReason, sentence: str | None) -> None:
+        if session.lease is None:
+            super()._end(session, reason, sentence)
+
+
+class RoundsUp(StateMachine):
+    def _tell(self, session: str, message: wire.ToClient) -> None:
+        if isinstance(message, wire.LeaseClosed) and message.cost_nano:
+            message = message.model_copy(update={"cost_nano": message.cost_nano + 1})
+        super()._tell(session, message)
+
+
+MUTANTS: list[Callable[..., StateMachine]] = [
+    BillsTheIdleTime,
+    BillsTheDead,
+    BillsOneNanosecondMore,
+    MetersTwice,
+    ForgetsToMeter,
+    MetersAnother,
+    KeepsTheOldClock,
+    DoesNotWaitForTheDrain,
+    LeasesBeforeTheDeadAreGone,
+    DoesNotWaitForTheParking,
+    SaysNothing,
+    ForgetsWhoWaits,
+    LetsTheHungLive,
+    KeepsLeasesOfTheDeparted,
+    RoundsUp,
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_state_machine_is_caught_by_the_auditor_alone(mutant: Callable[..., StateMachine]) -> None:
+    caught = first_story(mutant)
+    assert caught is not None, f"{MUTANT_SEEDS} seeds found nothing"
+    seed, story = caught
+    assert f"--seed {seed}" in story and f"seed {seed}, " in story
+
+
+def first_story(machine: Callable[..., StateMachine]) -> tuple[int, str] | None:
+    for seed in range(MUTANT_SEEDS):
+        try:
+            Storm(seed, machine, strict=False).run()
+        except StoryTold as story:
+            return seed, str(story)
+    return None
+
+
+def test_a_story_names_what_happened_to_the_objects_concerned() -> None:
+    caught = first_story(DoesNotWaitForTheDrain)
+    assert caught is not None
+    story = caught[1]
+    assert "is leased to 2000 thousandths" in story
+    assert "Open(" in story and "Launch(" in story
+
+
+def test_a_seed_can_be_played_alone() -> None:
+    environment = os.environ | {"PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{ROOT / 'bench'}"}
+    command = [sys.executable, "-m", "simulation.seeds", "--seed", "3"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    _, steps, _ = play(3)
+    assert done.stdout == f"seed 3: {steps} events, nothing amiss\n", done.stderr
