@@ -32,7 +32,7 @@ from simulation.workers import Timings, Worker
 from simulation.world import UNIX_OFFSET_NS, World
 
 GIB = 2**30
-STORM_NS = 25 * SECOND_NS
+STORM_NS = 30 * SECOND_NS
 """How long things go wrong."""
 CALM_NS = 45 * SECOND_NS
 """Then so long nothing does: whoever waits must be served."""
@@ -70,7 +70,6 @@ class Storm(World):
         self.steps = 0
         self._nodes = sorted({device.node for device in devices})
         self._lost_nodes: set[str] = set()
-        self._tensors: dict[str, int] = {}
         self._names = 0
 
     def run(self) -> None:
@@ -78,14 +77,14 @@ class Storm(World):
         try:
             self._play()
         except Caught as caught:
-            raise StoryTold(self._story(str(caught), *caught.ids)) from None
+            raise StoryTold(self._story(str(caught), *caught.ids)) from caught
         except InvariantBroken as broken:
-            raise StoryTold(self._story(str(broken))) from None
+            raise StoryTold(self._story(str(broken))) from broken
 
     def _play(self) -> None:
         self.apply(PricesSet({name: self._price() for name in self.flavor_names}))
         self.tick()
-        for _ in range(self.chance.randint(2, 7)):
+        for _ in range(self.chance.randint(2, 9)):
             self.agenda.after(int(self.chance.expovariate(1) * SECOND_NS), self._arrive)
         self.agenda.after(SECOND_NS, self._strike)
         self.agenda.run(STORM_NS)
@@ -112,7 +111,7 @@ class Storm(World):
         if not self.calm:
             self._names += 1
             name = f"s{self._names:03d}"
-                Person(self, name, random.Random(self.chance.random())).start()
+            Person(self, name, random.Random(self.chance.random())).start()
 
     def departed(self, person: Person) -> None:
         self.forget(person)
@@ -124,8 +123,8 @@ class Storm(World):
     def apply_soon(self, event: Event) -> None:
         self.agenda.after(MILLISECOND_NS, lambda: self.apply(event))
 
-    def tensor_bytes(self, session: str) -> int:
-        return self._tensors[session]
+    def tensor_bytes(self, session: str, limit_bytes: int) -> int:
+        return int(self.chance.random() * limit_bytes)
 
     # Links: late, slow, and heard twice
 

@@ -212,7 +212,7 @@ class Worker:
         match order:
             case wire.Assign():
                 self.session = order.session
-                self._tensor_bytes = self.world.tensor_bytes(order.session)
+                self._tensor_bytes = self.world.tensor_bytes(order.session, order.memory_limit_bytes)
                 self._idle_release_ns = int(order.idle_release_seconds * SECOND_NS)
                 self._heartbeat_ns = int(order.heartbeat_seconds * SECOND_NS)
                 self._take(self.world.timings.assign_ns, self._assigned)

@@ -132,9 +132,9 @@ class World:
 
     # What workers do, for those who measure
 
-    def tensor_bytes(self, session: str) -> int:
-        """What the session's tensors take."""
-        return 0
+    def tensor_bytes(self, session: str, limit_bytes: int) -> int:
+        """What the session's tensors take on the device, of what they may."""
+        return limit_bytes
 
     def work_begins(self, worker: Worker) -> None: ...
 

@@ -84,11 +84,11 @@ class Fleet:
 
     # Places
 
-    def find(self, session: Session, need_bytes: int, workers_max: int) -> Place | None:
-        """The best place that is free for the session now: where its tensors are if it has any."""
+    def find(self, session: Session, held_bytes: int, workers_max: int) -> Place | None:
+        """The best place that is free for the session now: where its tensors are if it has any, which took ``held_bytes`` there."""
         flavor = self.flavors[session.flavor]
         if session.worker is not None:
-            return self._place_of(session.worker, flavor, need_bytes)
+            return self._place_of(session.worker, flavor, max(held_bytes, memory_limit(flavor, session.worker.device)))
         return self.choose(flavor, len(self.workers) < workers_max)
 
     def _place_of(self, worker: Worker, flavor: Flavor, need_bytes: int) -> Place | None:

@@ -76,6 +76,22 @@ def test_a_whole_device_waits_until_both_halves_are_free(shared: Make) -> None:
     assert w.machine.sessions["c"].state == "active"
 
 
+def test_a_parked_session_waits_until_its_flavors_memory_fits_beside_those_who_compute(shared: Make) -> None:
+    """Its tensors were smaller than its flavor: what they took is not what its next lease needs."""
+    w = shared(1, gib=3)
+    worker = w.lease("a", flavor="half")
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=GIB // 4, busy_ns=0, commands=1))
+    w.drain("a")
+    w.lease("b", flavor="half")
+    assert w.machine.sessions["a"].state == "parked"
+    w.acquire("a", 2)
+    w.settle()
+    assert w.machine.sessions["a"].state == "queued"
+    w.drain("b")
+    w.settle()
+    assert w.machine.sessions["a"].state == "active"
+
+
 def test_a_share_is_not_given_where_the_memory_of_those_who_compute_leaves_no_room(shared: Make) -> None:
     w = shared(1, gib=3)
     w.lease("a", flavor="half")

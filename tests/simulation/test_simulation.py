@@ -12,6 +12,7 @@ import pytest
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import CloseReason, Event, Instruction, Kill, Lease, Meter, Request, Seat, Session, Tick, UsageRecord, Worker
 from forebay_wire import messages as wire
+from simulation.auditor import Caught
 from simulation.seeds import play, play_many
 from simulation.storm import Storm, StoryTold
 
@@ -124,8 +125,8 @@ class KeepsTheOldClock(StateMachine):
 
 
 class DoesNotWaitForTheDrain(StateMachine):
-    def _dismiss(self, worker: Worker, drains: bool) -> None:
-        super()._dismiss(worker, False)
+    def _dismiss(self, worker: Worker, drains_milli: int) -> None:
+        super()._dismiss(worker, 0)
 
 
 class LeasesBeforeTheDeadAreGone(StateMachine):
@@ -134,8 +135,8 @@ class LeasesBeforeTheDeadAreGone(StateMachine):
 
 
 class DoesNotWaitForTheParking(StateMachine):
-    def _make_room(self, seat: Seat, session: Session, need_bytes: int) -> bool:
-        super()._make_room(seat, session, need_bytes)
+    def _make_room(self, seat: Seat, session: Session) -> bool:
+        super()._make_room(seat, session)
         return True
 
 
@@ -192,22 +193,23 @@ def test_a_broken_state_machine_is_caught_by_the_auditor_alone(mutant: Callable[
     caught = first_story(mutant)
     assert caught is not None, f"{MUTANT_SEEDS} seeds found nothing"
     seed, story = caught
-    assert f"--seed {seed}" in story and f"seed {seed}, " in story
+    assert isinstance(story.__cause__, Caught), "the state machine noticed by itself"
+    assert f"--seed {seed}" in str(story) and f"seed {seed}, " in str(story)
 
 
-def first_story(machine: Callable[..., StateMachine]) -> tuple[int, str] | None:
+def first_story(machine: Callable[..., StateMachine]) -> tuple[int, StoryTold] | None:
     for seed in range(MUTANT_SEEDS):
         try:
             Storm(seed, machine, strict=False).run()
         except StoryTold as story:
-            return seed, str(story)
+            return seed, story
     return None
 
 
 def test_a_story_names_what_happened_to_the_objects_concerned() -> None:
     caught = first_story(DoesNotWaitForTheDrain)
     assert caught is not None
-    story = caught[1]
+    story = str(caught[1])
     assert "is leased to 2000 thousandths" in story
     assert "Open(" in story and "Launch(" in story
 
