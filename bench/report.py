@@ -12,6 +12,8 @@ from time import perf_counter_ns
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
+SKIPPED = 77
+"""Exit status of a benchmark that lacks something from outside of the repository, as Automake has it."""
 
 
 def machine() -> dict[str, Any]:

@@ -66,8 +66,6 @@ class Notebook(Client):
         self.cells = cells
         self.level = level
         self.ends_ns = ends_ns
-        self.asked_ns: int | None = None
-        """When it asked for the lease it waits for."""
         self.wanted_ns: int | None = None
         """When the cell began whose first command was not executed yet."""
         self.worked_ns = 0
@@ -105,15 +103,11 @@ class Notebook(Client):
         self.replay.closed(self)
 
     def _acquire(self) -> None:
-        self.asked_ns = self.replay.agenda.now_ns
+        self.replay.asked(self)
         super()._acquire()
 
     def _granted(self, granted: wire.Granted) -> None:
-        if self.asked_ns is not None:
-            waited_ns = self.replay.agenda.now_ns - self.asked_ns
-            self.waited_ns += waited_ns
-            self.replay.waits_ns.append(waited_ns)
-            self.asked_ns = None
+        self.waited_ns += self.replay.served(self)
         super()._granted(granted)
 
     def lost(self) -> None:

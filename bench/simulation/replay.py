@@ -22,8 +22,14 @@ TENSORS_SHARE = (0.1, 0.9)
 """Part of its flavor's memory that a session's tensors take, drawn evenly: unknown from the trace."""
 LINK_NS = MILLISECOND_NS // 4
 """A message's way; the service's round trip is about 0.5 ms (docs/performance.md)."""
-TICK_NS = 5 * SECOND_NS
+TICK_NS = 10 * SECOND_NS
+PATIENCE_NS = SECOND_NS
+"""The goal: 95 % of the requests wait no longer."""
 NEVER_SECONDS = 1e9
+
+
+class NotServable(Exception):
+    """The fleet can never serve a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +49,17 @@ class Plan:
 
     @property
     def demand(self) -> float:
+        """In GPUs."""
         return self.gpus * self.share_milli / WHOLE
 
 
 def flavors_of(plans: Iterable[Plan]) -> dict[str, Flavor]:
     """A flavor for each need, served by every model."""
     needs = {plan.flavor: (plan.gpus, plan.share_milli) for plan in plans}
-    flavors = {}
-    for name, (gpus, share) in needs.items():
-        equivalents = tuple(Equivalent(model, gpus) for model in MEMORY_GIB)
-        flavors[name] = Flavor(name, FLAVOR_GIB * GIB * share // WHOLE, equivalents)
-    return flavors
+    return {
+        name: Flavor(name, FLAVOR_GIB * GIB * gpus * share // WHOLE, tuple(Equivalent(model, gpus, share) for model in MEMORY_GIB))
+        for name, (gpus, share) in needs.items()
+    }
 
 
 def limits_of(idle_release_seconds: float) -> Limits:
@@ -77,13 +83,18 @@ def limits_of(idle_release_seconds: float) -> Limits:
 class Replay(World):
     """Plays the plans, and keeps what happened."""
 
-    def __init__(self, devices: list[Device], plans: list[Plan], level: Level, idle_release_seconds: float, seed: int) -> None:
-        agenda = Agenda()
+    def __init__(
+        self, devices: list[Device], plans: list[Plan], level: Level, idle_release_seconds: float, seed: int, counts_from_ns: int
+    ) -> None:
         machine = StateMachine(devices, flavors_of(plans), limits_of(idle_release_seconds), "sim", UNIX_OFFSET_NS)
-        super().__init__(machine, agenda, Timings(), lambda: LINK_NS, TICK_NS)
+        super().__init__(machine, Agenda(), Timings(), lambda: LINK_NS, TICK_NS)
         self.plans = plans
         self.level: Level = level
+        self.counts_from_ns = counts_from_ns
         self.waits_ns: list[int] = []
+        """Of each request for a lease after ``counts_from_ns``, until the grant."""
+        self.late = 0
+        """Requests that waited longer than PATIENCE_NS."""
         self.starts_ns: list[int] = []
         """From a cell's begin until its first command is executed: waiting, restoring and messages."""
         self.restores_ns: list[int] = []
@@ -91,32 +102,53 @@ class Replay(World):
         self.events = 0
         self.held_gpu_ns = 0.0
         self.worked_gpu_ns = 0.0
-        self.speeds: list[float] = []
+        self.paces: list[float] = []
         """Of each session that ended: its work ÷ (its work and what it waited)."""
         self._chance = random.Random(seed)
-        self._tensor_bytes: dict[str, int] = {}
         self._granted_ns: dict[str, tuple[int, float]] = {}
-        self._needs = {plan.name: plan for plan in plans}
+        self._demands = {plan.name: plan.demand for plan in plans}
+        self._asking: dict[str, int] = {}
         self.watchers.append(self)
 
-    def run(self) -> None:
-        """Until the last session has ended."""
+    def run(self, late_max: float) -> bool:
+        """Until the last session has ended; False as soon as more than ``late_max`` requests are late. Raises NotServable."""
         for plan in self.plans:
-            self._tensor_bytes[plan.name] = int(
-                self._chance.uniform(*TENSORS_SHARE) * FLAVOR_GIB * GIB * plan.demand / max(1, plan.gpus)
-            )
             self.agenda.at(plan.opens_ns, lambda plan=plan: self._open(plan))  # type: ignore[misc]
         self.agenda.at(0, self.tick)
-        while len(self.speeds) < len(self.plans):
-            self.agenda.run(self.agenda.now_ns + 3600 * SECOND_NS)
+        while len(self.paces) < len(self.plans):
+            self.agenda.run(self.agenda.now_ns + 600 * SECOND_NS)
+            if self.late + self._overdue() > late_max:
+                return False
+        return True
+
+    def _overdue(self) -> int:
+        """Requests that still wait and are late already."""
+        since = (since_ns for since_ns in self._asking.values() if since_ns >= self.counts_from_ns)
+        return sum(self.agenda.now_ns - since_ns > PATIENCE_NS for since_ns in since)
 
     def _open(self, plan: Plan) -> None:
         Notebook(self, plan.name, plan.flavor, plan.cells, self.level, plan.ends_ns).open()
 
+    # What sessions tell
+
+    def asked(self, session: Notebook) -> None:
+        self._asking[session.name] = self.agenda.now_ns
+
+    def served(self, session: Notebook) -> int:
+        """The session got what it asked for; how long it waited."""
+        since_ns = self._asking.pop(session.name, None)
+        if since_ns is None:
+            return 0
+        waited_ns = self.agenda.now_ns - since_ns
+        if since_ns >= self.counts_from_ns:
+            self.waits_ns.append(waited_ns)
+            self.late += waited_ns > PATIENCE_NS
+        return waited_ns
+
     def closed(self, session: Notebook) -> None:
         whole = session.worked_ns + session.waited_ns
-        self.speeds.append(session.worked_ns / whole if whole else 1.0)
-        self.worked_gpu_ns += session.worked_ns * self._needs[session.name].demand
+        self.paces.append(session.worked_ns / whole if whole else 1.0)
+        self.worked_gpu_ns += session.worked_ns * self._demands[session.name]
         self.agenda.after(SECOND_NS, lambda: self.forget(session))
 
     # What is seen
@@ -129,15 +161,15 @@ class Replay(World):
 
     def _told(self, now_ns: int, session: str, message: wire.ToClient) -> None:
         if isinstance(message, wire.Granted):
-            self._granted_ns.setdefault(message.lease, (now_ns, self._needs[session].demand))
+            self._granted_ns.setdefault(message.lease, (now_ns, self._demands[session]))
         elif isinstance(message, wire.LeaseClosed):
             opened_ns, demand = self._granted_ns.pop(message.lease)
             self.held_gpu_ns += (now_ns - opened_ns) * demand
         elif isinstance(message, wire.Refused | wire.SessionLost):
-            raise RuntimeError(f"session {session}: {message}")
+            raise NotServable(f"session {session}: {message.message}")
 
-    def tensor_bytes(self, session: str) -> int:
-        return self._tensor_bytes[session]
+    def tensor_bytes(self, limit_bytes: int) -> int:
+        return int(self._chance.uniform(*TENSORS_SHARE) * limit_bytes)
 
     def work_begins(self, worker: Worker) -> None:
         client = self.clients.get(worker.session or "")

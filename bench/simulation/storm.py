@@ -123,7 +123,7 @@ class Storm(World):
     def apply_soon(self, event: Event) -> None:
         self.agenda.after(MILLISECOND_NS, lambda: self.apply(event))
 
-    def tensor_bytes(self, session: str, limit_bytes: int) -> int:
+    def tensor_bytes(self, limit_bytes: int) -> int:
         return int(self.chance.random() * limit_bytes)
 
     # Links: late, slow, and heard twice

@@ -212,11 +212,12 @@ class Worker:
         match order:
             case wire.Assign():
                 self.session = order.session
-                self._tensor_bytes = self.world.tensor_bytes(order.session, order.memory_limit_bytes)
                 self._idle_release_ns = int(order.idle_release_seconds * SECOND_NS)
                 self._heartbeat_ns = int(order.heartbeat_seconds * SECOND_NS)
                 self._take(self.world.timings.assign_ns, self._assigned)
             case wire.Open():
+                if not self._opened:
+                    self._tensor_bytes = self.world.tensor_bytes(order.memory_limit_bytes)
                 restored, self.parked_bytes = self.parked_bytes or 0, None
                 taken_ns = self.world.timings.copy_ns(restored)
                 if restored:

@@ -132,8 +132,8 @@ class World:
 
     # What workers do, for those who measure
 
-    def tensor_bytes(self, session: str, limit_bytes: int) -> int:
-        """What the session's tensors take on the device, of what they may."""
+    def tensor_bytes(self, limit_bytes: int) -> int:
+        """What a session's tensors take on the device, of what they may at first."""
         return limit_bytes
 
     def work_begins(self, worker: Worker) -> None: ...

@@ -1,0 +1,185 @@
+"""What a cluster saves by lending GPUs to cells: a production trace replayed through the pool's state machine in virtual time.
+
+The trace is Alibaba's cluster-trace-gpu-v2023 (6,212 GPUs of seven models, 8,152 tasks of which 7,064 use GPUs), in two readings:
+``tasks`` compute as long as they live; ``notebooks`` are sessions of the tasks' lifetimes and needs that compute in cells, as
+published for interactive training (``simulation/notebooks.py`` names the source and the distributions). A device is held
+
+- ``lifetime``: from a session's begin to its end, as notebook platforms reserve GPUs;
+- ``process``: by the process while it does not idle, once for 600 s as platforms cull, once for 2 s as the pool does by default;
+- ``cell``: by each cell until its work has drained.
+
+For each the smallest fleet is sought, a part of the cluster with its mix of models, on which 95 % of the requests for a lease wait at
+most one second. Worker starts, parking and restoring take their time (``simulation/workers.py``, ``simulation/replay.py``: 2 s, and
+bytes ÷ 12 GB/s). GPU-hours count shares as shares. Goal: the cells' GPU-hours are at most a quarter of the lifetimes'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from report import SKIPPED, percentile, report
+from simulation.agenda import SECOND_NS
+from simulation.notebooks import Behaviour, Cell, Level
+from simulation.replay import PATIENCE_NS, NotServable, Plan, Replay
+from simulation.trace import FOLDER, Node, Task, TraceMissing, first_devices, mixed, read_nodes, read_tasks
+
+DAY_SECONDS = 86_400
+LATE_SHARE_MAX = 0.05
+JITTER_SECONDS = DAY_SECONDS // 2
+"""A copy of a task begins up to so much earlier or later than the task."""
+HOUR_NS = 3600 * SECOND_NS
+WARM_UP_SECONDS = 7200
+"""Sessions that live when the window begins have begun at some moment of so long before; what waited then is not counted."""
+WARM_UP_NS = WARM_UP_SECONDS * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One row: a reading of the trace, and what holds a device."""
+
+    reading: str
+    level: Level
+    idle_release_seconds: float
+
+    @property
+    def label(self) -> str:
+        idle = f", idle {self.idle_release_seconds:g} s" if self.level == "process" else ""
+        return f"{self.level}{idle}"
+
+
+CASES = [
+    Case("tasks", "lifetime", 1e9),
+    Case("tasks", "cell", 2.0),
+    Case("notebooks", "lifetime", 1e9),
+    Case("notebooks", "process", 600.0),
+    Case("notebooks", "process", 2.0),
+    Case("notebooks", "cell", 2.0),
+]
+
+
+def plans_of(tasks: list[Task], reading: str, options: argparse.Namespace) -> list[Plan]:
+    """The sessions of the window's tasks, in the order of the trace; times begin at the window's."""
+    chance = random.Random(options.seed)
+    end = max(task.deleted_seconds for task in tasks)
+    begin = end - options.days * DAY_SECONDS if options.days else 0
+    plans = []
+    for copy in range(options.copies):
+        for task in tasks:
+            shift = chance.randint(-JITTER_SECONDS, JITTER_SECONDS) if copy else 0
+            opens, closes = max(task.created_seconds + shift, begin), min(task.deleted_seconds + shift, end)
+            if task.gpus == 0 or closes <= opens:
+                continue
+            if opens == begin > 0 or opens < 0:
+                opens = begin - chance.randrange(WARM_UP_SECONDS)
+            seconds = closes - opens
+            cells = Behaviour().cells(seconds, chance) if reading == "notebooks" else [Cell(seconds * SECOND_NS, 0)]
+            first, last = (opens - begin) * SECOND_NS + WARM_UP_NS, (closes - begin) * SECOND_NS + WARM_UP_NS
+            plans.append(Plan(f"{task.name}.{copy}", task.gpus, task.share_milli, first, last, cells))
+    return plans
+
+
+def requests_of(plans: list[Plan], level: Level) -> int:
+    """About how many leases are asked for."""
+    return len(plans) if level == "lifetime" else sum(len(plan.cells) for plan in plans)
+
+
+def smallest_fleet(nodes: list[Node], plans: list[Plan], case: Case, options: argparse.Namespace) -> Replay:
+    """The replay on the smallest fleet whose requests are in time, by bisection."""
+    most = sum(node.gpus for node in nodes)
+    low, high, best = 0, 8, None
+    while best is None or high - low > max(1, high // 50):
+        count = high if best is None else (low + high) // 2
+        replay = try_fleet(nodes, plans, case, count, options)
+        if replay is not None:
+            best, high = replay, count
+        elif count >= most:
+            raise SystemExit(f"{most} GPUs are too few for {case.reading}, {case.label}")
+        else:
+            low, high = count, high if best is not None else min(2 * high, most)
+    return best
+
+
+def try_fleet(nodes: list[Node], plans: list[Plan], case: Case, count: int, options: argparse.Namespace) -> Replay | None:
+    """The replay on so many GPUs; None if too many requests are late."""
+    began = time.perf_counter()
+    replay = Replay(first_devices(nodes, count), plans, case.level, case.idle_release_seconds, options.seed, WARM_UP_NS)
+    try:
+        done = replay.run(LATE_SHARE_MAX * requests_of(plans, case.level))
+    except NotServable:
+        done = False
+    done = done and percentile(replay.waits_ns, 1 - LATE_SHARE_MAX) <= PATIENCE_NS
+    verdict = "enough" if done else "too few"
+    print(f"  {count} GPUs are {verdict}: {replay.events} events, {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    return replay if done else None
+
+
+def row_of(case: Case, replay: Replay, lifetime_gpu_ns: float) -> dict[str, Any]:
+    fleet_gpu_ns = len(replay.machine.fleet.seats) * max(plan.ends_ns for plan in replay.plans)
+    waits = [wait / SECOND_NS for wait in replay.waits_ns]
+    restores = [restore / SECOND_NS for restore in replay.restores_ns] or [0.0]
+    return {
+        "reading": case.reading,
+        "held by": case.label,
+        "GPUs": len(replay.machine.fleet.seats),
+        "held GPU-h": round(replay.held_gpu_ns / HOUR_NS),
+        "÷ lifetime": round(replay.held_gpu_ns / lifetime_gpu_ns, 3),
+        "saved GPU-h": round((lifetime_gpu_ns - replay.held_gpu_ns) / HOUR_NS),
+        "use of held": round(replay.worked_gpu_ns / replay.held_gpu_ns, 3),
+        "use of fleet": round(replay.worked_gpu_ns / fleet_gpu_ns, 3),
+        "wait p50 s": round(percentile(waits, 0.5), 3),
+        "p95": round(percentile(waits, 0.95), 3),
+        "p99": round(percentile(waits, 0.99), 2),
+        "start p95 s": round(percentile([start / SECOND_NS for start in replay.starts_ns], 0.95), 3),
+        "evictions": replay.parkings,
+        "restore p50 s": round(percentile(restores, 0.5), 2),
+        "p99 s": round(percentile(restores, 0.99), 2),
+        "Jain": round(jain(replay.paces), 4),
+    }
+
+
+def jain(values: list[float]) -> float:
+    """Jain's index of fairness: 1 if all are equal, 1/n if one has everything."""
+    return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", type=Path, default=FOLDER, help="folder of cluster-trace-gpu-v2023 (default: beside the checkout)")
+    parser.add_argument("--days", type=int, default=1, help="only the trace's last days; 0: all 149")
+    parser.add_argument("--copies", type=int, default=1, help="so many times the trace's load")
+    parser.add_argument("--gpus", type=int, help="replay on so many GPUs instead of looking for the smallest fleet")
+    parser.add_argument("--reading", choices=["tasks", "notebooks"], help="only this reading")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    try:
+        nodes, tasks = mixed(read_nodes(options.trace)), read_tasks(options.trace)
+    except TraceMissing as missing:
+        print(f"not measured: {missing}", file=sys.stderr)
+        return SKIPPED
+    rows = []
+    lifetime_gpu_ns = 0.0
+    for case in CASES:
+        if options.reading not in (None, case.reading):
+            continue
+        plans = plans_of(tasks, case.reading, options)
+        print(f"{case.reading}, {case.label}: {len(plans)} sessions, {sum(len(p.cells) for p in plans)} cells", file=sys.stderr)
+        if options.gpus:
+            replay = Replay(first_devices(nodes, options.gpus), plans, case.level, case.idle_release_seconds, options.seed, WARM_UP_NS)
+            replay.run(float("inf"))
+        else:
+            replay = smallest_fleet(nodes, plans, case, options)
+        if case.level == "lifetime":
+            lifetime_gpu_ns = replay.held_gpu_ns
+        rows.append(row_of(case, replay, lifetime_gpu_ns))
+    report("simulate", rows, days=options.days or "all", copies=options.copies, seed=options.seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
