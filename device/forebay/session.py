@@ -89,6 +89,11 @@ class _Link:
         self.finished = threading.Event()
         """Set when nothing of this session touches the command stream any more."""
 
+    @property
+    def flavor(self) -> str:
+        """The name of the session's flavor, for people."""
+        return "a device" if self.opened is None else self.opened.flavor.name
+
 
 class Session:
     """A process's session at the pool: opened lazily, and opened anew when work follows a loss."""
@@ -216,7 +221,7 @@ class Session:
         try:
             if fresh:
                 self._send(link, messages.Acquire(request=request.number, span=request.span))
-            self._wait(request, on_wait)
+            self._wait(link, request, on_wait)
         except BaseException:
             self._cancel(link, request)
             raise
@@ -224,7 +229,7 @@ class Session:
             raise request.error
         return request.granted
 
-    def _wait(self, request: _Request, on_wait: Callable[[], None]) -> None:
+    def _wait(self, link: _Link, request: _Request, on_wait: Callable[[], None]) -> None:
         line = WaitingLine(self._stderr)
         shown: messages.Queued | None = None
         with self._changed:
@@ -239,7 +244,7 @@ class Session:
                     self._changed.wait_for(lambda seen=shown: request.settled or request.queued is not seen)  # type: ignore[misc]
                     shown = request.queued
                 if shown is not None and not request.settled:
-                    line.show(shown.position, shown.reason)
+                    line.show(link.flavor, shown)
         except BaseException:
             line.finish("stopped waiting")
             raise
@@ -360,9 +365,12 @@ class Session:
                         self._changed.notify_all()
                 if message.request == POOLS_OWN_REQUEST:
                     link.line = link.line or WaitingLine(self._stderr)
-                    link.line.show(message.position, message.reason)
+                    link.line.show(link.flavor, message)
             case messages.Granted():
                 self._take_grant(link, message)
+            case messages.Revoking():
+                ends = f"the lease is taken back in {message.seconds:g} s, and the work waits again"
+                WaitingLine(self._stderr).warn(f"{ends}: {message.reason}")
             case messages.LeaseClosed():
                 self._take_close(link, message)
             case messages.Refused():
@@ -387,7 +395,8 @@ class Session:
     def _take_close(self, link: _Link, closed: messages.LeaseClosed) -> None:
         with self._changed:
             if link.draining_epoch is not None and closed.epoch >= link.draining_epoch:
-                link.draining_epoch = None
+                # What a revoked lease left undone is done under the next one, which the pool acquires by itself.
+                link.draining_epoch = closed.epoch + 1 if closed.reason == "revoked" else None
             current = link.lease is not None and closed.epoch >= link.lease.epoch
             if current:
                 link.lease = None

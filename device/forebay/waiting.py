@@ -6,8 +6,29 @@ import sys
 import time
 from typing import TextIO
 
+from forebay_wire import messages
+
 QUIET_SECONDS = 0.5
 """Shorter waits are not worth a line."""
+
+
+OPENING = ("starting", "restoring")
+"""Reasons of who is not in the line any more: the lease is being opened."""
+
+
+def in_line(position: int) -> str:
+    """A position for people."""
+    if position == 1:
+        return "next in line"
+    ending = "th" if position // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(position % 10, "th")
+    return f"{position}{ending} in line"
+
+
+def about(seconds: float) -> str:
+    """A duration for people."""
+    if seconds < 120:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 7_200 else f"{round(seconds / 3600)} h"
 
 
 class WaitingLine:
@@ -18,11 +39,17 @@ class WaitingLine:
         self._text = ""
         self._started = time.monotonic()
 
-    def show(self, position: int, reason: str) -> None:
-        """Says the place in the queue (1 is next) and why."""
-        text = f"forebay: waiting for a device, position {position}: {reason}"
+    def show(self, flavor: str, queued: messages.Queued) -> None:
+        """Says the place in the line, why, and about how long."""
+        place = "" if queued.code in OPENING else f", {in_line(queued.position)}"
+        estimate = "" if queued.estimate_seconds is None else f" About {about(queued.estimate_seconds)}."
+        text = f"forebay: waiting for {flavor}{place}: {queued.reason}{estimate}"
         if text != self._text:
             self._write(text, last=False)
+
+    def warn(self, text: str) -> None:
+        """Says something on a line of its own."""
+        self._write(f"forebay: {text}", last=True)
 
     def finish(self, outcome: str) -> None:
         """Ends the line, if there is one, with what came of it and the time since this object was made."""

@@ -11,8 +11,8 @@ from typing import Any
 from forebay_pool.rows import Row, device_row, lease_row, session_row
 from forebay_pool.types import Lease, Seat, Session
 
-FLUSH_SECONDS = 0.1
-"""Changes of one row within so long are shown as one."""
+FLUSH_SECONDS = 0.05
+"""Changes of one row within so long are shown as one; half of the time within which a change must have been told."""
 WATCHERS_MAX = 1_000
 PENDING_EVENTS_MAX = 10_000
 """A watcher that is behind by more is let go; it connects again and reads everything anew."""

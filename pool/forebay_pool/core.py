@@ -7,17 +7,22 @@ from typing import Any
 
 from forebay_wire import messages as wire
 
+from forebay_pool.estimates import Lengths
 from forebay_pool.fleet import Fleet
 from forebay_pool.line import Line
+from forebay_pool.quotas import Account, Accounts
 from forebay_pool.story import Story
 from forebay_pool.types import (
     Device,
     Flavor,
     Instruction,
     Keep,
+    Lease,
     Limits,
     Note,
+    Place,
     Price,
+    Request,
     Seat,
     Session,
     SessionState,
@@ -32,7 +37,9 @@ class Core:
     def __init__(self, devices: Iterable[Device], flavors: Mapping[str, Flavor], limits: Limits, name: str, unix_offset_ns: int) -> None:
         self.limits = limits
         self.fleet = Fleet(devices, flavors)
-        self.line = Line()
+        self.accounts = Accounts(limits.fair_share_half_life_seconds)
+        self.line = Line(self.fleet, self.accounts)
+        self.lengths = Lengths()
         self.sessions: dict[str, Session] = {}
         self.prices: Mapping[str, Price] = {}
         self.accepting = True
@@ -46,10 +53,29 @@ class Core:
         """Seats that the event at hand may have left something free on."""
         self._look_anew = False
         """Whether the event at hand may let anybody in the line start, wherever that is."""
+        self._promised: dict[str, Request] = {}
+        """Devices with something free that wait for a request to have its turn, and that request."""
+        self._leases: dict[str, Lease] = {}
+        """Those that are open or closing."""
+        self._revoked: dict[str, Lease] = {}
+        """Those of them that are being taken back."""
+        self._roused: dict[Account, None] = {}
+        """Accounts that the event at hand may have given room."""
         self._orders = 0
         self._launches = 0
         self._on: dict[type[Any], Callable[[Any], None]] = {}
         """Who hears an event or a message."""
+
+    def _take_place(self, place: Place, session: Session, memory_bytes: int) -> None:
+        self.fleet.take(place, session, memory_bytes)
+        for account in self.accounts.both(session):
+            account.hold(len(place.devices) * place.share_milli, self._now)
+
+    def _give_place(self, place: Place, session: Session) -> None:
+        self.fleet.leave(place, session)
+        for account in self.accounts.both(session):
+            account.hold(-len(place.devices) * place.share_milli, self._now)
+            self._roused[account] = None
 
     def _touch(self, session: Session) -> None:
         self._set_state(session, session.doing)

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Hold, Kind, Limits, Place, Seat, Session, Worker
+from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Hold, Kind, Lane, Limits, Place, Seat, Session, Worker
 
 NAMES_MAX = 4
 """A sentence names at most so many devices."""
+
+
+class Bounds(NamedTuple):
+    """What a place may not exceed, and must not touch."""
+
+    most_milli: float = math.inf
+    avoid: Collection[str] = ()
+    """Ids of devices that are kept for somebody else."""
+
+    def allow(self, place: Place) -> bool:
+        return len(place.devices) * place.share_milli <= self.most_milli and not any(device.id in self.avoid for device in place.devices)
 
 
 class Fleet:
@@ -22,6 +36,8 @@ class Fleet:
         """Workers of one device without a session, starting or warm, by kind."""
         self._free: dict[str, dict[str, Seat]] = {}
         self._serves: dict[tuple[str, int], tuple[str, ...]] = {}
+        self.counts = Counter(seat.device.model for seat in self.seats.values())
+        """Devices by model."""
         for seat in self.seats.values():
             self._free.setdefault(seat.device.model, {})[seat.device.id] = seat
         self._index_flavors()
@@ -31,6 +47,7 @@ class Fleet:
         self._index_flavors()
 
     def _index_flavors(self) -> None:
+        self._rivals: dict[str, tuple[str, ...]] = {}
         makes = {(seat.device.model, seat.device.memory_bytes): seat.device for seat in self.seats.values()}
         for make, device in makes.items():
             self._serves[make] = tuple(f.name for f in self.flavors.values() if any(suits(device, f, e) for e in f.equivalents))
@@ -38,6 +55,34 @@ class Fleet:
     def flavors_of(self, seat: Seat) -> tuple[str, ...]:
         """The names of the flavors that the device serves, alone or in a gang."""
         return self._serves[seat.device.model, seat.device.memory_bytes]
+
+    def rivals_of(self, flavor: str) -> tuple[str, ...]:
+        """The flavors that some device serves beside this one, itself included."""
+        found = self._rivals.get(flavor)
+        if found is None:
+            beside = {rival: None for flavors in self._serves.values() if flavor in flavors for rival in flavors}
+            found = self._rivals[flavor] = tuple(beside)
+        return found
+
+    def demand_milli(self, flavor: Flavor, devices: tuple[str, ...] = ()) -> int:
+        """The least compute that serves the flavor, in thousandths of devices; on just these devices, if any are named."""
+        if devices:
+            fitting = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
+        else:
+            fitting = [e for e in flavor.equivalents if e.model in self._free]
+        return min((e.count * e.share_milli for e in fitting or flavor.equivalents), default=WHOLE_MILLI)
+
+    def slots(self, lane: Lane) -> int:
+        """How many leases can be open at a time for those who wait there."""
+        devices, name = lane
+        flavor, slots = self.flavors[name], 0
+        for equivalent in flavor.equivalents:
+            if devices:
+                here = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
+                slots = max([slots, *(WHOLE_MILLI // e.share_milli for e in here)])
+            else:
+                slots += self.counts.get(equivalent.model, 0) // equivalent.count * (WHOLE_MILLI // equivalent.share_milli)
+        return slots
 
     # Seats
 
@@ -84,12 +129,13 @@ class Fleet:
 
     # Places
 
-    def find(self, session: Session, held_bytes: int, workers_max: int) -> Place | None:
+    def find(self, session: Session, held_bytes: int, workers_max: int, bounds: Bounds) -> Place | None:
         """The best place that is free for the session now: where its tensors are if it has any, which took ``held_bytes`` there."""
         flavor = self.flavors[session.flavor]
         if session.worker is not None:
-            return self._place_of(session.worker, flavor, max(held_bytes, memory_limit(flavor, session.worker.device)))
-        return self.choose(flavor, len(self.workers) < workers_max)
+            place = self._place_of(session.worker, flavor, max(held_bytes, memory_limit(flavor, session.worker.device)))
+            return place if place is not None and bounds.allow(place) else None
+        return self.choose(flavor, len(self.workers) < workers_max, bounds)
 
     def _place_of(self, worker: Worker, flavor: Flavor, need_bytes: int) -> Place | None:
         seats = [self.seats[device.id] for device in worker.devices]
@@ -100,18 +146,20 @@ class Fleet:
                 return Place(worker.devices, equivalent.share_milli)
         return None
 
-    def choose(self, flavor: Flavor, room_for_workers: bool) -> Place | None:
+    def choose(self, flavor: Flavor, room_for_workers: bool, bounds: Bounds) -> Place | None:
         """The best free place for a session without tensors: fewest failures, then room without eviction, then a warm worker."""
         best: Place | None = None
         best_rank: tuple[int, bool, bool, int] | None = None
         for equivalent in flavor.equivalents:
+            if equivalent.count * equivalent.share_milli > bounds.most_milli:
+                continue
             if equivalent.count > 1:
-                place = self._gang(flavor, equivalent) if room_for_workers else None
+                place = self._gang(flavor, equivalent, bounds) if room_for_workers else None
                 rank = (0, False, True, 0)
                 if place is not None and (best_rank is None or rank < best_rank):
                     best, best_rank = place, rank
                 continue
-            for seat in self._fitting(flavor, equivalent):
+            for seat in self._fitting(flavor, equivalent, bounds):
                 spare = spares_left(seat) > 0
                 if not spare and not room_for_workers:
                     continue
@@ -122,15 +170,17 @@ class Fleet:
                     best, best_rank = Place((seat.device,), equivalent.share_milli), rank
         return best
 
-    def _fitting(self, flavor: Flavor, equivalent: Equivalent) -> Iterator[Seat]:
+    def _fitting(self, flavor: Flavor, equivalent: Equivalent, bounds: Bounds) -> Iterator[Seat]:
         """The seats with the equivalent's share and the flavor's memory free, residents not counted."""
         for seat in self._free.get(equivalent.model, {}).values():
             roomy = seat.held_bytes + memory_limit(flavor, seat.device) <= seat.device.memory_bytes
+            if seat.device.id in bounds.avoid:
+                continue
             if seat.free_milli >= equivalent.share_milli and roomy and suits(seat.device, flavor, equivalent):
                 yield seat
 
-    def _gang(self, flavor: Flavor, equivalent: Equivalent) -> Place | None:
-        seats = list(self._fitting(flavor, equivalent))
+    def _gang(self, flavor: Flavor, equivalent: Equivalent, bounds: Bounds) -> Place | None:
+        seats = list(self._fitting(flavor, equivalent, bounds))
         if len(seats) < equivalent.count:
             return None
         seats.sort(key=lambda seat: (seat.failures, seat.reserved_bytes))

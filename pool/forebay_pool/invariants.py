@@ -6,6 +6,7 @@ from collections import Counter
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.fleet import memory_limit
+from forebay_pool.line import lane_of
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import WHOLE_MILLI, Lease, Seat, Session, Worker
 
@@ -19,6 +20,7 @@ def validate(machine: StateMachine) -> None:
     for worker in machine.fleet.workers.values():
         _check_worker(machine, worker)
     _check_line(machine)
+    _check_accounts(machine)
     _check_counts(machine)
 
 
@@ -36,7 +38,7 @@ def _check_session(machine: StateMachine, session: Session) -> None:
     if lease is not None:
         _check_lease(machine, session, lease)
     if request is not None:
-        waits = machine.line.waiting.get(request.order, (None,))[0] is request
+        waits = machine.line.waiting.get(request.order) is request
         places = (lease is not None, waits, request.place is not None)
         _demand(machine, sum(places) == 1, f"a request drains, waits, is placed: {places}", name)
         _demand(machine, request.session is session, "a request is somebody else's", name)
@@ -75,7 +77,7 @@ def _check_seat(machine: StateMachine, seat: Seat) -> None:
         ending = worker.state == "ending" and seat.workers.get(worker.id) is worker
         _demand(machine, ending, "a device waits for a worker that does not end", name, worker.id)
     for head in [] if machine.stopping else machine.heads_for(seat):
-        _demand(machine, machine.find_place(head.session) is None, "a device is free while somebody waits for it", name, head.session.id)
+        _demand(machine, machine.find_place(head) is None, "a device is free while somebody waits for it", name, head.session.id)
 
 
 def _check_worker(machine: StateMachine, worker: Worker) -> None:
@@ -92,10 +94,30 @@ def _check_worker(machine: StateMachine, worker: Worker) -> None:
 
 
 def _check_line(machine: StateMachine) -> None:
-    for request, _lane in machine.line.waiting.values():
+    for order, request in machine.line.waiting.items():
         session = request.session
-        alive = machine.sessions.get(session.id) is session and session.request is request
+        alive = machine.sessions.get(session.id) is session and session.request is request and request.order == order
         _demand(machine, alive, "a dead request waits", session.id)
+        _demand(machine, request.lane == lane_of(session), "a request waits in another lane than its session's", session.id)
+        _demand(machine, machine.line.is_reachable(request), "a request waits where nobody looks", session.id)
+        for name in request.blocks:
+            _demand(machine, machine.promised_to(name) is request, "a device is kept for somebody else", name, session.id)
+
+
+def _check_accounts(machine: StateMachine) -> None:
+    """What accounts hold is what their sessions hold, within the quotas; who sits on a bench is really stopped."""
+    held: Counter[tuple[str, str | None]] = Counter()
+    for session in machine.sessions.values():
+        place = session.lease.place if session.lease is not None else session.request.place if session.request is not None else None
+        if place is not None:
+            for user in (None, session.user):
+                held[session.tenant, user] += len(place.devices) * place.share_milli
+    for account in machine.accounts:
+        name = account.name
+        _demand(machine, account.held_milli == held[account.tenant, account.user], f"{name} is said to hold {account.held_milli}", name)
+        demand_milli = account.next_demand_milli
+        stopped = demand_milli is None or account.window is not None or account.bars(demand_milli, 0) is not None
+        _demand(machine, stopped, f"{name} has somebody sit out for nothing", name)
 
 
 def _check_counts(machine: StateMachine) -> None:

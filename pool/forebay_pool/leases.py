@@ -21,9 +21,16 @@ class Leases(Core):
             raise InvariantBroken(f"lease {lease.id} is open without a worker\n{self.story.of(session.id)}")
         self._tell(session.id, granted(lease, worker))
 
-    def _give_back(self, lease: Lease) -> None:
+    def _list_lease(self, lease: Lease) -> None:
+        """It is open from now on; ``_close`` takes it off the lists."""
+        self._leases[lease.id] = lease
+        for account in self.accounts.both(lease.session):
+            account.leases[lease.id] = lease
+
+    def _give_back(self, lease: Lease, reason: CloseReason = "released") -> None:
+        """Has the worker stop at the next command's boundary; the lease closes when it has."""
         if lease.state == "open" and lease.session.worker is not None:
-            lease.state, lease.ending = "closing", "released"
+            lease.state, lease.ending = "closing", reason
             lease.session.worker.deadline_ns = self._now + int(self.limits.close_seconds * SECOND)
             self._out += (TellWorker(lease.session.worker.id, wire.Close(epoch=lease.epoch)), Show(lease))
 
@@ -42,5 +49,10 @@ class Leases(Core):
         self._out.append(Meter(usage_record(lease)))
         session.closed = closed
         self._tell(session.id, closed)
-        self.fleet.leave(lease.place, session)
+        self._give_place(lease.place, session)
+        self.lengths.add(lease.flavor.name, lease.duration_ns)
+        del self._leases[lease.id]
+        self._revoked.pop(lease.id, None)
+        for account in self.accounts.both(session):
+            del account.leases[lease.id]
         self._out += (Show(lease), *(Show(seat) for seat in seats))

@@ -1,150 +1,220 @@
-"""The queue: first come, first served among those who may use the same device."""
+"""The queue: who waits, and whose turn it is. The order is quota, then priority, then fair share, then arrival."""
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterable
+from operator import itemgetter
 
-from forebay_pool.fleet import Fleet, gib, named, wants
-from forebay_pool.types import Device, Request, Seat, Session
+from forebay_pool.crowd import Crowd
+from forebay_pool.fair_share import NOTHING, Turns
+from forebay_pool.fleet import Fleet
+from forebay_pool.quotas import Account, Accounts, Spot
+from forebay_pool.types import AGED, Lane, Request, Seat, Session
 
-Lane = tuple[Literal["device", "gang", "flavor"], str]
-
-GANG_SEPARATOR = "+"
+Rank = tuple[int, float, float, int]
+"""What orders requests, least first: minus the level, the tenant's share, the user's share, the order of arrival."""
+STALE_MAX = 64
+"""Entries of requests that left are dropped when there are more than this, and more than twice as many as wait."""
 
 
 class Line:
-    """The waiting requests, by lane: a session with a worker waits for its device, another for any that serves its flavor.
+    """The waiting requests, by lane: a session with a worker waits for its devices, another for any that serve its flavor.
 
-    A device that becomes free goes to the earliest request among the heads of its lanes. Lanes are heaps; a request that left its
-    lane stays in the heap until it comes up.
+    All of a lane need the same. A lane has levels (priorities), a level the tenants that wait there in the order of their shares, a tenant
+    its users likewise, a user the requests in order of arrival; each is a heap, so that the first of a lane is found in O(log n). Whom a
+    quota stops is taken out when it comes up, and sits on the bench of the account that stops it. A request that left stays in its heap
+    until it comes up.
     """
 
-    def __init__(self) -> None:
-        self.waiting: dict[int, tuple[Request, Lane]] = {}
-        self._lanes: dict[Lane, list[tuple[int, Request]]] = {}
-        self._sizes: Counter[Lane] = Counter()
+    def __init__(self, fleet: Fleet, accounts: Accounts) -> None:
+        self.waiting: dict[int, Request] = {}
+        self.accounts = accounts
+        self.crowd = Crowd(fleet)
+        self.changes = 0
+        """Grows with every change, for who wants to know whether there was one."""
+        self._fleet = fleet
+        self._lanes: dict[Lane, dict[int, Turns[Rank]]] = {}
+        self._at: dict[str, dict[Lane, None]] = {}
+        """The lanes of sessions whose tensors are on a device."""
+        self._users: dict[tuple[Lane, int, str], Turns[tuple[float, int]]] = {}
+        self._orders: dict[Spot, list[int]] = {}
+        self._entries = 0
+        self._sizes: Counter[Spot] = Counter()
+        """How many wait in each spot, a tenant's spots included."""
+        self._ages: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self.waiting)
 
+    # Coming and going
+
     def add(self, request: Request) -> None:
-        lane = lane_of(request.session)
-        self.waiting[request.order] = (request, lane)
-        self._sizes[lane] += 1
-        heapq.heappush(self._lanes.setdefault(lane, []), (request.order, request))
+        request.lane = lane_of(request.session)
+        self.waiting[request.order] = request
+        self._count(request, 1)
+        heapq.heappush(self._ages, (request.arrived_ns, request.order))
+        self._file(request)
+        self.changes += 1
 
     def remove(self, request: Request) -> None:
-        found = self.waiting.pop(request.order, None)
-        if found is not None:
-            self._sizes[found[1]] -= 1
-            if not self._sizes[found[1]]:
-                del self._sizes[found[1]]
+        if self.waiting.get(request.order) is request:
+            del self.waiting[request.order]
+            self._count(request, -1)
+            self.changes += 1
+            if self._entries > STALE_MAX + 2 * len(self.waiting):
+                self.rebuild()
 
-    def heads_for(self, seat: Seat, flavors: tuple[str, ...]) -> list[Request]:
-        """The first of each lane that may use this device, in the order of arrival."""
-        gangs = {lane_on(worker.devices) for worker in seat.workers.values() if len(worker.devices) > 1}
-        return self._heads((lane_on((seat.device,)), *gangs, *(flavor_lane(flavor) for flavor in flavors)))
+    def _file(self, request: Request) -> None:
+        session = request.session
+        spot = Spot(request.lane, request.level, session.tenant, session.user)
+        heapq.heappush(self._orders.setdefault(spot, []), request.order)
+        self._entries += 1
+        self.put_back(spot)
 
-    def heads(self) -> list[Request]:
-        """The first of every lane, in the order of arrival."""
-        return self._heads(self._sizes)
+    def put_back(self, spot: Spot) -> None:
+        """The spot comes up for a look again: it is new, or off the bench, or may come earlier than was thought."""
+        lane, level, tenant, user = spot
+        if user is not None:
+            self._users.setdefault((lane, level, tenant), Turns()).put(user)
+        self._lanes.setdefault(lane, {}).setdefault(level, Turns()).put(tenant)
+        for device in lane[0]:
+            self._at.setdefault(device, {})[lane] = None
 
-    def _heads(self, lanes: Iterable[Lane]) -> list[Request]:
-        heads = [self._head(lane) for lane in lanes if lane in self._sizes]
-        return sorted((head for head in heads if head is not None), key=lambda head: head.order)
+    def rebuild(self) -> None:
+        """Files everybody anew, after a change of weights or of flavors, and to drop what is stale."""
+        self._lanes, self._at, self._users, self._orders, self._entries = {}, {}, {}, {}, 0
+        self._ages = [(request.arrived_ns, request.order) for request in self.waiting.values()]
+        heapq.heapify(self._ages)
+        self.crowd, self._sizes = Crowd(self._fleet), Counter()
+        for account in self.accounts:
+            account.clear_bench()
+        for request in self.waiting.values():
+            self._count(request, 1)
+            self._file(request)
+        self.changes += 1
 
-    def _head(self, lane: Lane) -> Request | None:
-        heap = self._lanes.get(lane)
-        while heap:
-            order, request = heap[0]
-            if self.waiting.get(order) == (request, lane):
-                return request
-            heapq.heappop(heap)
+    def _count(self, request: Request, change: int) -> None:
+        self.crowd.add(request.lane, request.level, change)
+        for user in (None, request.session.user):
+            spot = Spot(request.lane, request.level, request.session.tenant, user)
+            self._sizes[spot] += change
+            if not self._sizes[spot]:
+                del self._sizes[spot]
+
+    def is_taken(self, spot: Spot) -> bool:
+        """Whether anybody waits there."""
+        return spot in self._sizes
+
+    def promote(self, before_ns: int) -> list[Request]:
+        """Puts those who arrived so long ago before all others: however many arrive later, nobody waits for ever. They are returned."""
+        promoted = []
+        while self._ages and self._ages[0][0] <= before_ns:
+            arrived_ns, order = heapq.heappop(self._ages)
+            request = self.waiting.get(order)
+            if request is not None and request.arrived_ns == arrived_ns and not request.aged:
+                self.remove(request)
+                request.aged = True
+                self.add(request)
+                promoted.append(request)
+        return promoted
+
+    # Whose turn it is
+
+    def heads_for(self, seat: Seat, flavors: Iterable[str], now_ns: int) -> list[Request]:
+        """The first of each lane that may use the device and that no quota stops, by rank."""
+        return self._in_turn([*self._at.get(seat.device.id, ()), *(((), flavor) for flavor in flavors)], now_ns)
+
+    def heads(self, now_ns: int) -> list[Request]:
+        """The first of every lane, by rank."""
+        return self._in_turn(list(self._lanes), now_ns)
+
+    def _in_turn(self, lanes: list[Lane], now_ns: int) -> list[Request]:
+        heads = [head for head in (self.head(lane, now_ns) for lane in lanes if lane in self._lanes) if head is not None]
+        return [request for _, request in sorted(heads, key=itemgetter(0))]
+
+    def head(self, lane: Lane, now_ns: int) -> tuple[Rank, Request] | None:
+        """The first of the lane, and its rank."""
+        levels = self._lanes.get(lane, {})
+        for level in sorted(levels, reverse=True):
+            found = levels[level].first(lambda tenant, level=level: self._tenant_rank(lane, level, tenant, now_ns))  # type: ignore[misc]
+            if found is not None:
+                return found[1], self.waiting[found[1][3]]
+            del levels[level]
+        if lane in self._lanes:
+            del self._lanes[lane]
+            for device in lane[0]:
+                del self._at[device][lane]
+                if not self._at[device]:
+                    del self._at[device]
         return None
 
-    def position_of_newest(self, request: Request, fleet: Fleet) -> int:
-        """The position of the request that arrived last, without walking the line."""
-        mine = lane_of(request.session)
-        return sum(n for lane, n in self._sizes.items() if _compete(lane, mine, fleet))
+    def heads_above(self, level: int, now_ns: int) -> list[Request]:
+        """The first of each lane where somebody waits at this level or above, by rank."""
+        return self._in_turn([lane for lane, levels in self._lanes.items() if max(levels) >= level], now_ns)
 
-    def positions(self, fleet: Fleet) -> Iterator[tuple[Request, int]]:
-        """Each waiting request with its position: 1 + those before it who may take a device that it may take."""
-        passed: Counter[Lane] = Counter()
-        for order in sorted(self.waiting):
-            request, mine = self.waiting[order]
-            yield request, 1 + sum(n for lane, n in passed.items() if _compete(lane, mine, fleet))
-            passed[mine] += 1
+    def _tenant_rank(self, lane: Lane, level: int, tenant: str, now_ns: int) -> Rank | None:
+        account = self.accounts.of(tenant)
+        users = self._users.get((lane, level, tenant))
+        first = None if users is None else users.first(lambda user: self._user_rank(Spot(lane, level, tenant, user), now_ns))
+        if first is None:
+            self._users.pop((lane, level, tenant), None)
+            return None
+        share, order = first[1]
+        if self._benches(account, Spot(lane, level, tenant, None), order, now_ns):
+            return None
+        return (-level, NOTHING if level == AGED else share_of(account, now_ns), share, order)
+
+    def _user_rank(self, spot: Spot, now_ns: int) -> tuple[float, int] | None:
+        orders = self._orders.get(spot)
+        while orders and not self._is_filed(orders[0], spot):
+            heapq.heappop(orders)
+            self._entries -= 1
+        if not orders:
+            self._orders.pop(spot, None)
+            return None
+        account = self.accounts.of(spot.tenant, spot.user)
+        if self._benches(account, spot, orders[0], now_ns):
+            return None
+        return (NOTHING if spot.level == AGED else share_of(account, now_ns), orders[0])
+
+    def _is_filed(self, order: int, spot: Spot) -> bool:
+        request = self.waiting.get(order)
+        return request is not None and request.lane == spot.lane and request.level == spot.level
+
+    def _benches(self, account: Account, spot: Spot, order: int, now_ns: int) -> bool:
+        demand_milli = self.demand_milli(spot.lane)
+        if account.bars(demand_milli, now_ns) is None:
+            return False
+        account.bench(spot, demand_milli, order)
+        return True
+
+    def is_reachable(self, request: Request) -> bool:
+        """Whether the request's turn can come: each part of the line that it is in comes up, or sits on a bench. For checks."""
+        lane, level, tenant, user = request.lane, request.level, request.session.tenant, request.session.user
+        users, tenants = self._users.get((lane, level, tenant), Turns()), self._lanes.get(lane, {}).get(level, Turns())
+        by_user = user in users or Spot(lane, level, tenant, user) in self.accounts.of(tenant, user).benched
+        by_tenant = tenant in tenants or Spot(lane, level, tenant, None) in self.accounts.of(tenant).benched
+        alone = Spot(lane, level, tenant, user) in self.accounts.of(tenant, user).benched
+        return request.order in self._orders.get(Spot(lane, level, tenant, user), ()) and by_user and (by_tenant or alone)
+
+    def demand_milli(self, lane: Lane) -> int:
+        """The least, in thousandths of devices, that one of the lane needs."""
+        return self._fleet.demand_milli(self._fleet.flavors[lane[1]], lane[0])
+
+    def rank(self, request: Request, now_ns: int) -> Rank:
+        """Where the request stands at present, quotas apart."""
+        tenant, user = (NOTHING if request.aged else share_of(account, now_ns) for account in self.accounts.both(request.session))
+        return (-request.level, tenant, user, request.order)
 
 
-def _compete(one: Lane, other: Lane, fleet: Fleet) -> bool:
-    """Whether some device may serve both lanes."""
-    if one[0] == "flavor" and other[0] == "flavor":
-        return bool(_models(one[1], fleet) & _models(other[1], fleet))
-    if one[0] != "flavor" and other[0] != "flavor":
-        return not _devices(one).isdisjoint(_devices(other))
-    flavor, devices = (one, other) if one[0] == "flavor" else (other, one)
-    return any(flavor[1] in fleet.flavors_of(fleet.seats[device]) for device in _devices(devices))
-
-
-def _devices(lane: Lane) -> frozenset[str]:
-    return frozenset(lane[1].split(GANG_SEPARATOR))
-
-
-def _models(flavor: str, fleet: Fleet) -> frozenset[str]:
-    return frozenset(e.model for e in fleet.flavors[flavor].equivalents)
+def share_of(account: Account, now_ns: int) -> float:
+    """log2 of the decayed usage for each part of the weight; who has less goes first."""
+    level = account.usage.level(now_ns)
+    return level if account.quota.weight == 1 else level - math.log2(account.quota.weight)
 
 
 def lane_of(session: Session) -> Lane:
-    if session.worker is not None:
-        return lane_on(session.worker.devices)
-    return flavor_lane(session.flavor)
-
-
-def lane_on(devices: tuple[Device, ...]) -> Lane:
-    """The lane of those whose tensors are on these devices."""
-    return ("gang" if len(devices) > 1 else "device", GANG_SEPARATOR.join(device.id for device in devices))
-
-
-def flavor_lane(flavor: str) -> Lane:
-    """The lane of those who may start wherever the flavor is served."""
-    return ("flavor", flavor)
-
-
-def why_waiting(session: Session, fleet: Fleet, accepting: bool, workers_max: int) -> str:
-    """Why a session in the line has no lease, in words that name devices and nobody else's session."""
-    if not accepting:
-        return "Usage records cannot be written at present; leases open again once they can."
-    if session.worker is not None:
-        devices = [fleet.seats[device.id] for device in session.worker.devices]
-        seat = min(devices, key=lambda seat: seat.free_milli)
-        if seat.state == "draining":
-            return f"A worker on {seat.device.id}, where this session's tensors are, is ending."
-        return f"{seat.device.id}, where this session's tensors are, is held by another lease."
-    seats = fleet.may_serve(fleet.flavors[session.flavor])
-    held = [seat for seat in seats if not fleet.is_free(seat)]
-    if len(fleet.workers) >= workers_max:
-        return f"The pool runs {len(fleet.workers)} workers, and {workers_max} are allowed: it waits for a session to end."
-    if len(held) < len(seats):
-        wanted = " or ".join(wants(e) for e in fleet.flavors[session.flavor].equivalents)
-        return f"Not enough is free for {session.flavor}, which takes {wanted}; {len(held)} of {len(seats)} devices are held."
-    if len(held) == 1:
-        return f"{named(held)}, the one device that serves {session.flavor}, is held."
-    return f"All {len(held)} devices that serve {session.flavor} are held: {named(held)}."
-
-
-def why_placing(seat: Seat, need_bytes: int) -> str:
-    """Why a lease that is being opened on the seat is not open yet."""
-    parking = [worker for worker in seat.own_workers if worker.parking]
-    if parking:
-        total = sum(worker.reserved_bytes for worker in parking)
-        who = "a resident session" if len(parking) == 1 else f"{len(parking)} resident sessions"
-        return f"{seat.device.id}: {who} ({gib(total)}) must be parked to make room for {gib(need_bytes)}."
-    leaving = [worker for worker in seat.own_workers if worker.state == "ending" and worker.reserved_bytes]
-    if leaving:
-        return f"{seat.device.id}: the memory of a session that ended is being freed."
-    if any(worker.away_ns is not None and worker.session in seat.holders for worker in seat.own_workers):
-        return f"{seat.device.id}: a worker lost its link to the pool, and is waited for."
-    return f"A worker is starting on {seat.device.id}."
+    return (() if session.worker is None else tuple(device.id for device in session.worker.devices), session.flavor)

@@ -120,6 +120,7 @@ class SessionLink(_LinkHandler):
             user=self.identity.name,
             process=hello.process,
             flavor=hello.flavor or choice,
+            priority=hello.priority,
         )
         self.shell.apply(joined)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
+from forebay_wire.messages import WaitCode
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -28,7 +29,11 @@ class Metrics:
         self.leases_closed = self._counter("forebay_pool_leases_closed_total", "Leases closed", "tenant", "flavor", "reason")
         self.lease_seconds = self._counter("forebay_pool_lease_seconds_total", "Time that closed leases held devices", "tenant", "flavor")
         self.wait_seconds = Histogram(
-            "forebay_pool_lease_wait_seconds", "From a request to its grant", registry=self.registry, buckets=WAIT_BUCKETS_SECONDS
+            "forebay_pool_lease_wait_seconds",
+            "From a request to its grant",
+            ("flavor",),
+            registry=self.registry,
+            buckets=WAIT_BUCKETS_SECONDS,
         )
         self.refusals = self._counter("forebay_pool_refusals_total", "Requests of clients that were refused", "code")
         self.events = self._counter("forebay_pool_events_total", "Events that the state machine handled")
@@ -45,7 +50,7 @@ class Metrics:
 
     def lease_opened(self, lease: Lease) -> None:
         self.leases_opened.labels(lease.session.tenant, lease.flavor.name).inc()
-        self.wait_seconds.observe(lease.waited_ns / 1e9)
+        self.wait_seconds.labels(lease.flavor.name).observe(lease.waited_ns / 1e9)
 
     def lease_closed(self, record: UsageRecord) -> None:
         self.leases_closed.labels(record.tenant, record.flavor, record.close_reason).inc()
@@ -79,6 +84,10 @@ class StateCollector(Collector):
             reserved[(seat.device.model,)] += seat.reserved_bytes
         yield _gauge("forebay_pool_device_memory_bytes", "Memory of the devices", ("model",), capacity)
         yield _gauge("forebay_pool_device_memory_reserved_bytes", "Device memory set aside for sessions", ("model",), reserved)
+        waits = [session.request.told for session in machine.sessions.values() if session.request is not None]
+        codes: Tally[str] = Tally(told.code for told in waits if told is not None)
+        reasons = {(code,): codes[code] for code in get_args(WaitCode)}
+        yield _gauge("forebay_pool_waiting_requests", "Requests that are not granted yet, by reason", ("reason",), reasons)
         yield _gauge("forebay_pool_queue_requests", "Requests that wait for a device", (), {(): len(machine.line)})
         yield _gauge("forebay_pool_unwritten_records", "Usage records that are not on disk yet", (), {(): self._backlog()})
         yield _gauge("forebay_pool_accepting", "0 while no lease is opened, 1 otherwise", (), {(): int(machine.accepting)})

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
+from forebay_pool.backfill import shadow_ns
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.fleet import in_want, memory_limit, spares_for
+from forebay_pool.explanations import DRAINING, why_placing
+from forebay_pool.fleet import Bounds, in_want, memory_limit, spares_for
 from forebay_pool.grants import assignment
-from forebay_pool.leases import Leases
-from forebay_pool.line import why_placing, why_waiting
+from forebay_pool.line import lane_of
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.room import has_room, to_park
+from forebay_pool.telling import Telling
 from forebay_pool.types import (
     Device,
     Keep,
@@ -21,19 +23,30 @@ from forebay_pool.types import (
     Seat,
     Session,
     Show,
+    Standing,
     TellWorker,
     Worker,
 )
 
-DRAINING = "The session's previous lease is still draining."
+SHADOW_SECONDS = 1
+"""How long an estimate of when somebody can start is good."""
 
 
-class Placing(Leases):
+class Placing(Telling):
     """Gives devices to requests."""
 
-    def _request(self, session: Session, number: int, span: wire.Span) -> None:
-        self._orders += 1
-        session.request = request = Request(session=session, number=number, span=span, order=self._orders, arrived_ns=self._now)
+    def _request(self, session: Session, number: int, span: wire.Span, priority: int, order: int | None = None) -> None:
+        """Files a request; ``order`` is its place in the order of arrival, if it had one before."""
+        self._orders += order is None
+        session.request = request = Request(
+            session=session,
+            number=number,
+            span=span,
+            order=self._orders if order is None else order,
+            arrived_ns=self._now,
+            arrived_unix_ns=self._now + self._unix_offset_ns,
+            priority=self.accounts.priority_of(session, priority),
+        )
         if session.lease is None:
             self._place(request)
         if session.request is request:
@@ -41,21 +54,43 @@ class Placing(Leases):
         self._touch(session)
 
     def _place(self, request: Request) -> None:
-        """Claims a free device for the request, or puts it in the line."""
-        place = self.find_place(request.session)
-        if place is None:
-            self.line.add(request)
-        else:
+        """Claims a free place for the request, or puts it in the line."""
+        session = request.session
+        barred = self.accounts.bar(session, self.line.demand_milli(lane_of(session)), self._now) is not None
+        place = None if barred else self.find_place(request)
+        if place is not None:
             self._claim(request, place)
+            return
+        self.line.add(request)
+        if barred:
+            self.line.head(request.lane, self._now)
+        for holder in set(self._promised.values()):
+            if self.line.rank(request, self._now) < self.line.rank(holder, self._now):
+                self._free_up(*holder.blocks.values())
 
-    def find_place(self, session: Session) -> Place | None:
-        """Where the session's next lease can be opened now."""
+    def find_place(self, request: Request) -> Place | None:
+        """Where the request's lease can be opened now, without what is kept for those before it."""
         if not self.accepting:
             return None
-        return self.fleet.find(session, self._held_bytes(session), self.limits.workers_max)
+        session = request.session
+        may = {holder: self._may_pass(request, holder) for holder in set(self._promised.values())}
+        bounds = Bounds(self.accounts.room_milli(session), {device for device, holder in self._promised.items() if not may[holder]})
+        return self.fleet.find(session, self._held_bytes(session), self.limits.workers_max, bounds)
+
+    def _may_pass(self, request: Request, holder: Request) -> bool:
+        """Whether the request may take what is kept for another: it comes before it, or will be done by then (backfill)."""
+        if request is holder or self.line.rank(request, self._now) < self.line.rank(holder, self._now):
+            return True
+        if holder.aged or self._now - holder.arrived_ns >= self.limits.backfill_seconds_max * SECOND:
+            return False
+        if self._now >= holder.shadow_until_ns:
+            holder.shadow_ns = shadow_ns(holder, self.fleet, self.lengths, self._now)
+            holder.shadow_until_ns = self._now + SHADOW_SECONDS * SECOND
+        length_ns = self.lengths.mean_ns(request.session.flavor)
+        return holder.shadow_ns is None or length_ns is None or self._now + length_ns <= holder.shadow_ns
 
     def _claim(self, request: Request, place: Place) -> None:
-        self.fleet.take(place, request.session, self._need_bytes(request.session, place))
+        self._take_place(place, request.session, self._need_bytes(request.session, place))
         request.place = place
         self._show_seats(place)
         self._advance(request, place)
@@ -67,7 +102,10 @@ class Placing(Leases):
         """Takes the next steps towards the grant: make room, get a worker ready; grants when both are done."""
         session, seat = request.session, self.fleet.seats[place.devices[0].id]
         roomy = self._make_room(seat, session)
-        if self._has_worker(session, place) and roomy:
+        ready = self._has_worker(session, place) and roomy
+        if ready and self.accounts.bar(session, 0, self._now) is not None:
+            self._place_again(request)
+        elif ready:
             self._grant(request, place)
         else:
             self._tell_place(request)
@@ -143,10 +181,13 @@ class Placing(Leases):
             place=place,
             price=self.prices.get(flavor.name),
             waited_ns=self._now - request.arrived_ns,
+            priority=request.priority,
+            order=request.order,
             opened_ns=self._now,
             opened_unix_ns=self._now + self._unix_offset_ns,
             confirmed_ns=self._now,
         )
+        self._list_lease(lease)
         seats[0].failures = 0
         limit_bytes = memory_limit(flavor, place.devices[0])
         self._out.append(TellWorker(worker.id, wire.Open(epoch=lease.epoch, memory_limit_bytes=limit_bytes)))
@@ -159,21 +200,11 @@ class Placing(Leases):
         """Tells the client where its request stands, if that is news."""
         if request.place is not None:
             seat = self.fleet.seats[request.place.devices[0].id]
-            reason = why_placing(seat, seat.holders[request.session].memory_bytes)
-            self._tell_queued(request, 1, reason)
+            self._tell_queued(request, Standing(1, *why_placing(seat, request.session)))
         elif request.session.lease is not None:
-            self._tell_queued(request, 1, DRAINING)
+            self._tell_queued(request, Standing(1, *DRAINING))
         elif request.told is None:
-            self._tell_waiting(request, self.line.position_of_newest(request, self.fleet))
-
-    def _tell_waiting(self, request: Request, position: int) -> None:
-        self._tell_queued(request, position, why_waiting(request.session, self.fleet, self.accepting, self.limits.workers_max))
-
-    def _tell_queued(self, request: Request, position: int, reason: str) -> None:
-        if request.told != (position, reason):
-            request.told = (position, reason)
-            self._tell(request.session.id, wire.Queued(request=request.number, position=position, reason=reason))
-            self._out.append(Show(request.session))
+            self._tell_newcomer(request)
 
     def _drop_request(self, session: Session, refusal: wire.Refused | None) -> None:
         """The session waits no longer; the place it had claimed goes to whose turn it is."""
@@ -204,7 +235,7 @@ class Placing(Leases):
         place, request.place = request.place, None
         if place is None:
             return
-        self.fleet.leave(place, request.session)
+        self._give_place(place, request.session)
         seats = self.fleet.seats_of(place)
         if len(place.devices) > 1 and not in_want(seats[0], place.devices):
             for worker in spares_for(seats[0], place.devices):
@@ -221,6 +252,11 @@ class Placing(Leases):
     def _leave_line(self, request: Request) -> None:
         """Takes the request out of the line: those behind it may need less than it did."""
         self.line.remove(request)
+        self._roused |= dict.fromkeys(self.accounts.both(request.session))
+        blocked, request.blocks = request.blocks, {}
+        for device in blocked:
+            del self._promised[device]
+        self._free_up(*blocked.values())
         if request.session.worker is not None:
             self._free_up(*(self.fleet.seats[device.id] for device in request.session.worker.devices))
 
@@ -235,28 +271,3 @@ class Placing(Leases):
     def _free_up(self, *seats: Seat) -> None:
         """Something of the seats may be free: they are offered to the line at the end of the event."""
         self._loose |= {seat.device.id: seat for seat in seats}
-
-    def _offer_seats(self) -> None:
-        """Offers what the event left free to those whose turn it is."""
-        if self._look_anew:
-            self._look_anew = False
-            while self._start_first(self.line.heads()):
-                pass
-        while self._loose:
-            seat = self._loose.pop(next(iter(self._loose)))
-            while self._start_first(self.heads_for(seat)):
-                pass
-
-    def _start_first(self, heads: list[Request]) -> bool:
-        """Claims a place for the first of them that can start now; whether there was one."""
-        for request in heads if self.accepting and not self.stopping else ():
-            place = self.find_place(request.session)
-            if place is not None:
-                self._leave_line(request)
-                self._claim(request, place)
-                return True
-        return False
-
-    def heads_for(self, seat: Seat) -> list[Request]:
-        """Those whose turn it may be on the seat, in turn."""
-        return self.line.heads_for(seat, self.fleet.flavors_of(seat)) if seat.free_milli else []

@@ -40,6 +40,14 @@ def queue_full(number: int, waiting: int) -> Refused:
     return Refused(request=number, code="limit", message=f"{waiting} requests wait already; try again later.")
 
 
+def quota(why: str, number: int) -> Refused:
+    return Refused(request=number, code="quota", message=why)
+
+
+def budget(why: str, number: int) -> Refused:
+    return Refused(request=number, code="budget", message=why)
+
+
 def no_session(number: int) -> Refused:
     return Refused(request=number, code="no_session", message="This session is over; say hello again for a new one.")
 

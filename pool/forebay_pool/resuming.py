@@ -230,7 +230,8 @@ class Resuming(Sessions):
         if session is None or flavor is None or worker is None or worker.devices != place.devices:
             self._out.append(Meter(kept.failed()))
             return
-        self.fleet.take(place, session, worker.reserved_bytes)
+        self._take_place(place, session, worker.reserved_bytes)
+        self._orders += 1
         session.lease = lease = Lease(
             id=kept.id,
             session=session,
@@ -244,7 +245,9 @@ class Resuming(Sessions):
             opened_ns=kept.opened_ns,
             opened_unix_ns=kept.opened_unix_ns,
             confirmed_ns=kept.opened_ns + kept.confirmed_ns,
+            order=self._orders,
         )
+        self._list_lease(lease)
         self._out.append(Show(lease))
         self._show_seats(place)
 

@@ -31,7 +31,6 @@ def lease_row(lease: Lease, now_ns: int) -> Row:
 
 def session_row(session: Session) -> Row:
     span = session.lease.span if session.lease is not None else session.request.span if session.request is not None else session.span
-    position, reason = session.request.told if session.request is not None and session.request.told is not None else (None, None)
     return {
         "session": session.id,
         "tenant": session.tenant,
@@ -42,9 +41,38 @@ def session_row(session: Session) -> Row:
         "span": None if span is None else span.model_dump(),
         "process": session.process,
         "memory_bytes": session.worker.memory_bytes if session.worker is not None else 0,
-        "position": position,
-        "reason": reason,
+        **_standing(session),
         "since_ns": session.since_unix_ns,
+    }
+
+
+def _standing(session: Session) -> Row:
+    """How a session that waits stands; all None while it does not."""
+    told = None if session.request is None else session.request.told
+    return {
+        "position": None if told is None else told.position,
+        "reason": None if told is None else told.reason,
+        "code": None if told is None else told.code,
+        "ahead": None if told is None else told.position - 1,
+        "ahead_tenant": None if told is None else told.ahead_tenant,
+        "estimate_seconds": None if told is None else told.estimate_seconds,
+    }
+
+
+def queue_row(session: Session) -> Row:
+    """A session that waits, its request's times and rank."""
+    request = session.request
+    if request is None:
+        raise ValueError(f"session {session.id} does not wait")
+    return {
+        "session": session.id,
+        "tenant": session.tenant,
+        "user": session.user,
+        "flavor": session.flavor,
+        "span": request.span.model_dump(),
+        "priority": request.priority,
+        **_standing(session),
+        "since_ns": request.arrived_unix_ns,
     }
 
 

@@ -19,7 +19,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_pool import handlers
+from forebay_pool import handlers, queue_handlers
 from forebay_pool.billing import BillingClient
 from forebay_pool.board import FLUSH_SECONDS
 from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
@@ -33,7 +33,7 @@ from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.store import Store
-from forebay_pool.types import Flavor, PricesSet, Restored
+from forebay_pool.types import Flavor, PricesSet, QuotaSet, Restored
 from forebay_pool.writer import Writer
 
 SOCKET_DIR_CHARACTERS_MAX = 60
@@ -68,6 +68,7 @@ class Service:
         """Of this pool's leadership."""
         self._environ = environ
         self._extra_flavors = extra_flavors
+        self._quotas: list[QuotaSet] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._socket_dir: Path | None = None
 
@@ -99,6 +100,8 @@ class Service:
             on_deposed=lambda: self._on_loop(self._depose),
         )
         self.shell = Shell(machine, self.writer, self.metrics, self._break)
+        for quota in self._quotas:
+            self.shell.apply(quota)
         self.metrics.registry.register(StateCollector(machine, lambda: self.writer.backlog))
         self.outbox = None
         if self.billing is not None:
@@ -135,6 +138,7 @@ class Service:
         try:
             self.store.seed_flavors([*seeds(self.settings.flavors_file)])
             self.choices = self.store.choices()
+            self._quotas = [QuotaSet(*quota) for quota in self.store.quotas()]
             return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}, self.store.kept()
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"the database cannot be read: {error}") from error
@@ -150,6 +154,11 @@ class Service:
             ("api/leases", handlers.Leases),
             ("api/sessions", handlers.Sessions),
             ("api/sessions/([^/]+)", handlers.SessionItem),
+            ("api/sessions/([^/]+)/revoke", queue_handlers.Revocation),
+            ("api/queue", queue_handlers.Queue),
+            ("api/quotas", queue_handlers.Quotas),
+            ("api/quotas/([^/]+)", queue_handlers.QuotaItem),
+            ("api/quotas/([^/]+)/([^/]+)", queue_handlers.QuotaItem),
             ("api/devices", handlers.Devices),
             ("api/choice", handlers.Choice),
             ("api/events", handlers.Events),

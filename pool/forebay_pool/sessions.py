@@ -7,7 +7,8 @@ from forebay_wire import messages as wire
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.grants import flavor_message, resume_key
-from forebay_pool.types import ClientSaid, Session, SessionDismissed, SessionJoined, SessionLeft, Show
+from forebay_pool.line import lane_of
+from forebay_pool.types import BudgetSet, ClientSaid, QuotaSet, Request, Session, SessionDismissed, SessionJoined, SessionLeft, Show
 from forebay_pool.workers import Workers
 
 
@@ -29,6 +30,7 @@ class Sessions(Workers):
             user=event.user,
             process=event.process,
             flavor=event.flavor,
+            priority=event.priority,
             since_ns=self._now,
             since_unix_ns=self._now + self._unix_offset_ns,
             used_ns=self._now,
@@ -91,7 +93,9 @@ class Sessions(Workers):
             pending.number, pending.span, pending.told = message.request, message.span, None
             self._tell_place(pending)
         else:
-            self._request(session, message.request, message.span)
+            self._request(session, message.request, message.span, session.priority if message.priority is None else message.priority)
+            if session.request is not None:
+                self._preempt_for(session.request)
 
     def _no_lease_for(self, session: Session, number: int) -> wire.Refused | None:
         pending = session.request
@@ -104,7 +108,41 @@ class Sessions(Workers):
         if pending is None and len(self.line) >= self.limits.queue_max:
             return refusals.queue_full(number, len(self.line))
         why = refusals.why_not(session, self.fleet.flavors[session.flavor], self.fleet)
-        return None if why is None else refusals.not_servable(why, number)
+        return self._no_money_for(session, number) if why is None else refusals.not_servable(why, number)
+
+    def _no_money_for(self, session: Session, number: int) -> wire.Refused | None:
+        """What no waiting would help: a quota that is too small for the request alone, a budget that refuses."""
+        demand_milli = self.line.demand_milli(lane_of(session))
+        for account in self.accounts.both(session):
+            why = account.never_fits(demand_milli)
+            if why is not None:
+                return refusals.quota(why, number)
+            if account.budget == "refuse":
+                return refusals.budget(account.why("budget", demand_milli, self._now), number)
+        return None
+
+    def _quota_set(self, event: QuotaSet) -> None:
+        self.accounts.set_quota(event.tenant, event.user, event.quota, self._now)
+        self._refuse_hopeless(event)
+
+    def _budget_set(self, event: BudgetSet) -> None:
+        self.accounts.of(event.tenant, event.user).budget = event.state
+        self._refuse_hopeless(event)
+
+    def _refuse_hopeless(self, event: QuotaSet | BudgetSet) -> None:
+        """The rules changed: who waits for nothing is refused, and all others are ranked anew."""
+        for session in list(self.sessions.values()):
+            request = session.request
+            if request is not None and session.tenant == event.tenant and event.user in (None, session.user):
+                self._refuse_if_hopeless(request)
+        self.line.rebuild()
+        self._look_anew = True
+
+    def _refuse_if_hopeless(self, request: Request) -> bool:
+        refusal = self._no_money_for(request.session, request.number)
+        if refusal is not None:
+            self._drop_request(request.session, refusal)
+        return refusal is not None
 
     def _cancel(self, message: wire.Cancel) -> None:
         session = self._session
@@ -130,7 +168,7 @@ class Sessions(Workers):
             return
         session.flavor = flavor.name
         self._tell_flavor(session)
-        if session.request is not None and session.lease is None:
+        if session.request is not None and not self._refuse_if_hopeless(session.request) and session.lease is None:
             self._place_again(session.request)
         self._keep(session)
         self._out.append(Show(session))

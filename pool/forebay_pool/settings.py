@@ -104,6 +104,17 @@ class Settings(BaseModel):
     idle_release_seconds: Seconds = Field(2.0, description="A lease without device work for so long is closed; this time is not billed.")
     sessions_max: Bound = Field(10_000, description="Most sessions at a time.")
     queue_max: Bound = Field(10_000, description="Most requests waiting for a device.")
+    fair_share_half_life_seconds: Annotated[float, Field(gt=0, le=31_622_400)] = Field(
+        14_400.0, description="Device time used so long ago counts half in the fair share."
+    )
+    wait_seconds_max: Annotated[float, Field(gt=0, le=31_622_400)] = Field(
+        3_600.0, description="Who has waited so long goes before all others, whatever their priority and share; quotas still hold."
+    )
+    backfill_seconds_max: Seconds = Field(60.0, description="Later requests may pass one that waits for several devices for so long.")
+    revoke_grace_seconds: Seconds = Field(10.0, description="A lease that is revoked may go on for so long, to end by itself.")
+    preempt_priority_gap: int = Field(
+        0, ge=0, le=198, description="A request revokes a lease whose priority is lower by so much; 0: never."
+    )
     unwritten_records_max: Bound = Field(10_000, description="Usage records the database has not taken; beyond, no lease is opened.")
     price_poll_seconds: Seconds = Field(2.0, description="How often billing is asked for prices.")
     embedded_idle_exit_seconds: Seconds = Field(600.0, description="An embedded pool without sessions exits after so long.")

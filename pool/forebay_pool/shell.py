@@ -27,6 +27,7 @@ from forebay_pool.types import (
     Kill,
     Launch,
     Lease,
+    Look,
     Meter,
     Note,
     PricesSet,
@@ -240,6 +241,8 @@ class Shell:
     async def flush_board(self, period_seconds: float) -> None:
         while True:
             await asyncio.sleep(period_seconds)
+            if self.machine.line_changed:
+                self.apply(Look())
             self.board.flush()
 
     def prices_changed(self, event: PricesSet) -> None:

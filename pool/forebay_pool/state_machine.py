@@ -8,16 +8,21 @@ from forebay_wire import messages as wire
 
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.resuming import Resuming
 from forebay_pool.types import (
+    BudgetSet,
     ClientSaid,
     Device,
     Event,
     Flavor,
     FlavorSet,
     Instruction,
+    LeaseRevoked,
     Limits,
+    Look,
     PricesSet,
+    QuotaSet,
     Restored,
     SessionAway,
     SessionDismissed,
@@ -53,6 +58,10 @@ class StateMachine(Resuming):
             WorkerUnlinked: self._worker_unlinked,
             WorkerGone: self._worker_gone,
             FlavorSet: self._flavor_set,
+            QuotaSet: self._quota_set,
+            BudgetSet: self._budget_set,
+            LeaseRevoked: self._lease_revoked,
+            Look: self._looked,
             PricesSet: self._prices_set,
             StoreChanged: self._store_changed,
             Tick: self._tick,
@@ -68,7 +77,7 @@ class StateMachine(Resuming):
             wire.Starved: self._starved,
             wire.Heartbeat: self._heartbeat,
             wire.Parked: self._parked,
-            wire.Closed: self._drained,
+            wire.Closed: self._closed,
             wire.ClientGone: self._client_gone,
         }
 
@@ -86,6 +95,7 @@ class StateMachine(Resuming):
 
     def _flavor_set(self, event: FlavorSet) -> None:
         self.fleet.set_flavor(event.flavor)
+        self.line.rebuild()
         for session in list(self.sessions.values()):
             request = session.request
             if request is None:
@@ -94,6 +104,8 @@ class StateMachine(Resuming):
             why = refusals.why_not(session, flavor, self.fleet)
             if why is not None:
                 self._drop_request(session, refusals.not_servable(why, request.number))
+            elif self._refuse_if_hopeless(request):
+                continue
             elif request.place is not None and flavor is event.flavor:
                 self._place_again(request)
         self._look_anew = True
@@ -111,9 +123,12 @@ class StateMachine(Resuming):
         self._check_workers()
         self._give_up_absent()
         self._write_confirmations()
+        self._check_revocations()
         if self.line.waiting:
-            for request, position in self.line.positions(self.fleet):
-                self._tell_waiting(request, position)
+            self.line.promote(self._now - int(self.limits.wait_seconds_max * SECOND))
+            self._free_up(*(self.fleet.seats[device] for device in self._promised))
+            self._offer_seats()
+            self._tell_line(anew=True)
         if not self.stopping:
             self._keep_warm()
 

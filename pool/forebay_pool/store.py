@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from alembic import command
@@ -21,8 +21,8 @@ from forebay_pool.batch import Batch
 from forebay_pool.errors import Deposed, StoreUnavailable
 from forebay_pool.host import boot_id
 from forebay_pool.kept import Kept
-from forebay_pool.tables import CHOICES, FLAVORS, LEADERSHIP, OUTBOX, SEGMENTS
-from forebay_pool.types import WHOLE_MILLI, Equivalent, Flavor, UsageRecord
+from forebay_pool.tables import CHOICES, FLAVORS, LEADERSHIP, OUTBOX, QUOTAS, SEGMENTS
+from forebay_pool.types import WHOLE_MILLI, Equivalent, Flavor, Quota, UsageRecord
 
 BUSY_SECONDS = 2.0
 """How long a statement waits for a locked database before it fails (and is tried again)."""
@@ -122,6 +122,18 @@ class Store:
     def choices(self) -> dict[tuple[str, str], str]:
         with self.engine.connect() as connection:
             return {(row.tenant, row.user): row.flavor for row in connection.execute(select(CHOICES))}
+
+    def set_quota(self, tenant: str, user: str | None, quota: Quota) -> None:
+        row = {"tenant": tenant, "user": user or "", **asdict(quota)}
+        statement = self._insert(QUOTAS).values(row)
+        with self.engine.begin() as connection:
+            connection.execute(statement.on_conflict_do_update(index_elements=[QUOTAS.c.tenant, QUOTAS.c.user], set_=row))
+
+    def quotas(self) -> list[tuple[str, str | None, Quota]]:
+        """Each quota with its tenant and, if it is a user's, the user."""
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(QUOTAS)).all()
+        return [(row.tenant, row.user or None, Quota(**{f.name: getattr(row, f.name) for f in fields(Quota)})) for row in rows]
 
     # Usage
 

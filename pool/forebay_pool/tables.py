@@ -22,6 +22,19 @@ CHOICES = Table(
     Column("flavor", String(64), nullable=False),
 )
 
+QUOTAS = Table(
+    "quotas",
+    METADATA,
+    Column("tenant", String(255), primary_key=True),
+    Column("user", String(255), primary_key=True, comment="Empty: the quota is the tenant's"),
+    Column("devices_milli", BigInteger, nullable=True),
+    Column("device_seconds", BigInteger, nullable=True),
+    Column("window_seconds", BigInteger, nullable=True),
+    Column("on_exhausted", String(8), nullable=False),
+    Column("priority_max", Integer, nullable=True),
+    Column("weight", Integer, nullable=False),
+)
+
 SEGMENTS = Table(
     "lease_segments",
     METADATA,

@@ -29,6 +29,13 @@ LeaseState = Literal["open", "closing", "closed"]
 WorkerState = Literal["starting", "warm", "assigning", "bound", "ending"]
 DeviceState = Literal["free", "placing", "leased", "draining"]
 CloseReason = Literal["drained", "idle", "released", "revoked", "failed"]
+BudgetState = Literal["open", "wait", "refuse"]
+"""What a budget does to new leases: nothing, lets their requests wait, or refuses them."""
+PRIORITY_MAX = 99
+AGED = PRIORITY_MAX + 1
+"""The level of requests that waited too long: before every priority."""
+Lane = tuple[tuple[str, ...], str]
+"""Those in the line who need the same: the devices that their tensors are on (none: any will do), and the flavor."""
 
 
 # Nouns that never change
@@ -97,6 +104,23 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant, or a user of one, may hold, and how its requests are ranked. None: no bound of its own."""
+
+    devices_milli: int | None = None
+    """Thousandths of devices held at a time; a gang counts its devices, a share its share."""
+    device_seconds: int | None = None
+    """Device time held within any ``window_seconds``; leases that are open count up to now."""
+    window_seconds: int | None = None
+    on_exhausted: Literal["wait", "revoke"] = "wait"
+    """What becomes of leases that are open when ``device_seconds`` are used up: they end by themselves, or are revoked with grace."""
+    priority_max: int | None = None
+    """Highest priority that a request gets; none named: 0 for a tenant, the tenant's for a user."""
+    weight: int = 1
+    """Part of the fair share: twice the weight, twice the device time."""
+
+
+@dataclass(frozen=True, slots=True)
 class UsageRecord:
     """A lease segment held its devices for so long. ``id`` is unique for ever."""
 
@@ -132,6 +156,28 @@ class Limits:
     workers_max: int
     sessions_max: int
     queue_max: int
+    fair_share_half_life_seconds: float = 14_400.0
+    wait_seconds_max: float = 3_600.0
+    """A request that waited for so long goes before all that did not, whatever their priority and share."""
+    backfill_seconds_max: float = 60.0
+    """Later requests may pass one that waits for several devices for so long."""
+    revoke_grace_seconds: float = 10.0
+    preempt_priority_gap: int = 0
+    """A request revokes a lease whose priority is lower by so much; 0: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What somebody who waits is told."""
+
+    position: int
+    """1 is next."""
+    code: wire.WaitCode
+    reason: str
+    ahead_tenant: int = 0
+    """Of those ahead, how many are of the own tenant."""
+    estimate_seconds: float | None = None
+    """Until the grant; None when unknown."""
 
 
 # Records, changed by the state machine alone
@@ -189,8 +235,26 @@ class Request:
     attempts: int = 0
     place: Place | None = None
     """What is claimed for it, while the lease is being opened there."""
-    told: tuple[int, str] | None = None
-    """Position and reason the client knows."""
+    shadow_ns: int | None = None
+    """When it is expected to start: who is done by then may pass it. None when unknown."""
+    shadow_until_ns: int = 0
+    """When that is estimated anew."""
+    preempts: dict[str, Lease] = field(default_factory=dict)
+    """The leases that are revoked for it."""
+    blocks: dict[str, Seat] = field(default_factory=dict)
+    """Seats with something free that wait for it to have its turn."""
+    arrived_unix_ns: int = 0
+    priority: int = 0
+    aged: bool = False
+    """Whether it waited for so long that it goes before all others."""
+    lane: Lane = ((), "")
+    """Where it waits, while it does."""
+    told: Standing | None = None
+    """What the client knows."""
+
+    @property
+    def level(self) -> int:
+        return AGED if self.aged else self.priority
 
 
 @dataclass(slots=True, eq=False)
@@ -217,6 +281,17 @@ class Lease:
     """The reason it is being closed for, while ``closing``."""
     duration_ns: int = 0
     """Final once ``closed``."""
+    priority: int = 0
+    order: int = 0
+    """The request's place in the order of arrival."""
+    revoked_for: str | None = None
+    """Why it is being taken back, in a sentence; None while it is not."""
+    revoke_ns: int = 0
+    """When it is taken back, if it is still open then."""
+
+    @property
+    def held_milli(self) -> int:
+        return len(self.place.devices) * self.place.share_milli
 
     @property
     def device(self) -> Device:
@@ -236,6 +311,8 @@ class Session:
     flavor: str
     since_ns: int
     since_unix_ns: int
+    priority: int = 0
+    """What its requests ask for unless they say otherwise."""
     state: SessionState = "idle"
     worker: Worker | None = None
     request: Request | None = None
@@ -320,6 +397,7 @@ class SessionJoined:
     user: str
     process: str
     flavor: str
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +472,37 @@ class FlavorSet:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaSet:
+    """The quota of a tenant, or of one of its users."""
+
+    tenant: str
+    user: str | None
+    quota: Quota
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSet:
+    """What the budget of a tenant, or of one of its users, does to new leases from now on."""
+
+    tenant: str
+    user: str | None
+    state: BudgetState
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRevoked:
+    """A person takes the session's lease back, with grace; ``sentence`` tells its process who."""
+
+    session: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Whoever waits is to be told how it stands, if that changed."""
+
+
+@dataclass(frozen=True, slots=True)
 class PricesSet:
     prices: Mapping[str, Price]
 
@@ -429,6 +538,10 @@ Event = (
     | WorkerUnlinked
     | WorkerGone
     | FlavorSet
+    | QuotaSet
+    | BudgetSet
+    | LeaseRevoked
+    | Look
     | PricesSet
     | StoreChanged
     | Tick

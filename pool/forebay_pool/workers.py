@@ -7,7 +7,7 @@ from forebay_wire import messages as wire
 from forebay_pool import refusals
 from forebay_pool.fleet import in_want, lateness, spares_for
 from forebay_pool.metering import SECOND_NS as SECOND
-from forebay_pool.placing import Placing
+from forebay_pool.revoking import Revoking
 from forebay_pool.types import (
     CloseReason,
     Kill,
@@ -30,7 +30,7 @@ RETRY_SECONDS_MAX = 60
 """Longest pause between attempts to prestart a worker on a device where workers die."""
 
 
-class Workers(Placing):
+class Workers(Revoking):
     """Hears workers, and parts them from their sessions when they are gone."""
 
     _worker: Worker
@@ -104,7 +104,7 @@ class Workers(Placing):
         if session.lease is not None or session.request is not None or self.stopping:
             return
         if session.span is not None and not session.stalled:
-            self._request(session, 0, session.span)
+            self._request(session, 0, session.span, session.priority)
         elif session.worker is not None:
             session.worker.starved = True
 
@@ -175,18 +175,23 @@ class Workers(Placing):
             return
         self._drop_request(request.session, refusals.workers_die(request.number, request.attempts, cause))
 
-    def _drained(self, message: wire.Drained | wire.Closed) -> None:
+    def _drained(self, message: wire.Drained) -> None:
         self._close_for_worker(message.epoch, "drained", 0)
 
     def _idle(self, message: wire.Idle) -> None:
         self._close_for_worker(message.epoch, "idle", message.idle_ns)
 
-    def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int) -> None:
+    def _closed(self, message: wire.Closed) -> None:
+        self._close_for_worker(message.epoch, "drained", 0, interrupted=True)
+
+    def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
+        """The worker has stopped. A lease that was revoked in the middle of its work is asked for again."""
         session = self._worker.session
         lease = None if session is None else session.lease
         if session is None or lease is None or lease.epoch != epoch:
             return
-        self._close(lease, lease.ending if lease.state == "closing" else reason, self._now - idle_ns)
+        taken_back = lease.state == "closing" and (interrupted or lease.ending != "revoked")
+        self._close(lease, lease.ending if taken_back else reason, self._now - idle_ns)
         if session.request is not None:
             self.line.add(session.request)
         self._touch(session)
@@ -196,6 +201,8 @@ class Workers(Placing):
         self._offer_seats()
         if session.request is not None:
             self._tell_place(session.request)
+        elif taken_back and lease.ending == "revoked" and not self.stopping and not session.stalled:
+            self._request(session, 0, lease.span, lease.priority, lease.order)
 
     def _end(self, session: Session, reason: CloseReason, sentence: str | None) -> None:
         """Ends the session; its open lease is billed until now, and its device waits until the worker is gone."""

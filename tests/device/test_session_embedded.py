@@ -271,7 +271,7 @@ def test_child_processes_share_the_pool_and_a_wait_can_be_interrupted(start: Cal
     out, err = finish(process)
     assert process.returncode == 0, out + err
     interrupted, afterwards = out.splitlines()
-    assert interrupted.startswith(f"False True {-signal.SIGINT} forebay: waiting for a device, position 1: "), interrupted
+    assert interrupted.startswith(f"False True {-signal.SIGINT} forebay: waiting for dev.1gb, next in line: "), interrupted
     assert afterwards == "got it"
 
 

@@ -16,6 +16,7 @@ from forebay.errors import PoolRefused, PoolUnreachable, SessionEnded
 from forebay.service import Service
 from forebay.session import Session
 from forebay.spans import Work
+from forebay.waiting import WaitingLine
 from forebay_wire import messages
 
 TOKEN = "a-token-of-the-test"
@@ -200,14 +201,14 @@ def test_a_long_wait_says_position_and_reason_once_per_change(scripted_pool: Any
 
     busy = "all devices of dev.1gb are held"
     case.pool.send(messages.Queued(request=request, position=2, reason=busy))
-    await_line("position 2")
+    await_line("2nd in line")
     case.pool.send(messages.Queued(request=request, position=2, reason=busy), messages.Queued(request=request, position=1, reason=busy))
-    await_line("position 1")
+    await_line("next in line")
     case.pool.send(granted(request, 1))
     thread.join(WAIT_SECONDS_MAX)
     assert errors == []
     lines = case.stderr.getvalue().splitlines()
-    assert lines[:2] == [f"forebay: waiting for a device, position {place}: {busy}" for place in (2, 1)]
+    assert lines[:2] == [f"forebay: waiting for dev.1gb, {place}: {busy}" for place in ("2nd in line", "next in line")]
     assert lines[2].startswith("forebay: granted after ") and len(lines) == 3
     case.session.close()
 
@@ -261,12 +262,45 @@ def test_a_grant_that_the_pool_made_by_itself_opens_the_lease_again(case: Case) 
 def test_a_wait_that_the_pool_began_by_itself_is_said_too(case: Case) -> None:
     case.grants()
     case.session.acquire(WORK)
-    waits = messages.Queued(request=0, position=1, reason="all devices are held")
+    waits = messages.Queued(request=0, position=1, reason="All devices are held.", estimate_seconds=39.6)
     case.pool.send(closed(1), waits, granted(0, 2))
     case.stream.expect(lambda names: names[-2:] == ["lease_closed", "lease_opened"])
     waiting, done = case.stderr.getvalue().splitlines()
-    assert waiting == "forebay: waiting for a device, position 1: all devices are held"
+    assert waiting == "forebay: waiting for dev.1gb, next in line: All devices are held. About 40 s."
     assert done.startswith("forebay: granted after ")
+
+
+def test_a_lease_that_is_revoked_is_announced_and_what_it_left_undone_is_waited_for(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.session.marked()
+    case.pool.send(messages.Revoking(epoch=1, seconds=10, reason="An operator takes the lease back."), closed(1, "revoked"))
+    case.pool.send(granted(0, 2))
+    case.stream.expect(lambda names: names[-1] == "lease_opened")
+    closing = threading.Thread(target=case.session.close)
+    closing.start()
+    closing.join(0.1)
+    assert closing.is_alive(), "the marked work is not done yet"
+    case.pool.send(closed(2, "drained"))
+    closing.join(WAIT_SECONDS_MAX)
+    assert not closing.is_alive()
+    announced = "forebay: the lease is taken back in 10 s, and the work waits again: An operator takes the lease back."
+    assert case.stderr.getvalue().splitlines()[0] == announced
+
+
+@pytest.mark.parametrize(
+    ("queued", "line"),
+    [
+        ({"position": 3, "estimate_seconds": 0.2}, "waiting for dev.1gb, 3rd in line: Held. About 1 s."),
+        ({"position": 11, "estimate_seconds": 240.0}, "waiting for dev.1gb, 11th in line: Held. About 4 min."),
+        ({"position": 122, "estimate_seconds": 9000.0}, "waiting for dev.1gb, 122nd in line: Held. About 2 h."),
+        ({"position": 1, "code": "starting"}, "waiting for dev.1gb: Held."),
+    ],
+)
+def test_a_place_in_the_line_is_said_in_words(queued: dict[str, Any], line: str) -> None:
+    said = io.StringIO()
+    WaitingLine(said).show("dev.1gb", messages.Queued(request=1, reason="Held.", **queued))
+    assert said.getvalue() == f"forebay: {line}\n"
 
 
 def test_a_lost_session_loses_its_tensors_and_the_next_work_begins_afresh(case: Case) -> None:

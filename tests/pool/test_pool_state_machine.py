@@ -81,7 +81,9 @@ def test_the_first_lease_starts_a_worker_assigns_it_and_opens(world: Make) -> No
     w = world()
     w.join("s")
     w.acquire("s")
-    assert w.last("s") == wire.Queued(request=1, position=1, reason="A worker is starting on main/cpu:0.")
+    waits = w.last("s")
+    assert (waits.request, waits.position, waits.code, waits.reason) == (1, 1, "starting", "A worker is starting on main/cpu:0.")
+    assert (waits.ahead, waits.estimate_seconds, waits.since_ns) == (0, None, 1_700_000_000 * SECOND + w.now)
     w.wait(1)
     w.ready("p-w1")
     assign = w.ordered("p-w1")[0]

@@ -22,6 +22,10 @@ MESSAGE_BYTES_MAX = 64 * 1024
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Text = Annotated[str, Field(max_length=2048)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Priority = Annotated[int, Field(ge=-99, le=99)]
+WaitCode = Literal["quota", "shortage", "fragmentation", "budget", "draining", "starting", "restoring", "store"]
+"""Why a request waits. ``shortage``: what could serve it is held. ``fragmentation``: enough is free, but not together, or not where the
+session's tensors are. ``draining``: what it needs is being given back. ``starting``, ``restoring``: its lease is being opened."""
 
 
 class MessageError(ValueError):
@@ -81,6 +85,8 @@ class Hello(Message):
     torch: Name
     flavor: Name | None = None
     """None: the user's last choice, else the pool's default."""
+    priority: Priority = 0
+    """What the session's requests ask for; capped by what its tenant's and its user's quotas allow."""
 
 
 class ResumeSession(Message):
@@ -106,6 +112,8 @@ class Acquire(Message):
     type: Literal["acquire"] = "acquire"
     request: Count
     span: Span
+    priority: Priority | None = None
+    """None: the session's."""
 
 
 class Cancel(Message):
@@ -154,6 +162,15 @@ class Queued(Message):
     position: Count
     """1 is next."""
     reason: Text
+    code: WaitCode = "shortage"
+    ahead: Count = 0
+    """Requests that come before it and may take what it may take."""
+    ahead_tenant: Count = 0
+    """How many of those are of its own tenant."""
+    estimate_seconds: Annotated[float, Field(ge=0)] | None = None
+    """Until the grant, as it looks now; None when unknown."""
+    since_ns: Count = 0
+    """When it began to wait, as Unix time."""
 
 
 class Granted(Message):
@@ -172,6 +189,16 @@ class Granted(Message):
     device: DeviceModel
     devices: Count = 1
     flavor: Flavor
+
+
+class Revoking(Message):
+    """The lease is taken back after so long, at a command's boundary, unless it drains before. What is unexecuted then is executed
+    under a lease that the pool acquires on the session's behalf (request 0)."""
+
+    type: Literal["revoking"] = "revoking"
+    epoch: Count
+    seconds: Annotated[float, Field(ge=0)]
+    reason: Text
 
 
 class LeaseClosed(Message):
@@ -367,7 +394,7 @@ class End(Message):
 
 
 FromClient = Annotated[Hello | ResumeSession | Acquire | Cancel | ChooseFlavor | Release, Field(discriminator="type")]
-ToClient = Annotated[SessionOpened | Queued | Granted | LeaseClosed | SessionLost | Refused, Field(discriminator="type")]
+ToClient = Annotated[SessionOpened | Queued | Granted | Revoking | LeaseClosed | SessionLost | Refused, Field(discriminator="type")]
 FromWorker = Annotated[
     Ready | ResumeWorker | Assigned | Drained | Idle | Starved | Heartbeat | Parked | Closed | ClientGone, Field(discriminator="type")
 ]

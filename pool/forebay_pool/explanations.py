@@ -1,0 +1,61 @@
+"""Why somebody waits: the code that programs read, and the sentence that people read. It names devices, and nobody else's session."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from forebay_wire.messages import WaitCode
+
+from forebay_pool.fleet import Fleet, gib, named, wants
+from forebay_pool.types import Seat, Session
+
+
+class Why(NamedTuple):
+    code: WaitCode
+    sentence: str
+
+
+STORE = Why("store", "Usage records cannot be written at present; leases open again once they can.")
+DRAINING = Why("draining", "The session's previous lease is still draining.")
+
+
+def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
+    """Why a session in the line, that no quota stops, has no lease."""
+    if session.worker is not None:
+        here = [fleet.seats[device.id] for device in session.worker.devices]
+        return _why_not_there(session, fleet, min(here, key=lambda seat: seat.free_milli))
+    seats = fleet.may_serve(fleet.flavors[session.flavor])
+    held = [seat for seat in seats if not fleet.is_free(seat)]
+    if len(fleet.workers) >= workers_max:
+        return Why("shortage", f"The pool runs {len(fleet.workers)} workers, and {workers_max} are allowed: it waits for a session to end.")
+    if len(held) < len(seats):
+        wanted = " or ".join(wants(e) for e in fleet.flavors[session.flavor].equivalents)
+        enough = sum(seat.free_milli for seat in seats) >= fleet.demand_milli(fleet.flavors[session.flavor])
+        sentence = f"Not enough is free for {session.flavor}, which takes {wanted}; {len(held)} of {len(seats)} devices are held."
+        return Why("fragmentation" if enough else "shortage", sentence)
+    if len(held) == 1:
+        return Why("shortage", f"{named(held)}, the one device that serves {session.flavor}, is held.")
+    return Why("shortage", f"All {len(held)} devices that serve {session.flavor} are held: {named(held)}.")
+
+
+def _why_not_there(session: Session, fleet: Fleet, seat: Seat) -> Why:
+    if seat.state == "draining":
+        return Why("draining", f"A worker on {seat.device.id}, where this session's tensors are, is ending.")
+    others = any(other.free_milli for other in fleet.may_serve(fleet.flavors[session.flavor]))
+    return Why("fragmentation" if others else "shortage", f"{seat.device.id}, where this session's tensors are, is held by another lease.")
+
+
+def why_placing(seat: Seat, session: Session) -> Why:
+    """Why a lease that is being opened on the seat is not open yet."""
+    code: WaitCode = "restoring" if session.worker is not None and session.worker.parked_bytes is not None else "starting"
+    parking = [worker for worker in seat.own_workers if worker.parking]
+    if parking:
+        total, need = sum(worker.reserved_bytes for worker in parking), seat.holders[session].memory_bytes
+        who = "a resident session" if len(parking) == 1 else f"{len(parking)} resident sessions"
+        return Why(code, f"{seat.device.id}: {who} ({gib(total)}) must be parked to make room for {gib(need)}.")
+    leaving = [worker for worker in seat.own_workers if worker.state == "ending" and worker.reserved_bytes]
+    if leaving:
+        return Why(code, f"{seat.device.id}: the memory of a session that ended is being freed.")
+    if any(worker.away_ns is not None and worker.session in seat.holders for worker in seat.own_workers):
+        return Why(code, f"{seat.device.id}: a worker lost its link to the pool, and is waited for.")
+    return Why(code, f"A worker is starting on {seat.device.id}.")

@@ -1,0 +1,106 @@
+"""Fair share: who used less of late goes first, and what was used is forgotten by halves.
+
+The usage of a tenant, or of a user, is its device time, each instant weighted by ``2 ** (-age / half_life)``: the decayed usage of batch
+schedulers (Slurm, *Multifactor Priority Plugin*, "PriorityDecayHalfLife"; J. Kay, P. Lauder, *A Fair Share Scheduler*, CACM 31(1), 1988).
+
+It is kept by forward decay (G. Cormode et al., *Forward Decay*, ICDE 2009): a stretch of use counts ``2 ** (t / half_life)`` for its
+time ``t``, and nothing ages any more. All decayed usages are those sums times one common factor, so the sums have the same order at every
+later time, and a sum never falls. That is what lets :class:`Turns` be a heap. Sums are kept as logarithms to base 2, so they do not
+overflow.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+NOTHING = -math.inf
+"""The logarithm of no usage at all."""
+
+
+class Usage:
+    """What somebody used, decayed, and still uses. Milli-devices times nanoseconds."""
+
+    __slots__ = ("_half_life_ns", "_level", "_rate_milli", "_since_ns")
+
+    def __init__(self, half_life_ns: int) -> None:
+        self._half_life_ns = half_life_ns
+        self._level = NOTHING
+        self._rate_milli = 0
+        self._since_ns = 0
+
+    def hold(self, change_milli: int, now_ns: int) -> None:
+        """So many more thousandths of devices are held from now on; fewer if negative."""
+        self._level, self._since_ns = self.level(now_ns), now_ns
+        self._rate_milli += change_milli
+
+    def level(self, now_ns: int) -> float:
+        """log2 of the forward-decayed sum: comparable with others' of the same half-life, never falling."""
+        age_ns = now_ns - self._since_ns
+        if not self._rate_milli or age_ns <= 0:
+            return self._level
+        # The integral of rate * 2 ** (t / half_life) from since to now.
+        shrunk = -math.expm1(-age_ns * math.log(2) / self._half_life_ns)
+        used = math.log2(self._rate_milli * self._half_life_ns / math.log(2) * shrunk) + now_ns / self._half_life_ns
+        return _log_of_sum(self._level, used)
+
+    def device_seconds(self, now_ns: int) -> float:
+        """The decayed usage itself."""
+        return float(2.0 ** (self.level(now_ns) - now_ns / self._half_life_ns)) / 1e12
+
+
+def _log_of_sum(one: float, other: float) -> float:
+    high, low = max(one, other), min(one, other)
+    return high if low == NOTHING else high + math.log2(1 + 2.0 ** (low - high))
+
+
+Key = TypeVar("Key", bound=tuple[float, ...])
+FIRST: tuple[float, ...] = ()
+"""Less than every key: whoever is put comes up for a look before anybody is taken."""
+
+
+class Turns(Generic[Key]):
+    """Members by keys that only grow: the first one, at a cost of O(log n) for each member whose key had grown.
+
+    A heap holds keys that were right once, so they are lower bounds. The one on top is looked at anew; if its key is still what it was,
+    nobody comes before it.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[tuple[float, ...], str]] = []
+        self._keys: dict[str, tuple[float, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._keys
+
+    def put(self, name: str) -> None:
+        """Adds a member, or says that its key may have become less."""
+        if self._keys.get(name) != FIRST:
+            self._keys[name] = FIRST
+            heapq.heappush(self._heap, (FIRST, name))
+
+    def first(self, key_of: Callable[[str], Key | None]) -> tuple[str, Key] | None:
+        """The member with the least key, and its key. A member whose key is None is dropped."""
+        while self._heap:
+            known, name = self._heap[0]
+            if self._keys.get(name) != known:
+                heapq.heappop(self._heap)
+                continue
+            key = key_of(name)
+            if key is None:
+                heapq.heappop(self._heap)
+                del self._keys[name]
+            elif key <= known:
+                return name, key
+            else:
+                entry: tuple[tuple[float, ...], str] = (key, name)
+                heapq.heapreplace(self._heap, entry)
+                self._keys[name] = key
+                if self._heap[0] is entry:
+                    return name, key
+        return None

@@ -1,0 +1,118 @@
+"""The queue's HTTP endpoints: who waits and why, who may hold how much, and taking a lease back."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, Self
+
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from forebay_pool.errors import RequestRefused
+from forebay_pool.handlers import Api, owns, sees_all
+from forebay_pool.quotas import NO_QUOTA, Account
+from forebay_pool.rows import Row, queue_row
+from forebay_pool.types import PRIORITY_MAX, LeaseRevoked, Quota, QuotaSet
+
+DEVICES_MILLI_MAX = 10**9
+DEVICE_SECONDS_MAX = 10**12
+WINDOW_SECONDS_MAX = 366 * 86_400
+WEIGHT_MAX = 1_000
+NAME_CHARACTERS_MAX = 255
+
+log = logging.getLogger(__name__)
+
+
+class QuotaBody(BaseModel):
+    """What ``PUT api/quotas/{tenant}`` and ``PUT api/quotas/{tenant}/{user}`` take; what is left out has no bound."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    devices_milli: Annotated[int, Field(ge=0, le=DEVICES_MILLI_MAX)] | None = None
+    device_seconds: Annotated[int, Field(ge=0, le=DEVICE_SECONDS_MAX)] | None = None
+    window_seconds: Annotated[int, Field(ge=1, le=WINDOW_SECONDS_MAX)] | None = None
+    on_exhausted: Literal["wait", "revoke"] = "wait"
+    priority_max: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] | None = None
+    weight: Annotated[int, Field(ge=1, le=WEIGHT_MAX)] = 1
+
+    @model_validator(mode="after")
+    def _a_window_and_what_it_holds(self) -> Self:
+        if (self.device_seconds is None) != (self.window_seconds is None):
+            raise ValueError("device_seconds and window_seconds go together")
+        return self
+
+    @property
+    def quota(self) -> Quota:
+        return Quota(**self.model_dump())
+
+
+def quota_row(account: Account, now_ns: int) -> Row:
+    """A quota, and how much of it is held and used."""
+    used = 0 if account.window is None else account.window.used(now_ns)
+    return {
+        "tenant": account.tenant,
+        "user": account.user,
+        **asdict(account.quota),
+        "held_milli": account.held_milli,
+        "used_device_seconds": used / 1e12,
+        "decayed_device_seconds": account.usage.device_seconds(now_ns),
+        "budget": account.budget,
+    }
+
+
+class Quotas(Api):
+    """``GET api/quotas``: those that are set."""
+
+    async def get(self) -> None:
+        await self.bearer(SERVICE, OPERATE)
+        accounts, now_ns = self.shell.machine.accounts, self.shell.clock_ns()
+        self.write_json([quota_row(account, now_ns) for account in accounts if account.quota != NO_QUOTA])
+
+
+class QuotaItem(Api):
+    """``GET`` and ``PUT api/quotas/{tenant}`` and ``api/quotas/{tenant}/{user}``."""
+
+    async def get(self, tenant: str, user: str | None = None) -> None:
+        await self.bearer(SERVICE, OPERATE)
+        account = self.shell.machine.accounts.find(tenant, user) or Account(tenant, user, 1)
+        self.write_json(quota_row(account, self.shell.clock_ns()))
+
+    async def put(self, tenant: str, user: str | None = None) -> None:
+        identity = await self.bearer(OPERATE)
+        if max(len(tenant), len(user or "")) > NAME_CHARACTERS_MAX:
+            raise RequestRefused(400, "bad_request", f"A name has at most {NAME_CHARACTERS_MAX} characters.")
+        quota: Quota = self.body_as(QuotaBody.model_validate_json).quota
+        await self.service.write(lambda: self.service.store.set_quota(tenant, user, quota))
+        self.shell.apply(QuotaSet(tenant, user, quota))
+        fields: dict[str, Any] = {"action": "quota_set", "tenant": tenant, "of_user": user, "user": identity.name, "quota": asdict(quota)}
+        log.info("quota of %s set by %s: %s", f"{user} of {tenant}" if user else tenant, identity.name, quota, extra=fields)
+        self.write_json(quota_row(self.shell.machine.accounts.of(tenant, user), self.shell.clock_ns()))
+
+
+class Queue(Api):
+    """``GET api/queue``: who waits, by position; a user sees the own requests."""
+
+    async def get(self) -> None:
+        identity = await self.bearer(COMPUTE, SERVICE, OPERATE)
+        sessions = self.shell.machine.sessions.values()
+        rows = [queue_row(s) for s in sessions if s.request is not None and (sees_all(identity) or owns(identity, s))]
+        self.write_json(sorted(rows, key=lambda row: (row["position"], row["since_ns"])))
+
+
+class Revocation(Api):
+    """``POST api/sessions/{id}/revoke``: takes the session's lease back, with grace."""
+
+    async def post(self, name: str) -> None:
+        identity = await self.bearer(OPERATE)
+        session = self.shell.machine.sessions.get(name)
+        if session is None:
+            raise RequestRefused(404, "no_session", "There is no such session.")
+        lease = session.lease
+        if lease is None or lease.state != "open":
+            raise RequestRefused(409, "no_lease", "This session holds no open lease.")
+        self.shell.apply(LeaseRevoked(name, f"An operator ({identity.name}) takes the lease back."))
+        fields = {"action": "lease_revoked", "session": name, "lease": lease.id, "tenant": session.tenant, "user": identity.name}
+        log.info("lease %s revoked by %s", lease.id, identity.name, extra=fields)
+        self.set_status(202)
+        self.write_json({"lease": lease.id, "seconds": self.shell.machine.limits.revoke_grace_seconds})

@@ -1,0 +1,75 @@
+"""Takes leases back, with grace: for a higher priority, an exhausted quota, or an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from forebay_wire import messages as wire
+
+from forebay_pool.metering import SECOND_NS as SECOND
+from forebay_pool.offering import Offering
+from forebay_pool.types import Lease, LeaseRevoked, Request, Show
+
+
+class Revoking(Offering):
+    """The client is told; after the grace the lease is closed at a command's boundary, and its session waits again at its old place."""
+
+    def _lease_revoked(self, event: LeaseRevoked) -> None:
+        session = self.sessions.get(event.session)
+        if session is not None and session.lease is not None:
+            self._revoke(session.lease, event.sentence)
+
+    def _revoke(self, lease: Lease, sentence: str) -> None:
+        if lease.state != "open" or lease.revoked_for is not None:
+            return
+        lease.revoked_for = sentence
+        lease.revoke_ns = self._now + int(self.limits.revoke_grace_seconds * SECOND)
+        self._revoked[lease.id] = lease
+        session = lease.session
+        self._tell(session.id, wire.Revoking(epoch=lease.epoch, seconds=self.limits.revoke_grace_seconds, reason=sentence))
+        self._note("lease_revoking", session=session.id, tenant=session.tenant, lease=lease.id, cause=sentence)
+        self._out.append(Show(lease))
+
+    def _check_revocations(self) -> None:
+        """Closes the leases whose grace is over, and revokes those of accounts that have used up their device time."""
+        for lease in list(self._revoked.values()):
+            if self._now >= lease.revoke_ns:
+                self._give_back(lease, "revoked")
+        for account in self.accounts.windowed:
+            self._roused[account] = None
+            if account.quota.on_exhausted == "revoke" and account.leases and account.is_exhausted(self._now):
+                for lease in list(account.leases.values()):
+                    self._revoke(lease, account.why("quota", 0, self._now))
+        if self.limits.preempt_priority_gap and self._leases:
+            self._preempt_for_heads()
+
+    def _preempt_for_heads(self) -> None:
+        lowest = min(lease.priority for lease in self._leases.values())
+        for request in self.line.heads_above(lowest + self.limits.preempt_priority_gap, self._now):
+            self._preempt_for(request)
+
+    def _preempt_for(self, request: Request) -> None:
+        """Revokes leases of priorities that are lower by the gap, the lowest and latest first, until the request will have room."""
+        gap = self.limits.preempt_priority_gap
+        if not gap or self.line.waiting.get(request.order) is not request:
+            return
+        if self.accounts.bar(request.session, self.line.demand_milli(request.lane), self._now) is not None:
+            return
+        request.preempts = {name: lease for name, lease in request.preempts.items() if name in self._leases}
+        needed = self.line.demand_milli(request.lane) - sum(lease.held_milli for lease in request.preempts.values())
+        for lease in sorted(self._victims(request), key=lambda lease: (lease.priority, -lease.opened_ns)):
+            if needed <= 0:
+                return
+            if lease.priority <= request.priority - gap and lease.state == "open" and lease.revoked_for is None:
+                needed -= lease.held_milli
+                request.preempts[lease.id] = lease
+                self._revoke(lease, f"A request of priority {request.priority} takes the device; this lease has priority {lease.priority}.")
+
+    def _victims(self, request: Request) -> Iterable[Lease]:
+        """The open leases on devices that the request may take."""
+        devices, flavor = request.lane
+        if devices:
+            found = (session.lease for device in devices for session in self.fleet.seats[device].holders)
+            return [lease for lease in found if lease is not None]
+        models = {e.model for e in self.fleet.flavors[flavor].equivalents}
+        return [lease for lease in self._leases.values() if lease.device.model in models]
