@@ -31,8 +31,12 @@ PING_SECONDS = 20.0
 SILENCE_SECONDS_MAX = 60.0
 """The host of a pool that acknowledges no ping for so long is gone. The kernel watches for it: user code that holds the
 interpreter's lock for minutes would keep us from reading an answer that is there."""
+CHECK_SECONDS = 2.0
+"""Who waits for a device asks this often whether the pool is still there."""
+ANSWER_SECONDS_MAX = 3.0
+"""A pool that does not answer that for so long has stopped."""
 RESUME_SECONDS_MAX = 5.0
-"""How long one pool may take to answer who is back."""
+"""How long one pool may take to answer a client that is back."""
 RETRY_SECONDS = 0.2
 """Between attempts to make a broken link again."""
 AWAY = "The pool does not answer; its connection broke, and is being made again."
@@ -241,14 +245,25 @@ class Session:
         try:
             while not request.settled:
                 with self._changed:
-                    self._changed.wait_for(lambda seen=shown: request.settled or request.queued is not seen)  # type: ignore[misc]
+                    news = self._changed.wait_for(lambda seen=shown: request.settled or request.queued is not seen, CHECK_SECONDS)  # type: ignore[misc]
                     shown = request.queued
-                if shown is not None and not request.settled:
+                if not news:
+                    self._check(link)
+                elif shown is not None and not request.settled:
                     line.show(link.flavor, shown)
         except BaseException:
             line.finish("stopped waiting")
             raise
         line.finish("granted" if request.granted is not None else "not granted")
+
+    def _check(self, link: _Link) -> None:
+        """Breaks the link of a pool that answers nothing, so that it is made again, with another pool if that one leads."""
+        connection = link.socket
+        if link.opened is None or not link.opened.resume_seconds:
+            return
+        with contextlib.suppress(ConnectionClosed):
+            if not connection.ping().wait(ANSWER_SECONDS_MAX):
+                connection.socket.shutdown(socket.SHUT_RDWR)
 
     def _cancel(self, link: _Link, request: _Request) -> None:
         with self._changed:
@@ -317,7 +332,7 @@ class Session:
         deadline = time.monotonic() + opened.resume_seconds
         while link.over is None and time.monotonic() < deadline:
             try:
-                return self._attach(link, _connect(service), opened.session, opened.resume_key)
+                return self._attach(link, _connect(service, RESUME_SECONDS_MAX), opened.session, opened.resume_key)
             except (PoolUnreachable, ConnectionClosed, TimeoutError):
                 time.sleep(RETRY_SECONDS)
         return False
@@ -446,23 +461,23 @@ def _ended(service: Service, why: object) -> SessionEnded:
     )
 
 
-def _connect(service: Service) -> ClientConnection:
+def _connect(service: Service, open_seconds: float = OPEN_SECONDS_MAX) -> ClientConnection:
     """A WebSocket to the first of the service's pools that takes it. Raises PoolUnreachable, PoolRefused."""
     *others, last = service.each()
     for one in others:
         with contextlib.suppress(PoolUnreachable):
-            return _connect_to(one)
-    return _connect_to(last)
+            return _connect_to(one, open_seconds)
+    return _connect_to(last, open_seconds)
 
 
-def _connect_to(service: Service) -> ClientConnection:
+def _connect_to(service: Service, open_seconds: float) -> ClientConnection:
     try:
         connection = connect(
             service.session_url,
             additional_headers={"Authorization": service.authorization},
             proxy=None if service.is_loopback else True,
             compression=None,
-            open_timeout=OPEN_SECONDS_MAX,
+            open_timeout=open_seconds,
             ping_interval=PING_SECONDS,
             ping_timeout=None,
             close_timeout=CLOSE_SECONDS_MAX,

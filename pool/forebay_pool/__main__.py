@@ -17,8 +17,11 @@ from forebay_hub.identity import Authenticator, HubAuthenticator
 
 from forebay_pool import embedded
 from forebay_pool.errors import PoolError, SettingsError
+from forebay_pool.follower import Follower
+from forebay_pool.leadership import Leadership
 from forebay_pool.service import Service
 from forebay_pool.settings import Settings, load
+from forebay_pool.store import Store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,21 +71,42 @@ async def _serve(settings: Settings, environ: Mapping[str, str]) -> int:
     if settings.hub_api_url is None:
         raise SettingsError("hub_api_url is not set, so nobody can be identified: run as a JupyterHub service, or use --embedded")
     authenticator: Authenticator = HubAuthenticator(settings.hub_api_url)
-    return await _run(Service(settings, authenticator, environ))
+    asked = asyncio.Event()
+    while not asked.is_set():
+        _set_when_asked_to_stop(asked)
+        leadership, store = Leadership(settings.database), Store(settings.database)
+        leads = await Follower(settings, store, leadership).until_leading(asked)
+        store.close()
+        if not leads:
+            leadership.release()
+            break
+        service = Service(settings, authenticator, environ, leadership=leadership)
+        _set_when_asked_to_stop(asked, service.stopped)
+        status = await _run(service)
+        if not service.deposed:
+            return status
+    return 0
+
+
+def _set_when_asked_to_stop(*events: asyncio.Event) -> None:
+    def ask() -> None:
+        for event in events:
+            event.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ask)
 
 
 async def _embedded(settings: Settings, options: argparse.Namespace) -> int:
     token = secrets.token_hex(32)
     service = await embedded.prepare(settings, token, os.environ)
+    _set_when_asked_to_stop(service.stopped)
     if options.parent_pid is not None:
         embedded.watch_parent(options.parent_pid, service.stopped.set)
     return await _run(service, token)
 
 
 async def _run(service: Service, embedded_token: str | None = None) -> int:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, service.stopped.set)
     await service.start()
     address: Path | None = None
     idle: asyncio.Task[None] | None = None
@@ -95,7 +119,10 @@ async def _run(service: Service, embedded_token: str | None = None) -> int:
         idle.cancel()
     if address is not None:
         address.unlink(missing_ok=True)
-    await service.stop()
+    if service.deposed or len(service.settings.replicas) > 1:
+        await service.leave()
+    else:
+        await service.stop()
     return 1 if service.broken else 0
 
 

@@ -260,4 +260,4 @@ class Health(Api):
     """``GET health``."""
 
     def get(self) -> None:
-        self.write_json({"status": "ok"})
+        self.write_json({"status": "ok", "role": "leader"})

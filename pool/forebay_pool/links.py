@@ -65,6 +65,9 @@ class _LinkHandler(WebSocketHandler, Api):
     def stalled(self) -> None:
         """The peer does not read: its link is closed."""
 
+    def leave(self) -> None:
+        self.end(CLOSE_GOING_AWAY, "another pool leads")
+
     def end(self, code: int, why: str) -> None:
         self._over = True
         self.close(code, why)

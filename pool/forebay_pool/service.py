@@ -26,6 +26,7 @@ from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavaila
 from forebay_pool.flavors import seeds
 from forebay_pool.kept import Kept
 from forebay_pool.launcher import LocalLauncher, WorkerCommand
+from forebay_pool.leadership import Leadership
 from forebay_pool.links import SessionLink, WorkerLink
 from forebay_pool.metrics import Metrics, StateCollector
 from forebay_pool.outbox import Outbox
@@ -53,9 +54,15 @@ class Service:
     """One pool. ``start`` returns once it serves; ``stop`` returns once nothing of it is left."""
 
     def __init__(
-        self, settings: Settings, authenticator: Authenticator, environ: Mapping[str, str], extra_flavors: tuple[Flavor, ...] = ()
+        self,
+        settings: Settings,
+        authenticator: Authenticator,
+        environ: Mapping[str, str],
+        extra_flavors: tuple[Flavor, ...] = (),
+        leadership: Leadership | None = None,
     ) -> None:
         self.settings = settings
+        self.leadership = leadership or Leadership(settings.database)
         self.authenticator = authenticator
         self.choices: dict[tuple[str, str], str] = {}
         self.stopped = asyncio.Event()
@@ -109,7 +116,9 @@ class Service:
         self._listen()
         self._socket_dir = self._make_socket_dir(kept)
         self.shell.launcher = LocalLauncher(self._worker_command(self._socket_dir), self.shell.worker_started, self.shell.worker_exited)
+        self.shell.leads = lambda: self.leadership.sure
         self._go_on(kept)
+        self.leadership.hold(self.store.still_leads, lambda: self._on_loop(self._depose))
         self.writer.start()
         await self.refresh_prices()
         self._start_loops()
@@ -133,6 +142,8 @@ class Service:
         )
 
     def _open_store(self) -> tuple[dict[str, Flavor], Kept]:
+        if not self.leadership.take():
+            raise StoreUnavailable("another pool leads on this database")
         self.store.migrate()
         self.epoch = self.store.lead(self.settings.own_url)
         try:
@@ -239,12 +250,26 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.outbox is not None:
             await self._deliver_rest(self.outbox)
-        await asyncio.to_thread(self.writer.close, WRITE_SECONDS_MAX)
-        self.store.close()
-        await self._server.close_all_connections()
+        await self._close()
         if self._socket_dir is not None:
             shutil.rmtree(self._socket_dir, ignore_errors=True)
         log.info("pool stopped", extra={"action": "stopped"})
+
+    async def leave(self) -> None:
+        """Stops without ending anything: sessions, workers and leases go on, for whoever leads next."""
+        self._server.stop()
+        self.shell.leave()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._close()
+        log.info("pool left its sessions to the next one", extra={"action": "left"})
+
+    async def _close(self) -> None:
+        await asyncio.to_thread(self.writer.close, WRITE_SECONDS_MAX)
+        await asyncio.to_thread(self.leadership.release)
+        self.store.close()
+        await self._server.close_all_connections()
 
     async def _deliver_rest(self, outbox: Outbox) -> None:
         deadline = time.monotonic() + DELIVER_SECONDS_MAX

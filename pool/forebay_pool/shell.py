@@ -54,6 +54,9 @@ class Link(Protocol):
 
     def send(self, message: Message) -> None: ...
 
+    def leave(self) -> None:
+        """Closes the link; the peer finds whoever leads next."""
+
     def check(self, now: float) -> None:
         """Pings, and closes the link of a peer that was silent for too long."""
 
@@ -83,8 +86,11 @@ class Shell:
         self.clients: dict[str, ClientLink] = {}
         self.workers: dict[str, Link] = {}
         self.launcher: Launcher | None = None
+        self.leads: Callable[[], bool] = lambda: True
+        """Whether no other pool can lead at this moment: nobody is given up or killed while that is not sure."""
         self._writer = writer
         self._on_broken = on_broken
+        self._left = False
         self._tokens: dict[str, str] = {}
         self._gone: dict[str, asyncio.Event] = {}
         self._exits: set[asyncio.Task[None]] = set()
@@ -102,6 +108,8 @@ class Shell:
 
     def apply(self, event: Event) -> None:
         """Hands the event to the state machine and does what it says. A broken invariant ends the pool: it must not go on billing."""
+        if self._left:
+            return
         try:
             instructions: list[Instruction] = self.machine.handle(event, self.clock_ns())
         except InvariantBroken as error:
@@ -145,8 +153,12 @@ class Shell:
             self.launcher.adopt(worker)
 
     def _kill(self, instruction: Kill) -> None:
-        if self.launcher is not None:
+        if self._left or self.launcher is None:
+            return
+        if self.leads():
             self.launcher.kill(instruction.worker)
+        else:
+            asyncio.get_running_loop().call_later(TICK_SECONDS, self._kill, instruction)
 
     def _meter(self, instruction: Meter) -> None:
         self._writer.put(instruction.record)
@@ -222,7 +234,8 @@ class Shell:
     async def tick(self) -> None:
         """Lets time pass for the state machine, until cancelled."""
         while True:
-            self.apply(Tick(time.time_ns() - time.monotonic_ns()))
+            if self.leads():
+                self.apply(Tick(time.time_ns() - time.monotonic_ns()))
             await asyncio.sleep(TICK_SECONDS)
 
     async def check_links(self, period_seconds: float) -> None:
@@ -253,6 +266,14 @@ class Shell:
         action = "store_accepts" if accepting else "store_backlog_full"
         log.log(logging.INFO if accepting else logging.ERROR, "%s unwritten=%d", action, self._writer.backlog, extra={"action": action})
         self.apply(StoreChanged(accepting))
+
+    def leave(self) -> None:
+        """Says no more to anybody, and lets go of all links and workers."""
+        self._left = True
+        for link in (*self.clients.values(), *self.workers.values()):
+            link.leave()
+        if self.launcher is not None:
+            self.launcher.leave()
 
     async def shut_down(self) -> None:
         """Closes every lease and ends every worker, within the workers' grace."""

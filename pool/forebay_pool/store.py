@@ -82,6 +82,16 @@ class Store:
             raise StoreUnavailable(f"the database {self.engine.url!r} cannot be written: {error}") from error
         return self.epoch
 
+    def still_leads(self) -> bool:
+        """Whether no other pool has led since :meth:`lead`. Raises SQLAlchemyError."""
+        with self.engine.connect() as connection:
+            return bool(connection.execute(select(LEADERSHIP.c.epoch)).scalar_one() == self.epoch)
+
+    def leader_url(self) -> str:
+        """Where the pool serves that led last. Raises SQLAlchemyError."""
+        with self.engine.connect() as connection:
+            return str(connection.execute(select(LEADERSHIP.c.url)).scalar_one())
+
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         """A transaction that is undone if another pool has led since: the row is locked until it ends."""

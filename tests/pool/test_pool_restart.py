@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
 import sqlalchemy
+from forebay.service import Service
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
@@ -103,7 +106,8 @@ class Pools:
     def train(self, url: str) -> subprocess.Popen[str]:
         """The training loop as a process whose pool is at ``url``."""
         environment = {**self._environment, "FOREBAY_URL": url, "FOREBAY_TOKEN": "ada"}
-        return subprocess.Popen([sys.executable, "-c", TRAINING], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([sys.executable, "-c", TRAINING], env=environment, **pipes)
 
     def rows(self, statement: str) -> list[Any]:
         engine = sqlalchemy.create_engine(self.database_url)
@@ -214,3 +218,115 @@ def test_a_training_loop_goes_on_over_a_killed_pool_and_its_lease_is_one_bill(po
     assert STEPS * 50_000_000 <= duration_ns <= took_ns
     mine.stop()
     assert mine.rows("select id from sessions") == mine.rows("select id from workers") == []
+
+
+# Two pools on one PostgreSQL
+
+
+@pytest.fixture
+def replicas(tmp_path_factory: pytest.TempPathFactory, hub: str, postgres_url: str) -> Iterator[tuple[Pools, list[int]]]:
+    """Two pools, the first of which leads; their ports."""
+    ports = [free_port(), free_port()]
+    urls = ", ".join(f'"http://127.0.0.1:{port}/"' for port in ports)
+    both = Pools(tmp_path_factory.mktemp("r"), hub, postgres_url, {"FOREBAY_POOL_REPLICAS": f"[{urls}]"})
+    try:
+        both.start(ports[0], "first")
+        both.until(lambda: role(ports[0]) == "leader")
+        both.start(ports[1], "second")
+        both.until(lambda: role(ports[1]) == "follower")
+        yield both, ports
+    finally:
+        for process in both.processes:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+        for worker in both.workers():
+            worker.kill()
+
+
+def role(port: int) -> str | None:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as answer:
+            return str(json.load(answer)["role"])
+    except OSError:
+        return None
+
+
+def address_of(ports: list[int]) -> str:
+    return ",".join(f"http://127.0.0.1:{port}/" for port in ports)
+
+
+def test_a_follower_says_where_the_leader_is(replicas: tuple[Pools, list[int]]) -> None:
+    _, ports = replicas
+    request = Request(f"http://127.0.0.1:{ports[1]}/api/flavors?x=1", headers={"Authorization": "token ada"})
+    with pytest.raises(HTTPError) as caught:
+        urlopen(request, timeout=5)  # noqa: S310 - our own address
+    with caught.value as error:
+        assert (error.code, error.headers["Retry-After"]) == (503, "1")
+        assert error.headers["Location"] == f"http://127.0.0.1:{ports[0]}/api/flavors?x=1"
+        told = json.load(error)
+    assert told == {
+        "code": "follower",
+        "message": f"This pool waits to take over; another one leads. Ask http://127.0.0.1:{ports[0]}/.",
+    }
+    anywhere = Service(f"http://127.0.0.1:{ports[1]}/", "ada", (f"http://127.0.0.1:{ports[0]}/",))
+    assert anywhere.get("api/choice") == {"flavor": "dev.1gb"}
+
+
+def test_the_second_pool_takes_over_within_five_seconds_of_the_firsts_death(
+    replicas: tuple[Pools, list[int]], undisturbed: list[str], record_property: Callable[[str, object], None]
+) -> None:
+    both, ports = replicas
+    training = both.train(address_of(ports))
+
+    def kill() -> None:
+        both.until(lambda: both.rows("select id from open_leases"))
+        both.processes[0].kill()
+        began = time.monotonic()
+        both.until(lambda: role(ports[1]) == "leader", TAKEOVER_SECONDS)
+        record_property("takeover_seconds", time.monotonic() - began)
+        print(f"took over in {time.monotonic() - began:.2f} s")
+
+    losses = losses_of(training, STEPS // 3, kill)
+    assert losses == undisturbed
+    both.until(lambda: both.rows("select id from lease_segments") and not both.rows("select id from open_leases"))
+    ((duration_ns, reason),) = both.rows("select duration_ns, close_reason from lease_segments")
+    assert (reason in ("drained", "released"), duration_ns >= STEPS * 50_000_000) == (True, True)
+
+
+def test_a_pool_that_was_stopped_and_wakes_up_writes_nothing_kills_nobody_and_follows(
+    replicas: tuple[Pools, list[int]], undisturbed: list[str]
+) -> None:
+    both, ports = replicas
+    training = both.train(address_of(ports))
+
+    def stop_and_wake() -> None:
+        both.until(lambda: both.rows("select id from open_leases"))
+        (before,) = both.rows("select epoch from leadership")
+        both.processes[0].send_signal(signal.SIGSTOP)
+        both.until(lambda: role(ports[1]) == "leader", 2 * TAKEOVER_SECONDS)
+        assert both.rows("select epoch from leadership") == [(before[0] + 1,)]
+        time.sleep(2.0)  # longer than the first pool's heartbeats allow: it would take its worker for dead
+        both.processes[0].send_signal(signal.SIGCONT)
+        both.until(lambda: role(ports[0]) == "follower")
+
+    losses = losses_of(training, STEPS // 3, stop_and_wake)
+    assert losses == undisturbed
+    both.until(lambda: both.rows("select id from lease_segments") and not both.rows("select id from open_leases"))
+    assert len(both.rows("select id from lease_segments")) == 1
+    assert role(ports[1]) == "leader"
+
+
+def test_a_leader_that_is_told_to_stop_leaves_its_sessions_to_the_second(
+    replicas: tuple[Pools, list[int]], undisturbed: list[str]
+) -> None:
+    both, ports = replicas
+    training = both.train(address_of(ports))
+
+    def hand_over() -> None:
+        both.processes[0].terminate()
+        assert both.processes[0].wait(20) == 0
+        both.until(lambda: role(ports[1]) == "leader", TAKEOVER_SECONDS)
+
+    assert losses_of(training, STEPS // 3, hand_over) == undisturbed
+    both.until(lambda: len(both.rows("select id from lease_segments")) == 1)
