@@ -38,7 +38,8 @@ def main() -> int:
             code = 124
         if code not in (0, SKIPPED):
             failed.append(name)
-        print(f"-- {name}: {'done' if code == 0 else 'skipped' if code == SKIPPED else 'failed'} in {time.monotonic() - start:.0f} s", flush=True)
+        verdict = {0: "done", SKIPPED: "skipped"}.get(code, "failed")
+        print(f"-- {name}: {verdict} in {time.monotonic() - start:.0f} s", flush=True)
     if failed:
         print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -77,6 +77,7 @@ def limits_of(idle_release_seconds: float) -> Limits:
         workers_max=1_000_000,
         sessions_max=1_000_000,
         queue_max=1_000_000,
+        resume_seconds=0.0,
     )
 
 

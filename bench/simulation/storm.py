@@ -269,6 +269,7 @@ def some_limits(chance: random.Random) -> Limits:
         workers_max=chance.randint(2, 12),
         sessions_max=chance.choice([3, 100]),
         queue_max=chance.choice([1, 100]),
+        resume_seconds=chance.choice([0.0, 3.0]),
     )
 
 

@@ -14,9 +14,9 @@ from forebay_pool.types import (
     TellClient,
     TellWorker,
     Tick,
+    WorkerAway,
     WorkerGone,
     WorkerSaid,
-    WorkerUnlinked,
 )
 
 from simulation.agenda import SECOND_NS, Agenda
@@ -126,7 +126,7 @@ class World:
             worker.to_pool.after_all(self.timings.exit_ns, lambda: self._gone(worker.name, cause))
 
     def _gone(self, name: str, cause: str) -> None:
-        self.apply(WorkerUnlinked(name, "its link ended"))
+        self.apply(WorkerAway(name))
         del self.workers[name], self._orders[name]
         self.apply(WorkerGone(name, cause))
 

@@ -130,6 +130,7 @@ class StateMachine(Resuming):
             self._offer_seats()
             self._tell_line(anew=True)
         if not self.stopping:
+            self._make_way()
             self._keep_warm()
 
     def _shut_down(self, event: ShutDown) -> None:

@@ -237,10 +237,20 @@ class Workers(Revoking):
             elif silent or late:
                 self._fail(worker, f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else lateness(worker, self.limits))
 
+    def _make_way(self) -> None:
+        """Where the pool has all the workers it may and somebody waits, one that was started ahead of need makes way."""
+        if not self.accepting or not self.line.waiting or len(self.fleet.workers) < self.limits.workers_max:
+            return
+        warm = (worker for worker in self.fleet.workers.values() if worker.state == "warm" and worker.session is None)
+        idle = next((worker for worker in warm if not in_want(self.fleet.seats[worker.device.id], worker.devices)), None)
+        if idle is not None:
+            self._dismiss(idle, drains_milli=0)
+
     def _keep_warm(self) -> None:
-        """Prestarts workers on free devices, so many of each kind."""
+        """Prestarts workers on free devices, so many of each kind. One place is left to somebody who waits."""
+        workers_max = self.limits.workers_max - (1 if self.line.waiting else 0)
         for kind, spare in self.fleet.spare.items():
-            room = min(self.limits.warm_workers - spare, self.limits.workers_max - len(self.fleet.workers))
+            room = min(self.limits.warm_workers - spare, workers_max - len(self.fleet.workers))
             if room > 0:
                 seats = [seat for seat in self.fleet.free_seats() if seat.device.kind == kind and seat.retry_ns <= self._now]
                 for seat in sorted(seats, key=lambda seat: len(seat.workers))[:room]:

@@ -337,6 +337,21 @@ def test_a_worker_that_ends_on_one_device_lets_one_start_on_another_at_once(worl
     assert w.machine.sessions["b"].state == "active"
 
 
+def test_a_prestarted_worker_makes_way_for_somebody_whom_it_cannot_serve(world: Make) -> None:
+    small, large = Device("main/cpu:0", "main", "cpu", 0, "cpu-dev", GIB), Device("main/null:0", "main", "null", 0, "null", 8 * GIB)
+    flavors = [Flavor("small", GIB, (Equivalent("cpu-dev", 1),)), Flavor("large", 8 * GIB, (Equivalent("null", 1),))]
+    w = world([small, large], flavors, workers_max=1, warm_workers=1)
+    w.tick()
+    w.settle()
+    w.join("b", "large")
+    w.acquire("b")
+    w.tick()
+    w.settle()
+    assert w.machine.sessions["b"].state == "active"
+    w.tick()
+    assert len(w.machine.fleet.workers) == 1
+
+
 def test_who_needs_a_new_worker_does_not_hold_up_who_has_one_when_workers_are_short(world: Make) -> None:
     w = world(workers_max=2)
     w.lease("a")
