@@ -67,7 +67,7 @@ bool Contents::may_know(uint64_t fingerprint) {
 }
 
 bool Contents::reuse(StorageHandle& target, int64_t offset, uint64_t fingerprint, const ContentDigest& digest,
-                     const std::function<void(const Place&)>& copy) {
+                     const std::function<bool(const Place&)>& copy) {
   const std::lock_guard lock(mutex_);
   const auto [first, last] = numbers_.equal_range(fingerprint);
   const auto fits = [&](const auto& entry) {
@@ -79,8 +79,8 @@ bool Contents::reuse(StorageHandle& target, int64_t offset, uint64_t fingerprint
   if (found == last) return false;
   const Place place = contents_.at(found->second).place;
   if (place.storage == target.id) return true;
+  if (!copy(place)) return false;
   erase(target.content.exchange(0, std::memory_order_relaxed));
-  copy(place);
   insert(target, {{target.id, target.generation, offset}, fingerprint, digest, true});
   return true;
 }

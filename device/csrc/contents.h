@@ -36,8 +36,9 @@ class Contents {
   };
   // Whether anything of this fingerprint is known, at the cost of a look-up.
   bool may_know(uint64_t fingerprint);
-  // Where the worker holds the content: has `copy` record a copy of it into the storage, unless it lies there already. False if there is none.
-  bool reuse(StorageHandle& target, int64_t offset, uint64_t fingerprint, const ContentDigest& digest, const std::function<void(const Place&)>& copy);
+  // Where the worker holds the content: has `copy` record a copy of it into the storage, unless it lies there already. False if there is
+  // none, or `copy` could not.
+  bool reuse(StorageHandle& target, int64_t offset, uint64_t fingerprint, const ContentDigest& digest, const std::function<bool(const Place&)>& copy);
 
  private:
   struct Content {

@@ -124,6 +124,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("mark", [](int index) { return stream_of(index).mark(); }, device);
   module.def("synchronize", [](int index) { stream_of(index).synchronize(); }, device);
   module.def("lose", [](const std::string& message, int index) { stream_of(index).lose(message); }, py::arg("message"), device);
+  module.def("leave", [](int index) { return stream_of(index).leave(); }, device);
   module.def("memory", &forebay::memory, device);
   module.def("resize_storage", &forebay::resize);
   module.def("reset_peak_memory", [](int index) { forebay::reset_peak_memory(stream_of(index).device()); }, device);

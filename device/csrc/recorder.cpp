@@ -521,14 +521,19 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
 }
 
 void Recorder::record_slowly(OperatorInfo& info, Stack& stack, Scan scan) {
-  if (stream_.worker_is_cpu() && record_in_parts(info, stack)) return;
-  if (info.writes_out && (info.asks || (stream_.worker_is_cpu() && has_strided_out(info, stack))) && record_without_out(info, stack)) return;
-  auto prediction = infer(info, stack, stream_.worker_is_cpu());
+  const bool cpu = stream_.worker_is_cpu();
+  if (cpu && record_in_parts(info, stack)) return;
+  if (info.writes_out && (info.asks || (cpu && has_strided_out(info, stack))) && record_without_out(info, stack)) return;
+  auto prediction = infer(info, stack, cpu);
   if (!prediction) return record(info, stack);
   if (prediction->unsized_out && record_without_out(info, stack)) return;
   if (prediction->asks) return ask(info, stack, scan, *prediction);
   {
     auto lock = stream_.lock_for(scan.generation);
+    if (cpu != stream_.worker_is_cpu()) [[unlikely]] {  // the session has moved to a device of another kind
+      lock.unlock();
+      return record(info, stack);
+    }
     const Entry& entry = find_or_insert(info, stack, scan, *prediction);
     append_call(info, stack, scan, entry, lock);
   }

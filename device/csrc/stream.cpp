@@ -124,7 +124,7 @@ CommandStream& CommandStream::of(c10::DeviceIndex device) { return Streams::get(
 void CommandStream::forked() {
   new (&lease_mutex_) std::mutex;
   new (&send_mutex_) std::mutex;
-  new (&receive_mutex_) std::mutex;
+  new (&receive_mutex_) std::timed_mutex;
   new (&ticker_mutex_) std::mutex;
   new (&ticker_wake_) std::condition_variable;
   new (&uploads_) std::deque<Upload>;
@@ -136,6 +136,7 @@ void CommandStream::forked() {
   if (fd >= 0) ::close(fd);
   ticker_runs_ = false;
   lease_open_ = false;
+  away_ = false;
   if (connected_.exchange(false)) forked_ = true;
 }
 
@@ -143,7 +144,7 @@ void CommandStream::forked() {
 
 Welcome CommandStream::connect(const std::string& address, const std::string& ticket) {
   TORCH_CHECK(ticket.size() == wire::kTicketBytes, "a ticket has ", wire::kTicketBytes, " bytes, not ", ticket.size());
-  TORCH_CHECK(!connected_, "the virtual device is connected already");
+  TORCH_CHECK(!connected_ || away_, "the virtual device is connected already");
   const WithoutGil free;
   const std::scoped_lock lock(receive_mutex_, send_mutex_);
   const int old = socket_.exchange(-1);
@@ -152,7 +153,23 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   outgoing_.clear();
   sent_ = 0;
   filled_ = 0;
-  forget_transfers();
+  if (!away_) forget_transfers();
+  greet(ticket);
+  const Welcome welcome = be_welcomed();
+  worker_is_cpu_ = welcome.kind == "cpu";
+  if (address.rfind("unix:", 0) == 0) share_memory();
+  note_session(device_);
+  connected_ = true;
+  {
+    const std::lock_guard recording(mutex_);
+    away_ = false;
+  }
+  start_ticker();
+  wake_ticker();
+  return welcome;
+}
+
+void CommandStream::greet(const std::string& ticket) {
   wire::Writer hello;
   hello.raw("\0\0\0\0", wire::kFrameHeaderBytes);
   hello.command(Command::kHello);
@@ -163,6 +180,9 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   wire::put_frame_header(hello.bytes().data(), hello.size() - wire::kFrameHeaderBytes);
   outgoing_ = hello.bytes();
   drain_outgoing(Wait::kYes);
+}
+
+Welcome CommandStream::be_welcomed() {
   receive_frame();
   wire::Reader body(incoming_.data() + wire::kFrameHeaderBytes, filled_ - wire::kFrameHeaderBytes);
   filled_ = 0;
@@ -178,11 +198,6 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   welcome.kind = body.string();
   welcome.model = body.string();
   welcome.memory_limit = body.varint();
-  worker_is_cpu_ = welcome.kind == "cpu";
-  if (address.rfind("unix:", 0) == 0) share_memory();
-  note_session(device_);
-  connected_ = true;
-  start_ticker();
   return welcome;
 }
 
@@ -191,6 +206,7 @@ void CommandStream::abandon(const std::string& message) {
   lease_open_ = false;
   contents_.clear();
   const std::lock_guard lock(mutex_);
+  away_ = false;
   lost_message_ = message;
   generation_.fetch_add(1);
   pending_.clear();
@@ -277,15 +293,6 @@ void CommandStream::cut() {
   frame();
 }
 
-std::unique_lock<std::mutex> CommandStream::lock_for(uint64_t generation) {
-  std::unique_lock lock(mutex_);
-  if (generation != this->generation()) {
-    lock.unlock();
-    refuse_generation();
-  }
-  return lock;
-}
-
 void CommandStream::close_frame() {
   if (!frame_open_) return;
   wire::put_frame_header(pending_.bytes().data() + frame_start_, pending_.size() - frame_start_ - wire::kFrameHeaderBytes);
@@ -350,7 +357,7 @@ void CommandStream::synchronize() {
   need_lease();
   refuse_in_signal_handler();
   syncs_.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard receive_lock(receive_mutex_);
+  const auto receive_lock = lock_to_receive();
   const uint64_t request = new_request();
   synchronising_ = true;
   bool answered = false;
@@ -381,7 +388,7 @@ void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64
   const WaitClock clock(waited_ns_);
   refuse_in_signal_handler();
   syncs_.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard receive_lock(receive_mutex_);
+  const auto receive_lock = lock_to_receive();
   const uint64_t request = new_request();
   uint64_t sequence = 0;
   {
@@ -405,7 +412,7 @@ void CommandStream::flush(Wait wait) {
   const WithoutGil free;
   const std::lock_guard send_lock(send_mutex_);
   if (!connected_ || !drain_uploads(wait)) return;
-  take_pending(outgoing_);
+  if (!away_) take_pending(outgoing_);
   drain_outgoing(wait);
 }
 
@@ -541,7 +548,7 @@ void CommandStream::start_ticker() {
 
 bool CommandStream::has_pending() {
   const std::lock_guard lock(mutex_);
-  return pending_.size() > 0 || tracer_.has_unsaid() || unsent_.load(std::memory_order_relaxed);
+  return (!away_ && (pending_.size() > 0 || tracer_.has_unsaid())) || unsent_.load(std::memory_order_relaxed);
 }
 
 // Frees wait for the next call, of which they are expected; only where a program rests they are said.

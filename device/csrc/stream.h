@@ -48,6 +48,8 @@ class CommandStream {
   // Session. A generation ends when its tensors are lost; storages of an earlier one are refused.
   Welcome connect(const std::string& address, const std::string& ticket);
   void lose(const std::string& message);
+  // Ends the stream at this worker: what is recorded from now on waits for the next `connect`. False where there is no worker to leave.
+  bool leave();
   bool connected() const { return connected_.load(); }
   bool worker_is_cpu() const { return worker_is_cpu_.load(std::memory_order_relaxed); }
   uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
@@ -61,6 +63,8 @@ class CommandStream {
     if (!lease_open_.load(std::memory_order_acquire)) [[unlikely]] wait_for_lease();
   }
   void lease_opened(uint64_t epoch) {
+    const std::lock_guard lock(mutex_);
+    if (away_) return;  // it was for the worker that the session has left
     epoch_.store(epoch, std::memory_order_relaxed);
     lease_open_.store(true, std::memory_order_release);
   }
@@ -100,7 +104,8 @@ class CommandStream {
   // Appends by `append(request)` under the lock, notes the location of the call whose number that returns, and gives the body of
   // the OUTPUTS reply to `take`.
   void ask(uint64_t generation, const std::function<uint64_t(uint64_t)>& append, const std::function<void(wire::Reader&)>& take);
-  // The lock for an append that is about storages of a generation; throws where that has ended.
+  // The lock for an append that is about storages of a generation; throws where that has ended. Between two workers it waits for the
+  // new one.
   std::unique_lock<std::mutex> lock_for(uint64_t generation);
 
   StreamStatistics statistics() const;
@@ -111,6 +116,11 @@ class CommandStream {
   [[noreturn]] void refuse_generation();
   [[noreturn]] void fail_connection(const std::string& what);
   void abandon(const std::string& message);
+  void greet(const std::string& ticket);
+  Welcome be_welcomed();
+  void end_stream(uint64_t request);
+  std::unique_lock<std::mutex> lock_to_send();
+  std::unique_lock<std::timed_mutex> lock_to_receive();
   void wait_for_lease();
   void close_frame();
   enum class Wait : uint8_t { kNo, kYes };
@@ -169,6 +179,9 @@ class CommandStream {
   std::atomic<uint64_t> epoch_{0};
   std::string lost_message_;  // guarded by mutex_
 
+  // Between two workers. Set and, at the new one, reset under the three locks that follow, so that who holds one of them knows.
+  std::atomic<bool> away_{false};
+
   std::mutex mutex_;  // guards pending_, tracer_, frame_start_, calls_
   wire::Writer pending_;
   Tracer tracer_{*this};
@@ -188,7 +201,7 @@ class CommandStream {
   std::vector<c10::Storage> sent_sources_;  // given up by a thread that may take the GIL
   std::atomic<int> socket_{-1};
 
-  std::mutex receive_mutex_;  // guards incoming_; taken before send_mutex_
+  std::timed_mutex receive_mutex_;  // guards incoming_; taken before send_mutex_
   std::vector<uint8_t> incoming_;
   size_t filled_ = 0;
   std::deque<Download> downloads_;

@@ -106,7 +106,8 @@ bool CommandStream::copy_known(StorageHandle& storage, int64_t offset, const uin
   ContentHash hash;
   hash.add(data, static_cast<size_t>(bytes));
   const bool known = contents_.reuse(storage, offset, fingerprint, hash.digest(), [&](const Contents::Place& place) {
-    const auto lock = lock_for(storage.generation);
+    const std::lock_guard lock(mutex_);
+    if (away_ || storage.generation != generation()) return false;  // nobody may be waited for here, where others wait
     cut();
     pending_.command(Command::kCopy);
     pending_.varint(storage.id);
@@ -116,6 +117,7 @@ bool CommandStream::copy_known(StorageHandle& storage, int64_t offset, const uin
     pending_.varint(static_cast<uint64_t>(bytes));
     unsynchronised_.store(true, std::memory_order_relaxed);
     appended();
+    return true;
   });
   if (known) bytes_known_.fetch_add(static_cast<uint64_t>(bytes), std::memory_order_relaxed);
   return known;
@@ -124,7 +126,7 @@ bool CommandStream::copy_known(StorageHandle& storage, int64_t offset, const uin
 void CommandStream::send_upload(uint64_t generation, Upload upload) {
   const bool waits = !upload.source;
   std::vector<c10::Storage> sent;  // let go after the lock
-  const std::lock_guard send_lock(send_mutex_);
+  const auto send_lock = lock_to_send();
   check_generation(generation);  // no session begins while this lock is held
   TORCH_CHECK(connected_, "the virtual device is not connected to a worker");
   sent.swap(sent_sources_);
@@ -248,7 +250,7 @@ void CommandStream::read(const StorageHandle& storage, int64_t offset, void* dat
   need_lease();
   refuse_in_signal_handler();
   syncs_.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard receive_lock(receive_mutex_);
+  const auto receive_lock = lock_to_receive();
   advise_large_pages(data, bytes);
   auto* target = static_cast<uint8_t*>(data);
   if (shared_ && bytes >= kBulkBytes) return read_through_memory(storage, offset, target, bytes);
@@ -345,7 +347,7 @@ void CommandStream::read_later(const StorageHandle& storage, int64_t offset, voi
     const WithoutGil free;
     need_lease();
     refuse_in_signal_handler();
-    const std::lock_guard receive_lock(receive_mutex_);
+    const auto receive_lock = lock_to_receive();
     if (downloads_.empty()) later_slots_ = 0;
     const auto pieces = static_cast<size_t>((bytes + kSlotBytes - 1) / kSlotBytes);
     if (shared_ && later_slots_ + pieces <= SharedMemory::kLaterSlots) {
@@ -383,7 +385,7 @@ void CommandStream::finish_downloads_to(const uint8_t* data, int64_t bytes) {
   refuse_in_signal_handler();
   bool meet = false;
   {
-    const std::lock_guard receive_lock(receive_mutex_);
+    const auto receive_lock = lock_to_receive();
     for (const auto& download : downloads_) meet = meet || (download.place < data + bytes && data < download.place + download.bytes);
   }
   if (meet) synchronize();

@@ -90,6 +90,10 @@ def mark(device: int = 0) -> bool:
 def synchronize(device: int = 0) -> None:
     """Waits until all recorded work is done. Raises its first failure, with the user's source line."""
 
+def leave(device: int = 0) -> bool:
+    """Ends the stream at its worker, and returns once that has carried out what it was sent. What is recorded from now on waits for the
+    next :func:`connect`, which goes on with the same tensors. False where there is no worker to leave."""
+
 def lose(message: str, device: int = 0) -> None:
     """All tensors are gone; later uses of them raise RuntimeError(message). The connection is dropped."""
 

@@ -54,6 +54,7 @@ class Stream(Protocol):
     def connected(self) -> bool: ...
     def lease_opened(self, epoch: int, /) -> None: ...
     def lease_closed(self) -> None: ...
+    def leave(self) -> bool: ...
     def lose(self, message: str, /) -> None: ...
 
 
@@ -89,6 +90,8 @@ class _Link:
         self.refused: ForebayError | None = None
         self.over: ForebayError | None = None
         self.worker: str | None = None
+        self.away = False
+        """The session has left ``worker``, or is leaving it, and is not at another one yet."""
         self.connecting = threading.Lock()
         self.finished = threading.Event()
         """Set when nothing of this session touches the command stream any more."""
@@ -295,6 +298,28 @@ class Session:
             self._send(link, messages.Release(epoch=granted.epoch))
             raise SessionEnded(f"The worker at {granted.address} cannot be used: {error}. Run this again.") from None
 
+    # Moving from one worker to another, in threads of its own: the reader must go on, and Ctrl-C must not cut it short
+
+    def _leave(self, link: _Link) -> None:
+        with link.connecting:
+            if link.worker is None or not self._stream.connected():
+                return
+            with self._changed:
+                link.away, link.lease = True, None
+            with contextlib.suppress(RuntimeError):  # the connection is gone, and the session with it
+                self._stream.leave()
+
+    def _follow(self, link: _Link, granted: messages.Granted) -> None:
+        error: ForebayError | None = None
+        with link.connecting:
+            if link.worker != granted.worker and link.over is None:
+                link.away = False
+                try:
+                    self._connect_worker(link, granted)
+                except ForebayError as refused:
+                    error = refused
+        self._settle_grant(link, granted, error)
+
     # The reader
 
     def _read(self, link: _Link, service: Service) -> None:
@@ -388,23 +413,35 @@ class Session:
                 WaitingLine(self._stderr).warn(f"{ends}: {message.reason}")
             case messages.LeaseClosed():
                 self._take_close(link, message)
+            case messages.Leave():
+                threading.Thread(target=self._leave, args=(link,), name="forebay-leave", daemon=True).start()
             case messages.Refused():
                 self._take_refusal(link, message)
             case messages.SessionLost():
                 raise SessionEnded(message.message)
 
     def _take_grant(self, link: _Link, granted: messages.Granted) -> None:
+        if link.worker is not None and link.worker != granted.worker:
+            threading.Thread(target=self._follow, args=(link, granted), name="forebay-follow", daemon=True).start()
+        else:
+            self._settle_grant(link, granted, None)
+
+    def _settle_grant(self, link: _Link, granted: messages.Granted, error: ForebayError | None) -> None:
         with self._changed:
             request = link.request
             if granted.request in link.cancelled:
                 link.cancelled.discard(granted.request)
                 return
-            link.lease = granted
+            if link.away:
+                return  # the worker needs this lease to carry out what comes before the LEAVE; ours comes after it
+            if error is None:
+                link.lease = granted
             if request is not None:
-                link.request, request.granted = None, granted
+                link.request, request.error = None, error
+                request.granted = granted if error is None else None
                 self._changed.notify_all()
         self._finish_line(link, "granted")
-        if request is None and link.worker == granted.worker:
+        if request is None and error is None and link.worker == granted.worker:
             self._stream.lease_opened(granted.epoch)
 
     def _take_close(self, link: _Link, closed: messages.LeaseClosed) -> None:

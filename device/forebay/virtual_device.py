@@ -48,6 +48,9 @@ class DeviceStream:
     def lease_closed(self) -> None:
         _C.lease_closed(self._index)
 
+    def leave(self) -> bool:
+        return _C.leave(self._index)
+
     def lose(self, message: str, /) -> None:
         _C.lose(message, self._index)
 

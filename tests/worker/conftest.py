@@ -19,6 +19,9 @@ from typing import Any
 import pytest
 import torch
 from forebay_wire import stream
+
+sys.path.insert(0, str(Path(__file__).parent))  # for link_to_pool
+
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 
 START_SECONDS_MAX = 60

@@ -2,90 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import torch
 from forebay_wire import messages, stream
-from forebay_wire.messages import Assign, Close, End, FromWorker, Open, Park
+from forebay_wire.messages import Assign, Close, End, Open, Park, Restore
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import Server, ServerConnection, serve
+from link_to_pool import WAIT_SECONDS_MAX, Pool
 
 TICKET = bytes(range(32))
 TOKEN = "the-workers-own-token"
-WAIT_SECONDS_MAX = 30
-QUIET_SECONDS = 0.3
 FOUR = Geometry(6, (4,), (1,))
-
-M = TypeVar("M", bound=messages.Message)
-
-
-class Pool:
-    """The pool's end of one worker link."""
-
-    def __init__(self) -> None:
-        self.heard: queue.Queue[FromWorker] = queue.Queue()
-        self.connected: queue.Queue[ServerConnection] = queue.Queue()
-        self.server: Server = serve(self._hear, "127.0.0.1", 0)
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-        self.tokens: list[str] = []
-        self._connection: ServerConnection | None = None
-
-    @property
-    def url(self) -> str:
-        return f"ws://127.0.0.1:{self.server.socket.getsockname()[1]}/api/worker"
-
-    def _hear(self, connection: ServerConnection) -> None:
-        assert connection.request
-        self.tokens.append(connection.request.headers["Authorization"])
-        connection.send(messages.Lead(epoch=1).encode())
-        self.connected.put(connection)
-        with contextlib.suppress(ConnectionClosed):
-            for text in connection:
-                self.heard.put(messages.from_worker(text))
-
-    def connection(self) -> ServerConnection:
-        if self._connection is None:
-            self._connection = self.connected.get(timeout=WAIT_SECONDS_MAX)
-        return self._connection
-
-    def send(self, message: messages.Message) -> None:
-        self.connection().send(message.encode())
-
-    def expect(self, kind: type[M]) -> M:
-        """The next message that is no heartbeat."""
-        while isinstance(message := self.heard.get(timeout=WAIT_SECONDS_MAX), messages.Heartbeat):
-            if kind is messages.Heartbeat:
-                break
-        assert isinstance(message, kind), message
-        return message
-
-    def expect_silence(self) -> None:
-        end = time.monotonic() + QUIET_SECONDS
-        while (left := end - time.monotonic()) > 0:
-            try:
-                message = self.heard.get(timeout=left)
-            except queue.Empty:
-                return
-            assert isinstance(message, messages.Heartbeat), message
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-
 
 @pytest.fixture
 def pool() -> Iterator[Pool]:
@@ -279,6 +214,8 @@ def test_a_parked_session_finds_its_tensors_again(pool: Pool, linked_client: Any
     pool.expect(messages.Drained)
     pool.send(Park())
     assert pool.expect(messages.Parked).bytes == 16
+    pool.send(Restore())
+    pool.expect(messages.Restored)
     open_lease(pool, 2)
     assert torch.frombuffer(bytearray(client.read(ones, 16)), dtype=torch.float32).tolist() == [1.0] * 4
 

@@ -207,9 +207,18 @@ class LeaseClosed(Message):
     type: Literal["closed"] = "closed"
     lease: Name
     epoch: Count
-    reason: Literal["drained", "idle", "released", "revoked", "failed"]
+    reason: Literal["drained", "idle", "released", "moved", "revoked", "failed"]
     duration_ns: Count
     cost_nano: Count | None = None
+
+
+class Leave(Message):
+    """The session is to leave its worker: the client ends its command stream there with a LEAVE and holds what comes later.
+
+    Not answered here; the worker says :class:`Left`. The next :class:`Granted` names another worker, to connect to anew.
+    """
+
+    type: Literal["leave"] = "leave"
 
 
 class SessionLost(Message):
@@ -287,7 +296,7 @@ class ResumeWorker(Message):
 
 
 class Assigned(Message):
-    """The worker serves the session of :class:`Assign` and accepts its ticket."""
+    """The worker serves the session of :class:`Assign`, whose tensors it has, and accepts its ticket."""
 
     type: Literal["assigned"] = "assigned"
     session: Name
@@ -326,10 +335,30 @@ class Heartbeat(Message):
 
 
 class Parked(Message):
-    """The session's storages are in host memory, the device is free of them."""
+    """The session's storages are in host memory, or on disk, and the device is free of them."""
 
     type: Literal["parked"] = "parked"
     bytes: Count
+    spilled_bytes: Count = 0
+    """Of ``bytes``, those on disk."""
+
+
+class Restored(Message):
+    """Answers :class:`Restore`: the session's storages are on the device."""
+
+    type: Literal["restored"] = "restored"
+
+
+class Left(Message):
+    """The session left this worker, which has carried out all that came before, and holds its storages for another worker to fetch."""
+
+    type: Literal["left"] = "left"
+    bytes: Count
+    spilled_bytes: Count = 0
+    address: Text
+    """Where they are fetched: as :class:`Ready` tells the command stream's."""
+    ticket: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Presented in FETCH; good for this image as long as this worker lives."""
 
 
 class Closed(Message):
@@ -355,6 +384,13 @@ class Lead(Message):
     epoch: Count
 
 
+class Source(Message):
+    """Where a session's storages are fetched from: what :class:`Left` said."""
+
+    address: Text
+    ticket: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
 class Assign(Message):
     """Gives the worker its one session. ``ticket`` is what the client will present."""
 
@@ -364,10 +400,12 @@ class Assign(Message):
     memory_limit_bytes: Count
     idle_release_seconds: Annotated[float, Field(gt=0)]
     heartbeat_seconds: Annotated[float, Field(gt=0)]
+    source: Source | None = None
+    """The session comes from another worker: its storages are fetched before :class:`Assigned`."""
 
 
 class Open(Message):
-    """A lease is open: execute. Restores parked storages first."""
+    """A lease is open: execute. A parked session was told to :class:`Restore` before."""
 
     type: Literal["open"] = "open"
     epoch: Count
@@ -382,9 +420,20 @@ class Close(Message):
 
 
 class Park(Message):
-    """Move all storages to host memory; answered by :class:`Parked`. Only without an open lease."""
+    """Move all storages off the device; answered by :class:`Parked`. Only without an open lease.
+
+    What is beyond ``host_bytes_max`` goes to disk, up to ``spill_bytes_max``; what the disk does not take stays in host memory.
+    """
 
     type: Literal["park"] = "park"
+    host_bytes_max: Count = 2**63 - 1
+    spill_bytes_max: Count = 0
+
+
+class Restore(Message):
+    """Bring parked storages back to the device; answered by :class:`Restored`. The lease opens after that, so that this time is free."""
+
+    type: Literal["restore"] = "restore"
 
 
 class End(Message):
@@ -394,11 +443,14 @@ class End(Message):
 
 
 FromClient = Annotated[Hello | ResumeSession | Acquire | Cancel | ChooseFlavor | Release, Field(discriminator="type")]
-ToClient = Annotated[SessionOpened | Queued | Granted | Revoking | LeaseClosed | SessionLost | Refused, Field(discriminator="type")]
-FromWorker = Annotated[
-    Ready | ResumeWorker | Assigned | Drained | Idle | Starved | Heartbeat | Parked | Closed | ClientGone, Field(discriminator="type")
+ToClient = Annotated[
+    SessionOpened | Queued | Granted | Revoking | LeaseClosed | Leave | SessionLost | Refused, Field(discriminator="type")
 ]
-ToWorker = Annotated[Lead | Assign | Open | Close | Park | End, Field(discriminator="type")]
+FromWorker = Annotated[
+    Ready | ResumeWorker | Assigned | Drained | Idle | Starved | Heartbeat | Parked | Restored | Left | Closed | ClientGone,
+    Field(discriminator="type"),
+]
+ToWorker = Annotated[Lead | Assign | Open | Close | Park | Restore | End, Field(discriminator="type")]
 
 T = TypeVar("T")
 

@@ -23,6 +23,18 @@ from forebay_wire._stream import (
     WireError,
     Writer,
 )
+from forebay_wire.images import (
+    OPCODES as IMAGE_OPCODES,
+)
+from forebay_wire.images import (
+    ImageBytes,
+    ImageCause,
+    ImageHead,
+    ImageStorage,
+    ImageStorages,
+    get_image_reply,
+    put_image_reply,
+)
 from forebay_wire.traces import get_trace_command, put_trace_command
 from forebay_wire.vocabulary import (
     RANDOM,
@@ -40,11 +52,13 @@ from forebay_wire.vocabulary import (
     Done,
     Failure,
     FailureCode,
+    Fetch,
     Follow,
     Forget,
     Free,
     Geometry,
     Hello,
+    Leave,
     Mark,
     Operator,
     Output,
@@ -94,11 +108,18 @@ __all__ = [
     "Done",
     "Failure",
     "FailureCode",
+    "Fetch",
     "Follow",
     "Forget",
     "Free",
     "Geometry",
     "Hello",
+    "ImageBytes",
+    "ImageCause",
+    "ImageHead",
+    "ImageStorage",
+    "ImageStorages",
+    "Leave",
     "Mark",
     "Operator",
     "Output",
@@ -199,8 +220,8 @@ class CommandWriter:
         """Appends a command. Raises WireError for a template that was not defined or bindings that do not fit it."""
         out = self._out
         match command:
-            case Hello():
-                out.u8(1)
+            case Hello() | Fetch():
+                out.u8(1 if isinstance(command, Hello) else 19)
                 out.raw(command.magic.to_bytes(4, "little"))
                 out.varint(command.version)
                 out.raw(command.ticket)
@@ -275,6 +296,8 @@ def _put_storage_command(out: Writer, command: StorageCommand) -> None:
             _put_numbers(out, 16, *numbers)
         case Copy():
             _put_numbers(out, 17, command.storage, command.offset_bytes, command.source, command.source_offset_bytes, command.bytes)
+        case Leave():
+            _put_numbers(out, 18, command.request)
 
 
 def _put_numbers(out: Writer, opcode: int, *numbers: int) -> None:
@@ -421,10 +444,10 @@ class CommandReader:
     def _command(self, reader: Reader) -> Command:
         opcode = reader.u8()
         match opcode:
-            case 1:
+            case 1 | 19:
                 magic = int.from_bytes(reader.raw(4), "little")
                 version = reader.varint()
-                return Hello(ticket=reader.raw(_stream.TICKET_BYTES), torch=_text(reader), version=version, magic=magic)
+                return (Hello if opcode == 1 else Fetch)(ticket=reader.raw(_stream.TICKET_BYTES), torch=_text(reader), version=version, magic=magic)
             case 2:
                 return Operator(_text(reader), _text(reader), reader.u64())
             case 3:
@@ -486,6 +509,8 @@ def _storage_command(reader: Reader, opcode: int) -> Command:
         case 17:
             numbers = (reader.varint(), reader.varint(), reader.varint(), reader.varint())
             return Copy(*numbers, reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of a storage"))
+        case 18:
+            return Leave(reader.varint())
     raise WireError(f"an unknown command {opcode}")
 
 
@@ -583,6 +608,8 @@ def encode_reply(reply: Reply) -> bytes:
             out.string(reply.message)
         case Shared():
             _put_numbers(out, 71, reply.request, reply.bytes)
+        case _:
+            put_image_reply(out, reply)
     return out.bytes()
 
 
@@ -637,6 +664,8 @@ def _reply(reader: Reader) -> Reply:
             return Failure(request, FailureCode(code), sequence, _text(reader), _text(reader, _stream.MESSAGE_BYTES_MAX))
         case 71:
             return Shared(reader.varint(), reader.bounded(SHARED_BYTES_MAX, "the size of a shared area"))
+    if opcode in IMAGE_OPCODES:
+        return get_image_reply(reader, opcode)
     raise WireError(f"an unknown reply {opcode}")
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from forebay_wire import _stream
 from forebay_wire._stream import MAGIC, VERSION
+from forebay_wire.images import ImageReply
 
 RANDOM = 1
 """Template flag: calls carry a seed and a counter."""
@@ -274,8 +275,25 @@ class Copy:
     bytes: int
 
 
-StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Share | WriteShared | ReadShared | Copy
-Command = Hello | Operator | DefineTemplate | Call | Ask | Forget | Follow | Step | Cut | StorageCommand
+@dataclass(frozen=True)
+class Leave:
+    """The session moves to another worker; ends the stream. Answered by :class:`Done`."""
+
+    request: int
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """In place of a :class:`Hello`, of the worker that a session moves to; answered by the image (:mod:`forebay_wire.images`)."""
+
+    ticket: bytes
+    torch: str
+    version: int = VERSION
+    magic: int = MAGIC
+
+
+StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Share | WriteShared | ReadShared | Copy | Leave
+Command = Hello | Fetch | Operator | DefineTemplate | Call | Ask | Forget | Follow | Step | Cut | StorageCommand
 
 
 @dataclass(frozen=True)
@@ -341,4 +359,4 @@ class Shared:
     bytes: int
 
 
-Reply = Welcome | Refused | Data | Done | Outputs | Failure | Shared
+Reply = Welcome | Refused | Data | Done | Outputs | Failure | Shared | ImageReply

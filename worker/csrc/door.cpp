@@ -9,7 +9,7 @@ namespace forebay::worker {
 
 namespace {
 
-constexpr auto kHelloPatience = std::chrono::seconds(10);
+constexpr auto kPatience = std::chrono::seconds(10);
 constexpr size_t kPeersMax = 16;
 constexpr size_t kHelloBytesMax = wire::kFrameHeaderBytes + 1 + 4 + 10 + wire::kTicketBytes + 10 + wire::kStringBytesMax;
 
@@ -39,7 +39,6 @@ std::optional<Descriptor> Door::hear(Clock::time_point now) {
     if (verdict == Verdict::kWelcome) {
       Descriptor client = std::move(peers_[index].socket);
       peers_.clear();
-      listener_.close();
       return client;
     }
     if (verdict == Verdict::kGone) {
@@ -53,13 +52,13 @@ std::optional<Descriptor> Door::hear(Clock::time_point now) {
 
 std::vector<std::string> Door::take_refusals() { return std::exchange(refusals_, {}); }
 
-// A client says HELLO at once, so where too many wait, the one that has been silent longest goes.
+// Whoever comes greets at once, so where too many wait, the one that has been silent longest goes.
 void Door::admit_peers(Clock::time_point now) {
   for (size_t admitted = 0; admitted < kPeersMax; ++admitted) {
     Descriptor socket = listener_.accept();
     if (!socket) return;
     if (peers_.size() == kPeersMax) peers_.erase(peers_.begin());
-    peers_.push_back({std::move(socket), now + kHelloPatience, {}});
+    peers_.push_back({std::move(socket), now + kPatience, {}});
   }
 }
 
@@ -70,37 +69,39 @@ Door::Verdict Door::hear(Peer& peer, Clock::time_point now) {
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return Verdict::kGone;
   if (got > 0) peer.heard.insert(peer.heard.end(), buffer.data(), buffer.data() + got);
   try {
-    if (is_hello(peer)) return Verdict::kWelcome;
+    if (is_greeting(peer)) return Verdict::kWelcome;
     if (now < peer.deadline) return Verdict::kListening;
-    refuse(peer, "no HELLO within 10 seconds");
+    refuse(peer, "no " + name() + " within 10 seconds");
   } catch (const wire::WireError& error) {
     refuse(peer, error.what());
   }
   return Verdict::kGone;
 }
 
-bool Door::is_hello(const Peer& peer) const {
+bool Door::is_greeting(const Peer& peer) const {
   if (peer.heard.size() < wire::kFrameHeaderBytes) return false;
   const size_t size = wire::get_frame_header(peer.heard.data());
-  if (size > kHelloBytesMax - wire::kFrameHeaderBytes) throw wire::WireError("the first frame is not a HELLO");
+  if (size > kHelloBytesMax - wire::kFrameHeaderBytes) throw wire::WireError("the first frame is not a " + name());
   const size_t heard = peer.heard.size() - wire::kFrameHeaderBytes;
   if (heard < size) return false;
   wire::Reader in(peer.heard.data() + wire::kFrameHeaderBytes, size);
-  if (in.u8() != static_cast<uint8_t>(wire::Command::kHello)) throw wire::WireError("the first frame is not a HELLO");
+  if (in.u8() != static_cast<uint8_t>(greeting_)) throw wire::WireError("the first frame is not a " + name());
   uint32_t magic;
   std::memcpy(&magic, in.raw(sizeof(magic)), sizeof(magic));
-  if (magic != wire::kMagic) throw wire::WireError("the first frame is not a HELLO");
+  if (magic != wire::kMagic) throw wire::WireError("the first frame is not a " + name());
   const uint64_t version = in.varint();
   if (version != wire::kVersion) {
-    throw wire::WireError("the client speaks version " + std::to_string(version) + " of the command stream, the worker version " +
+    throw wire::WireError("the other side speaks version " + std::to_string(version) + " of the command stream, the worker version " +
                           std::to_string(wire::kVersion) + "; install the same release on both sides");
   }
   if (!same(in.raw(wire::kTicketBytes), ticket_)) throw wire::WireError("the ticket is not this session's");
   in.string();
-  if (!in.done()) throw wire::WireError("a HELLO comes alone in its frame");
+  if (!in.done()) throw wire::WireError("a " + name() + " comes alone in its frame");
   if (heard > size) throw wire::WireError("commands before the WELCOME");
   return true;
 }
+
+std::string Door::name() const { return greeting_ == wire::Command::kHello ? "HELLO" : "FETCH"; }
 
 void Door::refuse(const Peer& peer, const std::string& sentence) {
   wire::Writer body;

@@ -1,4 +1,4 @@
-// Lets in the one client whose HELLO shows the session's ticket.
+// Lets in the one peer who shows the ticket: a client with a HELLO, or the worker that a session moves to with a FETCH.
 #pragma once
 
 #include <poll.h>
@@ -21,13 +21,13 @@ using Ticket = std::array<uint8_t, wire::kTicketBytes>;
 
 class Door {
  public:
-  Door(Listener& listener, const Ticket& ticket) : listener_(listener), ticket_(ticket) {}
+  Door(Listener& listener, const Ticket& ticket, wire::Command greeting) : listener_(listener), ticket_(ticket), greeting_(greeting) {}
 
   // What to poll for, and until when at most.
   void add_to(std::vector<pollfd>& polled) const;
   std::optional<Clock::time_point> deadline() const;
 
-  // Hears the peers that have something to say; returns the client, once it has shown the ticket. Whoever else is turned away.
+  // Hears the peers that have something to say; returns the one that has shown the ticket. Whoever else is turned away.
   std::optional<Descriptor> hear(Clock::time_point now);
 
   // Sentences about peers that were turned away since the last call.
@@ -43,12 +43,14 @@ class Door {
 
   void admit_peers(Clock::time_point now);
   Verdict hear(Peer& peer, Clock::time_point now);
-  // Throws wire::WireError. True if the HELLO is complete and right.
-  bool is_hello(const Peer& peer) const;
+  // Throws wire::WireError. True if the greeting is complete and right.
+  bool is_greeting(const Peer& peer) const;
   void refuse(const Peer& peer, const std::string& sentence);
+  std::string name() const;
 
   Listener& listener_;
   Ticket ticket_;
+  wire::Command greeting_;
   std::vector<Peer> peers_;
   std::vector<std::string> refusals_;
 };

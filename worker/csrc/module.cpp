@@ -22,6 +22,8 @@ Ticket ticket_of(std::string_view bytes) {
 
 std::string kind_name(Event::Kind kind) {
   switch (kind) {
+    case Event::Kind::kAssigned:
+      return "assigned";
     case Event::Kind::kConnected:
       return "connected";
     case Event::Kind::kDrained:
@@ -32,6 +34,12 @@ std::string kind_name(Event::Kind kind) {
       return "starved";
     case Event::Kind::kParked:
       return "parked";
+    case Event::Kind::kRestored:
+      return "restored";
+    case Event::Kind::kLeft:
+      return "left";
+    case Event::Kind::kFetched:
+      return "fetched";
     case Event::Kind::kClosed:
       return "closed";
     case Event::Kind::kClientGone:
@@ -46,7 +54,7 @@ std::string kind_name(Event::Kind kind) {
 
 py::list events_of(Server& server) {
   py::list result;
-  for (const auto& event : server.take_events()) result.append(py::make_tuple(kind_name(event.kind), event.epoch, event.number, event.text));
+  for (const auto& event : server.take_events()) result.append(py::make_tuple(kind_name(event.kind), event.epoch, event.number, event.spilled, event.text));
   return result;
 }
 
@@ -55,9 +63,10 @@ py::tuple statistics_of(const Server& server) {
   return py::make_tuple(statistics.epoch, statistics.memory_bytes, statistics.busy_ns, statistics.commands);
 }
 
-std::unique_ptr<Server> make_server(std::string kind, int index, std::string model, const std::string& address, std::optional<int> threads) {
+std::unique_ptr<Server> make_server(std::string kind, int index, std::string model, const std::string& address, std::optional<int> threads,
+                                    std::string spill_directory) {
   install_host_limit();
-  return std::make_unique<Server>(Device(std::move(kind), index, std::move(model)), address, threads);
+  return std::make_unique<Server>(Device(std::move(kind), index, std::move(model)), address, threads, std::move(spill_directory));
 }
 
 }  // namespace
@@ -67,16 +76,21 @@ PYBIND11_MODULE(_executor, module) {
   module.attr("TORCH_VERSION") = TORCH_VERSION;
   using release = py::call_guard<py::gil_scoped_release>;
   py::class_<Server>(module, "Server")
-      .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"))
+      .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory") = "")
       .def_property_readonly("address", &Server::address)
       .def_property_readonly("event_descriptor", &Server::event_descriptor)
       .def("assign",
-           [](Server& self, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds) {
-             self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds);
-           })
+           [](Server& self, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds,
+              const std::optional<std::pair<std::string, std::string>>& source) {
+             std::optional<Source> from;
+             if (source) from = Source{source->first, ticket_of(source->second)};
+             self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(from));
+           },
+           py::arg("ticket"), py::arg("limit_bytes"), py::arg("idle_release_seconds"), py::arg("source") = py::none())
       .def("open", &Server::open, release())
       .def("close", &Server::close, release())
-      .def("park", &Server::park, release())
+      .def("park", &Server::park, py::arg("host_bytes"), py::arg("spill_bytes"), release())
+      .def("restore", &Server::restore, release())
       .def("end", &Server::end, release())
       .def("take_events", &events_of)
       .def("statistics", &statistics_of)

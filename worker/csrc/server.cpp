@@ -27,6 +27,8 @@ uint64_t nanoseconds(Clock::duration duration) {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());
 }
 
+uint64_t bytes(int64_t count) { return static_cast<uint64_t>(count); }
+
 Clock::duration seconds(double value) {
   const auto most = std::chrono::duration<double>(kForGood);
   return std::chrono::duration_cast<Clock::duration>(std::min(std::chrono::duration<double>(value), most));
@@ -34,8 +36,13 @@ Clock::duration seconds(double value) {
 
 }  // namespace
 
-Server::Server(Device device, const std::string& address, std::optional<int> threads)
-    : device_(std::move(device)), threads_(threads), listener_(address), session_(device_, *this) {}
+Server::Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory)
+    : device_(std::move(device)),
+      threads_(threads),
+      spill_directory_(std::move(spill_directory)),
+      door_address_(address),
+      listener_(address),
+      session_(device_, *this) {}
 
 Server::~Server() {
   end();
@@ -44,15 +51,16 @@ Server::~Server() {
 
 // Orders.
 
-void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds) {
+void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<Source> source) {
   if (thread_.joinable()) throw std::logic_error("this worker serves a session already");
   idle_release_ = seconds(idle_release_seconds);
-  thread_ = std::thread([this, ticket, limit_bytes] { run(ticket, limit_bytes); });
+  thread_ = std::thread([this, ticket, limit_bytes, source = std::move(source)] { run(ticket, limit_bytes, source); });
 }
 
 void Server::open(uint64_t epoch, int64_t limit_bytes) { order({Order::Kind::kOpen, epoch, limit_bytes}); }
 void Server::close(uint64_t epoch) { order({Order::Kind::kClose, epoch, 0}); }
-void Server::park() { order({Order::Kind::kPark, 0, 0}); }
+void Server::park(int64_t host_bytes, int64_t spill_bytes) { order({Order::Kind::kPark, 0, 0, {host_bytes, spill_bytes}}); }
+void Server::restore() { order({Order::Kind::kRestore, 0, 0}); }
 void Server::end() { order({Order::Kind::kEnd, 0, 0}); }
 
 void Server::order(Order order) {
@@ -91,16 +99,18 @@ void Server::tell(Event event) {
 
 // The thread.
 
-void Server::run(Ticket ticket, int64_t limit_bytes) {
+void Server::run(const Ticket& ticket, int64_t limit_bytes, const std::optional<Source>& source) {
   try {
     device_.enter(threads_);
     session_.set_limit(limit_bytes);
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     const at::NoGradGuard no_grad;
+    if (source) fetch(*source);
+    tell({Event::Kind::kAssigned});
     serve(ticket);
   } catch (const Ended&) {
   } catch (const std::exception& error) {
-    tell({Event::Kind::kFailed, 0, 0, told_text(error.what(), wire::kMessageBytesMax)});
+    tell({Event::Kind::kFailed, 0, 0, 0, told_text(error.what(), wire::kMessageBytesMax)});
   }
   client_ = Descriptor();
   const std::lock_guard guard(mutex_);
@@ -115,27 +125,36 @@ void Server::serve(const Ticket& ticket) {
   } catch (const wire::WireError& error) {
     refuse(error.what());
   } catch (const ClientLost&) {
+  } catch (const Left&) {
+    hold();
   }
   rest();
   client_ = Descriptor();
-  tell({Event::Kind::kClientGone, 0, 0, ""});
+  tell({Event::Kind::kClientGone});
   std::vector<pollfd> nothing;
   while (true) poll(nothing, idle_check());
 }
 
 void Server::admit(const Ticket& ticket) {
-  Door door(listener_, ticket);
-  while (!client_) {
+  Door door(listener_, ticket, wire::Command::kHello);
+  client_ = hear(door);
+  listener_.close();
+  tell({Event::Kind::kConnected});
+  welcome();
+}
+
+// Waits for the one who shows the ticket.
+Descriptor Server::hear(Door& door) {
+  while (true) {
     std::vector<pollfd> polled;
     door.add_to(polled);
     auto until = idle_check();
     if (const auto deadline = door.deadline()) until = until ? std::min(*until, *deadline) : *deadline;
     poll(polled, until);
-    if (auto client = door.hear(Clock::now())) client_ = std::move(*client);
-    for (auto& sentence : door.take_refusals()) tell({Event::Kind::kRefused, 0, 0, std::move(sentence)});
+    auto peer = door.hear(Clock::now());
+    for (auto& sentence : door.take_refusals()) tell({Event::Kind::kRefused, 0, 0, 0, std::move(sentence)});
+    if (peer) return std::move(*peer);
   }
-  tell({Event::Kind::kConnected, 0, 0, ""});
-  welcome();
 }
 
 void Server::welcome() {
@@ -170,7 +189,7 @@ void Server::step(wire::Reader& frame) {
   if (ordered_.load(std::memory_order_acquire)) obey();
   const bool device_work = session_.is_device_work(frame);
   if (device_work && !gate_.is_open()) {
-    if (gate_.starve()) tell({Event::Kind::kStarved, 0, 0, ""});
+    if (gate_.starve()) tell({Event::Kind::kStarved});
     return wait(0);
   }
   work();
@@ -179,6 +198,8 @@ void Server::step(wire::Reader& frame) {
     frame.u8();
     session_.cut();
     mark(frame.varint());
+  } else if (!session_.is_following() && *frame.position() == static_cast<uint8_t>(wire::Command::kLeave)) {
+    leave(frame);
   } else {
     session_.execute(frame);
   }
@@ -248,7 +269,7 @@ void Server::upload_directly() {
 
 void Server::refuse(const std::string& reason) {
   const std::string sentence = told_text(reason, wire::kMessageBytesMax);
-  tell({Event::Kind::kRefused, 0, 0, sentence});
+  tell({Event::Kind::kRefused, 0, 0, 0, sentence});
   wire::Writer head;
   head.reply(wire::Reply::kRefused);
   head.string(sentence);
@@ -300,10 +321,13 @@ void Server::obey(const Order& order) {
       if (gate_.is_open()) session_.settle();
       gate_.shut();
       epoch_.store(-1);
-      return tell({Event::Kind::kClosed, order.epoch, 0, ""});
+      return tell({Event::Kind::kClosed, order.epoch});
     case Order::Kind::kPark:
       if (gate_.is_open()) throw std::logic_error("the pool parks a session that holds a lease");
-      return tell({Event::Kind::kParked, 0, static_cast<uint64_t>(session_.park()), ""});
+      return tell({Event::Kind::kParked, 0, bytes(session_.used_bytes()), bytes(session_.park(order.space, spill_directory_))});
+    case Order::Kind::kRestore:
+      session_.restore();
+      return tell({Event::Kind::kRestored});
     case Order::Kind::kEnd:
       throw Ended();
   }
@@ -313,7 +337,7 @@ void Server::obey(const Order& order) {
 void Server::shut(Event::Kind kind, uint64_t number) {
   const auto epoch = gate_.shut();
   epoch_.store(-1);
-  if (epoch) tell({kind, *epoch, number, ""});
+  if (epoch) tell({kind, *epoch, number});
 }
 
 // Device work begins or goes on.

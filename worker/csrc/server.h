@@ -26,11 +26,18 @@ namespace forebay::worker {
 
 // What the pool must hear; which numbers mean something depends on the kind.
 struct Event {
-  enum class Kind { kConnected, kDrained, kIdle, kStarved, kParked, kClosed, kClientGone, kRefused, kFailed };
+  enum class Kind { kAssigned, kConnected, kDrained, kIdle, kStarved, kParked, kRestored, kLeft, kFetched, kClosed, kClientGone, kRefused, kFailed };
   Kind kind;
-  uint64_t epoch = 0;   // kDrained, kIdle, kClosed
-  uint64_t number = 0;  // kIdle: nanoseconds; kParked: bytes
-  std::string text;     // kRefused, kFailed
+  uint64_t epoch = 0;    // kDrained, kIdle, kClosed
+  uint64_t number = 0;   // kIdle: nanoseconds; kParked, kLeft: bytes
+  uint64_t spilled = 0;  // kParked, kLeft: bytes of them that are on disk
+  std::string text{};    // kLeft: address and ticket of the image, with a space between; kRefused, kFailed
+};
+
+// Where the image of a session lies that moves here.
+struct Source {
+  std::string address;
+  Ticket ticket;
 };
 
 struct Statistics {
@@ -42,17 +49,18 @@ struct Statistics {
 
 class Server final : private Replies {
  public:
-  // Listens at once; peers wait until `assign`.
-  Server(Device device, const std::string& address, std::optional<int> threads);
+  // Listens at once; peers wait until `assign`. Nothing is spilled where `spill_directory` is empty.
+  Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory);
   ~Server() override;
 
   const std::string& address() const { return listener_.address(); }
 
   // Orders, from any thread; carried out at the next command boundary, in order.
-  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds);  // starts the thread; once
+  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<Source> source);  // starts the thread; once
   void open(uint64_t epoch, int64_t limit_bytes);
   void close(uint64_t epoch);
-  void park();
+  void park(int64_t host_bytes, int64_t spill_bytes);
+  void restore();
   void end();
 
   // Becomes readable when `take_events` has something.
@@ -64,18 +72,21 @@ class Server final : private Replies {
 
  private:
   struct Order {
-    enum class Kind { kOpen, kClose, kPark, kEnd };
+    enum class Kind { kOpen, kClose, kPark, kRestore, kEnd };
     Kind kind;
     uint64_t epoch = 0;
     int64_t limit_bytes = 0;
+    ParkingSpace space{};
   };
   struct Ended {};       // `end` was called
   struct ClientLost {};  // the connection is over
+  struct Left {};        // the session left this worker, which holds its image from now on
 
   void order(Order order);
-  void run(Ticket ticket, int64_t limit_bytes);
+  void run(const Ticket& ticket, int64_t limit_bytes, const std::optional<Source>& source);
   void serve(const Ticket& ticket);
   void admit(const Ticket& ticket);
+  Descriptor hear(Door& door);
   void welcome();
   void converse();
   void step(wire::Reader& frame);
@@ -85,6 +96,15 @@ class Server final : private Replies {
   void upload_directly();
   void refuse(const std::string& reason);
   void linger();
+
+  // Moving: moving.cpp. Carries out a LEAVE; throws Left.
+  void leave(wire::Reader& frame);
+  // Answers FETCHes until the pool ends this worker.
+  void hold();
+  // Brings the session here. Throws wire::WireError, CommandError, std::exception.
+  void fetch(const Source& source);
+  void fetch_frame();
+  void fetch_bytes(size_t bytes);
 
   void obey();
   void obey(const Order& order);
@@ -107,6 +127,8 @@ class Server final : private Replies {
 
   Device device_;
   std::optional<int> threads_;
+  std::string spill_directory_;
+  std::string door_address_;  // as it was asked for
   Listener listener_;
   Descriptor client_;
   Session session_;

@@ -66,8 +66,23 @@ class Session {
   int64_t limit_bytes() const { return storages_.limit_bytes(); }
   // Waits for the device. A failure of the device becomes the session's.
   void settle();
-  int64_t park() { return storages_.park(); }
+  int64_t park(const ParkingSpace& space, const std::string& spill_directory) { return storages_.park(space, spill_directory); }
+  bool is_parked() const { return storages_.parked(); }
+  int64_t spilled_bytes() const { return storages_.spilled_bytes(); }
   void restore();
+
+  // Moving: image.cpp. `send` gets bodies of frames that answer a FETCH, of a parked session: an opcode's and what comes with it, and bytes.
+  void send_image(const std::function<void(const wire::Writer& head, const uint8_t* payload, size_t payload_bytes)>& send);
+  // What comes in answer to a FETCH, of a session that has done nothing yet. Throws wire::WireError, CommandError where it does not fit here.
+  void take_image(wire::Reader& frame);
+  // Where the next bytes of the image go, and how many at most; none once it is whole. They are put in place by `received`.
+  struct Room {
+    uint8_t* data = nullptr;
+    size_t bytes = 0;
+  };
+  Room image_room();
+  void received(size_t bytes);
+  bool has_image() const { return image_ && image_->is_announced() && image_->next == image_->storages.size(); }
 
  private:
   void define_operator(wire::Reader& in);
@@ -95,6 +110,11 @@ class Session {
   void allocate(uint64_t id, int64_t bytes);
   void call(Plan& plan);
 
+  void send_storages(const std::function<void(const wire::Writer& head, const uint8_t* payload, size_t payload_bytes)>& send,
+                     const std::vector<Storages::Item>& items);
+  void admit(const wire::ImageStorage& told);
+  void next_image_storage();
+
   Plan& plan_of(uint64_t number);
   void check_range(const Entry& entry, uint64_t offset, size_t bytes, const char* what) const;
   // What a READ of the range gives, on the host; nullopt where a failure was the answer. `staging` keeps it alive.
@@ -106,6 +126,21 @@ class Session {
   // Answers a request with the oldest untold failure; false if there is none.
   bool told_failure(uint64_t request);
   void tell(uint64_t request, const Failure& failure);
+
+  // An image on its way in.
+  struct Arrival {
+    wire::ImageHead head;
+    std::vector<Cause> causes;
+    std::vector<wire::ImageStorage> storages;  // as they came; those with bytes get them in this order
+    int64_t bytes = 0;       // of those with bytes
+    size_t cause_bytes = 0;
+    size_t next = 0;         // storage to be filled
+    int64_t filled = 0;      // of it
+    c10::Storage staging{nullptr};
+    int64_t staged = 0;
+    // Whether all but the bytes has come.
+    bool is_announced() const { return causes.size() == head.causes && storages.size() == head.storages; }
+  };
 
   Device& device_;
   Replies& replies_;
@@ -127,6 +162,7 @@ class Session {
   uint64_t sequence_ = 0;  // of the next CALL or ASK
   Cause untold_;
   Cause lost_;             // why the device computes no more
+  std::unique_ptr<Arrival> image_;
 };
 
 }  // namespace forebay::worker

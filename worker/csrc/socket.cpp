@@ -89,6 +89,43 @@ void Listener::close() {
   path_.clear();
 }
 
+namespace {
+
+Descriptor begin_connect_unix(const std::string& path) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(name.sun_path)) throw std::invalid_argument("a socket path of " + std::to_string(path.size()) + " bytes");
+  std::memcpy(name.sun_path, path.data(), path.size());
+  Descriptor peer(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!peer) fail("a socket");
+  if (::connect(peer.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) fail("reaching unix:" + path);
+  return peer;
+}
+
+Descriptor begin_connect_tcp(const std::string& host_and_port) {
+  const size_t colon = host_and_port.rfind(':');
+  if (colon == std::string::npos) throw std::invalid_argument("an address \"tcp:" + host_and_port + "\" without a port");
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host_and_port.substr(0, colon).c_str(), host_and_port.c_str() + colon + 1, &hints, &found);
+  if (error != 0) throw std::invalid_argument("an address \"tcp:" + host_and_port + "\": " + ::gai_strerror(error));
+  Descriptor peer(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const bool begun = peer && (::connect(peer.get(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS);
+  ::freeaddrinfo(found);
+  if (!begun) fail("reaching tcp:" + host_and_port);
+  return peer;
+}
+
+}  // namespace
+
+Descriptor begin_connect(const std::string& address) {
+  if (address.rfind("unix:", 0) == 0) return begin_connect_unix(address.substr(5));
+  if (address.rfind("tcp:", 0) == 0) return begin_connect_tcp(address.substr(4));
+  throw std::invalid_argument("an address \"" + address + "\"; a worker listens at unix:/path or tcp:host:port");
+}
+
 Bell::Bell() : descriptor_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!descriptor_) fail("an eventfd");
 }

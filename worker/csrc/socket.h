@@ -51,6 +51,9 @@ class Listener {
   std::string path_;
 };
 
+// A socket that begins to connect to such an address, without blocking: it is writable once it has. Throws as Listener does.
+Descriptor begin_connect(const std::string& address);
+
 // An eventfd: wakes a thread that polls it.
 class Bell {
  public:

@@ -44,6 +44,7 @@ Layout checked_layout(uint64_t id, const wire::Geometry& geometry) {
 }
 
 const c10::Storage& Entry::touch(const Device& device) {
+  TORCH_INTERNAL_ASSERT(spilled_.empty(), "a storage is used while it is on disk");
   if (!memory_) memory_ = device.allocate(bytes_, /*zeroed=*/true);
   return memory_;
 }
@@ -130,32 +131,6 @@ void Storages::free(uint64_t id) {
   if (found == entries_.end()) throw wire::WireError("storage " + std::to_string(id) + " does not exist");
   used_bytes_ -= found->second.bytes_;
   entries_.erase(found);
-}
-
-int64_t Storages::park() {
-  parked_ = true;
-  if (device_.is_host()) return used_bytes_;
-  for (auto& [id, entry] : entries_) {
-    if (!entry.memory_) continue;
-    auto host = device_.allocate_staging(entry.bytes_);
-    device_.copy(host, 0, entry.memory_, 0, entry.bytes_);
-    device_.synchronize();
-    entry.replace(std::move(host));
-  }
-  device_.release_cache();
-  return used_bytes_;
-}
-
-void Storages::restore() {
-  parked_ = false;
-  if (device_.is_host()) return;
-  for (auto& [id, entry] : entries_) {
-    if (!entry.memory_ || !entry.memory_.device().is_cpu()) continue;
-    auto there = device_.allocate(entry.bytes_, /*zeroed=*/false);
-    device_.copy(there, 0, entry.memory_, 0, entry.bytes_);
-    device_.synchronize();
-    entry.replace(std::move(there));
-  }
 }
 
 }  // namespace forebay::worker

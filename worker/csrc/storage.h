@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -14,6 +15,7 @@
 
 #include "device.h"
 #include "failure.h"
+#include "spill.h"
 
 namespace forebay::worker {
 
@@ -36,7 +38,8 @@ struct Layout {
 // Throws wire::WireError for a dtype that is not served, or more elements than can be counted.
 Layout checked_layout(uint64_t id, const wire::Geometry& geometry);
 
-// One storage. Its memory is made when it is first touched, so that an ALLOCATE needs no lease.
+// One storage. Its memory is made when it is first touched, so that an ALLOCATE needs no lease. While the session is parked it may be
+// spilled: its bytes are in a file, in pieces.
 class Entry {
  public:
   Entry(int64_t bytes, Cause cause) : bytes_(bytes), cause_(std::move(cause)) {}
@@ -61,6 +64,8 @@ class Entry {
   }
   void forget_views() { views_ = {}; }
 
+  const std::vector<SpillFile::Place>& spilled() const { return spilled_; }
+
  private:
   friend class Storages;
   struct View {
@@ -71,8 +76,15 @@ class Entry {
   int64_t bytes_;
   Cause cause_;
   c10::Storage memory_{nullptr};
+  std::vector<SpillFile::Place> spilled_;
   std::array<View, 2> views_;
   uint8_t next_view_ = 0;
+};
+
+// How much of a parked session may be where.
+struct ParkingSpace {
+  int64_t host_bytes = std::numeric_limits<int64_t>::max();
+  int64_t spill_bytes = 0;
 };
 
 // All storages of a session, within the flavor's memory limit.
@@ -99,10 +111,26 @@ class Storages {
   void resize(uint64_t id, int64_t bytes);
   void free(uint64_t id);
 
-  // Moves every storage's memory to the host, and back. Returns the bytes moved.
-  int64_t park();
+  // Parking: parking.cpp. Moves every storage's memory off the device: to the host, and what has no place there to a file in the directory.
+  // What the disk does not take stays on the host. Returns the bytes spilled.
+  int64_t park(const ParkingSpace& space, const std::string& spill_directory);
+  // And back. Throws SpillDamaged, std::system_error, c10::OutOfMemoryError.
   void restore();
   bool parked() const { return parked_; }
+  int64_t spilled_bytes() const;
+
+  // Moving. What there is, by id; and the bytes of one, of a parked session: those from the offset on that lie together, and how many they
+  // are. `staging` keeps what comes from a file.
+  struct Item {
+    uint64_t id = 0;
+    int64_t bytes = 0;
+    Cause cause;
+    bool has_bytes = false;  // false where it was never touched: it reads as zeros
+  };
+  std::vector<Item> items() const;
+  const uint8_t* bytes_at(uint64_t id, int64_t offset, int64_t& bytes, std::vector<uint8_t>& staging);
+  // A storage that comes from another worker. Throws wire::WireError for an id that cannot be, c10::OutOfMemoryError.
+  Entry& admit(const Item& item);
 
  private:
   struct Mix {
@@ -112,8 +140,16 @@ class Storages {
       return static_cast<size_t>(id ^ (id >> 32));
     }
   };
+  void spill(const std::vector<Entry*>& entries, const std::string& directory);
+  void spill(Entry& entry);
+  void move_to_host(const std::vector<Entry*>& entries);
+  void move_to_device(const std::vector<Entry*>& entries);
+  void unspill_to_host(const std::vector<Entry*>& entries);
+  void unspill_to_device(const std::vector<Entry*>& entries);
+
   const Device& device_;
   std::unordered_map<uint64_t, Entry, Mix> entries_;
+  std::optional<SpillFile> spill_file_;
   int64_t used_bytes_ = 0;
   int64_t limit_bytes_ = std::numeric_limits<int64_t>::max();
   bool parked_ = false;

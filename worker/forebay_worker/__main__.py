@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--device", metavar="KIND:N", default="cpu:0", help="cpu:0, cuda:N, hip:N or null:0 (default: cpu:0)")
     result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
     result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
+    result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that have no place in memory (default: nowhere)")
     result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
     result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
     result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the device's memory)")
@@ -87,7 +88,8 @@ def run(options: argparse.Namespace) -> None:
     device = pytorch.find_device(options.device)
     executor = pytorch.load_executor(device.kind)
     try:
-        server = executor.Server(device.kind, device.index, device.model, address_of(options), options.threads)
+        spill = str(options.spill_dir or "")
+        server = executor.Server(device.kind, device.index, device.model, address_of(options), options.threads, spill)
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None
     try:

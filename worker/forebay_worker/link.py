@@ -54,7 +54,7 @@ class Worker:
 
 def message_of(event: Event) -> FromWorker | None:
     """What the pool is told of an event of the executor; None for what only the log is told."""
-    kind, epoch, number, _ = event
+    kind, epoch, number, spilled, _ = event
     match kind:
         case "drained":
             return messages.Drained(epoch=epoch)
@@ -63,12 +63,23 @@ def message_of(event: Event) -> FromWorker | None:
         case "starved":
             return messages.Starved()
         case "parked":
-            return messages.Parked(bytes=number)
+            return messages.Parked(bytes=number, spilled_bytes=spilled)
+        case "restored":
+            return messages.Restored()
+        case "left":
+            return left_of(event)
         case "closed":
             return messages.Closed(epoch=epoch)
         case "client_gone":
             return messages.ClientGone()
     return None
+
+
+def left_of(event: Event) -> messages.Left:
+    """Where the image of a session is that left."""
+    _, _, number, spilled, text = event
+    address, _, ticket = text.rpartition(" ")
+    return messages.Left(bytes=number, spilled_bytes=spilled, address=address, ticket=ticket)
 
 
 @dataclass
@@ -83,6 +94,8 @@ class Standing:
     starved: bool = False
     client_gone: bool = False
     parked_bytes: int | None = None
+    assigned: bool = False
+    left: messages.Left | None = None
     leader: int = 0
     """The highest epoch of a leading pool that was seen."""
 
@@ -91,8 +104,10 @@ class Standing:
 
     def heard(self, event: Event, now_ns: int) -> None:
         """Notes what the executor said."""
-        kind, epoch, number, _ = event
+        kind, epoch, number, _, _ = event
         match kind:
+            case "assigned":
+                self.assigned = True
             case "drained":
                 self.epoch, self.ended = None, (epoch, "drained", 0, now_ns)
             case "idle":
@@ -105,6 +120,10 @@ class Standing:
                 self.starved = True
             case "parked":
                 self.parked_bytes = number
+            case "restored":
+                self.parked_bytes = None
+            case "left":
+                self.epoch, self.left = None, left_of(event)
             case "client_gone":
                 self.client_gone = True
 
@@ -226,7 +245,7 @@ class WorkerLink:
                 LOG.info("the session is over", extra={"action": "end", "worker": self._worker.name})
                 return
             else:
-                await self._obey(message, connection)
+                self._obey(message)
         raise LinkLost("the pool closed the worker link")
 
     async def _follow(self, lead: messages.Lead, connection: ClientConnection) -> None:
@@ -239,18 +258,18 @@ class WorkerLink:
         self._linked = True
         await connection.send(first.encode())
 
-    async def _obey(self, message: ToWorker, connection: ClientConnection) -> None:
+    def _obey(self, message: ToWorker) -> None:
         executor = self._executor
         match message:
             case messages.Assign():
                 if self._assigned.is_set():
                     raise LinkRefused("the pool gave this worker a second session")
                 limit_accelerator_memory(self._worker.device, message.memory_limit_bytes)
-                executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds)
+                source = message.source and (message.source.address, bytes.fromhex(message.source.ticket))
+                executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds, source)
                 self._heartbeat_seconds = message.heartbeat_seconds
                 self._standing.session = message.session
                 self._assigned.set()
-                await connection.send(messages.Assigned(session=message.session).encode())
             case _ if not self._assigned.is_set():
                 raise LinkRefused(f"the pool sent {message.type} to a worker without a session")
             case messages.Open():
@@ -260,7 +279,9 @@ class WorkerLink:
             case messages.Close():
                 executor.close(message.epoch)
             case messages.Park():
-                executor.park()
+                executor.park(message.host_bytes_max, message.spill_bytes_max)
+            case messages.Restore():
+                executor.restore()
             case messages.End() | messages.Lead():
                 pass
 
@@ -278,15 +299,20 @@ class WorkerLink:
             loop.remove_reader(self._executor.event_descriptor)
 
     async def _tell(self, event: Event) -> None:
-        kind, _, _, text = event
-        LOG.info(text or kind, extra={"action": kind, "worker": self._worker.name})
+        kind, text = event[0], event[-1]
+        LOG.info(kind if kind == "left" else text or kind, extra={"action": kind, "worker": self._worker.name})
         if kind == "failed":
-            raise LinkLost(f"the executor failed: {text}")
+            raise LinkRefused(f"the executor failed: {text}")
         self._standing.heard(event, time.monotonic_ns())
-        message, connection = message_of(event), self._connection
+        message, connection = self._message_of(event), self._connection
         if message is not None and connection is not None:
             with contextlib.suppress(ConnectionClosed):  # the link's own task notices, and what is noted is said by the next
                 await connection.send(message.encode())
+
+    def _message_of(self, event: Event) -> FromWorker | None:
+        if event[0] == "assigned":
+            return messages.Assigned(session=self._standing.session or "")
+        return message_of(event)
 
     async def _heartbeat(self, connection: ClientConnection) -> None:
         while True:

@@ -27,8 +27,8 @@ async def serve(executor: Server, ticket: bytes, limit_bytes: int) -> None:
         while True:
             await rung.wait()
             rung.clear()
-            for kind, number, amount, text in executor.take_events():
-                tell(event=kind, epoch=number, number=amount, text=text)
+            for kind, number, amount, spilled, text in executor.take_events():
+                tell(event=kind, epoch=number, number=amount, spilled=spilled, text=text)
                 if kind in ("client_gone", "failed"):
                     return
                 if kind == "drained":

@@ -1,0 +1,348 @@
+"""A session off its device and back on it, on disk, and from one worker process to another, bit by bit the same."""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from forebay_wire import messages, stream
+from link_to_pool import WAIT_SECONDS_MAX, Pool
+
+LIMIT_BYTES = 256 << 20
+BIG = 3 << 20
+DISK_FULL_BYTES = 8 << 20
+
+
+class Linked:
+    """A worker process, the pool's end of its link, and its client."""
+
+    def __init__(self, pool: Pool, process: subprocess.Popen[str], make_client: Callable[..., Any], spill: Path) -> None:
+        self.pool, self.process, self.spill = pool, process, spill
+        self.ticket = secrets.token_bytes(32)
+        self.address = pool.expect(messages.Ready).address
+        self._make_client = make_client
+        self.epoch = 0
+        self.clients: list[Any] = []
+
+    def assign(self, source: messages.Source | None = None, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.pool.send(
+            messages.Assign(
+                session="s-1",
+                ticket=self.ticket.hex(),
+                memory_limit_bytes=limit_bytes,
+                idle_release_seconds=600,
+                heartbeat_seconds=0.2,
+                source=source,
+            )
+        )
+
+    def open(self) -> None:
+        self.epoch += 1
+        self.pool.send(messages.Open(epoch=self.epoch, memory_limit_bytes=LIMIT_BYTES))
+        while self.pool.expect(messages.Heartbeat).epoch != self.epoch:
+            pass
+
+    def client(self) -> Any:
+        client = self._make_client(self.address, self.ticket)
+        self.clients.append(client)
+        assert isinstance(client.hello(), stream.Welcome)
+        return client
+
+    def serve(self) -> Any:
+        """Assigned and opened; its client."""
+        self.assign()
+        self.pool.expect(messages.Assigned)
+        self.open()
+        return self.client()
+
+    def drain(self, client: Any) -> None:
+        client.send(stream.Mark(self.epoch))
+        self.pool.expect(messages.Drained)
+
+    def memory_kib(self) -> int:
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+    def spill_files(self) -> list[os.stat_result]:
+        """Files without a name in the spill directory that the process has open."""
+        return [entry.stat() for entry in self.spill_entries()]
+
+    def spill_entries(self) -> list[Path]:
+        entries = Path(f"/proc/{self.process.pid}/fd").iterdir()
+        return [entry for entry in entries if os.readlink(entry).startswith(f"{self.spill}/") and os.readlink(entry).endswith(" (deleted)")]
+
+
+Start = Callable[..., Linked]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_FULL_BYTES}", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("this user may not mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture
+def start_on_pool(socket_folder: Path, make_client: Callable[..., Any], tmp_path: Path) -> Iterator[Start]:
+    """Starts workers that call a pool of their own each."""
+    started: list[subprocess.Popen[str]] = []
+    linked: list[Linked] = []
+    pools: list[Pool] = []
+
+    def start(*options: str, device: str = "cpu:0", spill: Path | None = None) -> Linked:
+        pool, name = Pool(), f"w-{len(started)}"
+        pools.append(pool)
+        command = [sys.executable, "-m", "forebay_worker", "--pool", pool.url, "--worker", name, "--device", device]
+        command += ["--socket-dir", str(socket_folder), "--threads", "1", "--spill-dir", str(spill or tmp_path), *options]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "FOREBAY_WORKER_TOKEN": "t"})
+        started.append(process)
+        linked.append(Linked(pool, process, make_client, spill or tmp_path))
+        return linked[-1]
+
+    yield start
+    for worker in linked:
+        for client in worker.clients:
+            client.socket.close()
+    for process in started:
+        process.kill()
+        process.wait()
+        if process.stderr:
+            process.stderr.close()
+    for pool in pools:
+        pool.stop()
+
+
+def fill(client: Any) -> dict[int, torch.Tensor]:
+    """Storages of many sizes, with chance in them; one was allocated and never used."""
+    made = {}
+    for size in [1, 7, 4096, 65537, *[1000 + index for index in range(40)], BIG + 5, 20 << 20]:
+        tensor = torch.randint(0, 256, (size,), dtype=torch.uint8)
+        storage = client.storage()
+        client.send(stream.Allocate(storage, size))
+        for start in range(0, size, stream.CHUNK_BYTES_MAX):
+            client.send(stream.Write(storage, start, bytes(tensor[start : start + stream.CHUNK_BYTES_MAX].numpy())))
+        made[storage] = tensor
+    untouched = client.storage()
+    client.send(stream.Allocate(untouched, 100))
+    made[untouched] = torch.zeros(100, dtype=torch.uint8)
+    assert isinstance(client.sync(), stream.Done)
+    return made
+
+
+def check(client: Any, made: dict[int, torch.Tensor]) -> None:
+    for storage, tensor in made.items():
+        assert client.read(storage, len(tensor)) == bytes(tensor.numpy()), f"storage {storage} of {len(tensor)} bytes"
+
+
+def total(made: dict[int, torch.Tensor]) -> int:
+    return sum(len(tensor) for tensor in made.values())
+
+
+def park(worker: Linked, host_bytes_max: int, spill_bytes_max: int) -> messages.Parked:
+    worker.pool.send(messages.Park(host_bytes_max=host_bytes_max, spill_bytes_max=spill_bytes_max))
+    parked: messages.Parked = worker.pool.expect(messages.Parked)
+    return parked
+
+
+@pytest.mark.parametrize("host_bytes_max", [0, 5 << 20, 1 << 40])
+def test_what_is_parked_beyond_the_hosts_share_goes_to_disk_and_comes_back_as_it_was(start_on_pool: Start, host_bytes_max: int) -> None:
+    worker = start_on_pool()
+    client = worker.serve()
+    with client.socket:
+        made = fill(client)
+        worker.drain(client)
+        before = worker.memory_kib()
+        parked = park(worker, host_bytes_max, 1 << 40)
+        assert parked.bytes == total(made)
+        assert total(made) - parked.spilled_bytes <= max(host_bytes_max, 100)
+        files = worker.spill_files()
+        assert sum(file.st_size for file in files) == parked.spilled_bytes
+        assert all(file.st_mode & 0o077 == 0 and file.st_nlink == 0 for file in files)
+        assert before - worker.memory_kib() > parked.spilled_bytes * 0.9 // 1024
+        gone = list(made)[3]
+        client.send(stream.Free((gone,)))
+        made.pop(gone)
+        worker.pool.send(messages.Restore())
+        worker.pool.expect(messages.Restored)
+        assert not worker.spill_files()
+        worker.open()
+        check(client, made)
+
+
+def test_a_disk_that_takes_no_more_leaves_the_rest_in_memory(start_on_pool: Start, small_disk: Path) -> None:
+    worker = start_on_pool(spill=small_disk)
+    client = worker.serve()
+    with client.socket:
+        made = fill(client)
+        worker.drain(client)
+        parked = park(worker, 0, 1 << 40)
+        assert parked.spilled_bytes < DISK_FULL_BYTES
+        worker.pool.send(messages.Restore())
+        worker.pool.expect(messages.Restored)
+        worker.open()
+        check(client, made)
+
+
+def test_no_more_than_its_share_goes_to_disk_and_nothing_where_there_is_no_place(start_on_pool: Start, tmp_path: Path) -> None:
+    for spill, most in ((tmp_path, 4 << 20), (tmp_path / "missing", 1 << 40)):
+        worker = start_on_pool(spill=spill)
+        client = worker.serve()
+        with client.socket:
+            made = fill(client)
+            worker.drain(client)
+            parked = park(worker, 0, most)
+            assert parked.spilled_bytes <= most and (parked.spilled_bytes > 0) == (spill == tmp_path)
+            worker.pool.send(messages.Restore())
+            worker.pool.expect(messages.Restored)
+            worker.open()
+            check(client, made)
+
+
+def test_damage_on_disk_ends_the_session_with_a_sentence(start_on_pool: Start) -> None:
+    worker = start_on_pool()
+    client = worker.serve()
+    with client.socket:
+        fill(client)
+        worker.drain(client)
+        assert park(worker, 0, 1 << 40).spilled_bytes
+        for entry in worker.spill_entries():
+            with entry.open("r+b") as file:
+                file.seek(1 << 20)
+                file.write(b"damage")
+        worker.pool.send(messages.Restore())
+        assert worker.process.wait(WAIT_SECONDS_MAX) == 1
+        assert worker.process.stderr
+        assert "the tensors that were spilled to disk cannot be read back: their checksum is another" in worker.process.stderr.read()
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+@pytest.mark.parametrize("listen", [(), ("--listen", "tcp:127.0.0.1:0")])
+def test_a_session_leaves_one_worker_and_goes_on_at_another(start_on_pool: Start, spilled: bool, listen: tuple[str, ...]) -> None:
+    old, new = start_on_pool(*listen), start_on_pool(*listen)
+    client = old.serve()
+    with client.socket:
+        made = fill(client)
+        poisoned = client.storage()
+        client.writer.add(stream.Allocate(poisoned, LIMIT_BYTES))
+        if spilled:
+            old.drain(client)
+            park(old, 0, 1 << 40)
+        client.send(stream.Leave(client.request()))
+        assert isinstance(client.reply(), stream.Done)
+        left = old.pool.expect(messages.Left)
+        assert left.bytes == total(made) and (left.spilled_bytes > 0) == spilled
+        source = messages.Source(address=left.address, ticket=left.ticket)
+    new.assign(source)
+    new.pool.expect(messages.Assigned)
+    again = new.client()
+    with again.socket:
+        new.open()
+        failure = again.sync()
+        assert isinstance(failure, stream.Failure) and failure.code == stream.FailureCode.OUT_OF_MEMORY
+        check(again, made)
+        again.send(stream.Read(again.request(), poisoned, 0, 1))
+        assert again.reply().code == stream.FailureCode.POISONED
+    old.pool.send(messages.End())
+    assert old.process.wait(WAIT_SECONDS_MAX) == 0
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_fetch_leaves_the_image_for_the_next(start_on_pool: Start) -> None:
+    old = start_on_pool()
+    client = old.serve()
+    made = fill(client)
+    client.send(stream.Leave(client.request()))
+    left = old.pool.expect(messages.Left)
+    with fetching(left) as peer:
+        peer.recv(1000)
+    new = start_on_pool()
+    new.assign(messages.Source(address=left.address, ticket=left.ticket))
+    new.pool.expect(messages.Assigned)
+    new.open()
+    check(new.client(), made)
+
+
+def fetching(left: messages.Left, ticket: bytes | None = None) -> socket.socket:
+    peer = socket.socket(socket.AF_UNIX)
+    peer.settimeout(WAIT_SECONDS_MAX)
+    peer.connect(left.address.removeprefix("unix:"))
+    writer = stream.CommandWriter()
+    writer.add(stream.Fetch(ticket or bytes.fromhex(left.ticket), torch.__version__))
+    peer.sendall(stream.frame(writer.take()))
+    return peer
+
+
+def test_an_image_is_given_to_nobody_without_its_ticket(start_on_pool: Start) -> None:
+    old = start_on_pool()
+    client = old.serve()
+    fill(client)
+    client.send(stream.Leave(client.request()))
+    left = old.pool.expect(messages.Left)
+    with fetching(left, secrets.token_bytes(32)) as peer:
+        reply = stream.decode_reply(stream.read_frame(peer) or b"")
+        assert reply == stream.Refused("the ticket is not this session's")
+    with fetching(left) as peer:
+        assert isinstance(stream.decode_reply(stream.read_frame(peer) or b""), stream.ImageHead)
+
+
+HEAD = stream.ImageHead(0, 0, 0, 1, 8)
+HOSTILE = {
+    "an unknown answer": ([b"\x07"], "what is not part of an image"),
+    "a refusal": ([stream.Refused("no")], "the other worker refused: no"),
+    "storages first": ([stream.ImageStorages((stream.ImageStorage(1, 8),))], "storages before the image"),
+    "more than fits": ([stream.ImageHead(0, 0, 0, 1, 2**40)], "out of memory"),
+    "two heads": ([HEAD, HEAD], "a second image"),
+    "a cause too many": ([HEAD, stream.ImageCause(1, 0, "a", "b")], "a cause that the image does not announce"),
+    "more bytes than announced": ([HEAD, stream.ImageStorages((stream.ImageStorage(1, 9),))], "storages of more bytes than the image"),
+    "fewer bytes than announced": ([HEAD, stream.ImageStorages((stream.ImageStorage(1, 7),))], "storages of 7 bytes in an image of 8"),
+    "no such id": ([HEAD, stream.ImageStorages((stream.ImageStorage(0, 8),))], "may not have the id 0"),
+    "one id twice": (
+        [stream.ImageHead(0, 0, 0, 2, 8), stream.ImageStorages((stream.ImageStorage(1, 4), stream.ImageStorage(1, 4)))],
+        "exists already",
+    ),
+    "bytes without a storage": ([HEAD, stream.ImageBytes(b"12345678")], "more bytes than the image announces"),
+    "bytes too many": (
+        [HEAD, stream.ImageStorages((stream.ImageStorage(1, 8),)), stream.ImageBytes(b"123456789")],
+        "more bytes than the image announces",
+    ),
+    "a cause that is none": ([HEAD, stream.ImageStorages((stream.ImageStorage(1, 0, 1),))], "the number of a cause is 1"),
+    "poison with bytes": (
+        [stream.ImageHead(0, 1, 0, 1, 8), stream.ImageCause(1, 0, "a", "b"), stream.ImageStorages((stream.ImageStorage(1, 8, 1),))],
+        "a poisoned storage with bytes",
+    ),
+    "an end too soon": ([HEAD], "ended the connection"),
+}
+
+
+@pytest.mark.parametrize("what", list(HOSTILE))
+def test_a_hostile_source_ends_the_restore_with_a_sentence(start_on_pool: Start, socket_folder: Path, what: str) -> None:
+    replies, sentence = HOSTILE[what]
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(f"{socket_folder}/hostile.sock")
+        door.listen()
+        door.settimeout(WAIT_SECONDS_MAX)
+        worker = start_on_pool()
+        worker.assign(messages.Source(address=f"unix:{socket_folder}/hostile.sock", ticket="0" * 64))
+        peer, _ = door.accept()
+        with peer:
+            for reply in replies:
+                peer.sendall(stream.frame(reply if isinstance(reply, bytes) else stream.encode_reply(reply)))
+            peer.shutdown(socket.SHUT_WR)
+            assert worker.process.wait(WAIT_SECONDS_MAX) == 1
+    assert worker.process.stderr
+    assert sentence in worker.process.stderr.read()
+    with pytest.raises(queue.Empty):
+        worker.pool.heard.get(timeout=0.1)

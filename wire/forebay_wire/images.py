@@ -1,0 +1,102 @@
+"""The answer to a FETCH: what a session is between two commands, on its way from one worker to another (``docs/wire.md``, Moving)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay_wire import _stream
+from forebay_wire._stream import Reader, WireError, Writer
+
+
+@dataclass(frozen=True)
+class ImageHead:
+    sequence: int
+    causes: int
+    untold: int
+    """The cause that no answer has told yet, from 1; 0: none."""
+    storages: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ImageCause:
+    code: int
+    sequence: int
+    operator: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ImageStorage:
+    storage: int
+    bytes: int
+    cause: int = 0
+    """Of its poison, from 1; 0: none."""
+    has_bytes: bool = True
+
+
+@dataclass(frozen=True)
+class ImageStorages:
+    storages: tuple[ImageStorage, ...]
+
+
+@dataclass(frozen=True)
+class ImageBytes:
+    """The next bytes of those storages that have some, one after the other."""
+
+    data: bytes
+
+
+ImageReply = ImageHead | ImageCause | ImageStorages | ImageBytes
+OPCODES = (72, 73, 74, 75)
+
+
+def put_image_reply(out: Writer, reply: ImageReply) -> None:
+    """Appends the reply with its opcode."""
+    match reply:
+        case ImageHead():
+            out.u8(72)
+            for number in (reply.sequence, reply.causes, reply.untold, reply.storages, reply.bytes):
+                out.varint(number)
+        case ImageCause():
+            out.u8(73)
+            out.u8(reply.code)
+            out.u64(reply.sequence)
+            out.string(reply.operator)
+            out.string(reply.message)
+        case ImageStorages():
+            out.u8(74)
+            out.varint(len(reply.storages))
+            for storage in reply.storages:
+                out.varint(storage.storage)
+                out.varint(storage.bytes)
+                out.varint(storage.cause)
+                out.u8(storage.has_bytes)
+        case ImageBytes():
+            out.u8(75)
+            out.raw(reply.data)
+
+
+def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
+    """What follows the opcode. Raises WireError."""
+    match opcode:
+        case 72:
+            sequence, causes = reader.varint(), reader.bounded(_stream.STORAGES_MAX + 1, "the number of causes")
+            untold = reader.bounded(causes, "the number of a cause")
+            storages = reader.bounded(_stream.STORAGES_MAX, "the number of storages")
+            return ImageHead(sequence, causes, untold, storages, reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of an image"))
+        case 73:
+            code, sequence = reader.u8(), reader.u64()
+            operator, message = reader.string(_stream.STRING_BYTES_MAX), reader.string(_stream.MESSAGE_BYTES_MAX)
+            return ImageCause(code, sequence, operator.decode(errors="replace"), message.decode(errors="replace"))
+        case 74:
+            count = reader.count(_stream.STORAGES_MAX, "the number of storages")
+            return ImageStorages(tuple(_storage(reader) for _ in range(count)))
+        case 75:
+            return ImageBytes(reader.raw(reader.left()))
+    raise WireError(f"an unknown reply {opcode}")
+
+
+def _storage(reader: Reader) -> ImageStorage:
+    storage, size = reader.varint(), reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of a storage")
+    return ImageStorage(storage, size, reader.varint(), reader.u8() != 0)

@@ -1,0 +1,151 @@
+// A session leaves this worker for another, or comes here from one.
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+
+#include <torch/headeronly/version.h>
+
+#include "server.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr auto kConnectPatience = std::chrono::seconds(10);
+
+Ticket fresh_ticket() {
+  Ticket ticket;
+  if (::getrandom(ticket.data(), ticket.size(), 0) != static_cast<ssize_t>(ticket.size())) throw std::system_error(errno, std::generic_category(), "a ticket");
+  return ticket;
+}
+
+std::string hex(const Ticket& ticket) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const uint8_t byte : ticket) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+// Where the image is fetched: as the client's door, but for the port.
+std::string image_address(const std::string& address) {
+  if (address.rfind("tcp:", 0) != 0) return address;
+  return address.substr(0, address.rfind(':')) + ":0";
+}
+
+}  // namespace
+
+// Leaving: all that came before has been carried out.
+
+void Server::leave(wire::Reader& frame) {
+  frame.u8();
+  const uint64_t request = frame.varint();
+  if (!frame.done()) throw wire::WireError("commands after a LEAVE");
+  session_.cut();
+  session_.settle();
+  rest();
+  gate_.shut();
+  epoch_.store(-1);
+  wire::Writer head;
+  head.reply(wire::Reply::kDone);
+  head.varint(request);
+  send(head, nullptr, 0);
+  throw Left();
+}
+
+void Server::hold() {
+  client_ = Descriptor();
+  int64_t spilled = session_.spilled_bytes();
+  if (!session_.is_parked()) spilled = session_.park(ParkingSpace(), spill_directory_);
+  account();
+  const Ticket ticket = fresh_ticket();
+  Listener listener(image_address(door_address_));
+  const auto held = static_cast<uint64_t>(session_.used_bytes());
+  tell({Event::Kind::kLeft, 0, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket)});
+  while (true) {
+    Door door(listener, ticket, wire::Command::kFetch);
+    client_ = hear(door);
+    try {
+      session_.send_image([this](const wire::Writer& head, const uint8_t* payload, size_t bytes) { send(head, payload, bytes); });
+      tell({Event::Kind::kFetched});
+      while (true) wait(0);  // until the other has it all: what is unread would go with the connection
+    } catch (const ClientLost&) {
+    }
+    client_ = Descriptor();
+  }
+}
+
+// Coming.
+
+void Server::fetch(const Source& source) {
+  client_ = begin_connect(source.address);
+  wire::Writer greeting;
+  greeting.command(wire::Command::kFetch);
+  greeting.raw(&wire::kMagic, sizeof(wire::kMagic));
+  greeting.varint(wire::kVersion);
+  greeting.raw(source.ticket.data(), source.ticket.size());
+  greeting.string(TORCH_VERSION);
+  try {
+    const auto until = Clock::now() + kConnectPatience;
+    for (pollfd ready{client_.get(), POLLOUT, 0}; ::poll(&ready, 1, 0) == 0;) {
+      std::vector<pollfd> polled{ready};
+      if (Clock::now() >= until) throw std::runtime_error("no connection within 10 seconds");
+      poll(polled, until);
+    }
+    send(greeting, nullptr, 0);
+    while (!session_.has_image()) fetch_frame();
+  } catch (const ClientLost&) {
+    throw std::runtime_error("the worker at " + source.address + " that holds this session's tensors ended the connection");
+  } catch (const std::exception& error) {
+    throw std::runtime_error("the session's tensors cannot be fetched from " + source.address + ": " + error.what());
+  }
+  client_ = Descriptor();
+  inbox_ = Inbox();
+}
+
+void Server::fetch_frame() {
+  while (!inbox_.body_size() || (!inbox_.is_complete() && inbox_.body_so_far().left() < 1)) receive();
+  const size_t bytes = *inbox_.body_size();
+  if (*inbox_.body_so_far().position() == static_cast<uint8_t>(wire::Reply::kBytes)) return fetch_bytes(bytes - 1);
+  while (!inbox_.is_complete()) receive();
+  wire::Reader frame = inbox_.body_so_far();
+  session_.take_image(frame);
+  inbox_.drop();
+}
+
+// Receives bytes of storages where they belong.
+void Server::fetch_bytes(size_t left) {
+  const wire::Reader body = inbox_.body_so_far();
+  const uint8_t* there = body.position() + 1;
+  size_t there_bytes = body.left() - 1;
+  inbox_.drop();  // what it holds of the frame is still in place
+  while (left > 0) {
+    const auto room = session_.image_room();
+    if (room.bytes == 0) throw wire::WireError("more bytes than the image announces");
+    size_t bytes = std::min(left, room.bytes);
+    if (there_bytes > 0) {
+      bytes = std::min(bytes, there_bytes);
+      std::memcpy(room.data, there, bytes);
+      there += bytes;
+      there_bytes -= bytes;
+    } else {
+      const auto got = ::recv(client_.get(), room.data, bytes, MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) throw ClientLost();
+      if (got < 0) {
+        wait(POLLIN);
+        continue;
+      }
+      bytes = static_cast<size_t>(got);
+    }
+    session_.received(bytes);
+    left -= bytes;
+  }
+}
+
+}  // namespace forebay::worker
