@@ -26,7 +26,7 @@ from typing import Any
 from report import SKIPPED, percentile, report
 from simulation.agenda import SECOND_NS
 from simulation.notebooks import Behaviour, Cell, Level
-from simulation.replay import PATIENCE_NS, NotServable, Plan, Replay
+from simulation.replay import PATIENCE_NS, NotServable, Plan, Replay, limits_of
 from simulation.trace import FOLDER, Node, Task, TraceMissing, first_devices, mixed, read_nodes, read_tasks
 
 DAY_SECONDS = 86_400
@@ -108,7 +108,7 @@ def smallest_fleet(nodes: list[Node], plans: list[Plan], case: Case, options: ar
 def try_fleet(nodes: list[Node], plans: list[Plan], case: Case, count: int, options: argparse.Namespace) -> Replay | None:
     """The replay on so many GPUs; None if too many requests are late."""
     began = time.perf_counter()
-    replay = Replay(first_devices(nodes, count), plans, case.level, case.idle_release_seconds, options.seed, WARM_UP_NS)
+    replay = Replay(first_devices(nodes, count), plans, case.level, limits_of(case.idle_release_seconds), options.seed, WARM_UP_NS)
     try:
         done = replay.run(LATE_SHARE_MAX * requests_of(plans, case.level))
     except NotServable:
@@ -170,7 +170,7 @@ def main() -> int:
         plans = plans_of(tasks, case.reading, options)
         print(f"{case.reading}, {case.label}: {len(plans)} sessions, {sum(len(p.cells) for p in plans)} cells", file=sys.stderr)
         if options.gpus:
-            replay = Replay(first_devices(nodes, options.gpus), plans, case.level, case.idle_release_seconds, options.seed, WARM_UP_NS)
+            replay = Replay(first_devices(nodes, options.gpus), plans, case.level, limits_of(case.idle_release_seconds), options.seed, WARM_UP_NS)
             replay.run(float("inf"))
         else:
             replay = smallest_fleet(nodes, plans, case, options)

@@ -12,7 +12,7 @@ from forebay_wire import messages as wire
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda
 from simulation.notebooks import Cell, Level, Notebook
-from simulation.trace import GIB, MEMORY_GIB, WHOLE
+from simulation.trace import GIB, WHOLE
 from simulation.workers import Timings, Worker
 from simulation.world import UNIX_OFFSET_NS, World
 
@@ -53,19 +53,20 @@ class Plan:
         return self.gpus * self.share_milli / WHOLE
 
 
-def flavors_of(plans: Iterable[Plan]) -> dict[str, Flavor]:
+def flavors_of(plans: Iterable[Plan], models: Iterable[str]) -> dict[str, Flavor]:
     """A flavor for each need, served by every model."""
+    models = list(models)
     needs = {plan.flavor: (plan.gpus, plan.share_milli) for plan in plans}
     return {
-        name: Flavor(name, FLAVOR_GIB * GIB * gpus * share // WHOLE, tuple(Equivalent(model, gpus, share) for model in MEMORY_GIB))
+        name: Flavor(name, FLAVOR_GIB * GIB * gpus * share // WHOLE, tuple(Equivalent(model, gpus, share) for model in models))
         for name, (gpus, share) in needs.items()
     }
 
 
-def limits_of(idle_release_seconds: float) -> Limits:
+def limits_of(idle_release_seconds: float, heartbeat_seconds: float = 3600.0) -> Limits:
     """Bounds that do not bind: devices alone are short here."""
     return Limits(
-        heartbeat_seconds=3600.0,
+        heartbeat_seconds=heartbeat_seconds,
         session_heartbeat_seconds=3600.0,
         idle_release_seconds=idle_release_seconds,
         worker_start_seconds=60.0,
@@ -85,9 +86,9 @@ class Replay(World):
     """Plays the plans, and keeps what happened."""
 
     def __init__(
-        self, devices: list[Device], plans: list[Plan], level: Level, idle_release_seconds: float, seed: int, counts_from_ns: int
+        self, devices: list[Device], plans: list[Plan], level: Level, limits: Limits, seed: int, counts_from_ns: int
     ) -> None:
-        machine = StateMachine(devices, flavors_of(plans), limits_of(idle_release_seconds), "sim", UNIX_OFFSET_NS)
+        machine = StateMachine(devices, flavors_of(plans, dict.fromkeys(device.model for device in devices)), limits, "sim", UNIX_OFFSET_NS)
         super().__init__(machine, Agenda(), Timings(), lambda: LINK_NS, TICK_NS)
         self.plans = plans
         self.level: Level = level
@@ -113,14 +114,18 @@ class Replay(World):
 
     def run(self, late_max: float) -> bool:
         """Until the last session has ended; False as soon as more than ``late_max`` requests are late. Raises NotServable."""
-        for plan in self.plans:
-            self.agenda.at(plan.opens_ns, lambda plan=plan: self._open(plan))  # type: ignore[misc]
-        self.agenda.at(0, self.tick)
+        self.start()
         while len(self.paces) < len(self.plans):
             self.agenda.run(self.agenda.now_ns + 600 * SECOND_NS)
             if self.late + self._overdue() > late_max:
                 return False
         return True
+
+    def start(self) -> None:
+        """Puts every session's begin on the agenda."""
+        for plan in self.plans:
+            self.agenda.at(plan.opens_ns, lambda plan=plan: self._open(plan))  # type: ignore[misc]
+        self.agenda.at(0, self.tick)
 
     def _overdue(self) -> int:
         """Requests that still wait and are late already."""
