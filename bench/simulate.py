@@ -105,10 +105,16 @@ def smallest_fleet(nodes: list[Node], plans: list[Plan], case: Case, options: ar
     return best
 
 
+def replay_of(nodes: list[Node], plans: list[Plan], case: Case, count: int, options: argparse.Namespace) -> Replay:
+    """The case on so many GPUs, about to begin."""
+    limits = limits_of(case.idle_release_seconds)
+    return Replay(first_devices(nodes, count), plans, case.level, limits, options.seed, WARM_UP_NS)
+
+
 def try_fleet(nodes: list[Node], plans: list[Plan], case: Case, count: int, options: argparse.Namespace) -> Replay | None:
     """The replay on so many GPUs; None if too many requests are late."""
     began = time.perf_counter()
-    replay = Replay(first_devices(nodes, count), plans, case.level, limits_of(case.idle_release_seconds), options.seed, WARM_UP_NS)
+    replay = replay_of(nodes, plans, case, count, options)
     try:
         done = replay.run(LATE_SHARE_MAX * requests_of(plans, case.level))
     except NotServable:
@@ -170,7 +176,7 @@ def main() -> int:
         plans = plans_of(tasks, case.reading, options)
         print(f"{case.reading}, {case.label}: {len(plans)} sessions, {sum(len(p.cells) for p in plans)} cells", file=sys.stderr)
         if options.gpus:
-            replay = Replay(first_devices(nodes, options.gpus), plans, case.level, limits_of(case.idle_release_seconds), options.seed, WARM_UP_NS)
+            replay = replay_of(nodes, plans, case, options.gpus, options)
             replay.run(float("inf"))
         else:
             replay = smallest_fleet(nodes, plans, case, options)
