@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from forebay_pool.rows import Row, device_row, lease_row, session_row
-from forebay_pool.types import Lease, Seat, Session
+from forebay_pool.rows import Row, device_row, lease_row, node_row, session_row
+from forebay_pool.types import Lease, Node, Seat, Session
 
 FLUSH_SECONDS = 0.05
 """Changes of one row within so long are shown as one; half of the time within which a change must have been told."""
@@ -39,7 +39,7 @@ class Board:
     def __init__(self, clock_ns: Callable[[], int]) -> None:
         self._clock_ns = clock_ns
         self._watchers: set[Watcher] = set()
-        self._dirty: dict[int, Session | Lease | Seat] = {}
+        self._dirty: dict[int, Session | Lease | Seat | Node] = {}
 
     @property
     def full(self) -> bool:
@@ -53,7 +53,7 @@ class Board:
     def leave(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 
-    def mark(self, record: Session | Lease | Seat) -> None:
+    def mark(self, record: Session | Lease | Seat | Node) -> None:
         """The record changed."""
         if self._watchers:
             self._dirty[id(record)] = record
@@ -77,7 +77,7 @@ def _offer(watcher: Watcher, text: str) -> None:
         watcher.let_go()
 
 
-def _event_of(record: Session | Lease | Seat, now_ns: int) -> tuple[str, Row, tuple[str, str] | None]:
+def _event_of(record: Session | Lease | Seat | Node, now_ns: int) -> tuple[str, Row, tuple[str, str] | None]:
     removed: dict[str, Any] = {"removed": True}
     match record:
         case Lease():
@@ -88,3 +88,5 @@ def _event_of(record: Session | Lease | Seat, now_ns: int) -> tuple[str, Row, tu
             return "session", row, (record.tenant, record.user)
         case Seat():
             return "device", device_row(record), None
+        case Node():
+            return "node", node_row(record), None

@@ -11,6 +11,7 @@ from forebay_pool.estimates import Lengths
 from forebay_pool.fleet import Fleet
 from forebay_pool.line import Line
 from forebay_pool.quotas import Account, Accounts
+from forebay_pool.ranking import Ranking
 from forebay_pool.story import Story
 from forebay_pool.types import (
     Device,
@@ -19,8 +20,10 @@ from forebay_pool.types import (
     Keep,
     Lease,
     Limits,
+    Node,
     Note,
     Place,
+    Policy,
     Price,
     Request,
     Seat,
@@ -34,9 +37,18 @@ from forebay_pool.types import (
 class Core:
     """What the pool knows, and the instructions of the event at hand. The layers above change it; none calls the one above itself."""
 
-    def __init__(self, devices: Iterable[Device], flavors: Mapping[str, Flavor], limits: Limits, name: str, unix_offset_ns: int) -> None:
+    def __init__(
+        self,
+        devices: Iterable[Device],
+        flavors: Mapping[str, Flavor],
+        limits: Limits,
+        name: str,
+        unix_offset_ns: int,
+        policy: Policy | None = None,
+        ranking: Ranking | None = None,
+    ) -> None:
         self.limits = limits
-        self.fleet = Fleet(devices, flavors)
+        self.fleet = Fleet(devices, flavors, policy, ranking)
         self.accounts = Accounts(limits.fair_share_half_life_seconds)
         self.line = Line(self.fleet, self.accounts)
         self.lengths = Lengths()
@@ -61,6 +73,8 @@ class Core:
         """Those of them that are being taken back."""
         self._roused: dict[Account, None] = {}
         """Accounts that the event at hand may have given room."""
+        self._due: dict[str, Node] = {}
+        """Nodes whose leases are taken back at a time."""
         self._orders = 0
         self._launches = 0
         self._on: dict[type[Any], Callable[[Any], None]] = {}

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from forebay_wire.messages import WaitCode
 
-from forebay_pool.fleet import Fleet, gib, named, wants
+from forebay_pool.capacity import gib, wants
+from forebay_pool.fleet import Fleet, why_closed
 from forebay_pool.types import Seat, Session
 
 
@@ -23,25 +24,29 @@ def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
     """Why a session in the line, that no quota stops, has no lease."""
     if session.worker is not None:
         here = [fleet.seats[device.id] for device in session.worker.devices]
-        return _why_not_there(session, fleet, min(here, key=lambda seat: seat.free_milli))
-    seats = fleet.may_serve(fleet.flavors[session.flavor])
-    held = [seat for seat in seats if not fleet.is_free(seat)]
+        return _why_not_there(session, fleet, min(here, key=lambda seat: (seat.is_open, seat.free_milli)))
+    flavor = fleet.flavors[session.flavor]
+    count, free, closed, some = census = fleet.census(flavor)
+    if closed == count:
+        return Why("draining", f"{why_closed(some[0])}; all {count} devices that serve {session.flavor} are closed.")
     if len(fleet.workers) >= workers_max:
         return Why("shortage", f"The pool runs {len(fleet.workers)} workers, and {workers_max} are allowed: it waits for a session to end.")
-    if len(held) < len(seats):
-        wanted = " or ".join(wants(e) for e in fleet.flavors[session.flavor].equivalents)
-        enough = sum(seat.free_milli for seat in seats) >= fleet.demand_milli(fleet.flavors[session.flavor])
-        sentence = f"Not enough is free for {session.flavor}, which takes {wanted}; {len(held)} of {len(seats)} devices are held."
-        return Why("fragmentation" if enough else "shortage", sentence)
-    if len(held) == 1:
-        return Why("shortage", f"{named(held)}, the one device that serves {session.flavor}, is held.")
-    return Why("shortage", f"All {len(held)} devices that serve {session.flavor} are held: {named(held)}.")
+    if free:
+        wanted = " or ".join(wants(e) for e in flavor.equivalents)
+        sentence = f"Not enough is free for {session.flavor}, which takes {wanted}; {count - free} of {count} devices are held."
+        return Why("fragmentation" if fleet.is_fragmented(flavor, session.tenant) else "shortage", sentence)
+    if count == 1:
+        return Why("shortage", f"{census.names}, the one device that serves {session.flavor}, is held.")
+    return Why("shortage", f"All {count} devices that serve {session.flavor} are held: {census.names}.")
 
 
 def _why_not_there(session: Session, fleet: Fleet, seat: Seat) -> Why:
+    closed = why_closed(seat)
+    if closed is not None:
+        return Why("draining", f"{closed}, and this session's tensors are there.")
     if seat.state == "draining":
         return Why("draining", f"A worker on {seat.device.id}, where this session's tensors are, is ending.")
-    others = any(other.free_milli for other in fleet.may_serve(fleet.flavors[session.flavor]))
+    others = fleet.census(fleet.flavors[session.flavor]).free
     return Why("fragmentation" if others else "shortage", f"{seat.device.id}, where this session's tensors are, is held by another lease.")
 
 

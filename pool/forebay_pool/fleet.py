@@ -2,52 +2,86 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
+from forebay_pool.capacity import Capacity, equivalents_for, gib, memory_limit, suits
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Hold, Kind, Lane, Limits, Place, Seat, Session, Worker
+from forebay_pool.fragmentation import Demand
+from forebay_pool.placement import UNBOUND, Bounds, Placement
+from forebay_pool.ranking import Ranking
+from forebay_pool.stock import Stock
+from forebay_pool.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Node, Place, Policy, Seat, Session, Worker
 
 NAMES_MAX = 4
 """A sentence names at most so many devices."""
 
 
-class Bounds(NamedTuple):
-    """What a place may not exceed, and must not touch."""
+class Census(NamedTuple):
+    """How the devices that a flavor names stand."""
 
-    most_milli: float = math.inf
-    avoid: Collection[str] = ()
-    """Ids of devices that are kept for somebody else."""
+    total: int
+    free: int
+    """Those of which something may be leased."""
+    closed: int
+    some: list[Seat]
+    """The first of them, for a sentence."""
 
-    def allow(self, place: Place) -> bool:
-        return len(place.devices) * place.share_milli <= self.most_milli and not any(device.id in self.avoid for device in place.devices)
+    @property
+    def names(self) -> str:
+        """Some of the devices' ids for people."""
+        rest = self.total - len(self.some)
+        return ", ".join(seat.device.id for seat in self.some) + (f" and {rest} more" if rest else "")
 
 
 class Fleet:
-    """Who sits where. Keeps an index of the seats with something free, so that placing does not look at every device."""
+    """Who sits where. What is free is indexed, so that no decision looks at every device."""
 
-    def __init__(self, devices: Iterable[Device], flavors: Mapping[str, Flavor]) -> None:
-        self.seats: dict[str, Seat] = {device.id: Seat(device) for device in devices}
+    def __init__(
+        self, devices: Iterable[Device], flavors: Mapping[str, Flavor], policy: Policy | None = None, ranking: Ranking | None = None
+    ) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.seats: dict[str, Seat] = {}
         self.workers: dict[str, Worker] = {}
         self.flavors: dict[str, Flavor] = dict(flavors)
-        self.spare: dict[Kind, int] = {seat.device.kind: 0 for seat in self.seats.values()}
+        self.policy = policy or Policy()
+        self.demand = Demand(self.flavors)
+        self.spare: dict[Kind, int] = {}
         """Workers of one device without a session, starting or warm, by kind."""
-        self._free: dict[str, dict[str, Seat]] = {}
+        self.placement = Placement(self.demand, ranking)
+        self.capacity = Capacity(self)
         self._serves: dict[tuple[str, int], tuple[str, ...]] = {}
-        self.counts = Counter(seat.device.model for seat in self.seats.values())
-        """Devices by model."""
-        for seat in self.seats.values():
-            self._free.setdefault(seat.device.model, {})[seat.device.id] = seat
+        self._rivals: dict[str, tuple[str, ...]] = {}
+        self.join(devices)
+
+    def join(self, devices: Iterable[Device]) -> list[Seat]:
+        """Adds devices, with their nodes; those that are there already stay as they are. The new seats."""
+        new = []
+        for device in devices:
+            if device.id in self.seats:
+                continue
+            node = self.nodes.setdefault(device.node, Node(device.node, device.switch))
+            seat = self.seats[device.id] = Seat(device, node, len(self.seats))
+            node.seats.append(seat)
+            self.spare.setdefault(device.kind, 0)
+            self.placement.add(seat)
+            new.append(seat)
         self._index_flavors()
+        return new
 
     def set_flavor(self, flavor: Flavor) -> None:
         self.flavors[flavor.name] = flavor
+        self.demand.refresh()
         self._index_flavors()
 
+    def set_policy(self, policy: Policy) -> None:
+        self.policy = policy
+        self.capacity.forget()
+
     def _index_flavors(self) -> None:
-        self._rivals: dict[str, tuple[str, ...]] = {}
+        self.capacity.forget()
+        self._rivals.clear()
         makes = {(seat.device.model, seat.device.memory_bytes): seat.device for seat in self.seats.values()}
         for make, device in makes.items():
             self._serves[make] = tuple(f.name for f in self.flavors.values() if any(suits(device, f, e) for e in f.equivalents))
@@ -69,7 +103,7 @@ class Fleet:
         if devices:
             fitting = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
         else:
-            fitting = [e for e in flavor.equivalents if e.model in self._free]
+            fitting = [e for e in flavor.equivalents if e.model in self.stocks]
         return min((e.count * e.share_milli for e in fitting or flavor.equivalents), default=WHOLE_MILLI)
 
     def slots(self, lane: Lane) -> int:
@@ -81,7 +115,8 @@ class Fleet:
                 here = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
                 slots = max([slots, *(WHOLE_MILLI // e.share_milli for e in here)])
             else:
-                slots += self.counts.get(equivalent.model, 0) // equivalent.count * (WHOLE_MILLI // equivalent.share_milli)
+                stock = self.stocks.get(equivalent.model)
+                slots += (0 if stock is None else stock.count) // equivalent.count * (WHOLE_MILLI // equivalent.share_milli)
         return slots
 
     # Seats
@@ -101,94 +136,87 @@ class Fleet:
         for seat in seats:
             seat.holders[session] = hold = Hold(place.share_milli, memory_bytes if seat is first else 0)
             seat.held_bytes += hold.memory_bytes
-            self._use(seat, hold.share_milli)
+            seat.free_milli -= hold.share_milli
+            self.changed(seat)
 
     def leave(self, place: Place, session: Session) -> None:
         """Gives the session's place back."""
         for seat in self.seats_of(place):
             hold = seat.holders.pop(session)
             seat.held_bytes -= hold.memory_bytes
-            self._use(seat, -hold.share_milli)
+            seat.free_milli += hold.share_milli
+            self.changed(seat)
 
-    def _use(self, seat: Seat, share_milli: int) -> None:
-        """Takes the share off what is free, or gives it back where it is negative."""
-        seat.free_milli -= share_milli
-        if seat.free_milli:
-            self._free[seat.device.model][seat.device.id] = seat
-        else:
-            self._free[seat.device.model].pop(seat.device.id, None)
+    def reserve(self, worker: Worker, memory_bytes: int) -> None:
+        """Sets memory aside for the worker, in place of what was."""
+        worker.reserved_bytes = memory_bytes
+        self.changed(self.seats[worker.device.id])
 
-    def free_seats(self) -> Iterator[Seat]:
-        """All seats with something free."""
-        for seats in self._free.values():
-            yield from seats.values()
+    def changed(self, seat: Seat) -> None:
+        """Takes note of whatever was done to the seat."""
+        seat.open_milli = seat.free_milli if seat.is_open else 0
+        others = (worker for worker in seat.own_workers if worker.session is None or worker.session not in seat.holders)
+        seat.taken_bytes = seat.held_bytes + sum(worker.reserved_bytes for worker in others)
+        self.placement.changed(seat)
 
-    def is_free(self, seat: Seat) -> bool:
-        """Whether anything of the device is free."""
-        return seat.device.id in self._free[seat.device.model]
+    def found_dead(self, seat: Seat, failures: int) -> None:
+        """So many workers in a row died here before they served anybody."""
+        if seat.failures != failures:
+            seat.failures = failures
+            self.placement.changed(seat)
 
     # Places
 
-    def find(self, session: Session, held_bytes: int, workers_max: int, bounds: Bounds) -> Place | None:
+    def find(self, session: Session, held_bytes: int, workers_max: int, bounds: Bounds = UNBOUND) -> Place | None:
         """The best place that is free for the session now: where its tensors are if it has any, which took ``held_bytes`` there."""
         flavor = self.flavors[session.flavor]
         if session.worker is not None:
             place = self._place_of(session.worker, flavor, max(held_bytes, memory_limit(flavor, session.worker.device)))
             return place if place is not None and bounds.allow(place) else None
-        return self.choose(flavor, len(self.workers) < workers_max, bounds)
+        return self.choose(flavor, session.tenant, len(self.workers) < workers_max, bounds)
+
+    def choose(self, flavor: Flavor, tenant: str, room_for_workers: bool, bounds: Bounds = UNBOUND) -> Place | None:
+        """The best free place for a session without tensors."""
+        return self.placement.choose(flavor, tenant, self.policy, room_for_workers, bounds)
+
+    def is_fragmented(self, flavor: Flavor, tenant: str) -> bool:
+        """Whether as much is free as the flavor takes, though not together; asked where no place was found."""
+        return self.placement.is_fragmented(flavor, tenant, self.policy)
 
     def _place_of(self, worker: Worker, flavor: Flavor, need_bytes: int) -> Place | None:
         seats = [self.seats[device.id] for device in worker.devices]
         if seats[0].held_bytes + need_bytes > worker.device.memory_bytes:
             return None
         for equivalent in equivalents_for(worker.devices, flavor):
-            if all(seat.free_milli >= equivalent.share_milli for seat in seats):
+            if all(seat.open_milli >= equivalent.share_milli for seat in seats):
                 return Place(worker.devices, equivalent.share_milli)
         return None
 
-    def choose(self, flavor: Flavor, room_for_workers: bool, bounds: Bounds) -> Place | None:
-        """The best free place for a session without tensors: fewest failures, then room without eviction, then a warm worker."""
-        best: Place | None = None
-        best_rank: tuple[int, bool, bool, int] | None = None
-        for equivalent in flavor.equivalents:
-            if equivalent.count * equivalent.share_milli > bounds.most_milli:
-                continue
-            if equivalent.count > 1:
-                place = self._gang(flavor, equivalent, bounds) if room_for_workers else None
-                rank = (0, False, True, 0)
-                if place is not None and (best_rank is None or rank < best_rank):
-                    best, best_rank = place, rank
-                continue
-            for seat in self._fitting(flavor, equivalent, bounds):
-                spare = spares_left(seat) > 0
-                if not spare and not room_for_workers:
-                    continue
-                reserved = seat.reserved_bytes
-                crowded = reserved + flavor.memory_bytes > seat.device.memory_bytes
-                rank = (seat.failures, crowded, not spare, reserved)
-                if best_rank is None or rank < best_rank:
-                    best, best_rank = Place((seat.device,), equivalent.share_milli), rank
-        return best
+    def seats_to_start(self, kind: Kind, most: int) -> Iterator[Seat]:
+        """Free devices of the kind where it would be good to have a worker started, at most so many."""
+        return self.placement.idle(kind, most)
 
-    def _fitting(self, flavor: Flavor, equivalent: Equivalent, bounds: Bounds) -> Iterator[Seat]:
-        """The seats with the equivalent's share and the flavor's memory free, residents not counted."""
-        for seat in self._free.get(equivalent.model, {}).values():
-            roomy = seat.held_bytes + memory_limit(flavor, seat.device) <= seat.device.memory_bytes
-            if seat.device.id in bounds.avoid:
-                continue
-            if seat.free_milli >= equivalent.share_milli and roomy and suits(seat.device, flavor, equivalent):
-                yield seat
+    @property
+    def stocks(self) -> Mapping[str, Stock]:
+        """What there is, by model."""
+        return self.placement.stocks
 
-    def _gang(self, flavor: Flavor, equivalent: Equivalent, bounds: Bounds) -> Place | None:
-        seats = list(self._fitting(flavor, equivalent, bounds))
-        if len(seats) < equivalent.count:
-            return None
-        seats.sort(key=lambda seat: (seat.failures, seat.reserved_bytes))
-        return Place(tuple(seat.device for seat in seats[: equivalent.count]), WHOLE_MILLI)
+    def census(self, flavor: Flavor) -> Census:
+        """How the devices of the flavor's models stand, without looking at each."""
+        models = dict.fromkeys(e.model for e in flavor.equivalents if e.model in self.stocks)
+        stocks = [self.stocks[model] for model in models]
+        for stock in stocks:
+            stock.refresh()
+        some = islice((seat for stock in stocks for group in stock.groups.values() for seat in group.seats), NAMES_MAX)
+        return Census(sum(s.count for s in stocks), sum(s.free for s in stocks), sum(s.closed for s in stocks), list(some))
 
     def may_serve(self, flavor: Flavor) -> list[Seat]:
         """Every seat that serves the flavor, free or not."""
         return [seat for seat in self.seats.values() if flavor.name in self.flavors_of(seat)]
+
+    def is_free(self, seat: Seat) -> bool:
+        """Whether anything of the device may be leased now."""
+        return seat.open_milli > 0
 
     # Workers
 
@@ -205,12 +233,13 @@ class Fleet:
         for device in worker.devices:
             seat = self.seats[device.id]
             del seat.workers[worker.id]
-            if worker in seat.draining:
-                self._use(seat, -seat.draining.pop(worker))
+            seat.free_milli += seat.draining.pop(worker, 0)
+            self.changed(seat)
 
     def _count_spare(self, worker: Worker, change: int) -> None:
         if len(worker.devices) == 1:
             self.spare[worker.device.kind] += change
+            self.placement.spares_changed(self.seats[worker.device.id], change)
 
     def give(self, worker: Worker, session: Session) -> None:
         """Binds a warm worker to its one session."""
@@ -227,79 +256,18 @@ class Fleet:
         if worker.session is not None:
             worker.session.worker = None
             worker.session = None
-        for device in worker.devices if drains_milli else ():
+        for device in worker.devices:
             seat = self.seats[device.id]
             if seat.free_milli < drains_milli:
                 raise InvariantBroken(f"{device.id} has {seat.free_milli}/1000 free, and worker {worker.id} drains {drains_milli}")
-            seat.draining[worker] = drains_milli
-            self._use(seat, drains_milli)
+            if drains_milli:
+                seat.draining[worker] = drains_milli
+                seat.free_milli -= drains_milli
+            self.changed(seat)
 
-    # Sentences
-
-    def why_not(self, flavor: Flavor) -> str | None:
-        """Why nothing here can ever serve the flavor; None if something can."""
-        here: dict[str, list[Device]] = {}
-        for seat in self.seats.values():
-            here.setdefault(seat.device.model, []).append(seat.device)
-        if any(sum(suits(d, flavor, e) for d in here.get(e.model, [])) >= e.count for e in flavor.equivalents):
-            return None
-        reasons = [_why_not_by(flavor, e, here.get(e.model, [])) for e in flavor.equivalents]
-        if any(e.model in here for e in flavor.equivalents):
-            return f"{flavor.name} cannot be served: " + "; ".join(reasons) + "."
-        wanted = " or ".join(wants(e) for e in flavor.equivalents) or "a device that nobody named"
-        found = ", ".join(f"{len(devices)} {model}" for model, devices in sorted(here.items())) or "no device"
-        return f"{flavor.name} needs {wanted}; this installation has {found}."
-
-
-def suits(device: Device, flavor: Flavor, equivalent: Equivalent) -> bool:
-    """Whether the device can be one of those that serve the flavor this way: the gang's memory together holds the flavor's."""
-    return equivalent.model == device.model and flavor.memory_bytes <= equivalent.count * device.memory_bytes
-
-
-def equivalents_for(devices: tuple[Device, ...], flavor: Flavor) -> list[Equivalent]:
-    """The ways in which exactly these devices serve the flavor, best first."""
-    return [e for e in flavor.equivalents if e.count == len(devices) and all(suits(device, flavor, e) for device in devices)]
-
-
-def memory_limit(flavor: Flavor, device: Device) -> int:
-    """What a session may hold on the first device of its place: the flavor's memory, or all of the device where a gang's is more."""
-    return min(flavor.memory_bytes, device.memory_bytes)
-
-
-def spares_for(seat: Seat, devices: tuple[Device, ...]) -> list[Worker]:
-    """The workers for exactly these devices, the first of which is the seat's, that serve nobody yet."""
-    return [worker for worker in seat.workers.values() if worker.spare and worker.devices == devices]
-
-
-def in_want(seat: Seat, devices: tuple[Device, ...]) -> list[Session]:
-    """Those who claimed exactly these devices, the first of which is the seat's, and have no worker yet."""
-    placed = [(s, s.request.place) for s in seat.holders if s.worker is None and s.request is not None]
-    return [session for session, place in placed if place is not None and place.devices == devices]
-
-
-def spares_left(seat: Seat) -> int:
-    """Spare workers that nobody waits for."""
-    return len(spares_for(seat, (seat.device,))) - len(in_want(seat, (seat.device,)))
-
-
-def wants(equivalent: Equivalent) -> str:
-    """The equivalent for people."""
-    if equivalent.share_milli < WHOLE_MILLI:
-        return f"{equivalent.share_milli / 10:g} % of a {equivalent.model}"
-    return f"{equivalent.count} {equivalent.model}"
-
-
-def _why_not_by(flavor: Flavor, equivalent: Equivalent, devices: list[Device]) -> str:
-    model, count = equivalent.model, equivalent.count
-    if not devices:
-        return f"there is no {model} here"
-    fitting = [device for device in devices if suits(device, flavor, equivalent)]
-    if len(devices) < count or 0 < len(fitting) < count:
-        return f"it takes {count} {model} together, and there are {len(fitting) or len(devices)}"
-    most = max(device.memory_bytes for device in devices)
-    if count > 1:
-        return f"{count} {model} together have {gib(count * most)}, the flavor {gib(flavor.memory_bytes)}"
-    return f"a {model} here has {gib(most)}, the flavor {gib(flavor.memory_bytes)}"
+    def why_not(self, flavor: Flavor, tenant: str | None = None) -> str | None:
+        """Why nothing here can ever serve the flavor, to this tenant if one is named; None if something can."""
+        return self.capacity.why_not(flavor, tenant)
 
 
 def lateness(worker: Worker, limits: Limits) -> str:
@@ -311,13 +279,10 @@ def lateness(worker: Worker, limits: Limits) -> str:
     return f"it was not ready within {limits.worker_start_seconds:g} s"
 
 
-def gib(count: int) -> str:
-    """Bytes for people."""
-    return f"{count / 2**30:.1f} GiB"
-
-
-def named(seats: list[Seat]) -> str:
-    """The devices' ids for people, bounded."""
-    names = [seat.device.id for seat in seats[:NAMES_MAX]]
-    rest = len(seats) - len(names)
-    return ", ".join(names) + (f" and {rest} more" if rest else "")
+def why_closed(seat: Seat) -> str | None:
+    """Why no lease opens on the device, for people; None if they do."""
+    if seat.node.lost is not None:
+        return f"Node {seat.node.name} is lost ({seat.node.lost})"
+    if seat.node.drains:
+        return f"Node {seat.node.name} is being emptied"
+    return None if seat.cordon is None else f"{seat.device.id} is closed ({seat.cordon.cause})"

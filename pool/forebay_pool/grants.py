@@ -6,7 +6,7 @@ import hashlib
 
 from forebay_wire import messages as wire
 
-from forebay_pool.fleet import memory_limit
+from forebay_pool.capacity import memory_limit
 from forebay_pool.types import Flavor, Lease, Limits, Price, Session, Worker
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from forebay_pool.capacity import memory_limit
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.fleet import memory_limit
 from forebay_pool.line import lane_of
+from forebay_pool.placement import spares_for
+from forebay_pool.room import residents
 from forebay_pool.state_machine import StateMachine
+from forebay_pool.stock import Stock
 from forebay_pool.types import WHOLE_MILLI, Lease, Seat, Session, Worker
 
 
@@ -19,6 +22,8 @@ def validate(machine: StateMachine) -> None:
         _check_seat(machine, seat)
     for worker in machine.fleet.workers.values():
         _check_worker(machine, worker)
+    for stock in machine.fleet.stocks.values():
+        _check_stock(machine, stock)
     _check_line(machine)
     _check_accounts(machine)
     _check_counts(machine)
@@ -67,17 +72,40 @@ def _check_seat(machine: StateMachine, seat: Seat) -> None:
     _demand(machine, 0 <= seat.free_milli == WHOLE_MILLI - used, f"{used}/1000 of a device are used, {seat.free_milli} are free", name)
     held_bytes = sum(hold.memory_bytes for hold in seat.holders.values())
     _demand(machine, seat.held_bytes == held_bytes <= seat.device.memory_bytes, f"{held_bytes} bytes of a device are held", name)
-    _demand(machine, machine.fleet.is_free(seat) == (seat.free_milli > 0), "the index of free devices is wrong", name)
+    _demand(machine, seat.open_milli == (seat.free_milli if seat.is_open else 0), "a closed device is leased, or an open one is not", name)
+    taken = held_bytes + sum(w.reserved_bytes for w in seat.own_workers if w.session is None or w.session not in seat.holders)
+    _demand(machine, seat.taken_bytes == taken, f"{seat.taken_bytes} bytes of a device are counted as taken, {taken} are", name)
+    _demand(machine, seat.spares == len(spares_for(seat, (seat.device,))), "the count of started workers is wrong", name)
+    _demand(machine, not seat.empties or not residents(seat), "sessions rest on a device that is being emptied", name)
     for holder in seat.holders:
         _demand(machine, machine.sessions.get(holder.id) is holder, "a device is held by a dead session", name, holder.id)
         placed = holder.request is not None and holder.request.place is not None and seat.device in holder.request.place.devices
         leased = holder.lease is not None and seat.device in holder.lease.place.devices
         _demand(machine, placed != leased, f"a holder has a lease here: {leased}, is placed here: {placed}", name, holder.id)
+        _demand(machine, leased or seat.is_open, "a lease is being opened on a closed device", name, holder.id)
     for worker in seat.draining:
         ending = worker.state == "ending" and seat.workers.get(worker.id) is worker
         _demand(machine, ending, "a device waits for a worker that does not end", name, worker.id)
     for head in [] if machine.stopping else machine.heads_for(seat):
         _demand(machine, machine.find_place(head) is None, "a device is free while somebody waits for it", name, head.session.id)
+
+
+def _check_stock(machine: StateMachine, stock: Stock) -> None:
+    stock.refresh()
+    for group in stock.groups.values():
+        profile = tuple(sorted(seat.open_milli for seat in group.seats if seat.open_milli))
+        _demand(machine, group.profile == profile, f"{profile} is free on a node, and {group.profile} is filed", group.node)
+    seats = [seat for group in stock.groups.values() for seat in group.seats]
+    free_milli = sum(sum(group.profile) for group in stock.groups.values())
+    _demand(machine, stock.free_milli == free_milli, f"{free_milli}/1000 are free, and {stock.free_milli} counted")
+    counts = (sum(bool(seat.open_milli) for seat in seats), sum(not seat.is_open for seat in seats))
+    _demand(machine, (stock.free, stock.closed) == counts, f"{counts} devices are free and closed, and others counted")
+    filed = [group for groups in stock.groups_with(1, 1) for group in groups]
+    _demand(machine, len(filed) == sum(bool(group.profile) for group in stock.groups.values()), "nodes are filed twice, or not at all")
+    for switch in {None, *(group.switch for group in stock.groups.values())}:
+        wholes = sum(group.whole for group in stock.groups.values() if switch in (None, group.switch))
+        fullest = sum(group.whole for group in stock.fullest(switch))
+        _demand(machine, wholes == fullest, f"{wholes} whole devices are free, and {fullest} filed", str(switch))
 
 
 def _check_worker(machine: StateMachine, worker: Worker) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from forebay_wire import messages as wire
 
 from forebay_pool.backfill import shadow_ns
+from forebay_pool.capacity import memory_limit
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.explanations import DRAINING, why_placing
-from forebay_pool.fleet import Bounds, in_want, memory_limit, spares_for
 from forebay_pool.grants import assignment
 from forebay_pool.line import lane_of
 from forebay_pool.metering import SECOND_NS as SECOND
+from forebay_pool.placement import Bounds, in_want, spares_for
 from forebay_pool.room import has_room, to_park
 from forebay_pool.telling import Telling
 from forebay_pool.types import (
@@ -38,6 +39,7 @@ class Placing(Telling):
     def _request(self, session: Session, number: int, span: wire.Span, priority: int, order: int | None = None) -> None:
         """Files a request; ``order`` is its place in the order of arrival, if it had one before."""
         self._orders += order is None
+        self.fleet.demand.add(session.flavor)
         session.request = request = Request(
             session=session,
             number=number,
@@ -128,7 +130,8 @@ class Placing(Telling):
         return False
 
     def _park(self, worker: Worker) -> None:
-        if not worker.parking and worker.parked_bytes is None:
+        """Tells the worker to move its session's tensors off the device, if it has any there."""
+        if worker.state == "bound" and worker.reserved_bytes and not worker.parking:
             worker.parking = True
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
             self._out.append(TellWorker(worker.id, wire.Park()))
@@ -169,8 +172,8 @@ class Placing(Telling):
         flavor = self.fleet.flavors[session.flavor]
         session.epoch += 1
         session.request, session.span = None, request.span
-        worker.reserved_bytes, worker.parked_bytes = seats[0].holders[session].memory_bytes, None
-        worker.opened, worker.starved = True, False
+        worker.parked_bytes, worker.opened, worker.starved = None, True, False
+        self.fleet.reserve(worker, seats[0].holders[session].memory_bytes)
         session.lease = lease = Lease(
             id=f"{session.id}.{session.epoch}",
             session=session,
@@ -188,7 +191,7 @@ class Placing(Telling):
             confirmed_ns=self._now,
         )
         self._list_lease(lease)
-        seats[0].failures = 0
+        self.fleet.found_dead(seats[0], 0)
         limit_bytes = memory_limit(flavor, place.devices[0])
         self._out.append(TellWorker(worker.id, wire.Open(epoch=lease.epoch, memory_limit_bytes=limit_bytes)))
         self._tell_granted(lease)

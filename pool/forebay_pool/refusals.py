@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from forebay_wire.messages import Refused
 
-from forebay_pool.fleet import Fleet, equivalents_for
+from forebay_pool.capacity import equivalents_for
+from forebay_pool.fleet import Fleet
 from forebay_pool.types import Flavor, Session
 
 SHUTTING_DOWN = "The pool is shutting down; try again in a minute."
@@ -61,7 +62,7 @@ def why_not(session: Session, flavor: Flavor, fleet: Fleet) -> str | None:
     """Why the session cannot have this flavor; None if it can. Its tensors stay on their device."""
     worker = session.worker
     if worker is None:
-        return fleet.why_not(flavor)
+        return fleet.why_not(flavor, session.tenant)
     if equivalents_for(worker.devices, flavor):
         return None
     where = f"{worker.device.id} ({worker.device.model})"

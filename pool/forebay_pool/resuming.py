@@ -221,7 +221,8 @@ class Resuming(Sessions):
             worker.state = "warm"
             self.fleet.give(worker, session)
             worker.state, worker.opened = "bound", kept.opened
-            worker.reserved_bytes, worker.parked_bytes = kept.reserved_bytes, kept.parked_bytes
+            worker.parked_bytes = kept.parked_bytes
+            self.fleet.reserve(worker, kept.reserved_bytes)
 
     def _restore_lease(self, kept: KeptLease) -> None:
         session, flavor = self.sessions.get(kept.session), self.fleet.flavors.get(kept.flavor)

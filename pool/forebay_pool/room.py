@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from forebay_pool.types import Seat, Session, Worker
 
 
 def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:
     """Whether the session's memory fits beside what is set aside for the others on the device."""
-    return sum(worker.reserved_bytes for worker in _others(seat, session)) + need_bytes <= seat.device.memory_bytes
+    others = (worker for worker in seat.own_workers if worker is not session.worker)
+    return sum(worker.reserved_bytes for worker in others) + need_bytes <= seat.device.memory_bytes
 
 
-def to_park(seat: Seat) -> list[Worker]:
-    """The least recently used residents that must be parked for all who hold the device, besides those that park or end already."""
-    residents = [
-        (worker.session, worker)
+def residents(seat: Seat) -> list[Worker]:
+    """The workers whose sessions rest on the device, and do not leave it yet."""
+    return [
+        worker
         for worker in seat.own_workers
         if worker.session is not None and worker.session not in seat.holders and worker.reserved_bytes and not worker.parking
     ]
-    surplus_bytes = seat.held_bytes + sum(worker.reserved_bytes for _, worker in residents) - seat.device.memory_bytes
+
+
+def to_park(seat: Seat) -> list[Worker]:
+    """The residents that must be parked for all who hold the device, besides those that park or end already.
+
+    The least recently used first, until there is room; of those, whoever need not go after all stays, beginning with the dearest to move.
+    """
+    here = residents(seat)
+    surplus_bytes = seat.held_bytes + sum(worker.reserved_bytes for worker in here) - seat.device.memory_bytes
     chosen: list[Worker] = []
-    for _, worker in sorted(((_use(owner), worker) for owner, worker in residents), key=lambda pair: pair[0]):
+    for worker in by_use(here):
         if surplus_bytes <= 0:
             break
         surplus_bytes -= worker.reserved_bytes
         chosen.append(worker)
+    for worker in sorted(chosen, key=lambda worker: -worker.reserved_bytes):
+        if surplus_bytes + worker.reserved_bytes <= 0:
+            surplus_bytes += worker.reserved_bytes
+            chosen.remove(worker)
     return chosen
 
 
-def _use(session: Session) -> tuple[bool, int]:
-    """Those that wait for a lease come last, then those that had one last."""
-    return (session.request is not None, session.used_ns)
-
-
-def _others(seat: Seat, session: Session) -> list[Worker]:
-    return [worker for worker in seat.own_workers if worker.reserved_bytes and worker is not session.worker]
+def by_use(workers: Iterable[Worker]) -> list[Worker]:
+    """Those whose sessions had a lease longest ago first; whoever waits for one comes last."""
+    sessions = [(worker.session, worker) for worker in workers]
+    uses = [((session.request is not None, session.used_ns), worker) for session, worker in sessions if session is not None]
+    return [worker for _, worker in sorted(uses, key=lambda pair: pair[0])]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from forebay_pool.fleet import Fleet
-from forebay_pool.types import Flavor, Lease, Price, Seat, Session
+from forebay_pool.room import residents
+from forebay_pool.types import Flavor, Lease, Node, Price, Seat, Session
 
 Row = dict[str, Any]
 
@@ -91,12 +92,32 @@ def device_row(seat: Seat) -> Row:
         "node": seat.device.node,
         "kind": seat.device.kind,
         "model": seat.device.model,
+        "vendor": seat.device.vendor,
+        "speed": seat.device.speed,
+        "switch": seat.device.switch,
         "memory_bytes": seat.device.memory_bytes,
         "state": seat.state,
-        "free_milli": seat.free_milli,
+        "cordoned": seat.cordon is not None,
+        "cause": seat.cordon.cause if seat.cordon is not None else seat.warning,
+        "temperature_celsius": seat.temperature_celsius,
+        "free_milli": seat.open_milli,
         "lease": leases[0] if leases else None,
         "leases": leases,
         "residents": [w.session.id for w in seat.own_workers if w.session is not None and w.session.state == "resident"],
+    }
+
+
+def node_row(node: Node) -> Row:
+    return {
+        "node": node.name,
+        "switch": node.switch,
+        "state": node.state,
+        "cause": node.lost,
+        "devices": len(node.seats),
+        "closed": sum(not seat.is_open for seat in node.seats),
+        "free_milli": sum(seat.open_milli for seat in node.seats),
+        "leases": sum(session.lease is not None for seat in node.seats for session in seat.holders),
+        "residents": sum(len(residents(seat)) for seat in node.seats),
     }
 
 
@@ -106,6 +127,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None) -> Row:
         "name": flavor.name,
         "memory_bytes": flavor.memory_bytes,
         "equivalents": [{"model": e.model, "count": e.count, "share_milli": e.share_milli} for e in flavor.equivalents],
+        "residents_max": flavor.residents_max,
         "servable": why_not is None,
         "reason": why_not,
         "price_nano_per_second": None if price is None else price.nano_per_second,

@@ -50,7 +50,7 @@ class Sessions(Workers):
         flavor = self.fleet.flavors.get(event.flavor)
         if flavor is None:
             return refusals.unknown_flavor(event.flavor, self.fleet)
-        why = self.fleet.why_not(flavor)
+        why = self.fleet.why_not(flavor, event.tenant)
         return None if why is None else refusals.not_servable(f"{why} Choose another flavor (`forebay flavor list`).")
 
     def _tell_flavor(self, session: Session) -> None:

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 
 from forebay_wire import messages as wire
 
-from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.metering import SECOND_NS as SECOND
-from forebay_pool.resuming import Resuming
+from forebay_pool.operations import Operations
+from forebay_pool.ranking import Ranking
 from forebay_pool.types import (
     BudgetSet,
     ClientSaid,
     Device,
+    DeviceHealth,
+    DeviceSet,
     Event,
     Flavor,
     FlavorSet,
@@ -21,6 +23,11 @@ from forebay_pool.types import (
     LeaseRevoked,
     Limits,
     Look,
+    NodeDrain,
+    NodeJoined,
+    NodeLost,
+    Policy,
+    PolicySet,
     PricesSet,
     QuotaSet,
     Restored,
@@ -38,11 +45,20 @@ from forebay_pool.types import (
 )
 
 
-class StateMachine(Resuming):
+class StateMachine(Operations):
     """Owns devices, flavors, sessions, leases and the queue. ``name`` makes worker ids unique among pools."""
 
-    def __init__(self, devices: Iterable[Device], flavors: Mapping[str, Flavor], limits: Limits, name: str, unix_offset_ns: int) -> None:
-        super().__init__(devices, flavors, limits, name, unix_offset_ns)
+    def __init__(
+        self,
+        devices: Iterable[Device],
+        flavors: Mapping[str, Flavor],
+        limits: Limits,
+        name: str,
+        unix_offset_ns: int,
+        policy: Policy | None = None,
+        ranking: Ranking | None = None,
+    ) -> None:
+        super().__init__(devices, flavors, limits, name, unix_offset_ns, policy, ranking)
         self._away = {}
         self._on |= {
             Restored: self._restored,
@@ -63,6 +79,12 @@ class StateMachine(Resuming):
             LeaseRevoked: self._lease_revoked,
             Look: self._looked,
             PricesSet: self._prices_set,
+            PolicySet: self._policy_set,
+            NodeJoined: self._node_joined,
+            NodeLost: self._node_lost,
+            NodeDrain: self._node_drain,
+            DeviceSet: self._device_set,
+            DeviceHealth: self._device_health,
             StoreChanged: self._store_changed,
             Tick: self._tick,
             ShutDown: self._shut_down,
@@ -93,23 +115,6 @@ class StateMachine(Resuming):
         self._offer_seats()
         return out
 
-    def _flavor_set(self, event: FlavorSet) -> None:
-        self.fleet.set_flavor(event.flavor)
-        self.line.rebuild()
-        for session in list(self.sessions.values()):
-            request = session.request
-            if request is None:
-                continue
-            flavor = self.fleet.flavors[session.flavor]
-            why = refusals.why_not(session, flavor, self.fleet)
-            if why is not None:
-                self._drop_request(session, refusals.not_servable(why, request.number))
-            elif self._refuse_if_hopeless(request):
-                continue
-            elif request.place is not None and flavor is event.flavor:
-                self._place_again(request)
-        self._look_anew = True
-
     def _prices_set(self, event: PricesSet) -> None:
         self.prices = event.prices
 
@@ -124,6 +129,7 @@ class StateMachine(Resuming):
         self._give_up_absent()
         self._write_confirmations()
         self._check_revocations()
+        self._check_deadlines()
         if self.line.waiting:
             self.line.promote(self._now - int(self.limits.wait_seconds_max * SECOND))
             self._free_up(*(self.fleet.seats[device] for device in self._promised))

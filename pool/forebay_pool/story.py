@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from forebay_pool.types import Event, Instruction, Seat, Show
+from forebay_pool.types import Event, Instruction, Node, Seat, Show
 
 EVENTS_MAX = 2_000
 """So many of the last events are remembered."""
@@ -36,6 +36,6 @@ class Story:
 def _text(instruction: Instruction) -> str:
     if isinstance(instruction, Show):
         record = instruction.record
-        name = record.device.id if isinstance(record, Seat) else record.id
+        name = record.device.id if isinstance(record, Seat) else record.name if isinstance(record, Node) else record.id
         return f"Show({type(record).__name__} {name} {record.state})"
     return TICKET.sub("a ticket", str(instruction))

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Literal
 
 from forebay_wire import messages as wire
 
+from forebay_pool.health import Reading
+
 if TYPE_CHECKING:
     from forebay_pool.kept import Kept
 
@@ -27,7 +29,12 @@ Kind = Literal["cpu", "cuda", "hip", "null"]
 SessionState = Literal["idle", "queued", "active", "resident", "parked", "lost", "ended"]
 LeaseState = Literal["open", "closing", "closed"]
 WorkerState = Literal["starting", "warm", "assigning", "bound", "ending"]
-DeviceState = Literal["free", "placing", "leased", "draining"]
+DeviceState = Literal["free", "placing", "leased", "draining", "cordoned", "lost"]
+Preference = Literal["cheapest", "fastest", "packed"]
+"""Of equal places: the least surcharge and the least computing power that do, the most, or where least is left in the node."""
+GangSpread = Literal["node", "switch", "any"]
+"""How far apart the devices of a gang may be."""
+NodeState = Literal["up", "draining", "lost"]
 CloseReason = Literal["drained", "idle", "released", "revoked", "failed"]
 BudgetState = Literal["open", "wait", "refuse"]
 """What a budget does to new leases: nothing, lets their requests wait, or refuses them."""
@@ -81,6 +88,36 @@ class Flavor:
     name: str
     memory_bytes: int
     equivalents: tuple[Equivalent, ...]
+    residents_max: int | None = None
+    """How many resident sessions of this flavor a device may carry; None: as many as its memory holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPolicy:
+    """Who may have devices of a model, and what they cost beside the flavor's price."""
+
+    model: str
+    tenants: frozenset[str] | None = None
+    """None: all."""
+    surcharge_nano_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator prefers among the places that would do."""
+
+    preference: Preference = "cheapest"
+    gang_spread: GangSpread = "any"
+    models: Mapping[str, ModelPolicy] = field(default_factory=dict)
+
+    def allows(self, model: str, tenant: str) -> bool:
+        policy = self.models.get(model)
+        return policy is None or policy.tenants is None or tenant in policy.tenants
+
+    def surcharge_of(self, model: str) -> int:
+        """In nano-units per second."""
+        policy = self.models.get(model)
+        return 0 if policy is None else policy.surcharge_nano_per_second
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +378,18 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class Cordon:
+    """Why a device is not leased."""
+
+    cause: str
+    by: Literal["operator", "health"]
+    drains: bool = False
+    """Whether its residents leave too, and its leases end."""
+    lasting: bool = True
+    """Whether it stays until an operator opens the device again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """What a lease that is open, or being opened, keeps of a device."""
 
@@ -349,10 +398,49 @@ class Hold:
 
 
 @dataclass(slots=True, eq=False)
+class Node:
+    """A host with devices."""
+
+    name: str
+    switch: str = ""
+    seats: list[Seat] = field(default_factory=list)
+    lost: str | None = None
+    """Why it was given up; None while it is there."""
+    drains: bool = False
+    """Whether nothing new starts on it, and what is there leaves."""
+    deadline_ns: int | None = None
+    """When the leases that are still open on it are taken back, while it drains."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.lost is None and not self.drains
+
+    @property
+    def state(self) -> NodeState:
+        if self.lost is not None:
+            return "lost"
+        return "draining" if self.drains else "up"
+
+
+@dataclass(slots=True, eq=False)
 class Seat:
     """What is going on on a device."""
 
     device: Device
+    node: Node
+    number: int
+    """Place in the list of devices."""
+    cordon: Cordon | None = None
+    """Why no lease opens here; None while they do."""
+    warning: str | None = None
+    """What its last reading makes an operator look at."""
+    temperature_celsius: int | None = None
+    errors: int = 0
+    """Uncorrectable memory errors of its last reading."""
+    errors_known: int = 0
+    """Those that were there when an operator last opened it."""
+    lies: int = 0
+    """Workers in a row that said they held more memory than they may."""
     holders: dict[Session, Hold] = field(default_factory=dict)
     """The sessions that a lease is open or being opened for here."""
     draining: dict[Worker, int] = field(default_factory=dict)
@@ -361,8 +449,14 @@ class Seat:
     """All that may use the device, gangs' workers included."""
     free_milli: int = WHOLE_MILLI
     """What neither holders nor draining workers have, in thousandths."""
+    open_milli: int = WHOLE_MILLI
+    """What may be leased now, in thousandths: nothing while the device or its node is closed."""
     held_bytes: int = 0
     """The holders' memory: it cannot be parked."""
+    taken_bytes: int = 0
+    """The holders' memory, and what is set aside for everybody else here."""
+    spares: int = 0
+    """Workers of this device alone that serve nobody yet."""
     failures: int = 0
     """Workers in a row that died here before they served anybody."""
     retry_ns: int = 0
@@ -370,9 +464,23 @@ class Seat:
 
     @property
     def state(self) -> DeviceState:
+        if self.node.lost is not None:
+            return "lost"
         if self.holders:
             return "leased" if any(session.lease is not None for session in self.holders) else "placing"
-        return "draining" if self.draining else "free"
+        if self.draining:
+            return "draining"
+        return "free" if self.is_open else "cordoned"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether leases may open here."""
+        return self.cordon is None and self.node.is_open
+
+    @property
+    def empties(self) -> bool:
+        """Whether those whose tensors are here must leave."""
+        return self.node.drains or (self.cordon is not None and self.cordon.drains)
 
     @property
     def own_workers(self) -> list[Worker]:
@@ -508,6 +616,53 @@ class PricesSet:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicySet:
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """A node with these devices is there, for the first time or again."""
+
+    node: str
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    """The node is given up: whatever runs on it is gone, or is ended should it come back."""
+
+    node: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrain:
+    """Nothing new starts on the node, and what is there leaves; or an end of that."""
+
+    node: str
+    drains: bool
+    grace_seconds: float | None = None
+    """Leases that are still open after so long are taken back; None: they end by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSet:
+    """An operator closes a device to new leases, or opens it again."""
+
+    device: str
+    cordoned: bool
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    """A probe's reading."""
+
+    reading: Reading
+
+
+@dataclass(frozen=True, slots=True)
 class StoreChanged:
     """Whether usage records can be taken; while they cannot, no lease is opened."""
 
@@ -543,6 +698,12 @@ Event = (
     | LeaseRevoked
     | Look
     | PricesSet
+    | PolicySet
+    | NodeJoined
+    | NodeLost
+    | NodeDrain
+    | DeviceSet
+    | DeviceHealth
     | StoreChanged
     | Tick
     | ShutDown
@@ -604,7 +765,7 @@ class Confirm:
 class Show:
     """The row of this record changed; a closed lease or an ended session is shown for the last time."""
 
-    record: Session | Lease | Seat
+    record: Session | Lease | Seat | Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from forebay_wire import messages as wire
 
 from forebay_pool import refusals
-from forebay_pool.fleet import in_want, lateness, spares_for
+from forebay_pool.clearing import Clearing
+from forebay_pool.fleet import lateness
 from forebay_pool.metering import SECOND_NS as SECOND
-from forebay_pool.revoking import Revoking
+from forebay_pool.placement import in_want, spares_for
 from forebay_pool.types import (
     CloseReason,
     Kill,
@@ -28,9 +29,13 @@ UNASSIGNED_HEARTBEAT_SECONDS = 5.0
 """Period of a worker's heartbeats before it was told one."""
 RETRY_SECONDS_MAX = 60
 """Longest pause between attempts to prestart a worker on a device where workers die."""
+LIES_MAX = 3
+"""A device on which so many workers in a row lied about their memory is closed."""
+STARTS_MAX = 64
+"""Devices that are looked at for a place to prestart a worker."""
 
 
-class Workers(Revoking):
+class Workers(Clearing):
     """Hears workers, and parts them from their sessions when they are gone."""
 
     _worker: Worker
@@ -77,19 +82,33 @@ class Workers(Revoking):
         worker.memory_bytes = message.memory_bytes
         if session is not None and session.lease is not None and session.lease.epoch == message.epoch:
             session.lease.confirmed_ns = self._now
+        if self._lies(worker, message.memory_bytes):
+            return
         if session is not None and changed:
             self._out.append(Show(session))
 
+    def _lies(self, worker: Worker, memory_bytes: int) -> bool:
+        """Whether the worker says that it holds more than was set aside for it: it is not to be trusted, and fails."""
+        if not worker.reserved_bytes or memory_bytes <= worker.reserved_bytes:
+            return False
+        seat = self.fleet.seats[worker.device.id]
+        seat.lies += 1
+        if seat.lies >= LIES_MAX:
+            self._cordon(seat, f"{seat.lies} workers in a row said that they hold more memory than they may", drains=False, lasting=True)
+        self._fail(worker, f"it says that it holds {memory_bytes} bytes where it may hold {worker.reserved_bytes}")
+        return True
+
     def _parked(self, message: wire.Parked) -> None:
         worker = self._worker
-        if worker.parking:
+        if worker.parking and not self._lies(worker, message.bytes):
             self._note_parked(worker, message.bytes)
             self._settle(self.fleet.seats[worker.device.id])
 
     def _note_parked(self, worker: Worker, parked_bytes: int) -> None:
         """Its device is free of it; whoever calls this settles the seat."""
         worker.parking, worker.deadline_ns = False, None
-        worker.reserved_bytes, worker.memory_bytes, worker.parked_bytes = 0, 0, parked_bytes
+        worker.memory_bytes, worker.parked_bytes = 0, parked_bytes
+        self.fleet.reserve(worker, 0)
         if worker.session is not None:
             self._note("session_parked", session=worker.session.id, tenant=worker.session.tenant, bytes=parked_bytes)
             self._touch(worker.session)
@@ -154,7 +173,7 @@ class Workers(Revoking):
         opened = worker.opened
         self.fleet.retire(worker, lease.place.share_milli if lease is not None and drains else 0)
         if not opened:
-            seat.failures += 1
+            self.fleet.found_dead(seat, seat.failures + 1)
             pause_seconds = min(RETRY_SECONDS_MAX, 2 ** min(seat.failures - 1, 10))
             seat.retry_ns = self._now + pause_seconds * SECOND
         if session is None:
@@ -195,8 +214,10 @@ class Workers(Revoking):
         if session.request is not None:
             self.line.add(session.request)
         self._touch(session)
+        self._let_rest(lease)
         if session.stalled and session.worker is not None:
             self._park(session.worker)
+        self.fleet.seats[lease.device.id].lies = 0
         self._free_up(*self.fleet.seats_of(lease.place))
         self._offer_seats()
         if session.request is not None:
@@ -252,6 +273,7 @@ class Workers(Revoking):
         for kind, spare in self.fleet.spare.items():
             room = min(self.limits.warm_workers - spare, workers_max - len(self.fleet.workers))
             if room > 0:
-                seats = [seat for seat in self.fleet.free_seats() if seat.device.kind == kind and seat.retry_ns <= self._now]
-                for seat in sorted(seats, key=lambda seat: len(seat.workers))[:room]:
-                    self._launch((seat.device,))
+                for seat in list(self.fleet.seats_to_start(kind, STARTS_MAX)):
+                    if room and not seat.spares and seat.retry_ns <= self._now:
+                        room -= 1
+                        self._launch((seat.device,))

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from forebay_pool.health import Reading
 from forebay_pool.invariants import validate
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import (
     ClientSaid,
     Device,
+    DeviceHealth,
+    DeviceSet,
     Equivalent,
     Event,
     Flavor,
@@ -22,7 +25,13 @@ from forebay_pool.types import (
     Launch,
     Limits,
     Meter,
+    ModelPolicy,
+    NodeDrain,
+    NodeJoined,
+    NodeLost,
     Place,
+    Policy,
+    PolicySet,
     SessionDismissed,
     SessionJoined,
     SessionLeft,
@@ -60,6 +69,7 @@ LIMITS = Limits(
 DEVICES = [
     Device("main/cpu:0", "main", "cpu", 0, "cpu-dev", 4 * GIB),
     Device("main/cpu:1", "main", "cpu", 1, "cpu-dev", 5 * GIB),
+    Device("other/cpu:0", "other", "cpu", 0, "cpu-dev", 4 * GIB),
     Device("main/null:0", "main", "null", 0, "null", 2 * GIB),
 ]
 FLAVORS = {
@@ -336,6 +346,41 @@ class PoolHistory(RuleBasedStateMachine):
         self.do(WorkerGone(name, "killed"))
         self.do(WorkerSaid(name, wire.Starved()))
 
+    # Nodes and devices
+
+    @rule(pick=PICK, cordoned=st.booleans())
+    def a_device_is_closed_or_opened(self, pick: int, cordoned: bool) -> None:
+        self.do(DeviceSet(DEVICES[pick % len(DEVICES)].id, cordoned, "a test"))
+
+    @rule(pick=PICK, celsius=st.sampled_from([40, 90, 95, 99]), errors=st.integers(0, 2), xid=st.sampled_from([None, None, 31, 79]))
+    def a_device_is_read(self, pick: int, celsius: int, errors: int, xid: int | None) -> None:
+        self.do(DeviceHealth(Reading(DEVICES[pick % len(DEVICES)].id, celsius, errors, xid)))
+
+    @rule(node=st.sampled_from(["main", "other"]), drains=st.booleans(), grace=st.sampled_from([None, 0.0, 1.0]))
+    def a_node_drains_or_is_opened(self, node: str, drains: bool, grace: float | None) -> None:
+        self.do(NodeDrain(node, drains, grace))
+
+    @rule(back=st.booleans(), dies=st.booleans())
+    def a_node_is_lost_or_comes_back(self, back: bool, dies: bool) -> None:
+        if back:
+            self.do(NodeJoined("other", tuple(device for device in DEVICES if device.node == "other")))
+            return
+        self.do(NodeLost("other", "it does not answer"))
+        for name, process in list(self.processes.items()):
+            if dies and process.alive and any(device.node == "other" for device in process.devices):
+                self.die(process)
+                self.do(WorkerGone(name, "its node is gone"))
+
+    @rule(tenants=st.sampled_from([None, frozenset({"acme"}), frozenset({"globex"})]))
+    def a_model_is_kept_for_tenants(self, tenants: frozenset[str] | None) -> None:
+        self.do(PolicySet(Policy(models={"null": ModelPolicy("null", tenants)})))
+
+    @rule(pick=PICK, lie=st.integers(1, 3))
+    def lies(self, pick: int, lie: int) -> None:
+        found = self.a_process(pick)
+        if found is not None and found[1].executing is not None:
+            found[1].said.append(wire.Heartbeat(epoch=found[1].executing, memory_bytes=lie * 3 * GIB, busy_ns=0, commands=0))
+
     # The pool's surroundings
 
     @rule(seconds=st.sampled_from([0, 0.001, 0.001, 0.5, 0.5, 1.1, 1.1, 4]))
@@ -354,7 +399,13 @@ class PoolHistory(RuleBasedStateMachine):
         self.do(FlavorSet(Flavor("dev.1gb", GIB, tuple(Equivalent(model, 1) for model in models))))
 
     def teardown(self) -> None:
-        """Left alone with healthy workers, everybody who waits is served; then the end leaves nothing behind."""
+        """Left alone with healthy workers on open devices, everybody who waits is served; then the end leaves nothing behind."""
+        self.do(PolicySet(Policy()))
+        self.do(NodeJoined("other", ()))
+        for node in ("main", "other"):
+            self.do(NodeDrain(node, False))
+        for device in DEVICES:
+            self.do(DeviceSet(device.id, False))
         self.do(StoreChanged(True))
         for _ in range(60):
             for name, process in list(self.processes.items()):

@@ -1,0 +1,86 @@
+"""How much of what is free on a node nobody could use: the fragmentation gradient.
+
+After Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023).
+For one kind of request, what is free on a node and cannot serve it is a fragment: all of it if the node cannot serve the request at
+all, else the devices with less free than it takes. A node's fragmentation is the sum over the kinds of requests, each weighed by its
+part of the recent demand; a placement is the better, the less it adds. Everything is an integer: thousandths of a device times demand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from forebay_pool.types import WHOLE_MILLI, Flavor
+
+Profile = tuple[int, ...]
+"""What is free on the devices of one model in a node, in thousandths, least first; devices without anything free are left out."""
+
+FORGET_REQUESTS = 1024
+"""After so many requests all counts are halved: the mix follows the demand."""
+REFRESH_REQUESTS = 256
+"""The mix that placements are judged by is renewed this often."""
+ENTRIES_MAX = 65_536
+
+
+class Demand:
+    """How often each flavor was asked for lately; every flavor counts once from the start, so that none is forgotten."""
+
+    def __init__(self, flavors: Mapping[str, Flavor]) -> None:
+        self._flavors = flavors
+        self._asked: Counter[str] = Counter()
+        self._since_halved = 0
+        self._since_refreshed = 0
+        self._kinds: dict[str, list[tuple[int, int, int]]] = {}
+        self._cache: dict[tuple[str, Profile, int, int], int] = {}
+        self.refresh()
+
+    def add(self, flavor: str) -> None:
+        """Somebody asked for the flavor."""
+        self._asked[flavor] += 1
+        self._since_halved += 1
+        self._since_refreshed += 1
+        if self._since_halved >= FORGET_REQUESTS:
+            self._since_halved = 0
+            self._asked = Counter({name: count // 2 for name, count in self._asked.items() if count > 1})
+        if self._since_refreshed >= REFRESH_REQUESTS:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Takes the counts, and the flavors as they are, for the mix that placements are judged by."""
+        weights: dict[str, Counter[tuple[int, int]]] = {}
+        for flavor in self._flavors.values():
+            for equivalent in flavor.equivalents:
+                kinds = weights.setdefault(equivalent.model, Counter())
+                kinds[equivalent.count, equivalent.share_milli] += 1 + self._asked[flavor.name]
+        self._kinds = {model: [(*kind, weight) for kind, weight in kinds.items()] for model, kinds in weights.items()}
+        self._cache.clear()
+        self._since_refreshed = 0
+
+    def fragmentation(self, model: str, profile: Profile) -> int:
+        """Free thousandths that a request of the mix cannot use, times demand."""
+        total = sum(profile)
+        whole = profile.count(WHOLE_MILLI)
+        lost = 0
+        for count, share_milli, weight in self._kinds.get(model, ()):
+            if whole < count if count > 1 else not profile or profile[-1] < share_milli:
+                lost += weight * total
+            else:
+                lost += weight * sum(free for free in profile if free < share_milli)
+        return lost
+
+    def gradient(self, model: str, profile: Profile, free_milli: int, share_milli: int, count: int = 1) -> int:
+        """What a placement adds: ``count`` devices with ``free_milli`` free each give ``share_milli``."""
+        key = (model, profile, free_milli * WHOLE_MILLI + share_milli, count)
+        found = self._cache.get(key)
+        if found is None:
+            if len(self._cache) >= ENTRIES_MAX:
+                self._cache.clear()
+            left = list(profile)
+            for _ in range(count):
+                left.remove(free_milli)
+                if free_milli > share_milli:
+                    left.append(free_milli - share_milli)
+            found = self.fragmentation(model, tuple(sorted(left))) - self.fragmentation(model, profile)
+            self._cache[key] = found
+        return found

@@ -1,0 +1,198 @@
+"""Which free place a session without tensors is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from forebay_pool.capacity import memory_limit, suits
+from forebay_pool.fragmentation import Demand
+from forebay_pool.ranking import Candidate, ForebayRanking, Rank, Ranking
+from forebay_pool.stock import Group, Stock, seat_order
+from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Place, Policy, Seat, Session, Worker
+
+SPARES_MAX = 16
+"""Seats with a started worker that are ranked for a placement, where others would do too."""
+
+
+class Bounds(NamedTuple):
+    """What a place may not exceed, and must not touch."""
+
+    most_milli: float = math.inf
+    avoid: Collection[str] = ()
+    """Ids of devices that are kept for somebody else."""
+
+    def allow(self, place: Place) -> bool:
+        return len(place.devices) * place.share_milli <= self.most_milli and not any(device.id in self.avoid for device in place.devices)
+
+
+class Need(NamedTuple):
+    """What a place is looked for, in one of the ways that serve a flavor."""
+
+    flavor: Flavor
+    equivalent: Equivalent
+    avoid: Collection[str]
+
+
+UNBOUND = Bounds()
+
+
+class Placement:
+    """Chooses places; what is free is filed by model."""
+
+    def __init__(self, demand: Demand, ranking: Ranking | None) -> None:
+        self.stocks: dict[str, Stock] = {}
+        self._demand = demand
+        self._ranking = ranking or ForebayRanking()
+        self._spares: dict[str, dict[str, Seat]] = {}
+        """Seats with a spare worker, by model."""
+
+    def add(self, seat: Seat) -> None:
+        model = seat.device.model
+        if model not in self.stocks:
+            self.stocks[model] = Stock(self._ranking)
+            self._spares[model] = {}
+        self.stocks[model].add(seat)
+
+    def changed(self, seat: Seat) -> None:
+        """Something about the seat is not as it was."""
+        self.stocks[seat.device.model].changed(seat)
+
+    def spares_changed(self, seat: Seat, change: int) -> None:
+        """So many more spare workers are on the seat."""
+        seat.spares += change
+        if seat.spares:
+            self._spares[seat.device.model][seat.device.id] = seat
+        else:
+            self._spares[seat.device.model].pop(seat.device.id, None)
+
+    def choose(self, flavor: Flavor, tenant: str, policy: Policy, room_for_workers: bool, bounds: Bounds) -> Place | None:
+        """The best place: fewest failures of workers, then as the ranking says; None if there is none now."""
+        best: tuple[Device, ...] | None = None
+        best_rank: Rank | None = None
+        share_milli = WHOLE_MILLI
+        for equivalent in flavor.equivalents:
+            if equivalent.model not in self.stocks or not policy.allows(equivalent.model, tenant):
+                continue
+            if equivalent.count * equivalent.share_milli > bounds.most_milli:
+                continue
+            for seats, candidate in self._candidates(Need(flavor, equivalent, bounds.avoid), policy, room_for_workers):
+                rank = (candidate.seat.failures, *self._ranking.rank(candidate, self._demand, policy))
+                if best_rank is None or rank < best_rank:
+                    best, best_rank = tuple(seat.device for seat in seats), rank
+                    share_milli = equivalent.share_milli
+        return None if best is None else Place(best, share_milli)
+
+    def _candidates(self, need: Need, policy: Policy, room_for_workers: bool) -> Iterator[tuple[list[Seat], Candidate]]:
+        stock = self.stocks[need.equivalent.model]
+        stock.refresh()
+        if need.equivalent.count == 1:
+            for seat in self._singles(stock, need, room_for_workers):
+                yield [seat], _candidate(seat, need, stock)
+        elif room_for_workers:
+            for seats in _gangs(stock, need, policy):
+                seats.sort(key=seat_order)
+                yield seats, _candidate(seats[0], need, stock)
+
+    def _singles(self, stock: Stock, need: Need, room_for_workers: bool) -> Iterator[Seat]:
+        started = (seat for seat in self._spares[need.equivalent.model].values() if spares_left(seat) > 0 and _fits(seat, need))
+        yield from islice(started, SPARES_MAX if room_for_workers else None)
+        if room_for_workers:
+            for groups in stock.groups_with(need.equivalent.share_milli, 1):
+                fitting = (_best_seats(group, need) for group in groups)
+                yield from next((seats for seats in fitting if seats), ())
+
+    def is_fragmented(self, flavor: Flavor, tenant: str, policy: Policy) -> bool:
+        """Whether as much is free as the flavor takes, though not together; asked where no place was found."""
+        for e in flavor.equivalents:
+            stock = self.stocks.get(e.model)
+            if stock is not None and policy.allows(e.model, tenant):
+                stock.refresh()
+                if stock.whole >= e.count if e.count > 1 else stock.free_milli >= e.share_milli:
+                    return True
+        return False
+
+    def idle(self, kind: Kind, most: int) -> Iterator[Seat]:
+        """Devices of the kind of which everything is free, those with the least set aside in the fullest nodes first, at most so many."""
+        found = (
+            seat
+            for stock in self.stocks.values()
+            if kind in stock.kinds
+            for groups in stock.groups_with(WHOLE_MILLI, 1)
+            for group in groups
+            for seat in sorted(group.seats, key=lambda seat: (seat.taken_bytes, seat.number))
+            if seat.open_milli == WHOLE_MILLI
+        )
+        return islice(found, most)
+
+
+def _best_seats(group: Group, need: Need) -> list[Seat]:
+    """Of the group's seats with the same free share, the one that is best otherwise; all that do where the memory of the best is held."""
+    seats = [seat for free_milli, seat in group.best.items() if free_milli >= need.equivalent.share_milli]
+    best = [seat for seat in seats if _fits(seat, need)]
+    if len(best) < len(seats):
+        return [seat for seat in group.seats if _fits(seat, need)]
+    return best
+
+
+def _fits(seat: Seat, need: Need) -> bool:
+    """Whether the share and the flavor's memory are free, residents not counted."""
+    if seat.open_milli < need.equivalent.share_milli or seat.device.id in need.avoid:
+        return False
+    if not suits(seat.device, need.flavor, need.equivalent):
+        return False
+    return not seat.held_bytes or seat.held_bytes + memory_limit(need.flavor, seat.device) <= seat.device.memory_bytes
+
+
+def _candidate(seat: Seat, need: Need, stock: Stock) -> Candidate:
+    evicted = max(0, seat.taken_bytes + memory_limit(need.flavor, seat.device) - seat.device.memory_bytes)
+    started = need.equivalent.count == 1 and spares_left(seat) > 0
+    return Candidate(seat, need.equivalent, stock.groups[seat.device.node].profile, evicted, started)
+
+
+def _gangs(stock: Stock, need: Need, policy: Policy) -> Iterator[list[Seat]]:
+    """Gangs in one node if there are any, else under the switch with the fewest devices free that has enough, else anywhere."""
+    count = need.equivalent.count
+    found = False
+    for groups in stock.groups_with(WHOLE_MILLI, count):
+        fitting = (_whole_seats(group, need) for group in groups)
+        seats = next((seats for seats in fitting if len(seats) >= count), None)
+        if seats is not None:
+            found = True
+            yield seats[:count]
+    if found or policy.gang_spread == "node":
+        return
+    switch = stock.switch_for(count)
+    near = [] if switch is None else _gather(stock.fullest(switch), need)
+    if len(near) < count and policy.gang_spread == "any":
+        near = _gather(stock.fullest(None), need)
+    if len(near) == count:
+        yield near
+
+
+def _gather(groups: Iterator[Group], need: Need) -> list[Seat]:
+    """As many whole devices as the gang takes, from the nodes with most first, so that it lies in few nodes."""
+    return list(islice((seat for group in groups for seat in _whole_seats(group, need)), need.equivalent.count))
+
+
+def _whole_seats(group: Group, need: Need) -> list[Seat]:
+    seats = [seat for seat in group.seats if seat.open_milli == WHOLE_MILLI and _fits(seat, need)]
+    return sorted(seats, key=seat_order)
+
+
+def spares_for(seat: Seat, devices: tuple[Device, ...]) -> list[Worker]:
+    """The workers for exactly these devices, the first of which is the seat's, that serve nobody yet."""
+    return [worker for worker in seat.workers.values() if worker.spare and worker.devices == devices]
+
+
+def in_want(seat: Seat, devices: tuple[Device, ...]) -> list[Session]:
+    """Those who claimed exactly these devices, the first of which is the seat's, and have no worker yet."""
+    placed = [(s, s.request.place) for s in seat.holders if s.worker is None and s.request is not None]
+    return [session for session, place in placed if place is not None and place.devices == devices]
+
+
+def spares_left(seat: Seat) -> int:
+    """Spare workers that nobody waits for."""
+    return seat.spares - len(in_want(seat, (seat.device,))) if seat.spares else 0
