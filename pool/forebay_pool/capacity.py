@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
+from forebay_pool.policies import Policy
 from forebay_pool.stock import Group, Stock
-from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Policy, Seat
+from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Seat
 
 
 class Estate(Protocol):

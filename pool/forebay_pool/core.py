@@ -10,6 +10,7 @@ from forebay_wire import messages as wire
 from forebay_pool.estimates import Lengths
 from forebay_pool.fleet import Fleet
 from forebay_pool.line import Line
+from forebay_pool.policies import Policy
 from forebay_pool.quotas import Account, Accounts
 from forebay_pool.ranking import Ranking
 from forebay_pool.story import Story
@@ -23,7 +24,6 @@ from forebay_pool.types import (
     Node,
     Note,
     Place,
-    Policy,
     Price,
     Request,
     Seat,

@@ -10,9 +10,10 @@ from forebay_pool.capacity import Capacity, equivalents_for, gib, memory_limit, 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.fragmentation import Demand
 from forebay_pool.placement import UNBOUND, Bounds, Placement
+from forebay_pool.policies import Policy
 from forebay_pool.ranking import Ranking
 from forebay_pool.stock import Stock
-from forebay_pool.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Node, Place, Policy, Seat, Session, Worker
+from forebay_pool.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Node, Place, Seat, Session, Worker
 
 NAMES_MAX = 4
 """A sentence names at most so many devices."""

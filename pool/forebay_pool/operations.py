@@ -7,18 +7,13 @@ from forebay_wire import messages as wire
 from forebay_pool import refusals
 from forebay_pool.health import judge
 from forebay_pool.metering import SECOND_NS as SECOND
+from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.resuming import Resuming
 from forebay_pool.types import (
     Cordon,
-    DeviceHealth,
-    DeviceSet,
     FlavorSet,
     Kill,
     Node,
-    NodeDrain,
-    NodeJoined,
-    NodeLost,
-    PolicySet,
     Seat,
     Show,
     TellWorker,

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from forebay_pool.capacity import memory_limit, suits
 from forebay_pool.fragmentation import Demand
+from forebay_pool.policies import Policy
 from forebay_pool.ranking import Candidate, ForebayRanking, Rank, Ranking
 from forebay_pool.stock import Group, Stock, seat_order
-from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Place, Policy, Seat, Session, Worker
+from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Place, Seat, Session, Worker
 
 SPARES_MAX = 16
 """Seats with a started worker that are ranked for a placement, where others would do too."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from forebay_pool.fragmentation import Demand, Profile
-from forebay_pool.types import Equivalent, Policy, Seat
+from forebay_pool.policies import Policy
+from forebay_pool.types import Equivalent, Seat
 
 Rank = tuple[Any, ...]
 

@@ -8,14 +8,14 @@ from forebay_wire import messages as wire
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.metering import SECOND_NS as SECOND
+from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.operations import Operations
+from forebay_pool.policies import Policy
 from forebay_pool.ranking import Ranking
 from forebay_pool.types import (
     BudgetSet,
     ClientSaid,
     Device,
-    DeviceHealth,
-    DeviceSet,
     Event,
     Flavor,
     FlavorSet,
@@ -23,11 +23,6 @@ from forebay_pool.types import (
     LeaseRevoked,
     Limits,
     Look,
-    NodeDrain,
-    NodeJoined,
-    NodeLost,
-    Policy,
-    PolicySet,
     PricesSet,
     QuotaSet,
     Restored,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from forebay_wire import messages as wire
 
-from forebay_pool.health import Reading
+from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 
 if TYPE_CHECKING:
     from forebay_pool.kept import Kept
@@ -30,10 +30,6 @@ SessionState = Literal["idle", "queued", "active", "resident", "parked", "lost",
 LeaseState = Literal["open", "closing", "closed"]
 WorkerState = Literal["starting", "warm", "assigning", "bound", "ending"]
 DeviceState = Literal["free", "placing", "leased", "draining", "cordoned", "lost"]
-Preference = Literal["cheapest", "fastest", "packed"]
-"""Of equal places: the least surcharge and the least computing power that do, the most, or where least is left in the node."""
-GangSpread = Literal["node", "switch", "any"]
-"""How far apart the devices of a gang may be."""
 NodeState = Literal["up", "draining", "lost"]
 CloseReason = Literal["drained", "idle", "released", "revoked", "failed"]
 BudgetState = Literal["open", "wait", "refuse"]
@@ -90,34 +86,6 @@ class Flavor:
     equivalents: tuple[Equivalent, ...]
     residents_max: int | None = None
     """How many resident sessions of this flavor a device may carry; None: as many as its memory holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelPolicy:
-    """Who may have devices of a model, and what they cost beside the flavor's price."""
-
-    model: str
-    tenants: frozenset[str] | None = None
-    """None: all."""
-    surcharge_nano_per_second: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the operator prefers among the places that would do."""
-
-    preference: Preference = "cheapest"
-    gang_spread: GangSpread = "any"
-    models: Mapping[str, ModelPolicy] = field(default_factory=dict)
-
-    def allows(self, model: str, tenant: str) -> bool:
-        policy = self.models.get(model)
-        return policy is None or policy.tenants is None or tenant in policy.tenants
-
-    def surcharge_of(self, model: str) -> int:
-        """In nano-units per second."""
-        policy = self.models.get(model)
-        return 0 if policy is None else policy.surcharge_nano_per_second
 
 
 @dataclass(frozen=True, slots=True)
@@ -613,53 +581,6 @@ class Look:
 @dataclass(frozen=True, slots=True)
 class PricesSet:
     prices: Mapping[str, Price]
-
-
-@dataclass(frozen=True, slots=True)
-class PolicySet:
-    policy: Policy
-
-
-@dataclass(frozen=True, slots=True)
-class NodeJoined:
-    """A node with these devices is there, for the first time or again."""
-
-    node: str
-    devices: tuple[Device, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLost:
-    """The node is given up: whatever runs on it is gone, or is ended should it come back."""
-
-    node: str
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDrain:
-    """Nothing new starts on the node, and what is there leaves; or an end of that."""
-
-    node: str
-    drains: bool
-    grace_seconds: float | None = None
-    """Leases that are still open after so long are taken back; None: they end by themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSet:
-    """An operator closes a device to new leases, or opens it again."""
-
-    device: str
-    cordoned: bool
-    cause: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceHealth:
-    """A probe's reading."""
-
-    reading: Reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,13 @@ from typing import Any
 
 import pytest
 from forebay_pool.health import Reading, judge
+from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
+from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.types import (
     Device,
-    DeviceHealth,
-    DeviceSet,
     Equivalent,
     Flavor,
-    ModelPolicy,
-    NodeDrain,
-    NodeJoined,
-    NodeLost,
     Note,
-    Policy,
-    PolicySet,
     WorkerGone,
 )
 from forebay_wire import messages as wire

@@ -9,8 +9,9 @@ import pytest
 from forebay_pool import stock as stock_module
 from forebay_pool.fleet import Fleet
 from forebay_pool.fragmentation import Demand
+from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.ranking import BestFitRanking, FirstFitRanking, ForebayRanking, FragmentationRanking, RandomRanking, Ranking
-from forebay_pool.types import Device, Equivalent, Flavor, ModelPolicy, Place, Policy, Session
+from forebay_pool.types import Device, Equivalent, Flavor, Place, Session
 
 GIB = 2**30
 

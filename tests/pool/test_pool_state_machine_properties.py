@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from forebay_pool.health import Reading
 from forebay_pool.invariants import validate
+from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
+from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import (
     ClientSaid,
     Device,
-    DeviceHealth,
-    DeviceSet,
     Equivalent,
     Event,
     Flavor,
@@ -25,13 +25,7 @@ from forebay_pool.types import (
     Launch,
     Limits,
     Meter,
-    ModelPolicy,
-    NodeDrain,
-    NodeJoined,
-    NodeLost,
     Place,
-    Policy,
-    PolicySet,
     SessionDismissed,
     SessionJoined,
     SessionLeft,
