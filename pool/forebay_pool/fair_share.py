@@ -36,6 +36,11 @@ class Usage:
         self._level, self._since_ns = self.level(now_ns), now_ns
         self._rate_milli += change_milli
 
+    @property
+    def floor(self) -> float:
+        """What the level was when the hold changed last; it has not fallen since."""
+        return self._level
+
     def level(self, now_ns: int) -> float:
         """log2 of the forward-decayed sum: comparable with others' of the same half-life, never falling."""
         age_ns = now_ns - self._since_ns
@@ -57,8 +62,6 @@ def _log_of_sum(one: float, other: float) -> float:
 
 
 Key = TypeVar("Key", bound=tuple[float, ...])
-FIRST: tuple[float, ...] = ()
-"""Less than every key: whoever is put comes up for a look before anybody is taken."""
 
 
 class Turns(Generic[Key]):
@@ -69,8 +72,8 @@ class Turns(Generic[Key]):
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[tuple[float, ...], str]] = []
-        self._keys: dict[str, tuple[float, ...]] = {}
+        self._heap: list[tuple[Key, str]] = []
+        self._keys: dict[str, Key] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -78,11 +81,12 @@ class Turns(Generic[Key]):
     def __contains__(self, name: str) -> bool:
         return name in self._keys
 
-    def put(self, name: str) -> None:
-        """Adds a member, or says that its key may have become less."""
-        if self._keys.get(name) != FIRST:
-            self._keys[name] = FIRST
-            heapq.heappush(self._heap, (FIRST, name))
+    def put(self, name: str, bound: Key) -> None:
+        """Adds a member whose key is not less than this, or says that its key may have become as little."""
+        known = self._keys.get(name)
+        if known is None or bound < known:
+            self._keys[name] = bound
+            heapq.heappush(self._heap, (bound, name))
 
     def first(self, key_of: Callable[[str], Key | None]) -> tuple[str, Key] | None:
         """The member with the least key, and its key. A member whose key is None is dropped."""
@@ -98,8 +102,9 @@ class Turns(Generic[Key]):
             elif key <= known:
                 return name, key
             else:
-                entry: tuple[tuple[float, ...], str] = (key, name)
-                heapq.heapreplace(self._heap, entry)
+                entry = (key, name)
+                heapq.heappop(self._heap)
+                heapq.heappush(self._heap, entry)
                 self._keys[name] = key
                 if self._heap[0] is entry:
                     return name, key

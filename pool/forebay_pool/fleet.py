@@ -166,6 +166,13 @@ class Fleet:
             seat.failures = failures
             self.placement.changed(seat)
 
+    def free_for(self, session: Session) -> list[Seat]:
+        """The seats with something free of which the session's lease could have a part."""
+        if session.worker is not None:
+            return [seat for seat in (self.seats[device.id] for device in session.worker.devices) if seat.free_milli]
+        models = {equivalent.model: None for equivalent in self.flavors[session.flavor].equivalents}
+        return [seat for model in models for seat in self._free.get(model, {}).values()]
+
     # Places
 
     def find(self, session: Session, held_bytes: int, workers_max: int, bounds: Bounds = UNBOUND) -> Place | None:

@@ -77,9 +77,12 @@ class Line:
     def put_back(self, spot: Spot) -> None:
         """The spot comes up for a look again: it is new, or off the bench, or may come earlier than was thought."""
         lane, level, tenant, user = spot
+        share, orders = NOTHING, self._orders.get(spot)
         if user is not None:
-            self._users.setdefault((lane, level, tenant), Turns()).put(user)
-        self._lanes.setdefault(lane, {}).setdefault(level, Turns()).put(tenant)
+            share = NOTHING if level == AGED else share_of(self.accounts.of(tenant, user))
+            self._users.setdefault((lane, level, tenant), Turns()).put(user, (share, orders[0] if orders else 0))
+        of_tenant = NOTHING if level == AGED else share_of(self.accounts.of(tenant))
+        self._lanes.setdefault(lane, {}).setdefault(level, Turns()).put(tenant, (-level, of_tenant, share, orders[0] if orders else 0))
         for device in lane[0]:
             self._at.setdefault(device, {})[lane] = None
 
@@ -210,9 +213,9 @@ class Line:
         return (-request.level, tenant, user, request.order)
 
 
-def share_of(account: Account, now_ns: int) -> float:
-    """log2 of the decayed usage for each part of the weight; who has less goes first."""
-    level = account.usage.level(now_ns)
+def share_of(account: Account, now_ns: int | None = None) -> float:
+    """log2 of the decayed usage for each part of the weight; who has less goes first. Without a time: what it is at least."""
+    level = account.usage.floor if now_ns is None else account.usage.level(now_ns)
     return level if account.quota.weight == 1 else level - math.log2(account.quota.weight)
 
 

@@ -64,8 +64,9 @@ class Placing(Telling):
             self._claim(request, place)
             return
         self.line.add(request)
-        if barred:
-            self.line.head(request.lane, self._now)
+        head = self.line.head(request.lane, self._now)
+        if head is not None and head[1] is request:
+            self._free_up(*self.fleet.free_for(session))
         for holder in set(self._promised.values()):
             if self.line.rank(request, self._now) < self.line.rank(holder, self._now):
                 self._free_up(*holder.blocks.values())

@@ -37,11 +37,11 @@ class Window:
     def hold(self, change_milli: int, now_ns: int) -> None:
         self._total, self._since_ns = self._total_at(now_ns), now_ns
         self.rate_milli += change_milli
-        if self._marks and now_ns - self._marks[-1][0] < self.length_ns // STEPS:
+        if len(self._marks) > 1 and now_ns - self._marks[-2][0] < self.length_ns // STEPS:
+            _, _, last_rate = self._marks.pop()
             time_ns, total, rate = self._marks[-1]
-            self._marks[-1] = (time_ns, total, min(rate, self.rate_milli))
-        else:
-            self._marks.append((now_ns, self._total, self.rate_milli))
+            self._marks[-1] = (time_ns, total, min(rate, last_rate))
+        self._marks.append((now_ns, self._total, self.rate_milli))
         self._forget(now_ns)
 
     def used(self, now_ns: int) -> int:
@@ -51,8 +51,7 @@ class Window:
         before = 0
         if self._marks and self._marks[0][0] <= edge_ns:
             time_ns, total, rate = self._marks[0]
-            until_ns = min(edge_ns, self._marks[1][0]) if len(self._marks) > 1 else edge_ns
-            before = total + rate * (until_ns - time_ns)
+            before = total + rate * (edge_ns - time_ns)
         return self._total_at(now_ns) - before
 
     def _total_at(self, now_ns: int) -> int:
