@@ -171,7 +171,7 @@ class Fleet:
         if session.worker is not None:
             return [seat for seat in (self.seats[device.id] for device in session.worker.devices) if seat.free_milli]
         models = {equivalent.model: None for equivalent in self.flavors[session.flavor].equivalents}
-        return [seat for model in models for seat in self._free.get(model, {}).values()]
+        return [seat for model in models for seat in self.placement.free_of(model)]
 
     # Places
 

@@ -69,6 +69,10 @@ class Placement:
         else:
             self._spares[seat.device.model].pop(seat.device.id, None)
 
+    def free_of(self, model: str) -> Iterator[Seat]:
+        """Every device of the model of which something may be leased."""
+        return iter(()) if model not in self.stocks else self.stocks[model].free_seats()
+
     def choose(self, flavor: Flavor, tenant: str, policy: Policy, room_for_workers: bool, bounds: Bounds) -> Place | None:
         """The best place: fewest failures of workers, then as the ranking says; None if there is none now."""
         best: tuple[Device, ...] | None = None

@@ -21,7 +21,6 @@ FILES_MAX = 128
 """Files that are looked at for a placement."""
 
 
-
 def seat_order(seat: Seat) -> tuple[int, int, int]:
     """Which of a node's devices with the same free share is better: the one with less."""
     return (seat.failures, seat.taken_bytes, seat.number)
@@ -144,6 +143,11 @@ class Stock:
             looked += 1
             if looked == FILES_MAX:
                 return
+
+    def free_seats(self) -> Iterator[Seat]:
+        """Every device of which something may be leased."""
+        self.refresh()
+        return (seat for group in self.groups.values() if group.free for seat in group.seats if seat.open_milli)
 
     def switch_for(self, count: int) -> str | None:
         """The switch with the fewest whole devices free that has so many."""
