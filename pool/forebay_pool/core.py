@@ -9,6 +9,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.estimates import Lengths
 from forebay_pool.fleet import Fleet
+from forebay_pool.forecast import Arrivals
 from forebay_pool.line import Line
 from forebay_pool.policies import Policy
 from forebay_pool.quotas import Account, Accounts
@@ -52,6 +53,7 @@ class Core:
         self.accounts = Accounts(limits.fair_share_half_life_seconds)
         self.line = Line(self.fleet, self.accounts)
         self.lengths = Lengths()
+        self.arrivals = Arrivals()
         self.sessions: dict[str, Session] = {}
         self.prices: Mapping[str, Price] = {}
         self.accepting = True

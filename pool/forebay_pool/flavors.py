@@ -15,6 +15,7 @@ from forebay_pool.types import WHOLE_MILLI, Equivalent, Flavor
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 DEVICES_MAX = 100_000
+RESIDENTS_MAX = 100_000
 
 
 class EquivalentBody(BaseModel):
@@ -44,8 +45,10 @@ class FlavorBody(BaseModel):
     memory_bytes: Annotated[int, Field(ge=2**20, lt=2**63, strict=True)]
     equivalents: Annotated[tuple[EquivalentBody, ...], Field(min_length=1, max_length=64)]
 
+    residents_max: Annotated[int, Field(ge=1, le=RESIDENTS_MAX, strict=True)] | None = None
+
     def named(self, name: str) -> Flavor:
-        return Flavor(name, self.memory_bytes, tuple(e.equivalent() for e in self.equivalents))
+        return Flavor(name, self.memory_bytes, tuple(e.equivalent() for e in self.equivalents), self.residents_max)
 
 
 class _Seed(BaseModel):
@@ -54,6 +57,7 @@ class _Seed(BaseModel):
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     memory: Bytes
     equivalents: Annotated[tuple[EquivalentBody, ...], Field(min_length=1, max_length=64)]
+    residents_max: Annotated[int, Field(ge=1, le=RESIDENTS_MAX)] | None = None
 
 
 class _Seeds(BaseModel):
@@ -69,4 +73,4 @@ def seeds(path: Path | None = None) -> list[Flavor]:
         found = _Seeds.model_validate(tomllib.loads(source.read_text()))
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise SettingsError(f"flavors cannot be read from {source}: {error}") from None
-    return [Flavor(s.name, s.memory, tuple(e.equivalent() for e in s.equivalents)) for s in found.flavors]
+    return [Flavor(s.name, s.memory, tuple(e.equivalent() for e in s.equivalents), s.residents_max) for s in found.flavors]

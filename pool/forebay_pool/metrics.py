@@ -17,7 +17,7 @@ from forebay_pool.types import Lease, UsageRecord
 WAIT_BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 SESSION_STATES = ("idle", "queued", "active", "resident", "parked")
 WORKER_STATES = ("starting", "warm", "assigning", "bound", "ending")
-DEVICE_STATES = ("free", "placing", "leased", "draining")
+DEVICE_STATES = ("free", "placing", "leased", "draining", "cordoned", "lost")
 
 
 class Metrics:
@@ -39,6 +39,7 @@ class Metrics:
         self.events = self._counter("forebay_pool_events_total", "Events that the state machine handled")
         self.bad_messages = self._counter("forebay_pool_bad_messages_total", "Messages that broke the protocol", "link")
         self.workers_failed = self._counter("forebay_pool_workers_failed_total", "Workers that died before their session ended")
+        self.device_alerts = self._counter("forebay_pool_device_alerts_total", "Devices whose health an operator should look at", "model")
         self.sessions_lost = self._counter("forebay_pool_sessions_lost_total", "Sessions whose tensors were lost")
         self.store_failures = self._counter("forebay_pool_store_failures_total", "Writes that the database did not take")
         self.records_written = self._counter("forebay_pool_records_written_total", "Usage records written durably")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from forebay_wire import messages as wire
 
 from forebay_pool import refusals
+from forebay_pool.forecast import Forecast, Load, forecast
 from forebay_pool.health import judge
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.resuming import Resuming
 from forebay_pool.types import (
+    WHOLE_MILLI,
     Cordon,
     FlavorSet,
     Kill,
@@ -47,6 +49,17 @@ class Operations(Resuming):
             elif request.place is not None and changed in (None, session.flavor):
                 self._place_again(request)
         self._look_anew = True
+
+    def forecasts(self, now_ns: int) -> list[Forecast]:
+        """What the demand on each flavor will come to, if it goes on."""
+        fleet, loads = self.fleet, []
+        for flavor in fleet.flavors.values():
+            length_ns = self.lengths.mean_ns(flavor.name) or 0
+            census = fleet.census(flavor)
+            devices = float(census.total - census.closed)
+            rate, each = self.arrivals.per_second(flavor.name, now_ns), fleet.demand_milli(flavor) / WHOLE_MILLI
+            loads.append(Load(flavor.name, rate, length_ns / SECOND, each, devices, fleet.rivals_of(flavor.name) or (flavor.name,)))
+        return forecast(loads)
 
     # Nodes
 

@@ -40,6 +40,7 @@ class Placing(Telling):
         """Files a request; ``order`` is its place in the order of arrival, if it had one before."""
         self._orders += order is None
         self.fleet.demand.add(session.flavor)
+        self.arrivals.add(session.flavor, self._now)
         session.request = request = Request(
             session=session,
             number=number,

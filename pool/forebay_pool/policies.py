@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Preference = Literal["cheapest", "fastest", "packed"]
@@ -33,6 +33,9 @@ class Policy:
     def allows(self, model: str, tenant: str) -> bool:
         policy = self.models.get(model)
         return policy is None or policy.tenants is None or tenant in policy.tenants
+
+    def with_model(self, policy: ModelPolicy) -> Policy:
+        return replace(self, models={**self.models, policy.model: policy})
 
     def surcharge_of(self, model: str) -> int:
         """In nano-units per second."""

@@ -121,6 +121,20 @@ def node_row(node: Node) -> Row:
     }
 
 
+def model_row(model: str, fleet: Fleet) -> Row:
+    stock, policy = fleet.stocks.get(model), fleet.policy.models.get(model)
+    if stock is not None:
+        stock.refresh()
+    return {
+        "model": model,
+        "devices": 0 if stock is None else stock.count,
+        "free": 0 if stock is None else stock.free,
+        "closed": 0 if stock is None else stock.closed,
+        "tenants": None if policy is None or policy.tenants is None else sorted(policy.tenants),
+        "surcharge_nano_per_second": fleet.policy.surcharge_of(model),
+    }
+
+
 def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None) -> Row:
     why_not = fleet.why_not(flavor)
     return {

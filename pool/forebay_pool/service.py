@@ -19,7 +19,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_pool import handlers, queue_handlers
+from forebay_pool import handlers, node_handlers, queue_handlers
 from forebay_pool.billing import BillingClient
 from forebay_pool.board import FLUSH_SECONDS
 from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
@@ -29,7 +29,9 @@ from forebay_pool.launcher import LocalLauncher, WorkerCommand
 from forebay_pool.leadership import Leadership
 from forebay_pool.links import SessionLink, WorkerLink
 from forebay_pool.metrics import Metrics, StateCollector
+from forebay_pool.node_events import DeviceSet, NodeDrain
 from forebay_pool.outbox import Outbox
+from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
 from forebay_pool.state_machine import StateMachine
@@ -76,6 +78,8 @@ class Service:
         self._environ = environ
         self._extra_flavors = extra_flavors
         self._quotas: list[QuotaSet] = []
+        self._models: dict[str, ModelPolicy] = {}
+        self._closures: list[tuple[str, str, str]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._socket_dir: Path | None = None
 
@@ -96,6 +100,7 @@ class Service:
             self.settings.limits,
             name=secrets.token_hex(4),
             unix_offset_ns=time.time_ns() - time.monotonic_ns(),
+            policy=Policy(self.settings.placement_preference, self.settings.gang_spread, self._models),
         )
         self.writer = Writer(
             self.store,
@@ -129,6 +134,8 @@ class Service:
         for worker in kept.workers:
             self.shell.adopt(worker)
         self.shell.apply(Restored(kept))
+        for kind, name, cause in self._closures:
+            self.shell.apply(NodeDrain(name, True) if kind == "node" else DeviceSet(name, True, cause))
 
     def _worker_command(self, socket_dir: Path) -> WorkerCommand:
         urls = [self.url, *(url for url in self.settings.replicas if url != self.url)]
@@ -149,6 +156,8 @@ class Service:
         try:
             self.store.seed_flavors([*seeds(self.settings.flavors_file)])
             self.choices = self.store.choices()
+            self._models = self.store.models()
+            self._closures = self.store.closures()
             self._quotas = [QuotaSet(*quota) for quota in self.store.quotas()]
             return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}, self.store.kept()
         except SQLAlchemyError as error:
@@ -171,6 +180,12 @@ class Service:
             ("api/quotas/([^/]+)", queue_handlers.QuotaItem),
             ("api/quotas/([^/]+)/([^/]+)", queue_handlers.QuotaItem),
             ("api/devices", handlers.Devices),
+            ("api/devices/(.+)", node_handlers.DeviceItem),
+            ("api/nodes", node_handlers.Nodes),
+            ("api/nodes/([^/]+)", node_handlers.NodeItem),
+            ("api/models", node_handlers.Models),
+            ("api/models/(.+)", node_handlers.ModelItem),
+            ("api/forecast", node_handlers.Forecasts),
             ("api/choice", handlers.Choice),
             ("api/events", handlers.Events),
             ("metrics", handlers.MetricsPage),

@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from forebay_pool.errors import SettingsError
+from forebay_pool.policies import GangSpread, Preference
 from forebay_pool.types import Device, Limits
 
+NODE_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 ENVIRONMENT_PREFIX = "FOREBAY_POOL_"
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 WORKER_ENVIRONMENT = (
@@ -60,6 +62,10 @@ class DeviceGroup(BaseModel):
     model: str = Field(min_length=1, max_length=128, description="The make, as the flavors' equivalents name it, for example MI250.")
     memory: Bytes = Field(description="Memory of each device, for example 4 GiB.")
     count: Annotated[int, Field(ge=1, le=1024)] = Field(1, description="How many; they are numbered on from the last group of this kind.")
+    node: Annotated[str | None, Field(pattern=NODE_PATTERN, description="Where they stand; none: the setting node.")] = None
+    vendor: Annotated[str, Field(max_length=64, description="Who made them, for people to read.")] = ""
+    speed: Annotated[int, Field(ge=1, le=1_000_000, description="Relative speed class; 100 is the reference.")] = 100
+    switch: Annotated[str, Field(max_length=64, description="The switch that their node hangs on; gangs stay under one if they can.")] = ""
 
 
 class Settings(BaseModel):
@@ -76,8 +82,10 @@ class Settings(BaseModel):
         (), description="Addresses of all pools on this database, as http://host:port/path/; one leads, the others wait. None: this one."
     )
     source: str = Field("pool", min_length=1, max_length=64, description="Names this pool in usage records; never change it.")
-    node: str = Field("main", pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of this host in device ids.")
+    node: str = Field("main", pattern=NODE_PATTERN, description="Name of this host in device ids.")
     devices: tuple[DeviceGroup, ...] = Field((), description="The devices to lend, as [[devices]] tables.")
+    placement_preference: Preference = Field("cheapest", description="Among equal places: cheapest, fastest, or packed (fullest node).")
+    gang_spread: GangSpread = Field("any", description="How far apart devices that are leased together may be: node, switch, or any.")
     default_flavor: str = Field("dev.1gb", description="Flavor of a session whose user never chose one.")
     flavors_file: Path | None = Field(None, description="TOML file of flavors to seed; none: the packaged ones.")
     hub_api_url: str | None = Field(None, description="JupyterHub's API, which tells whose token it is; JupyterHub itself sets it.")
@@ -135,13 +143,15 @@ class Settings(BaseModel):
         return Limits(**{name: getattr(self, name) for name in Limits.__dataclass_fields__})
 
     def all_devices(self) -> Iterator[Device]:
-        """Each configured device; indices count per kind."""
-        indices: dict[str, int] = {}
+        """Each configured device; indices count per node and kind."""
+        indices: dict[tuple[str, str], int] = {}
         for group in self.devices:
             for _ in range(group.count):
-                index = indices.get(group.kind, 0)
-                indices[group.kind] = index + 1
-                yield Device(f"{self.node}/{group.kind}:{index}", self.node, group.kind, index, group.model, group.memory)
+                node = group.node or self.node
+                index = indices.get((node, group.kind), 0)
+                indices[node, group.kind] = index + 1
+                name = f"{node}/{group.kind}:{index}"
+                yield Device(name, node, group.kind, index, group.model, group.memory, group.vendor, group.speed, group.switch)
 
 
 def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any], managed: bool) -> Settings:

@@ -187,6 +187,8 @@ class Shell:
             self.metrics.workers_failed.inc()
         elif instruction.action == "session_lost":
             self.metrics.sessions_lost.inc()
+        elif instruction.action == "device_alert":
+            self.metrics.device_alerts.labels(self.machine.fleet.seats[str(instruction.fields["device"])].device.model).inc()
         text = " ".join(f"{name}={value}" for name, value in instruction.fields.items())
         log.info("%s %s", instruction.action, text, extra={"action": instruction.action, **instruction.fields})
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, Engine, create_engine, delete, event, select, update
+from sqlalchemy import Connection, Engine, create_engine, delete, event, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,7 +21,8 @@ from forebay_pool.batch import Batch
 from forebay_pool.errors import Deposed, StoreUnavailable
 from forebay_pool.host import boot_id
 from forebay_pool.kept import Kept
-from forebay_pool.tables import CHOICES, FLAVORS, LEADERSHIP, OUTBOX, QUOTAS, SEGMENTS
+from forebay_pool.policies import ModelPolicy
+from forebay_pool.tables import CHOICES, CLOSURES, FLAVORS, LEADERSHIP, MODEL_POLICIES, OUTBOX, QUOTAS, SEGMENTS
 from forebay_pool.types import WHOLE_MILLI, Equivalent, Flavor, Quota, UsageRecord
 
 BUSY_SECONDS = 2.0
@@ -102,7 +103,7 @@ class Store:
                 if leading != self.epoch:
                     raise Deposed(f"this pool led with epoch {self.epoch}, and another leads with {leading}: it may write no more")
 
-    # Flavors and choices
+    # Flavors
 
     def seed_flavors(self, flavors: Sequence[Flavor]) -> None:
         """Adds the flavors that are not there yet."""
@@ -118,10 +119,37 @@ class Store:
     def flavors(self) -> dict[str, Flavor]:
         with self.engine.connect() as connection:
             rows = connection.execute(select(FLAVORS).order_by(FLAVORS.c.memory_bytes, FLAVORS.c.name)).all()
-        return {
-            row.name: Flavor(row.name, row.memory_bytes, tuple(Equivalent(*parts) for parts in json.loads(row.equivalents)))
-            for row in rows
-        }
+        return {row.name: Flavor(row.name, row.memory_bytes, _equivalents(row.equivalents), row.residents_max) for row in rows}
+
+    # Nodes, devices and models
+
+    def set_closed(self, kind: Literal["node", "device"], name: str, cause: str | None) -> None:
+        """Remembers that an operator closed it, and why, or with None that it is open."""
+        key = (CLOSURES.c.kind == kind) & (CLOSURES.c.name == name)
+        with self._writing() as connection:
+            connection.execute(delete(CLOSURES).where(key))
+            if cause is not None:
+                connection.execute(insert(CLOSURES).values(kind=kind, name=name, cause=cause))
+
+    def closures(self) -> list[tuple[str, str, str]]:
+        """Kind, name and cause of what is closed."""
+        with self.engine.connect() as connection:
+            return [(row.kind, row.name, row.cause) for row in connection.execute(select(CLOSURES).order_by(CLOSURES.c.name))]
+
+    def set_model(self, policy: ModelPolicy) -> None:
+        tenants = None if policy.tenants is None else json.dumps(sorted(policy.tenants))
+        row = {"model": policy.model, "tenants": tenants, "surcharge_nano_per_second": policy.surcharge_nano_per_second}
+        statement = self._insert(MODEL_POLICIES).values(row)
+        with self._writing() as connection:
+            connection.execute(statement.on_conflict_do_update(index_elements=[MODEL_POLICIES.c.model], set_=row))
+
+    def models(self) -> dict[str, ModelPolicy]:
+        with self.engine.connect() as connection:
+            rows = connection.execute(select(MODEL_POLICIES)).all()
+        tenants = {row.model: None if row.tenants is None else frozenset(json.loads(row.tenants)) for row in rows}
+        return {row.model: ModelPolicy(row.model, tenants[row.model], row.surcharge_nano_per_second) for row in rows}
+
+    # Choices
 
     def set_choice(self, tenant: str, user: str, flavor: str) -> None:
         row = {"tenant": tenant, "user": user, "flavor": flavor}
@@ -201,7 +229,12 @@ def _engine(url: str) -> Engine:
 
 def _flavor_row(flavor: Flavor) -> dict[str, Any]:
     equivalents = json.dumps([_parts(e) for e in flavor.equivalents])
-    return {"name": flavor.name, "memory_bytes": flavor.memory_bytes, "equivalents": equivalents}
+    bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max}
+    return {"name": flavor.name, **bounds, "equivalents": equivalents}
+
+
+def _equivalents(text: str) -> tuple[Equivalent, ...]:
+    return tuple(Equivalent(*parts) for parts in json.loads(text))
 
 
 def _parts(equivalent: Equivalent) -> list[str | int]:

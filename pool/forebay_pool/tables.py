@@ -11,6 +11,7 @@ FLAVORS = Table(
     METADATA,
     Column("name", String(64), primary_key=True),
     Column("memory_bytes", BigInteger, nullable=False),
+    Column("residents_max", Integer, nullable=True),
     Column("equivalents", Text, nullable=False, comment="JSON: [[model, count] or [model, count, share_milli], ...]"),
 )
 
@@ -119,4 +120,20 @@ OPEN_LEASES = Table(
     Column("opened_ns", BigInteger, nullable=False),
     Column("opened_unix_ns", BigInteger, nullable=False),
     Column("confirmed_ns", BigInteger, nullable=False, comment="For how long its worker has confirmed to hold it"),
+)
+
+CLOSURES = Table(
+    "closures",
+    METADATA,
+    Column("kind", String(8), primary_key=True, comment="node or device"),
+    Column("name", String(255), primary_key=True),
+    Column("cause", Text, nullable=False),
+)
+
+MODEL_POLICIES = Table(
+    "model_policies",
+    METADATA,
+    Column("model", String(128), primary_key=True),
+    Column("tenants", Text, nullable=True, comment="JSON: [tenant, ...]; null: all"),
+    Column("surcharge_nano_per_second", BigInteger, nullable=False),
 )

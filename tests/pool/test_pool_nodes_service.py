@@ -1,0 +1,119 @@
+"""Operators close and drain over HTTP; others are refused; what was closed stays closed over a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from forebay_pool.forecast import Arrivals, Load, erlang_c, forecast
+
+Make = Callable[..., Any]
+
+CHANGES = [
+    ("api/nodes/main", {"drain": True}),
+    ("api/devices/main/cpu:0", {"cordoned": True, "cause": "a fan is loud"}),
+    ("api/models/cpu-dev", {"tenants": ["globex"], "surcharge_nano_per_second": 7}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), CHANGES)
+def test_only_operators_change_nodes_devices_and_models(pool: Make, path: str, body: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            for who, status in ((None, 401), ("nobody", 401), ("ada", 403), ("guest", 403), ("dashboards", 403)):
+                answer = await running.call("PUT", path, who, body)
+                assert answer.code == status, who
+                assert set(json.loads(answer.body)) == {"code", "message"}
+            seat = running.machine.fleet.seats["main/cpu:0"]
+            assert seat.is_open
+            assert not running.machine.fleet.policy.models
+            assert (await running.call("PUT", path, "operator", body)).code == 200
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("path", ["api/nodes", "api/models", "api/forecast"])
+def test_operators_and_services_alone_read_them(pool: Make, path: str) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            assert (await running.call("GET", path, "ada")).code == 403
+            assert (await running.call("GET", path, None)).code == 401
+            assert await running.get(path, "dashboards")
+
+    asyncio.run(scenario())
+
+
+def test_what_an_operator_closed_and_kept_for_a_tenant_is_so_after_a_restart(pool: Make) -> None:
+    async def scenario() -> None:
+        devices = [
+            {"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 2},
+            {"kind": "null", "model": "null", "memory": "4 GiB", "node": "b"},
+        ]
+        async with pool(warm_workers=0, devices=devices) as running:
+            for path, body in (*CHANGES[1:], ("api/nodes/b", {"drain": True, "grace_seconds": 0.0})):
+                assert (await running.call("PUT", path, "operator", body)).code == 200
+        async with pool(warm_workers=0, devices=devices) as running:
+            rows = {row["device"]: row for row in await running.get("api/devices")}
+            assert (rows["main/cpu:0"]["cordoned"], rows["main/cpu:0"]["cause"]) == (True, "a fan is loud")
+            assert rows["main/cpu:1"]["state"] == "free"
+            assert {row["node"]: row["state"] for row in await running.get("api/nodes")} == {"main": "up", "b": "draining"}
+            model = next(row for row in await running.get("api/models") if row["model"] == "cpu-dev")
+            assert (model["tenants"], model["surcharge_nano_per_second"], model["closed"]) == (["globex"], 7, 1)
+            assert (await running.call("PUT", "api/devices/main%2Fcpu:0", "operator", {"cordoned": False})).code == 200
+        async with pool(warm_workers=0, devices=devices) as running:
+            assert running.machine.fleet.seats["main/cpu:0"].is_open
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("api/nodes/none", {"drain": True}, 404),
+        ("api/devices/main/cpu:9", {"cordoned": True}, 404),
+        ("api/models/none", {"tenants": None}, 404),
+        ("api/nodes/main", {"drain": "yes"}, 400),
+        ("api/nodes/main", {"drain": True, "grace_seconds": -1.0}, 400),
+        ("api/devices/main/cpu:0", {"cordoned": True, "why": "x"}, 400),
+        ("api/models/cpu-dev", {"surcharge_nano_per_second": -1}, 400),
+    ],
+)
+def test_a_wrong_request_changes_nothing(pool: Make, path: str, body: dict[str, Any], status: int) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            answer = await running.call("PUT", path, "operator", body)
+            assert (answer.code, set(json.loads(answer.body))) == (status, {"code", "message"})
+            assert running.machine.fleet.seats["main/cpu:0"].is_open
+
+    asyncio.run(scenario())
+
+
+# The forecast
+
+
+def test_the_rate_of_arrivals_is_found_and_forgotten() -> None:
+    arrivals = Arrivals()
+    for second in range(600):
+        arrivals.add("small", second * 10**9)
+    assert arrivals.per_second("small", 600 * 10**9) == pytest.approx(1.0, rel=0.01)
+    assert arrivals.per_second("small", (600 + 9000) * 10**9) < 0.001
+    assert arrivals.per_second("other", 600 * 10**9) == 0.0
+
+
+def test_erlangs_formula_gives_the_textbooks_values() -> None:
+    assert erlang_c(1, 0.5) == pytest.approx(0.5)
+    assert erlang_c(2, 1.0) == pytest.approx(1 / 3)
+    assert erlang_c(10, 5.0) == pytest.approx(0.0361, abs=1e-4)
+    assert (erlang_c(4, 0.0), erlang_c(4, 4.0), erlang_c(0, 1.0)) == (0.0, 1.0, 1.0)
+
+
+def test_flavors_on_the_same_devices_are_short_together() -> None:
+    both = ("half", "whole")
+    half, whole = forecast([Load("half", 2.0, 3.0, 0.5, 8.0, both), Load("whole", 1.0, 6.0, 1.0, 8.0, both)])
+    assert (half.offered_devices, whole.offered_devices, half.rival_devices) == (3.0, 6.0, 9.0)
+    assert (whole.missing_devices, whole.utilisation, whole.wait_probability) == (1.0, 9 / 8, 1.0)
+    (alone,) = forecast([Load("half", 2.0, 3.0, 0.5, 0.0, ("half",))])
+    assert (alone.utilisation, alone.missing_devices, alone.wait_probability) == (None, 3.0, 1.0)
