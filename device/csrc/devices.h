@@ -14,6 +14,9 @@ c10::DeviceIndex device_count();
 // To be called once, before any other use. Throws unless 1 <= count <= kDevicesMax.
 void set_device_count(c10::DeviceIndex count);
 
+// From here on there is none: what cannot be had in full is not there at all.
+void withdraw_devices();
+
 c10::DeviceIndex current_device();
 
 // Throws where there is no such device.

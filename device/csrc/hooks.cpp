@@ -64,9 +64,9 @@ class PinnedAllocator final : public c10::Allocator {
 
 struct Hooks final : at::CUDAHooksInterface {
   void init() const override {}
-  bool hasCUDA() const override { return true; }
+  bool hasCUDA() const override { return device_count() > 0; }
   bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return true; }
+  bool isAvailable() const override { return device_count() > 0; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   int getNumGPUs() const override { return device_count(); }
   c10::DeviceIndex deviceCount() const override { return device_count(); }

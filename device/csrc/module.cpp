@@ -113,6 +113,7 @@ PYBIND11_MODULE(_C, module) {
   const auto device = py::arg("device") = 0;
   module.attr("DEVICES_MAX") = static_cast<int>(forebay::kDevicesMax);
   module.def("install", &forebay::install, py::arg("devices") = 1);
+  module.def("withdraw", &forebay::withdraw_devices);
   module.def("device_count", [] { return static_cast<int>(forebay::device_count()); });
   module.def("current_device", [] { return static_cast<int>(forebay::current_device()); });
   module.def("set_device", [](int index) { forebay::set_current_device(static_cast<c10::DeviceIndex>(index)); });

@@ -65,6 +65,9 @@ def install(devices: int = 1) -> None:
     Only the first call does anything. ``device`` below is one of these.
     """
 
+def withdraw() -> None:
+    """From here on there is no virtual device."""
+
 def device_count() -> int: ...
 def current_device() -> int:
     """Of this thread."""

@@ -59,5 +59,9 @@ def _install() -> None:
 
     pytorch_build.load_late_kernels()
     devices = VirtualDevices(wanted())
-    devices.start()
-    facade.install(devices)
+    try:
+        devices.start()
+        facade.install(devices)
+    except Exception:
+        facade.withdraw()
+        raise

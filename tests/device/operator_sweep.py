@@ -36,6 +36,7 @@ UNINITIALISED = {"resize_", "resize_as_", "empty", "empty_like", "empty_permuted
 UNDEFINED = {  # what the CPU does there is no result
     "_chunk_cat": "scalar",  # it reads past the sizes of a tensor without dimensions
     "nn.functional.multi_margin_loss": "empty",  # it leaves the loss as the memory was
+    "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": "transposed",  # it reads each row as if its elements were neighbours
 }
 ON_HOST = {"tensor_split"}  # tensors among their arguments stay on the CPU, as CUDA wants it
 

@@ -44,6 +44,34 @@ def test_an_extension_for_another_release_of_torch_is_refused_by_both_versions_b
     assert f"built for torch {other.decode()}, and torch {torch.__version__} is installed" in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("missing", ["torch.cuda.nvtx", "torch.cuda.memory"])
+def test_a_pytorch_that_is_not_known_is_refused_in_one_sentence_and_has_no_device(run_python: Any, missing: str) -> None:
+    """A later release may lack what the façade replaces, in whichever of its parts."""
+    done = run_python(
+        f"""
+import torch
+del {missing}
+from forebay import activation
+activation.activate()
+x = torch.ones(2, requires_grad=True)
+torch.manual_seed(1)
+(x * 2).sum().backward()
+print(x.grad.tolist(), torch.cuda.is_available(), torch.cuda.device_count(), torch.accelerator.is_available())
+try:
+    torch.ones(1, device="cuda")
+except Exception as error:
+    print(error)
+""",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+        **NOBODY,
+    )
+    state, error = done.stdout.splitlines()
+    assert state == "[2.0, 2.0] False 0 False"
+    assert "the virtual device is off" in error or "not compiled with CUDA" in error
+    said = f"forebay: the virtual device is off: this forebay does not know torch {torch.__version__} ("
+    assert done.stderr.startswith(said) and done.stderr.count("\n") == 1, done.stderr
+
+
 def test_no_kernel_of_pytorch_is_left_under_the_device_s_keys(run_python: Any) -> None:
     """Process groups (c10d) are no kernels: they pass tensors on, in builds without CUDA too."""
     done = run_python(
@@ -90,11 +118,14 @@ def test_no_function_for_gpus_is_left_as_the_build_brought_it(run_python: Any) -
         """
 import torch
 before = dict(vars(torch._C))
+decorated = [name for name in torch.cuda.__all__ if hasattr(getattr(torch.cuda, name), "__wrapped__")]
 from forebay import activation
 activation.activate()
 assert activation.active
 left = [name for name, function in before.items() if name.startswith(("_cuda_", "_nccl_")) and getattr(torch._C, name) is function]
 assert all(isinstance(before[name], type) for name in left), left
+assert "use_mem_pool" in decorated  # torch.compile lists such functions and what they decorate
+assert [name for name in decorated if not hasattr(getattr(torch.cuda, name), "__wrapped__")] == []
 assert not torch.backends.cudnn.is_available() and torch.backends.cudnn.version() is None
 assert torch.cuda.device_count() == 1 and torch.ones(1).pin_memory().is_pinned()
 """,

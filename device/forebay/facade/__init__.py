@@ -7,8 +7,11 @@ device is refused by name (`refusals`).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from forebay import _C
 from forebay.facade import compiling, driver, graphs, legacy_types, libraries, memory, profiling, refusals, replication, storages, streams
 from forebay.virtual_device import VirtualDevices
 
@@ -27,3 +30,13 @@ def install(devices: VirtualDevices) -> None:
     compiling.install()
     libraries.install()
     refusals.install(of_this_build)
+
+
+def withdraw() -> None:
+    """Leaves a process whose ``torch.cuda`` could not be fitted without any device: programs then use the CPU, as on a host without one."""
+    core: Any = torch._C
+    cuda: Any = torch.cuda
+    _C.withdraw()
+    if hasattr(core, "_cuda_getDeviceCount"):
+        core._cuda_getDeviceCount = _C.device_count
+    cuda._device_count_nvml = cuda._device_count_amdsmi = lambda: -1  # a GPU of this host would meet our kernels

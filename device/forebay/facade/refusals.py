@@ -140,7 +140,9 @@ def install(of_this_build: Mapping[str, Any]) -> None:
         if original is None:
             continue
         make = _refusing_class if isinstance(original, type) else _refusing_function
-        refused = make(f"torch.cuda.{name}", reason)
+        refused: Any = make(f"torch.cuda.{name}", reason)
+        if hasattr(original, "__wrapped__"):  # torch._dynamo lists what decorated functions were made of
+            refused.__wrapped__ = _refusing_function(f"torch.cuda.{name}", reason)
         for module in (torch.cuda, torch.cuda.memory, torch.cuda.graphs):
             if hasattr(module, name):
                 setattr(module, name, refused)
