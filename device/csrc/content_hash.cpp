@@ -40,7 +40,11 @@ const Keys& keys() {
 
 using Sums = std::array<uint64_t, kPasses>;
 
-void nh_portable(const uint8_t* block, const uint8_t* key, Sums& sums) {
+// With kCopies also to `target`, of what was hashed: what the source holds may change meanwhile.
+template <bool kCopies>
+void nh_portable(const uint8_t* source, const uint8_t* key, Sums& sums, uint8_t* target) {
+  if constexpr (kCopies) std::memcpy(target, source, kBlockBytes);
+  const uint8_t* block = kCopies ? target : source;
   for (size_t pass = 0; pass < kPasses; ++pass) {
     uint64_t sum = 0;
     for (size_t at = 0; at < kBlockBytes; at += 8) {
@@ -54,11 +58,13 @@ void nh_portable(const uint8_t* block, const uint8_t* key, Sums& sums) {
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2"))) void nh_avx2(const uint8_t* block, const uint8_t* key, Sums& sums) {
+template <bool kCopies>
+__attribute__((target("avx2"))) void nh_avx2(const uint8_t* block, const uint8_t* key, Sums& sums, uint8_t* target) {
   __m256i lanes[kPasses] = {};
   for (size_t at = 0; at < kBlockBytes; at += sizeof(__m256i)) {
     _mm_prefetch(reinterpret_cast<const char*>(block + at + kAheadBytes), _MM_HINT_T0);
     const __m256i data = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + at));
+    if constexpr (kCopies) _mm256_storeu_si256(reinterpret_cast<__m256i*>(target + at), data);
     for (size_t pass = 0; pass < kPasses; ++pass) {
       const __m256i secret = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(key + at + pass * kShiftBytes));
       const __m256i both = _mm256_add_epi32(data, secret);
@@ -72,11 +78,13 @@ __attribute__((target("avx2"))) void nh_avx2(const uint8_t* block, const uint8_t
   }
 }
 
-__attribute__((target("avx512f"))) void nh_avx512(const uint8_t* block, const uint8_t* key, Sums& sums) {
+template <bool kCopies>
+__attribute__((target("avx512f"))) void nh_avx512(const uint8_t* block, const uint8_t* key, Sums& sums, uint8_t* target) {
   __m512i lanes[kPasses] = {};
   for (size_t at = 0; at < kBlockBytes; at += sizeof(__m512i)) {
     _mm_prefetch(reinterpret_cast<const char*>(block + at + kAheadBytes), _MM_HINT_T0);
     const __m512i data = _mm512_loadu_si512(block + at);
+    if constexpr (kCopies) _mm512_storeu_si512(target + at, data);
     for (size_t pass = 0; pass < kPasses; ++pass) {
       const __m512i both = _mm512_add_epi32(data, _mm512_loadu_si512(key + at + pass * kShiftBytes));
       lanes[pass] = _mm512_add_epi64(lanes[pass], _mm512_mul_epu32(both, _mm512_srli_epi64(both, 32)));
@@ -90,15 +98,16 @@ __attribute__((target("avx512f"))) void nh_avx512(const uint8_t* block, const ui
 }
 #endif
 
-using Nh = void (*)(const uint8_t* block, const uint8_t* key, Sums& sums);
+using Nh = void (*)(const uint8_t* block, const uint8_t* key, Sums& sums, uint8_t* target);
 
 // All give the same sums.
+template <bool kCopies>
 Nh fastest_nh() {
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f")) return nh_avx512;
-  if (__builtin_cpu_supports("avx2")) return nh_avx2;
+  if (__builtin_cpu_supports("avx512f")) return nh_avx512<kCopies>;
+  if (__builtin_cpu_supports("avx2")) return nh_avx2<kCopies>;
 #endif
-  return nh_portable;
+  return nh_portable<kCopies>;
 }
 
 uint64_t times_plus(uint64_t value, uint64_t factor, uint64_t term) {
@@ -109,10 +118,11 @@ uint64_t times_plus(uint64_t value, uint64_t factor, uint64_t term) {
 
 }  // namespace
 
-void ContentHash::add_block(const uint8_t* block) {
-  static const Nh nh = fastest_nh();
+template <bool kCopies>
+void ContentHash::take_block(const uint8_t* block, uint8_t* target) {
+  static const Nh nh = fastest_nh<kCopies>();
   Sums sums;
-  nh(block, keys().nh.data(), sums);
+  nh(block, keys().nh.data(), sums, target);
   for (const uint64_t sum : sums) {
     for (const uint64_t half : {sum >> 32, sum & 0xffffffff}) {  // each less than the prime
       for (size_t index = 0; index < state_.size(); ++index) state_[index] = times_plus(state_[index], keys().points[index], half);
@@ -128,17 +138,25 @@ void ContentHash::add(const uint8_t* data, size_t bytes) {
     data += taken;
     bytes -= taken;
     if (rest_.size() < kBlockBytes) return;
-    add_block(rest_.data());
+    take_block<false>(rest_.data(), nullptr);
     rest_.clear();
   }
-  for (; bytes >= kBlockBytes; data += kBlockBytes, bytes -= kBlockBytes) add_block(data);
+  for (; bytes >= kBlockBytes; data += kBlockBytes, bytes -= kBlockBytes) take_block<false>(data, nullptr);
   rest_.assign(data, data + bytes);
+}
+
+void ContentHash::copy(uint8_t* target, const uint8_t* data, size_t bytes) {
+  const size_t whole = rest_.empty() ? bytes / kBlockBytes * kBlockBytes : 0;
+  for (size_t done = 0; done < whole; done += kBlockBytes) take_block<true>(data + done, target + done);
+  bytes_ += whole;
+  std::memcpy(target + whole, data + whole, bytes - whole);
+  add(target + whole, bytes - whole);
 }
 
 ContentDigest ContentHash::digest() {
   if (!rest_.empty()) {  // zeros to the block's end; the number of bytes tells them from real ones
     rest_.resize(kBlockBytes);
-    add_block(rest_.data());
+    take_block<false>(rest_.data(), nullptr);
     rest_.clear();
   }
   return {state_, bytes_};

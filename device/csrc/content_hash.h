@@ -22,10 +22,13 @@ class ContentHash {
  public:
   // May be called with any pieces; the digest is that of the whole.
   void add(const uint8_t* data, size_t bytes);
+  // As add, and copies them in the same pass: what is hashed is what is copied, also where somebody changes it meanwhile.
+  void copy(uint8_t* target, const uint8_t* data, size_t bytes);
   ContentDigest digest();
 
  private:
-  void add_block(const uint8_t* block);
+  template <bool kCopies>
+  void take_block(const uint8_t* block, uint8_t* target);
 
   std::array<uint64_t, 3> state_{1, 1, 1};
   std::vector<uint8_t> rest_;  // of a block that is not whole

@@ -10,8 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "forebay/spin.h"
 
 namespace forebay {
 
@@ -30,6 +33,7 @@ void SharedMemory::map(int descriptor, uint64_t bytes) {
   ::madvise(data, bytes, MADV_DONTFORK);
   data_ = static_cast<uint8_t*>(data);
   offered_ = taken();
+  free_after_.fill(offered_);
 }
 
 void SharedMemory::unmap() {
@@ -39,14 +43,20 @@ void SharedMemory::unmap() {
 
 uint32_t SharedMemory::taken() const { return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(data_)).load(std::memory_order_acquire); }
 
-uint8_t* SharedMemory::offer() const {
-  const uint32_t held = offered_ - taken();
-  TORCH_CHECK(held <= kUploadSlots, "the worker counts uploads that were not made");
-  return held == kUploadSlots ? nullptr : slot(offered_ % kUploadSlots);
+// The lowest that is free: what the caches still hold, as long as the worker keeps up.
+uint8_t* SharedMemory::offer() {
+  const uint32_t taken = this->taken();
+  TORCH_CHECK(offered_ - taken <= kUploadSlots, "the worker counts uploads that were not made");
+  if (offered_ - taken == kUploadSlots) return nullptr;
+  const auto is_free = [&](uint32_t last) { return offered_ - last >= offered_ - taken; };
+  const auto found = std::find_if(free_after_.begin(), free_after_.end(), is_free);
+  *found = ++offered_;
+  return slot(static_cast<size_t>(found - free_after_.begin()));
 }
 
 bool SharedMemory::wait(int milliseconds) const {
   const uint32_t full = offered_ - kUploadSlots;
+  if (spin_until([&] { return taken() != full; })) return true;
   const timespec limit{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
   return ::syscall(SYS_futex, data_, FUTEX_WAIT, full, &limit, nullptr, 0) == 0 || errno == EAGAIN;  // the count has changed already
 }

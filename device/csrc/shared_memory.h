@@ -1,6 +1,7 @@
 // The memory that a worker on this host shares with us, for bulk data: a header, a ring of slots for uploads, and slots for downloads.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +30,7 @@ class SharedMemory {
 
   // Uploads. `offer` gives the slot for the next one, null while all hold what the worker has not read.
   // Throws c10::Error where the worker counts what was not offered.
-  uint8_t* offer() const;
-  void offered() { ++offered_; }
+  uint8_t* offer();
   // Sleeps until the worker has read one more. False where that did not happen for so long, or a signal came.
   bool wait(int milliseconds) const;
 
@@ -44,6 +44,7 @@ class SharedMemory {
 
   uint8_t* data_ = nullptr;
   uint32_t offered_ = 0;
+  std::array<uint32_t, kUploadSlots> free_after_{};  // the worker's count from which on each slot is free
 };
 
 // Has the system fill new memory of a large target by large pages. A hint.

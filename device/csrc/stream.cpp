@@ -24,6 +24,7 @@
 #include <cstring>
 #include <new>
 
+#include "forebay/spin.h"
 #include "locations.h"
 #include "profile.h"
 #include "python.h"
@@ -478,8 +479,12 @@ size_t CommandStream::receive_some(uint8_t* target, size_t bytes) {
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t count = ::recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  ssize_t count = 0;
+  spin_until([&] {
+    message.msg_controllen = sizeof(control);
+    count = ::recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    return count >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  });
   if (count == 0) fail_connection("the worker ended");
   if (count < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "forebay/bulk.h"
 #include "profile.h"
 #include "python.h"
 #include "stream.h"
@@ -26,7 +27,6 @@ using wire::Reply;
 
 constexpr int64_t kBulkBytes = 64 << 10;  // smaller data travels among the commands
 constexpr int64_t kSlotBytes = SharedMemory::kSlotBytes;
-constexpr int64_t kCachedBytes = 16 << 10;  // copied, and then hashed while the nearest cache still holds them
 constexpr size_t kDataHeadBytesMax = 1 + 2 * 10;
 
 }  // namespace
@@ -222,13 +222,12 @@ bool CommandStream::offer(Upload& upload, Wait wait) {
     return true;
   }
   const int64_t bytes = std::min<int64_t>(upload.left, kSlotBytes);
-  for (int64_t done = 0; done < bytes; done += kCachedBytes) {
-    const auto size = static_cast<size_t>(std::min(kCachedBytes, bytes - done));
-    std::memcpy(slot + done, upload.next + done, size);
-    if (upload.content != 0) upload.hash.add(upload.next + done, size);
+  if (upload.content != 0) {
+    upload.hash.copy(slot, upload.next, static_cast<size_t>(bytes));
+  } else {
+    std::memcpy(slot, upload.next, static_cast<size_t>(bytes));
   }
   put_write(upload, Command::kWriteShared, static_cast<uint64_t>(bytes), shared_.offset_of(slot));
-  shared_.offered();
   upload.next += bytes;
   upload.offset += bytes;
   upload.left -= bytes;
@@ -286,7 +285,7 @@ void CommandStream::read_through_memory(const StorageHandle& storage, int64_t of
     flush(Wait::kYes);
     receive(requests[piece % requests.size()], [this](Reply reply, wire::Reader& body) { check_failure(reply, body); });
     const auto size = static_cast<size_t>(size_of(piece));
-    std::memcpy(target + piece * SharedMemory::kSlotBytes, shared_.window_slot(piece), size);
+    copy_out(target + piece * SharedMemory::kSlotBytes, shared_.window_slot(piece), size, bytes);
     bytes_received_.fetch_add(size, std::memory_order_relaxed);
   }
 }
@@ -371,7 +370,7 @@ void CommandStream::take_download(uint64_t request, Reply reply, wire::Reader& b
   if (downloads_.empty() || downloads_.front().request != request) return;
   const Download& download = downloads_.front();
   if (reply == Reply::kDone) {
-    std::memcpy(download.place, download.slot, static_cast<size_t>(download.bytes));
+    copy_out(download.place, download.slot, static_cast<size_t>(download.bytes), static_cast<int64_t>(download.target.nbytes()));
     bytes_received_.fetch_add(static_cast<uint64_t>(download.bytes), std::memory_order_relaxed);
   } else if (late_failure_.empty()) {
     late_failure_.assign(body.position(), body.position() + body.left());

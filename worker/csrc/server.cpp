@@ -9,6 +9,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <forebay/spin.h>
 #include <torch/headeronly/version.h>
 
 #include "memory.h"
@@ -214,14 +215,16 @@ void Server::mark(uint64_t epoch) {
 }
 
 void Server::receive() {
-  switch (inbox_.receive(client_.get())) {
-    case Inbox::Arrival::kSome:
-      return;
-    case Inbox::Arrival::kEnd:
-      throw ClientLost();
-    case Inbox::Arrival::kNothing:
-      wait(POLLIN);
+  auto arrival = inbox_.receive(client_.get());
+  if (arrival == Inbox::Arrival::kNothing) {
+    rest();
+    spin_until([&] {
+      arrival = inbox_.receive(client_.get());
+      return arrival != Inbox::Arrival::kNothing || ordered_.load(std::memory_order_relaxed);
+    });
   }
+  if (arrival == Inbox::Arrival::kEnd) throw ClientLost();
+  if (arrival == Inbox::Arrival::kNothing) wait(POLLIN);
 }
 
 // Whether the next frame is nothing but a WRITE with a large payload that has not all come.

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <system_error>
 
+#include <forebay/bulk.h>
+
 #include "description.h"
 #include "memory.h"
 #include "operators.h"
@@ -489,7 +491,7 @@ void Session::write_shared(wire::Reader& in) {
   const auto bytes = static_cast<size_t>(in.bounded(wire::kChunkBytesMax, "the size of a chunk"));
   const uint8_t* data = shared().at(in.varint(), bytes);
   const auto upload = begin_upload(id, offset, bytes);
-  if (upload) std::memcpy(upload->target, data, bytes);
+  if (upload) copy_out(upload->target, data, bytes, storages_.at(id).bytes());
   shared_->taken();
   if (upload) finish_upload(*upload);
 }
