@@ -29,7 +29,6 @@
 #include "profile.h"
 #include "python.h"
 #include "recorder.h"
-#include "waiting.h"
 
 namespace forebay {
 namespace {
@@ -350,46 +349,49 @@ void CommandStream::free(const StorageHandle& handle) {
   appended();
 }
 
+CommandStream::Question::Question(CommandStream& stream) : clock_(stream.waited_ns_), stream_(stream) {
+  stream.need_lease();
+  refuse_in_signal_handler();
+  stream.syncs_.fetch_add(1, std::memory_order_relaxed);
+  lock_ = stream.lock_to_receive();
+}
+
+CommandStream::Question::~Question() {
+  if (!settled_) stream_.unsynchronised_ = true;
+  stream_.synchronising_ = false;
+}
+
+void CommandStream::Question::settles() {
+  settled_ = false;
+  stream_.synchronising_ = true;
+  stream_.unsynchronised_ = false;
+}
+
 void CommandStream::synchronize() {
   if (!unsynchronised_.load() && !synchronising_.load()) return;
   const ActivityClock profiled(Activity::kSynchronize, device_);
-  const WithoutGil free;
-  const WaitClock clock(waited_ns_);
-  need_lease();
-  refuse_in_signal_handler();
-  syncs_.fetch_add(1, std::memory_order_relaxed);
-  const auto receive_lock = lock_to_receive();
+  Question question(*this);
   const uint64_t request = new_request();
-  synchronising_ = true;
-  bool answered = false;
-  const auto done = c10::make_scope_exit([&] {
-    if (!answered) unsynchronised_ = true;
-    synchronising_ = false;
-  });
   {
     const std::lock_guard lock(mutex_);
     cut();
     pending_.command(Command::kSync);
     pending_.varint(request);
     appended();
-    unsynchronised_ = false;
+    question.settles();
   }
   flush(Wait::kYes);
   receive(request, [&](Reply reply, wire::Reader& body) {
-    answered = true;
+    question.settled();
     check_failure(reply, body);
-    if (body.left() > 0) note_busy(device_, body.varint());
+    note_busy(device_, body.varint());
   });
   tell_late_failure();
 }
 
 void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64_t)>& append, const std::function<void(wire::Reader&)>& take) {
   const ActivityClock profiled(Activity::kAsk, device_);
-  const WithoutGil free;
-  const WaitClock clock(waited_ns_);
-  refuse_in_signal_handler();
-  syncs_.fetch_add(1, std::memory_order_relaxed);
-  const auto receive_lock = lock_to_receive();
+  const Question question(*this);
   const uint64_t request = new_request();
   uint64_t sequence = 0;
   {

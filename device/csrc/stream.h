@@ -17,6 +17,7 @@
 #include "storage.h"
 #include "tracer.h"
 #include "transfer.h"
+#include "waiting.h"
 
 namespace forebay {
 
@@ -134,6 +135,24 @@ class CommandStream {
   void wait_ready(short events);
   void wake_ticker();
 
+  // A wait for an answer, from before it is asked for: without the GIL, under the lease and receive_mutex_, counted and timed.
+  class Question {
+   public:
+    explicit Question(CommandStream& stream);
+    ~Question();
+    // Under mutex_, with the append of what is answered once all before it is done.
+    void settles();
+    // It was answered, and no failure is left to tell.
+    void settled() { settled_ = true; }
+
+   private:
+    const WithoutGil free_;
+    const WaitClock clock_;
+    CommandStream& stream_;
+    std::unique_lock<std::timed_mutex> lock_;
+    bool settled_ = true;
+  };
+
   // Bulk data: transfer.cpp. Under send_mutex_ or receive_mutex_, by direction.
   void share_memory();
   bool copy_known(StorageHandle& storage, int64_t offset, const uint8_t* data, int64_t bytes, uint64_t fingerprint);
@@ -146,9 +165,9 @@ class CommandStream {
   bool offer(Upload& upload, Wait wait);
   void check_alive();
   void forget_transfers();
-  uint64_t append_read(const StorageHandle& storage, int64_t offset, int64_t bytes, const uint8_t* slot);
-  void read_through_memory(const StorageHandle& storage, int64_t offset, uint8_t* target, int64_t bytes);
-  void read_through_socket(const StorageHandle& storage, int64_t offset, uint8_t* target, int64_t bytes);
+  uint64_t append_read(const StorageHandle& storage, int64_t offset, int64_t bytes, const uint8_t* slot, Question* question = nullptr);
+  void read_through_memory(Question& question, const StorageHandle& storage, int64_t offset, uint8_t* target, int64_t bytes);
+  void read_through_socket(Question& question, const StorageHandle& storage, int64_t offset, uint8_t* target, int64_t bytes);
   void receive_data(uint64_t request, uint8_t* target, size_t bytes);
   bool receive_payload(uint64_t request, uint8_t* target, size_t bytes);
   void take_download(uint64_t request, wire::Reply reply, wire::Reader& body);

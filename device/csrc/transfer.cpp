@@ -17,7 +17,6 @@
 #include "profile.h"
 #include "python.h"
 #include "stream.h"
-#include "waiting.h"
 
 namespace forebay {
 namespace {
@@ -27,7 +26,7 @@ using wire::Reply;
 
 constexpr int64_t kBulkBytes = 64 << 10;  // smaller data travels among the commands
 constexpr int64_t kSlotBytes = SharedMemory::kSlotBytes;
-constexpr size_t kDataHeadBytesMax = 1 + 2 * 10;
+constexpr size_t kDataHeadBytesMax = 1 + 3 * 10;
 
 }  // namespace
 
@@ -244,20 +243,19 @@ void CommandStream::check_alive() {
 
 void CommandStream::read(const StorageHandle& storage, int64_t offset, void* data, int64_t bytes) {
   const ActivityClock profiled(Activity::kRead, device_, bytes);
-  const WithoutGil free;
-  const WaitClock clock(waited_ns_);
-  need_lease();
-  refuse_in_signal_handler();
-  syncs_.fetch_add(1, std::memory_order_relaxed);
-  const auto receive_lock = lock_to_receive();
+  Question question(*this);
   advise_large_pages(data, bytes);
   auto* target = static_cast<uint8_t*>(data);
-  if (shared_ && bytes >= kBulkBytes) return read_through_memory(storage, offset, target, bytes);
-  read_through_socket(storage, offset, target, bytes);
+  if (shared_ && bytes >= kBulkBytes) {
+    read_through_memory(question, storage, offset, target, bytes);
+  } else {
+    read_through_socket(question, storage, offset, target, bytes);
+  }
+  if (bytes > 0 && late_failure_.empty()) question.settled();
 }
 
 // Records a READ, or with a slot a READ_SHARED into it; returns the request's number.
-uint64_t CommandStream::append_read(const StorageHandle& storage, int64_t offset, int64_t bytes, const uint8_t* slot) {
+uint64_t CommandStream::append_read(const StorageHandle& storage, int64_t offset, int64_t bytes, const uint8_t* slot, Question* question) {
   const auto lock = lock_for(storage.generation);
   const uint64_t request = new_request();
   cut();
@@ -268,11 +266,12 @@ uint64_t CommandStream::append_read(const StorageHandle& storage, int64_t offset
   pending_.varint(static_cast<uint64_t>(bytes));
   if (slot != nullptr) pending_.varint(shared_.offset_of(slot));
   appended();
+  if (question != nullptr) question->settles();
   return request;
 }
 
 // The worker fills slots ahead while this thread empties them.
-void CommandStream::read_through_memory(const StorageHandle& storage, int64_t offset, uint8_t* target, int64_t bytes) {
+void CommandStream::read_through_memory(Question& question, const StorageHandle& storage, int64_t offset, uint8_t* target, int64_t bytes) {
   std::array<uint64_t, SharedMemory::kWindowSlots> requests{};
   const auto pieces = static_cast<size_t>((bytes + kSlotBytes - 1) / kSlotBytes);
   const auto size_of = [&](size_t piece) { return std::min(kSlotBytes, bytes - static_cast<int64_t>(piece) * kSlotBytes); };
@@ -280,21 +279,24 @@ void CommandStream::read_through_memory(const StorageHandle& storage, int64_t of
   for (size_t piece = 0; piece < pieces; ++piece) {
     for (; asked < pieces && asked < piece + requests.size(); ++asked) {
       const int64_t place = offset + static_cast<int64_t>(asked) * kSlotBytes;
-      requests[asked % requests.size()] = append_read(storage, place, size_of(asked), shared_.window_slot(asked));
+      requests[asked % requests.size()] = append_read(storage, place, size_of(asked), shared_.window_slot(asked), &question);
     }
     flush(Wait::kYes);
-    receive(requests[piece % requests.size()], [this](Reply reply, wire::Reader& body) { check_failure(reply, body); });
+    receive(requests[piece % requests.size()], [this](Reply reply, wire::Reader& body) {
+      check_failure(reply, body);
+      note_busy(device_, body.varint());
+    });
     const auto size = static_cast<size_t>(size_of(piece));
     copy_out(target + piece * SharedMemory::kSlotBytes, shared_.window_slot(piece), size, bytes);
     bytes_received_.fetch_add(size, std::memory_order_relaxed);
   }
 }
 
-void CommandStream::read_through_socket(const StorageHandle& storage, int64_t offset, uint8_t* target, int64_t bytes) {
+void CommandStream::read_through_socket(Question& question, const StorageHandle& storage, int64_t offset, uint8_t* target, int64_t bytes) {
   std::vector<std::pair<uint64_t, int64_t>> requests;
   for (int64_t done = 0; done < bytes; done += static_cast<int64_t>(wire::kChunkBytesMax)) {
     const int64_t size = std::min<int64_t>(bytes - done, wire::kChunkBytesMax);
-    requests.emplace_back(append_read(storage, offset + done, size, nullptr), size);
+    requests.emplace_back(append_read(storage, offset + done, size, nullptr, &question), size);
   }
   flush(Wait::kYes);
   for (const auto& [request, size] : requests) {
@@ -307,6 +309,7 @@ void CommandStream::receive_data(uint64_t request, uint8_t* target, size_t bytes
   TORCH_CHECK(connected_, "the virtual device is not connected to a worker");
   const auto take = [&](Reply reply, wire::Reader& body) {
     check_failure(reply, body);
+    note_busy(device_, body.varint());
     const size_t size = body.count(wire::kChunkBytesMax, "the length of data");
     TORCH_CHECK(size == bytes, "the worker sent ", size, " bytes where ", bytes, " were asked for");
     std::memcpy(target, body.raw(size), size);
@@ -324,7 +327,9 @@ bool CommandStream::receive_payload(uint64_t request, uint8_t* target, size_t by
   if (frame < bytes) return false;
   fill(std::max(filled_, wire::kFrameHeaderBytes + kDataHeadBytesMax));
   wire::Reader body(incoming_.data() + wire::kFrameHeaderBytes, filled_ - wire::kFrameHeaderBytes);
-  if (body.u8() != static_cast<uint8_t>(Reply::kData) || body.varint() != request || body.varint() != bytes) return false;
+  if (body.u8() != static_cast<uint8_t>(Reply::kData) || body.varint() != request) return false;
+  const uint64_t busy = body.varint();
+  if (body.varint() != bytes) return false;
   if (frame - bytes != filled_ - body.left()) return false;
   size_t done = body.left();
   std::memcpy(target, body.position(), done);
@@ -336,6 +341,7 @@ bool CommandStream::receive_payload(uint64_t request, uint8_t* target, size_t by
     throw;
   }
   filled_ = 0;
+  note_busy(device_, busy);
   return true;
 }
 

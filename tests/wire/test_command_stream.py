@@ -145,8 +145,8 @@ PRODUCED = FLAT_PRODUCED | st.lists(FLAT_PRODUCED, max_size=4).map(lambda items:
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED),
     st.builds(stream.Refused, TEXT),
-    st.builds(stream.Data, UNSIGNED, st.binary(max_size=50)),
-    st.builds(stream.Done, UNSIGNED, st.none() | UNSIGNED),
+    st.builds(stream.Data, UNSIGNED, UNSIGNED, st.binary(max_size=50)),
+    st.builds(stream.Done, UNSIGNED, UNSIGNED),
     st.builds(stream.Shared, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),
     st.builds(stream.Outputs, UNSIGNED, st.lists(PRODUCED, max_size=4).map(tuple)),
     st.builds(stream.Failure, UNSIGNED, st.sampled_from(stream.FailureCode), UNSIGNED, TEXT, TEXT),

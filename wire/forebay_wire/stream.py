@@ -592,10 +592,10 @@ def encode_reply(reply: Reply) -> bytes:
             out.u8(66)
             out.string(reply.message)
         case Data():
-            _put_numbers(out, 67, reply.request, len(reply.data))
+            _put_numbers(out, 67, reply.request, reply.busy_ns, len(reply.data))
             out.raw(reply.data)
         case Done():
-            _put_numbers(out, 68, reply.request, *(() if reply.busy_ns is None else (reply.busy_ns,)))
+            _put_numbers(out, 68, reply.request, reply.busy_ns)
         case Outputs():
             _put_numbers(out, 69, reply.request, len(reply.outputs))
             for output in reply.outputs:
@@ -649,10 +649,10 @@ def _reply(reader: Reader) -> Reply:
         case 66:
             return Refused(_text(reader, _stream.MESSAGE_BYTES_MAX))
         case 67:
-            request = reader.varint()
-            return Data(request, reader.raw(reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk")))
+            request, busy_ns = reader.varint(), reader.varint()
+            return Data(request, busy_ns, reader.raw(reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk")))
         case 68:
-            return Done(reader.varint(), None if reader.done() else reader.varint())
+            return Done(reader.varint(), reader.varint())
         case 69:
             request = reader.varint()
             count = reader.count(_stream.ARGUMENTS_MAX, "the number of outputs")

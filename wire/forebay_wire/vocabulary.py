@@ -313,14 +313,16 @@ class Refused:
 @dataclass(frozen=True)
 class Data:
     request: int
+    busy_ns: int
+    """How long the worker has carried out commands since it started."""
     data: bytes
 
 
 @dataclass(frozen=True)
 class Done:
     request: int
-    busy_ns: int | None = None
-    """To a SYNC: how long the worker has carried out commands."""
+    busy_ns: int
+    """How long the worker has carried out commands since it started."""
 
 
 @dataclass(frozen=True)

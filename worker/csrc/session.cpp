@@ -443,6 +443,7 @@ void Session::read(wire::Reader& in) {
   wire::Writer head;
   head.reply(wire::Reply::kData);
   head.varint(request);
+  head.varint(replies_.busy_ns());
   head.varint(bytes);
   replies_.send(head, *data, bytes);
 }
@@ -451,12 +452,7 @@ void Session::sync(wire::Reader& in) {
   traces_.cut();
   const uint64_t request = in.varint();
   settle();
-  if (told_failure(request)) return;
-  wire::Writer head;
-  head.reply(wire::Reply::kDone);
-  head.varint(request);
-  head.varint(replies_.busy_ns());
-  replies_.send(head, nullptr, 0);
+  if (!told_failure(request)) done(request);
 }
 
 // Bulk data beside the socket.
@@ -507,9 +503,15 @@ void Session::read_shared(wire::Reader& in) {
   const auto data = readable(request, id, offset, bytes, staging);
   if (!data) return;
   std::memcpy(target, *data, bytes);
+  done(request);
+}
+
+// All before it is done.
+void Session::done(uint64_t request) {
   wire::Writer head;
   head.reply(wire::Reply::kDone);
   head.varint(request);
+  head.varint(replies_.busy_ns());
   replies_.send(head, nullptr, 0);
 }
 

@@ -126,6 +126,7 @@ class Session {
   // Answers a request with the oldest untold failure; false if there is none.
   bool told_failure(uint64_t request);
   void tell(uint64_t request, const Failure& failure);
+  void done(uint64_t request);
 
   // An image on its way in.
   struct Arrival {
