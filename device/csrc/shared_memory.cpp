@@ -14,8 +14,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "forebay/spin.h"
-
 namespace forebay {
 
 static_assert(SharedMemory::kSlotBytes <= wire::kChunkBytesMax);
@@ -54,9 +52,9 @@ uint8_t* SharedMemory::offer() {
   return slot(static_cast<size_t>(found - free_after_.begin()));
 }
 
-bool SharedMemory::wait(int milliseconds) const {
+bool SharedMemory::wait(int milliseconds) {
   const uint32_t full = offered_ - kUploadSlots;
-  if (spin_until([&] { return taken() != full; })) return true;
+  if (spinner_.until([&] { return taken() != full; })) return true;
   const timespec limit{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
   return ::syscall(SYS_futex, data_, FUTEX_WAIT, full, &limit, nullptr, 0) == 0 || errno == EAGAIN;  // the count has changed already
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "forebay/spin.h"
 #include "forebay/wire.h"
 
 namespace forebay {
@@ -31,8 +32,8 @@ class SharedMemory {
   // Uploads. `offer` gives the slot for the next one, null while all hold what the worker has not read.
   // Throws c10::Error where the worker counts what was not offered.
   uint8_t* offer();
-  // Sleeps until the worker has read one more. False where that did not happen for so long, or a signal came.
-  bool wait(int milliseconds) const;
+  // Waits until the worker has read one more. False where that did not happen for so long, or a signal came.
+  bool wait(int milliseconds);
 
   uint8_t* window_slot(size_t index) const { return slot(kUploadSlots + index % kWindowSlots); }
   uint8_t* later_slot(size_t index) const { return slot(kUploadSlots + kWindowSlots + index); }
@@ -44,6 +45,7 @@ class SharedMemory {
 
   uint8_t* data_ = nullptr;
   uint32_t offered_ = 0;
+  Spinner spinner_;
   std::array<uint32_t, kUploadSlots> free_after_{};  // the worker's count from which on each slot is free
 };
 

@@ -24,7 +24,6 @@
 #include <cstring>
 #include <new>
 
-#include "forebay/spin.h"
 #include "locations.h"
 #include "profile.h"
 #include "python.h"
@@ -359,6 +358,7 @@ CommandStream::Question::Question(CommandStream& stream) : clock_(stream.waited_
 CommandStream::Question::~Question() {
   if (!settled_) stream_.unsynchronised_ = true;
   stream_.synchronising_ = false;
+  stream_.shared_in_use_.store(false, std::memory_order_relaxed);
 }
 
 void CommandStream::Question::settles() {
@@ -482,11 +482,12 @@ size_t CommandStream::receive_some(uint8_t* target, size_t bytes) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   ssize_t count = 0;
-  spin_until([&] {
+  const auto look = [&] {
     message.msg_controllen = sizeof(control);
     count = ::recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     return count >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
-  });
+  };
+  shared_in_use_.load(std::memory_order_relaxed) ? spinner_.until(look) : look();
   if (count == 0) fail_connection("the worker ended");
   if (count < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "contents.h"
+#include "forebay/spin.h"
 #include "forebay/wire.h"
 #include "shared_memory.h"
 #include "storage.h"
@@ -227,10 +228,12 @@ class CommandStream {
   std::atomic<bool> downloading_{false};
   size_t later_slots_ = 0;  // in use by downloads_, from the first on
   std::vector<uint8_t> late_failure_;
+  Spinner spinner_;
   int descriptor_ = -1;  // that came with the last frame
 
   Contents contents_;
   SharedMemory shared_;  // mapped while both locks are held
+  std::atomic<bool> shared_in_use_{false};  // since the last answer that was waited for: the next one is near
 
   std::atomic<uint64_t> frames_{0};
   std::atomic<uint64_t> bytes_sent_{0};

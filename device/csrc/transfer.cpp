@@ -26,6 +26,7 @@ using wire::Reply;
 
 constexpr int64_t kBulkBytes = 64 << 10;  // smaller data travels among the commands
 constexpr int64_t kSlotBytes = SharedMemory::kSlotBytes;
+constexpr int64_t kPastCachesBytes = 32 << 20;  // of a download's target, which the program may read at once
 constexpr size_t kDataHeadBytesMax = 1 + 3 * 10;
 
 }  // namespace
@@ -226,6 +227,7 @@ bool CommandStream::offer(Upload& upload, Wait wait) {
   } else {
     std::memcpy(slot, upload.next, static_cast<size_t>(bytes));
   }
+  shared_in_use_.store(true, std::memory_order_relaxed);
   put_write(upload, Command::kWriteShared, static_cast<uint64_t>(bytes), shared_.offset_of(slot));
   upload.next += bytes;
   upload.offset += bytes;
@@ -264,7 +266,10 @@ uint64_t CommandStream::append_read(const StorageHandle& storage, int64_t offset
   pending_.varint(storage.id);
   pending_.varint(static_cast<uint64_t>(offset));
   pending_.varint(static_cast<uint64_t>(bytes));
-  if (slot != nullptr) pending_.varint(shared_.offset_of(slot));
+  if (slot != nullptr) {
+    pending_.varint(shared_.offset_of(slot));
+    shared_in_use_.store(true, std::memory_order_relaxed);
+  }
   appended();
   if (question != nullptr) question->settles();
   return request;
@@ -287,7 +292,7 @@ void CommandStream::read_through_memory(Question& question, const StorageHandle&
       note_busy(device_, body.varint());
     });
     const auto size = static_cast<size_t>(size_of(piece));
-    copy_out(target + piece * SharedMemory::kSlotBytes, shared_.window_slot(piece), size, bytes);
+    copy_out(target + piece * SharedMemory::kSlotBytes, shared_.window_slot(piece), size, bytes >= kPastCachesBytes);
     bytes_received_.fetch_add(size, std::memory_order_relaxed);
   }
 }
@@ -376,7 +381,7 @@ void CommandStream::take_download(uint64_t request, Reply reply, wire::Reader& b
   if (downloads_.empty() || downloads_.front().request != request) return;
   const Download& download = downloads_.front();
   if (reply == Reply::kDone) {
-    copy_out(download.place, download.slot, static_cast<size_t>(download.bytes), static_cast<int64_t>(download.target.nbytes()));
+    copy_out(download.place, download.slot, static_cast<size_t>(download.bytes), static_cast<int64_t>(download.target.nbytes()) >= kPastCachesBytes);
     bytes_received_.fetch_add(static_cast<uint64_t>(download.bytes), std::memory_order_relaxed);
   } else if (late_failure_.empty()) {
     late_failure_.assign(body.position(), body.position() + body.left());

@@ -9,7 +9,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <forebay/spin.h>
 #include <torch/headeronly/version.h>
 
 #include "memory.h"
@@ -215,13 +214,14 @@ void Server::mark(uint64_t epoch) {
 }
 
 void Server::receive() {
-  auto arrival = inbox_.receive(client_.get());
-  if (arrival == Inbox::Arrival::kNothing) {
+  auto arrival = Inbox::Arrival::kNothing;
+  const auto look = [&] {
+    arrival = inbox_.receive(client_.get());
+    return arrival != Inbox::Arrival::kNothing || ordered_.load(std::memory_order_relaxed);
+  };
+  if (!look() && session_.moves_bulk()) {
     rest();
-    spin_until([&] {
-      arrival = inbox_.receive(client_.get());
-      return arrival != Inbox::Arrival::kNothing || ordered_.load(std::memory_order_relaxed);
-    });
+    spinner_.until(look);
   }
   if (arrival == Inbox::Arrival::kEnd) throw ClientLost();
   if (arrival == Inbox::Arrival::kNothing) wait(POLLIN);
@@ -256,7 +256,11 @@ void Server::upload_directly() {
   std::memcpy(upload->target, body.position(), done);
   inbox_.drop();
   while (done < bytes) {
-    const auto got = ::recv(client_.get(), upload->target + done, bytes - done, MSG_DONTWAIT);
+    ssize_t got = 0;
+    spinner_.until([&] {
+      got = ::recv(client_.get(), upload->target + done, bytes - done, MSG_DONTWAIT);
+      return got >= 0 || errno != EAGAIN || ordered_.load(std::memory_order_relaxed);
+    });
     if (got > 0) {
       done += static_cast<size_t>(got);
     } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {

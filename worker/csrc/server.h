@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include <forebay/spin.h>
 #include <forebay/wire.h>
 
 #include "device.h"
@@ -141,6 +142,7 @@ class Server final : private Replies {
   Clock::time_point active_at_{};     // when device work last ended
   Clock::time_point working_since_{};
   bool working_ = false;
+  Spinner spinner_;
   bool touched_ = false;              // device work since active_at_
 
   // Shared.

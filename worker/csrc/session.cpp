@@ -18,6 +18,7 @@ using wire::Command;
 
 constexpr uint64_t kLongMessagesMax = 16384;  // of one session; storages keep the messages of what poisoned them
 constexpr size_t kShortMessageBytes = 256;
+constexpr int64_t kPastCachesBytes = 4 << 20;  // storages that the caches of one processor do not hold
 
 bool waits_for_lease(Command command) {
   switch (command) {
@@ -266,6 +267,7 @@ void Session::call(wire::Reader& in) {
 }
 
 void Session::call(Plan& plan) {
+  moves_bulk_ = false;
   caller_.bind(plan, words_);
   const uint64_t sequence = sequence_++;
   const Cause& before = lost_ ? lost_ : caller_.poisoned_by();
@@ -487,8 +489,9 @@ void Session::write_shared(wire::Reader& in) {
   const auto bytes = static_cast<size_t>(in.bounded(wire::kChunkBytesMax, "the size of a chunk"));
   const uint8_t* data = shared().at(in.varint(), bytes);
   const auto upload = begin_upload(id, offset, bytes);
-  if (upload) copy_out(upload->target, data, bytes, storages_.at(id).bytes());
+  if (upload) copy_out(upload->target, data, bytes, storages_.at(id).bytes() >= kPastCachesBytes);
   shared_->taken();
+  moves_bulk_ = true;
   if (upload) finish_upload(*upload);
 }
 
@@ -503,6 +506,7 @@ void Session::read_shared(wire::Reader& in) {
   const auto data = readable(request, id, offset, bytes, staging);
   if (!data) return;
   std::memcpy(target, *data, bytes);
+  moves_bulk_ = true;
   done(request);
 }
 

@@ -47,6 +47,8 @@ class Session {
   void execute(wire::Reader& in);
   // Whether a FOLLOW has announced steps that are still to be carried out.
   bool is_following() const { return following_ > 0; }
+  // Whether what was carried out last went through the shared area: the next piece is near.
+  bool moves_bulk() const { return moves_bulk_; }
   // A segment of the traces ended.
   void cut() { traces_.cut(); }
 
@@ -159,6 +161,7 @@ class Session {
   bool freed_all_ = false;             // an empty FREE said that no more come before the next step
   std::vector<wire::Change> changes_;
   uint64_t following_ = 0;
+  bool moves_bulk_ = false;
   uint64_t failures_ = 0;
   uint64_t sequence_ = 0;  // of the next CALL or ASK
   Cause untold_;

@@ -11,15 +11,13 @@
 
 namespace forebay {
 
-constexpr int64_t kPastCachesBytes = 1 << 20;  // targets of so much are written past the caches
-
-// Copies a piece of what goes into a target of `target_bytes`, and reads each byte once.
-// A large target is written past the caches: its old contents need not be read first, and the caches keep the shared area.
-inline void copy_out(uint8_t* target, const uint8_t* source, size_t bytes, int64_t target_bytes) {
+// Copies, and reads each byte once. Past the caches, what the target held need not be read first, and the caches keep the shared area;
+// whoever reads the target next finds nothing of it there.
+inline void copy_out(uint8_t* target, const uint8_t* source, size_t bytes, bool past_caches) {
 #ifdef __x86_64__
   constexpr size_t kLine = 64;
   const size_t first = (kLine - reinterpret_cast<uintptr_t>(target) % kLine) % kLine;
-  if (target_bytes >= kPastCachesBytes && bytes > first) {
+  if (past_caches && bytes > first) {
     std::memcpy(target, source, first);
     target += first;
     source += first;

@@ -1,31 +1,44 @@
-// A short wait that keeps the processor: going to sleep and being woken up takes longer than most answers, on a virtual machine much longer.
+// A short wait that keeps the processor: going to sleep and being woken up takes longer than moving a piece of bulk data, on a virtual
+// machine much longer.
 #pragma once
 
-#include <sched.h>
-
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 namespace forebay {
 
-constexpr std::chrono::microseconds kSpin{50};
-
-// Whether `ready()` came true within kSpin. A process that has one processor does not wait: it would keep the other side from it.
-template <class Ready>
-bool spin_until(const Ready& ready) {
-  static const bool alone = [] {
-    cpu_set_t processors;
-    return ::sched_getaffinity(0, sizeof(processors), &processors) == 0 && CPU_COUNT(&processors) == 1;
-  }();
-  if (ready()) return true;
-  if (alone) return false;
-  const auto until = std::chrono::steady_clock::now() + kSpin;
-  while (std::chrono::steady_clock::now() < until) {
-#ifdef __x86_64__
-    __builtin_ia32_pause();
-#endif
+// For one thread at a time. Where it waits in vain, as it does where both sides share one processor, it soon hardly tries any more.
+class Spinner {
+ public:
+  // Whether `ready()` was true at once, or came true meanwhile.
+  template <class Ready>
+  bool until(const Ready& ready) {
     if (ready()) return true;
+    if (skipped_ < to_skip_) {
+      ++skipped_;
+      return false;
+    }
+    skipped_ = 0;
+    const auto end = std::chrono::steady_clock::now() + kLongest;
+    while (std::chrono::steady_clock::now() < end) {
+#ifdef __x86_64__
+      __builtin_ia32_pause();
+#endif
+      if (!ready()) continue;
+      to_skip_ = 0;
+      return true;
+    }
+    to_skip_ = std::min(to_skip_ * 2 + 1, kSkipsMax);
+    return false;
   }
-  return false;
-}
+
+ private:
+  static constexpr std::chrono::microseconds kLongest{50};
+  static constexpr uint32_t kSkipsMax = 63;
+
+  uint32_t to_skip_ = 0;
+  uint32_t skipped_ = 0;
+};
 
 }  // namespace forebay
