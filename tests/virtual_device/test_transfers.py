@@ -56,6 +56,18 @@ def test_a_part_of_a_tensor_is_written_and_read_without_the_rest() -> None:
     assert torch.equal(there[MIB : 2 * MIB].cpu(), data[MIB // 2 : 3 * MIB // 2])
 
 
+@pytest.mark.parametrize("count", [70_001, 5 * MIB + 3, 40 * MIB + 1])
+def test_bytes_at_odd_places_come_back_as_they_went(count: int) -> None:
+    data = numbers(count)
+    there = torch.zeros(count + 8, dtype=torch.uint8, device="cuda")
+    there[3 : 3 + count] = data
+    back = torch.zeros(count + 8, dtype=torch.uint8)
+    back[5 : 5 + count].copy_(there[3 : 3 + count])
+    assert torch.equal(back[5 : 5 + count], data)
+    assert not back[:5].any() and not back[5 + count :].any()
+    assert not there[:3].any() and not there[3 + count :].any()
+
+
 def test_an_upload_from_pinned_memory_does_not_wait_for_the_worker() -> None:
     data = numbers(64 * MIB).pin_memory()
     torch.empty(64 * MIB, dtype=torch.uint8, device="cuda").copy_(data)
