@@ -221,7 +221,7 @@ class CommandStream {
   std::vector<c10::Storage> sent_sources_;  // given up by a thread that may take the GIL
   std::atomic<int> socket_{-1};
 
-  std::timed_mutex receive_mutex_;  // guards incoming_; taken before send_mutex_
+  std::timed_mutex receive_mutex_;  // guards incoming_, spinner_; taken before send_mutex_
   std::vector<uint8_t> incoming_;
   size_t filled_ = 0;
   std::deque<Download> downloads_;

@@ -256,11 +256,7 @@ void Server::upload_directly() {
   std::memcpy(upload->target, body.position(), done);
   inbox_.drop();
   while (done < bytes) {
-    ssize_t got = 0;
-    spinner_.until([&] {
-      got = ::recv(client_.get(), upload->target + done, bytes - done, MSG_DONTWAIT);
-      return got >= 0 || errno != EAGAIN || ordered_.load(std::memory_order_relaxed);
-    });
+    const auto got = ::recv(client_.get(), upload->target + done, bytes - done, MSG_DONTWAIT);
     if (got > 0) {
       done += static_cast<size_t>(got);
     } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {

@@ -142,8 +142,8 @@ class Server final : private Replies {
   Clock::time_point active_at_{};     // when device work last ended
   Clock::time_point working_since_{};
   bool working_ = false;
-  Spinner spinner_;
   bool touched_ = false;              // device work since active_at_
+  Spinner spinner_;
 
   // Shared.
   mutable std::mutex mutex_;
