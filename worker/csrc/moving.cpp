@@ -55,6 +55,7 @@ void Server::leave(wire::Reader& frame) {
   wire::Writer head;
   head.reply(wire::Reply::kDone);
   head.varint(request);
+  head.varint(busy_ns());
   send(head, nullptr, 0);
   throw Left();
 }
