@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from forebay_hub.identity import COMPUTE, IdentityUnavailable
 from forebay_wire import messages as wire
 from tornado.ioloop import IOLoop
-from tornado.websocket import WebSocketClosedError, WebSocketHandler
+from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketProtocol
 
 from forebay_pool.errors import RequestRefused
 from forebay_pool.grants import resume_key
@@ -27,6 +27,7 @@ PENDING_MESSAGES_MAX = 1_000
 """A peer that does not read so many messages is let go."""
 CLOSE_POLICY = 1008
 CLOSE_GOING_AWAY = 1001
+CLOSE_TOO_BIG = 1009
 TEXT_CHARACTERS_MAX = 2048
 SIGN_IN_AGAIN = "The token of this process has expired or was revoked, and its session ended with it; sign in again."
 
@@ -43,6 +44,20 @@ class _LinkHandler(WebSocketHandler, Api):
 
     def open(self, *args: str, **kwargs: str) -> None:
         self.set_nodelay(True)
+        self._breach = False
+
+    def get_websocket_protocol(self) -> WebSocketProtocol | None:
+        """Tornado's, which ends a link by itself when a message is far too long: that is a breach, and no accident of the network."""
+        protocol = super().get_websocket_protocol()
+        if protocol is not None:
+            close = protocol.close
+
+            def noted(code: int | None = None, reason: str | None = None) -> None:
+                self._breach = self._breach or code == CLOSE_TOO_BIG
+                close(code, reason)
+
+            protocol.close = noted  # type: ignore[method-assign]
+        return protocol
 
     def send(self, message: wire.Message) -> None:
         if self._over:
@@ -189,7 +204,7 @@ class SessionLink(_LinkHandler):
 
     def on_close(self) -> None:
         self._over = True
-        if self.close_code is None:
+        if self.close_code is None and not self._breach:
             self._away(stalled=False)
         else:
             self._leave()
@@ -261,4 +276,6 @@ class WorkerLink(_LinkHandler):
 
     def on_close(self) -> None:
         self._over = True
+        if self._breach:
+            self.shell.apply(WorkerUnlinked(self.worker, "a message that is far too long"))
         self.shell.link_closed(self.worker, self)

@@ -168,6 +168,8 @@ class Writer:
     def _run_jobs(self) -> None:
         while self._jobs:
             job, future = self._jobs.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
             try:
                 future.set_result(job())
             except SQLAlchemyError as error:

@@ -402,3 +402,116 @@ def test_closing_does_not_wait_for_ever(case: Case, monkeypatch: pytest.MonkeyPa
     case.session.marked()
     case.session.close()
     assert case.session.has_worker is False
+
+
+# A link that breaks
+
+
+KEY = "cd" * 32
+
+
+def keeps_sessions(case: Case, **changes: Any) -> None:
+    """From now on the pool keeps a session whose link broke, and grants what is asked."""
+    case.grants()
+    grant = case.pool.answer
+    opened = messages.SessionOpened(
+        session="s-1",
+        flavor=messages.Flavor(name="dev.1gb", memory_bytes=2**30),
+        heartbeat_seconds=5.0,
+        **({"resume_key": KEY, "resume_seconds": 10.0} | changes),
+    )
+    case.pool.answer = lambda message: [opened] if isinstance(message, messages.Hello | messages.ResumeSession) else grant(message)
+
+
+def break_link(case: Case) -> None:
+    case.pool.connections[-1].socket.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_broken_link_is_made_again_and_nothing_of_the_session_is_lost(case: Case) -> None:
+    keeps_sessions(case)
+    case.session.acquire(WORK)
+    break_link(case)
+    (resumed,) = case.pool.of(messages.ResumeSession)
+    span = messages.Span(id="span-1", kind="cell", label="digits.ipynb", cell=3)
+    assert resumed == messages.ResumeSession(session="s-1", key=KEY, worker="w-1", epoch=1, span=span)
+    case.session.acquire(WORK)
+    case.session.marked()
+    case.session.acquire(WORK)
+    assert len(case.pool.of(messages.Hello)) == 1
+    assert case.stream.names() == ["connect", "lease_opened", "lease_opened", "lease_opened"]
+
+
+def test_who_waits_when_the_link_breaks_asks_again_and_is_told_why_it_waits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeps_sessions(case)
+    monkeypatch.setattr(case.session, "_quiet_seconds", 0.01)
+    answer = case.pool.answer
+    case.pool.answer = lambda message: [] if isinstance(message, messages.Acquire) else answer(message)
+    thread, errors = case.in_thread()
+    case.pool.of(messages.Acquire)
+    case.pool.answer = lambda message: (time.sleep(0.3), answer(message))[1]
+    break_link(case)
+    thread.join(WAIT_SECONDS_MAX)
+    assert (thread.is_alive(), errors) == (False, [])
+    asked = case.pool.of(messages.Acquire, 2)
+    assert asked[0] == asked[1]
+    assert "position 1: The pool does not answer" in case.stderr.getvalue()
+
+
+def test_a_cancelled_request_is_taken_back_again_after_the_link_broke(case: Case) -> None:
+    keeps_sessions(case)
+    answer = case.pool.answer
+    case.pool.answer = lambda message: [] if isinstance(message, messages.Acquire) else answer(message)
+    timer = threading.Timer(0.2, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        case.session.acquire(WORK)
+    break_link(case)
+    assert len(case.pool.of(messages.Cancel, 2)) == 2
+
+
+def test_a_pool_that_did_not_keep_the_session_says_so_and_the_next_work_begins_afresh(case: Case) -> None:
+    keeps_sessions(case)
+    case.session.acquire(WORK)
+    answer = case.pool.answer
+    gone = messages.Refused(code="no_session", message="This session is over.")
+    case.pool.answer = lambda message: [gone] if isinstance(message, messages.ResumeSession) else answer(message)
+    break_link(case)
+    case.stream.expect(lambda names: names[-1] == "lose")
+    assert case.stream.calls[-1] == ("lose", "This session is over.")
+    case.session.acquire(WORK)
+    assert len(case.pool.of(messages.Hello, 2)) == 2
+
+
+def test_a_pool_that_does_not_come_back_in_time_ends_the_session(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeps_sessions(case, resume_seconds=0.5)
+    case.session.acquire(WORK)
+    monkeypatch.setattr(session_module, "_connect_to", lambda service, _: (_ for _ in ()).throw(service.unreachable("it is down")))
+    break_link(case)
+    case.stream.expect(lambda names: names[-1] == "lose")
+
+
+def test_who_waits_for_a_pool_that_stopped_finds_another(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"CHECK_SECONDS": 0.1, "ANSWER_SECONDS_MAX": 0.2}.items():
+        monkeypatch.setattr(session_module, name, seconds)
+    keeps_sessions(case)
+    answer, stopped = case.pool.answer, threading.Event()
+
+    def stop(message: messages.FromClient) -> list[messages.Message]:
+        if isinstance(message, messages.Acquire) and not stopped.is_set():
+            stopped.set()
+            case.pool.connections[-1].protocol.receive_data = lambda data: None  # hears nothing more, so it answers no ping
+            return []
+        return answer(message)
+
+    case.pool.answer = stop
+    case.session.acquire(WORK)
+    assert len(case.pool.of(messages.Acquire, 2)) == 2
+
+
+def test_of_several_pools_the_one_that_takes_the_link_is_used(scripted_pool: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    service = Service(f"http://127.0.0.1:{port}/", TOKEN, (scripted_pool.url,))
+    session = Session(lambda: service, RecordedStream(), "2.13.0+cpu")
+    assert session.flavor().name == "dev.1gb"
+    session.close()

@@ -322,6 +322,9 @@ def test_a_dropped_link_of_a_worker_costs_nothing_if_it_held_its_lease(world: Ma
     back(w, worker, "s", 1 if held else None)
     assert (w.machine.sessions["s"].lease is not None) == held
     assert [(record.duration_ns, record.close_reason) for record in w.records] == ([] if held else [(0, "failed")])
+    w.wait(1)
+    w.do(WorkerGone(worker, "killed"))
+    assert [record.duration_ns for record in w.records] == [12 * SECOND if held else 0]
 
 
 def test_a_lease_that_is_closed_twice_is_metered_once(world: Make) -> None:

@@ -136,12 +136,15 @@ async def hold_and_kill(address: dict[str, Any], process: subprocess.Popen[str])
         await link.send(wire.Acquire(request=1, span=wire.Span(id="s", kind="process", label="x")).encode())
         while not isinstance(granted := wire.to_client(await asyncio.wait_for(link.recv(), 30)), wire.Granted):
             continue
+        await asyncio.sleep(WRITTEN_SECONDS)
         process.kill()
         await asyncio.to_thread(process.communicate)
     return granted.lease
 
 
-def test_a_lease_that_was_open_when_the_pool_was_killed_is_free_and_open_nowhere(start: Start, tmp_path: Path, fake_python: Path) -> None:
+def test_a_lease_that_was_open_when_the_pool_was_killed_ends_at_its_last_confirmed_moment(
+    start: Start, tmp_path: Path, fake_python: Path
+) -> None:
     state = tmp_path / "state"
     process, address = embedded(start, state, fake_python)
     asyncio.run(lease(address, mark=True))
@@ -156,7 +159,10 @@ def test_a_lease_that_was_open_when_the_pool_was_killed_is_free_and_open_nowhere
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
     with sqlite3.connect(state / "pool.sqlite") as database:
-        assert database.execute("select close_reason from lease_segments").fetchall() == [("drained",), ("drained",)]
+        rows = database.execute("select close_reason, duration_ns from lease_segments order by started_at_unix_ns").fetchall()
+        assert [reason for reason, _ in rows] == ["drained", "failed", "drained"]
+        assert 0 <= rows[1][1] <= 10**9
+        assert database.execute("select count(*) from open_leases").fetchone() == (0,)
     database.close()
 
 

@@ -6,26 +6,34 @@ stopped, or dies), and computes each lease's duration by itself. Invariants are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from forebay_pool.health import Reading
 from forebay_pool.invariants import validate
+from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
 from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import (
     ClientSaid,
+    Confirm,
     Device,
     Equivalent,
     Event,
     Flavor,
     FlavorSet,
     Instruction,
+    Keep,
     Kill,
     Launch,
+    Lease,
     Limits,
     Meter,
     Place,
+    Restored,
+    Session,
+    SessionAway,
     SessionDismissed,
     SessionJoined,
     SessionLeft,
@@ -34,6 +42,7 @@ from forebay_pool.types import (
     TellClient,
     TellWorker,
     Tick,
+    WorkerAway,
     WorkerGone,
     WorkerSaid,
     WorkerUnlinked,
@@ -60,6 +69,7 @@ LIMITS = Limits(
     sessions_max=6,
     queue_max=5,
 )
+RESUMING = replace(LIMITS, resume_seconds=3.0)
 DEVICES = [
     Device("main/cpu:0", "main", "cpu", 0, "cpu-dev", 4 * GIB),
     Device("main/cpu:1", "main", "cpu", 1, "cpu-dev", 5 * GIB),
@@ -89,6 +99,10 @@ class Process:
     """Its share of its devices from the last Open on."""
     alive: bool = True
     ready: bool = False
+    linked: bool = True
+    ended: wire.Ended | None = None
+    """The last lease that is over, as it would say when it comes back."""
+    ended_ns: int = 0
 
     @property
     def may_compute(self) -> bool:
@@ -152,6 +166,8 @@ class PoolHistory(RuleBasedStateMachine):
 
     def order(self, worker: str, message: wire.ToWorker) -> None:
         process = self.processes[worker]
+        if not process.linked:
+            return
         process.orders.append(message)
         if isinstance(message, wire.Open):
             process.share_milli = self.place_of(worker).share_milli
@@ -188,6 +204,8 @@ class PoolHistory(RuleBasedStateMachine):
             until = held.confirmed_ns
         elif isinstance(event, WorkerSaid) and isinstance(event.message, wire.Idle):
             until = max(held.opened_ns, self.now - event.message.idle_ns)
+        elif isinstance(event, WorkerSaid) and isinstance(event.message, wire.ResumeWorker) and event.message.ended is not None:
+            until = max(held.opened_ns, self.now - event.message.ended.idle_ns - event.message.ended.ago_ns)
         assert record.duration_ns == until - held.opened_ns
         assert record.started_at_unix_ns == held.opened_ns
         assert record.devices == len(held.devices)
@@ -259,7 +277,7 @@ class PoolHistory(RuleBasedStateMachine):
                     process.executing = order.epoch
                 case wire.Close():
                     if process.executing == order.epoch:
-                        process.executing = None
+                        self.stop(process, order.epoch, None)
                     process.said.append(wire.Closed(epoch=order.epoch))
                 case wire.Park():
                     assert process.executing is None, "parked while executing"
@@ -311,8 +329,14 @@ class PoolHistory(RuleBasedStateMachine):
     def stops(self, pick: int, idle_ns: int | None) -> None:
         found = self.a_process(pick)
         if found is not None and found[1].executing is not None:
-            epoch, found[1].executing = found[1].executing, None
+            epoch = found[1].executing
+            self.stop(found[1], epoch, idle_ns)
             found[1].said.append(wire.Drained(epoch=epoch) if idle_ns is None else wire.Idle(epoch=epoch, idle_ns=idle_ns))
+
+    def stop(self, process: Process, epoch: int, idle_ns: int | None) -> None:
+        process.executing, process.ended_ns = None, self.now
+        reason: Literal["drained", "idle"] = "drained" if idle_ns is None else "idle"
+        process.ended = wire.Ended(epoch=epoch, reason=reason, idle_ns=idle_ns or 0, ago_ns=0)
 
     @rule(pick=PICK)
     def beats(self, pick: int) -> None:
@@ -427,12 +451,131 @@ class PoolHistory(RuleBasedStateMachine):
             self.hear(name, process)
         if process.executing is not None:
             process.said.append(wire.Drained(epoch=process.executing))
-            process.executing = None
+            self.stop(process, process.executing, None)
         if process.alive:
             process.said.append(wire.Heartbeat(epoch=process.executing, memory_bytes=7, busy_ns=0, commands=0))
             self.hear(name, process)
 
 
+class BrokenHistory(PoolHistory):
+    """The same with links that break and pools that die: the next one goes on with what was written by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = StateMachine(DEVICES, FLAVORS, RESUMING, "p", 0)
+        self.sessions: dict[str, KeptSession] = {}
+        self.kept: dict[str, KeptLease] = {}
+        self.pools = 0
+
+    def carry_out(self, event: Event, instruction: Instruction) -> None:
+        super().carry_out(event, instruction)
+        match instruction:
+            case Keep(Session() as session) if session.state in ("lost", "ended"):
+                self.sessions.pop(session.id, None)
+            case Keep(Session() as session):
+                self.sessions[session.id] = kept_session(session)
+            case Keep(Lease() as lease) if lease.state != "closed":
+                self.kept[lease.id] = kept_lease(lease)
+            case Confirm():
+                for lease in instruction.leases:
+                    self.kept[lease.id] = replace(self.kept[lease.id], confirmed_ns=lease.confirmed_ns - lease.opened_ns)
+            case Meter():
+                self.kept.pop(instruction.record.lease, None)
+
+    @rule(pick=PICK, heard=st.booleans())
+    def loses_its_link(self, pick: int, heard: bool) -> None:
+        found = self.a_process(pick)
+        if found is None or not found[1].ready or not found[1].linked:
+            return
+        name, process = found
+        while heard and process.said:
+            self.hear(name, process)
+        self.unlink(process)
+        self.do(WorkerAway(name))
+
+    def unlink(self, process: Process) -> None:
+        """What was ordered is carried out yet; what was said is lost."""
+        while process.alive and process.orders:
+            self.act("", process)
+        process.said.clear()
+        process.linked = False
+
+    @rule(pick=PICK)
+    def links_up_again(self, pick: int) -> None:
+        found = self.a_process(pick)
+        if found is not None and not found[1].linked:
+            self.relink(*found)
+
+    @rule()
+    def all_workers_link_up_again(self) -> None:
+        for name, process in list(self.processes.items()):
+            if process.alive and not process.linked:
+                self.relink(name, process)
+
+    def relink(self, name: str, process: Process) -> None:
+        process.linked, process.said = True, []
+        ended = None
+        if process.ended is not None:
+            ended = process.ended.model_copy(update={"ago_ns": self.now - process.ended_ns})
+        known = self.machine.fleet.workers.get(name)
+        for lease, held in self.leases.items():
+            mine = known is not None and known.session is not None and known.session.lease is not None and known.session.lease.id == lease
+            if mine and self.listens(name) and self.epoch_of(name) == process.executing:
+                held.confirmed_ns = self.now
+        resume = wire.ResumeWorker(
+            worker=name,
+            address="unix:/x",
+            session=process.session,
+            epoch=process.executing,
+            ended=ended,
+            starved=False,
+            client_gone=False,
+            memory_bytes=7,
+            parked_bytes=None,
+        )
+        self.do(WorkerSaid(name, resume))
+
+    @rule(pick=PICK, stalled=st.booleans())
+    def client_loses_its_link(self, pick: int, stalled: bool) -> None:
+        name = self.a_session(pick)
+        if name is not None:
+            self.do(SessionAway(name, stalled))
+
+    @rule(pick=PICK, right=st.booleans())
+    def client_links_up_again(self, pick: int, right: bool) -> None:
+        name = self.a_session(pick)
+        if name is not None:
+            session = self.machine.sessions[name]
+            worker = None if session.worker is None else session.worker.id
+            epoch = session.epoch if right else max(0, session.epoch - 1)
+            self.do(ClientSaid(name, wire.ResumeSession(session=name, key="0" * 64, worker=worker, epoch=epoch)))
+
+    @precondition(lambda self: self.leases)
+    @rule(seconds=st.sampled_from([0.1, 2.0, 5.0]))
+    def the_pool_is_killed_and_another_goes_on(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND)
+        for process in self.processes.values():
+            self.unlink(process)
+        living = {name: one for name, one in self.processes.items() if one.alive}
+        workers = tuple(KeptWorker(name, tuple(d.id for d in one.devices), "", "", 1, 1) for name, one in living.items())
+        for lease, held in self.leases.items():
+            held.confirmed_ns = held.opened_ns + self.kept[lease].confirmed_ns
+        self.pools += 1
+        self.processes = living
+        self.machine = StateMachine(DEVICES, FLAVORS, RESUMING, f"q{self.pools}", 0)
+        self.do(Restored(Kept(tuple(self.sessions.values()), workers, tuple(self.kept.values()))))
+        assert not set(self.leases) - {s.lease.id for s in self.machine.sessions.values() if s.lease is not None}
+
+    def live(self, name: str, process: Process) -> None:
+        if process.alive and not process.linked:
+            self.relink(name, process)
+        super().live(name, process)
+
+
+TestBrokenHistory = BrokenHistory.TestCase
+TestBrokenHistory.settings = settings(
+    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
 TestPoolHistory = PoolHistory.TestCase
 TestPoolHistory.settings = settings(
     max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True

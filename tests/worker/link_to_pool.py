@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import socket
 import threading
 import time
 from typing import TypeVar
@@ -29,6 +30,7 @@ class Pool:
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
         self.tokens: list[str] = []
+        self.epoch = 1
         self._connection: ServerConnection | None = None
 
     @property
@@ -38,7 +40,7 @@ class Pool:
     def _hear(self, connection: ServerConnection) -> None:
         assert connection.request
         self.tokens.append(connection.request.headers["Authorization"])
-        connection.send(messages.Lead(epoch=1).encode())
+        connection.send(messages.Lead(epoch=self.epoch).encode())
         self.connected.put(connection)
         with contextlib.suppress(ConnectionClosed):
             for text in connection:
@@ -59,6 +61,11 @@ class Pool:
                 break
         assert isinstance(message, kind), message
         return message
+
+    def drop(self) -> None:
+        """Breaks the link, as a pool does that is killed."""
+        self.connection().socket.shutdown(socket.SHUT_RDWR)
+        self._connection = None
 
     def expect_silence(self) -> None:
         end = time.monotonic() + QUIET_SECONDS

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from link_to_pool import WAIT_SECONDS_MAX, Pool
 TICKET = bytes(range(32))
 TOKEN = "the-workers-own-token"
 FOUR = Geometry(6, (4,), (1,))
+
 
 @pytest.fixture
 def pool() -> Iterator[Pool]:
@@ -343,3 +345,72 @@ def test_a_worker_on_tcp_serves_as_well(pool: Pool, start_linked: StartLinked, m
     with client.socket:
         assert isinstance(client.hello(), stream.Welcome)
         assert isinstance(client.sync(), stream.Done)
+
+
+# A link that breaks
+
+
+def test_a_worker_goes_on_without_its_link_and_comes_back_with_what_it_holds(
+    pool: Pool, start_linked: StartLinked, make_client: Callable[[str], Any]
+) -> None:
+    start_linked("--resume-seconds", "20")
+    client = make_client(assign(pool).address)
+    with client.socket:
+        client.hello()
+        open_lease(pool, 3)
+        number, ones = prepare(client)
+        pool.drop()
+        total = add(client, number, ones)
+        request = client.request()
+        client.send(stream.Read(request, total, 0, 16))
+        assert isinstance(client.reply(), stream.Data)
+        resumed = pool.expect(messages.ResumeWorker)
+        assert (resumed.worker, resumed.session, resumed.epoch, resumed.ended) == ("w-1", "s-1", 3, None)
+        client.send(stream.Mark(3))
+        assert pool.expect(messages.Drained).epoch == 3
+
+
+def test_a_lease_that_drains_while_there_is_no_link_is_said_with_its_time(
+    pool: Pool, start_linked: StartLinked, make_client: Callable[[str], Any]
+) -> None:
+    start_linked("--resume-seconds", "20")
+    client = make_client(assign(pool).address)
+    with client.socket:
+        client.hello()
+        open_lease(pool, 3)
+        number, ones = prepare(client)
+        add(client, number, ones)
+        pool.epoch = 0  # whoever takes the link has led before: it hears nothing
+        pool.drop()
+        client.send(stream.Mark(3), stream.Sync(9))
+        assert isinstance(client.reply(), stream.Done)
+        add(client, number, ones)
+        client.send()
+        time.sleep(0.5)
+        pool.expect_silence()
+        pool.epoch = 2
+        resumed = pool.expect(messages.ResumeWorker)
+        assert (resumed.epoch, resumed.starved, resumed.client_gone) == (None, True, False)
+        assert resumed.ended is not None
+        assert (resumed.ended.epoch, resumed.ended.reason) == (3, "drained")
+        assert 0.5e9 <= resumed.ended.ago_ns < WAIT_SECONDS_MAX * 1e9
+
+
+def test_a_worker_that_nobody_takes_back_ends_by_itself(pool: Pool, start_linked: StartLinked) -> None:
+    process = start_linked("--resume-seconds", "0.5")
+    assign(pool)
+    pool.epoch = 0
+    began = time.monotonic()
+    pool.drop()
+    assert process.wait(WAIT_SECONDS_MAX) == 1
+    assert time.monotonic() - began >= 0.5
+    assert process.stderr is not None
+    assert "this pool led with epoch 0, and 1 was seen" in process.stderr.read()
+
+
+@pytest.mark.parametrize("seconds", ["-1", "inf", "nan"])
+def test_seconds_that_are_no_time_are_refused(start_linked: StartLinked, seconds: str) -> None:
+    process = start_linked("--resume-seconds", seconds)
+    assert process.wait(WAIT_SECONDS_MAX) == 1
+    assert process.stderr is not None
+    assert "a number of seconds is needed" in process.stderr.read()
