@@ -317,7 +317,8 @@ class WorkerLink:
     async def _heartbeat(self, connection: ClientConnection) -> None:
         while True:
             try:
-                await asyncio.wait_for(self._assigned.wait(), self._heartbeat_seconds)
+                async with asyncio.timeout(self._heartbeat_seconds):  # wait_for of Python 3.11 may swallow a cancellation
+                    await self._assigned.wait()
                 await asyncio.sleep(self._heartbeat_seconds)
             except TimeoutError:
                 pass
