@@ -73,7 +73,6 @@ def limits_of(idle_release_seconds: float, heartbeat_seconds: float = 3600.0) ->
         park_seconds=300.0,
         close_seconds=NEVER_SECONDS,
         end_grace_seconds=5.0,
-        resume_seconds=0.0,
         worker_attempts_max=3,
         warm_workers=8,
         workers_max=1_000_000,

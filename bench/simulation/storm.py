@@ -264,7 +264,6 @@ def some_limits(chance: random.Random) -> Limits:
         park_seconds=3.0,
         close_seconds=2.0,
         end_grace_seconds=2.0,
-        resume_seconds=0.0,
         worker_attempts_max=3,
         warm_workers=chance.randint(0, 2),
         workers_max=chance.randint(2, 12),
