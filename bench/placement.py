@@ -1,12 +1,12 @@
 """How much of a cluster each placement policy fills: the pool's own score against the policies of the literature.
 
-After Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023), on the
-trace published with it: tasks drawn from the trace arrive at the empty cluster and never leave, until they have asked for 130 % of its
-6,212 GPUs. A task that finds no place on one node is lost. The policies are rankings in the pool's own placement (``forebay_pool.ranking``), and every
-task is a session of the state machine. As the pool leases devices alone, hosts' processors and memory bound nothing here.
+After Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023),
+on the trace published with it: tasks drawn from the trace arrive at the empty cluster and never leave, until they have asked for 130 %
+of its 6,212 GPUs. A task that finds no place on one node is lost. The policies are rankings in the pool's own placement, and every task
+is a session of the state machine. As the pool leases devices alone, hosts' processors and memory bound nothing here.
 
-"lost at" is the arrived demand at which the first task found no place. "unallocated" is the part of the cluster that nobody has when the
-arrived demand is 100 % of it, and at the end. "fragmented" is the part of that which the mean task of the trace could not use.
+"lost at" is the arrived demand at which the first task found no place. "unallocated" is the part of the cluster that nobody has when
+the arrived demand is 100 % of it, and at the end. "fragmented" is the part of that which the mean task of the trace could not use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any
 
 from forebay_pool.ranking import BestFitRanking, FirstFitRanking, ForebayRanking, FragmentationRanking, RandomRanking, Ranking
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import ClientSaid, Device, Launch, Policy, SessionJoined, SessionLeft
+from forebay_pool.policies import Policy
+from forebay_pool.types import ClientSaid, Device, Launch, SessionJoined, SessionLeft, WorkerSaid
 from forebay_wire import messages as wire
 from report import SKIPPED, report
 from simulation.replay import Plan, flavors_of, limits_of
@@ -64,6 +65,11 @@ class Cluster:
             return False
         for device in launched.devices:
             self.free_milli[device] -= task.share_milli
+        worker, first = launched.worker, launched.devices[0]
+        model = wire.DeviceModel(kind=first.kind, model=first.model)
+        ready = wire.Ready(worker=worker, address="unix:/x", torch="2", device=model, pid=1)
+        self.machine.handle(WorkerSaid(worker, ready), self.names)
+        self.machine.handle(WorkerSaid(worker, wire.Assigned(session=name)), self.names)
         return True
 
     @property
