@@ -8,6 +8,10 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <unordered_set>
 #include <utility>
 
 #include "storage.h"
@@ -42,14 +46,38 @@ c10::IValue to_meta(const c10::IValue& value) {
   return value;
 }
 
+// Operators of which PyTorch's kernels for meta tensors have told something wrong.
+class Distrusted {
+ public:
+  static Distrusted& get() {
+    static auto* names = new Distrusted;
+    return *names;
+  }
+  bool holds(const std::string& name) {
+    if (!any_.load(std::memory_order_relaxed)) return false;
+    const std::lock_guard lock(mutex_);
+    return names_.contains(name);
+  }
+  void add(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    names_.insert(name);
+    any_ = true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<std::string> names_;
+  std::atomic<bool> any_{false};
+};
+
 constexpr int64_t kHostBytesMax = 64 << 20;
 
 // Zeros of the same geometry on the host, counted against what is left.
 c10::IValue to_host(const c10::IValue& value, int64_t& left) {
   const auto host = [&](const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
-    left -= tensor.numel() * static_cast<int64_t>(tensor.dtype().itemsize());
-    return left < 0 ? tensor : at::zeros(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(std::nullopt));
+    left -= static_cast<int64_t>(at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.dtype().itemsize(), 0));
+    return left < 0 ? tensor : at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU).pinned_memory(std::nullopt)).zero_();
   };
   if (value.isTensor()) return host(value.toTensor());
   if (value.isDevice() && value.toDevice().is_cuda()) return c10::Device(c10::kCPU);
@@ -66,19 +94,28 @@ c10::IValue to_host(const c10::IValue& value, int64_t& left) {
   return value;
 }
 
-// Meta kernels in Python word their errors otherwise than native ones, which programs know: throws what a native kernel throws for
-// such arguments, if they are small enough to try, and if it throws.
-void throw_native_error(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  if (info.random) return;
+// A call as it was tried on tensors that hold no data of the program.
+struct Trial {
+  torch::jit::Stack arguments;
+  torch::jit::Stack results;
+};
+
+// Meta kernels in Python word their errors otherwise than native ones, which programs know, and a few refuse what native ones take:
+// throws what a native kernel throws for such arguments, if they are small enough to try, or tells what it gives.
+std::optional<Trial> try_on_host(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (info.random) return std::nullopt;
   int64_t left = kHostBytesMax;
-  torch::jit::Stack hosts;
-  for (const auto& value : stack) hosts.push_back(to_host(value, left));
-  if (left < 0) return;
+  Trial trial;
+  for (const auto& value : stack) trial.arguments.push_back(to_host(value, left));
+  if (left < 0) return std::nullopt;
+  trial.results = trial.arguments;
   const at::AutoDispatchBelowADInplaceOrView below;
   try {
-    info.op.callBoxed(&hosts);
+    info.op.callBoxed(&trial.results);
   } catch (const c10::NotImplementedError&) {
+    return std::nullopt;
   }
+  return trial;
 }
 
 // Whether the operator's kernel for meta tensors ran; false where it has none, or one in Python that trips over its own code.
@@ -105,33 +142,61 @@ bool run_on_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
   }
 }
 
-bool same_geometry(const at::Tensor& one, const at::Tensor& other) { return one.sizes() == other.sizes() && one.strides() == other.strides(); }
-
 void take_geometry(const at::Tensor& tensor, const at::Tensor& meta) {
   const auto bytes = static_cast<int64_t>(at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.dtype().itemsize(), tensor.storage_offset()));
   if (static_cast<int64_t>(tensor.storage().nbytes()) < bytes) resize_storage(tensor.storage(), bytes);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides());
 }
 
-// An operator may give its `out` another size: then the real one takes it. Returns whether one did.
-bool take_resizes(const OperatorInfo& info, const torch::jit::Stack& stack, const torch::jit::Stack& metas) {
-  bool resized = false;
-  const auto take = [&](const c10::IValue& value, const c10::IValue& meta) {
+using Resized = std::function<void(const at::Tensor& tensor, const at::Tensor& tried)>;
+
+// Calls back for each tensor that the operator has given another size.
+void for_each_resized(const OperatorInfo& info, const torch::jit::Stack& stack, const torch::jit::Stack& tried, const Resized& take) {
+  const auto look = [&](const c10::IValue& value, const c10::IValue& other) {
     if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().is_cuda()) return;
-    if (same_geometry(value.toTensor(), meta.toTensor())) return;
-    take_geometry(value.toTensor(), meta.toTensor());
-    resized = true;
+    // Whatever has its size keeps its strides, too: a few kernels in Python lay out such a tensor anew each time.
+    if (value.toTensor().sizes() != other.toTensor().sizes()) take(value.toTensor(), other.toTensor());
   };
   for (size_t index = 0; index < info.arguments.size(); ++index) {
     if (!info.arguments[index].written) continue;
     if (stack[index].isTensor()) {
-      take(stack[index], metas[index]);
+      look(stack[index], tried[index]);
     } else if (stack[index].isTensorList()) {
-      const auto values = stack[index].toListRef(), list = metas[index].toListRef();
-      for (size_t item = 0; item < values.size(); ++item) take(values[item], list[item]);
+      const auto values = stack[index].toListRef(), list = tried[index].toListRef();
+      for (size_t item = 0; item < values.size(); ++item) look(values[item], list[item]);
     }
   }
+}
+
+bool is_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at::Tensor& tensor) {
+  for (size_t index = 0; index < stack.size(); ++index) {
+    if (info.arguments[index].written) continue;
+    if (stack[index].isTensor() && stack[index].toTensor().is_same(tensor)) return true;
+    if (!stack[index].isTensorList()) continue;
+    for (const auto& item : stack[index].toListRef()) {
+      if (item.toTensor().is_same(tensor)) return true;
+    }
+  }
+  return false;
+}
+
+// An operator may give its `out` another size: then the real one takes it. Returns whether one did.
+bool take_resizes(const OperatorInfo& info, const torch::jit::Stack& stack, const torch::jit::Stack& tried) {
+  bool resized = false;
+  for_each_resized(info, stack, tried, [&](const at::Tensor& tensor, const at::Tensor& other) {
+    TORCH_CHECK(!is_read(info, stack, tensor), "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                "memory location, and the written-to tensor must grow. Please clone() the tensor before performing the operation.");
+    take_geometry(tensor, other);
+    resized = true;
+  });
   return resized;
+}
+
+// A CPU broadcasts a few operators in place, against PyTorch's rule, which only `out` is free of.
+bool grows_in_place(const OperatorInfo& info, const torch::jit::Stack& stack, const Trial& trial) {
+  bool grown = false;
+  if (!info.writes_out) for_each_resized(info, stack, trial.arguments, [&](const at::Tensor&, const at::Tensor&) { grown = true; });
+  return grown;
 }
 
 ResultGeometry geometry_of(const at::Tensor& meta) {
@@ -196,6 +261,16 @@ void correct_for_cpu(const OperatorInfo& info, const torch::jit::Stack& stack, P
   }
 }
 
+// PyTorch's kernel for meta tensors widens half precision where parameters are wider; the gradient of an input is of its type.
+void keep_type_of_input(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
+  if (info.name != "aten::native_group_norm_backward" || !info.overload.empty()) return;
+  auto& item = prediction.results.front().items.front();
+  const auto dtype = stack[1].toTensor().scalar_type();
+  if (!item.defined || item.dtype == dtype) return;
+  item.storage_bytes = item.storage_bytes / static_cast<int64_t>(c10::elementSize(item.dtype)) * static_cast<int64_t>(c10::elementSize(dtype));
+  item.dtype = dtype;
+}
+
 // Devices keep a convolution's channels last where one of its inputs has them so; the meta kernel does not say it.
 void keep_channels_last(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
   const bool forward = info.name == "aten::convolution";
@@ -214,28 +289,34 @@ void keep_channels_last(const OperatorInfo& info, const torch::jit::Stack& stack
 
 }  // namespace
 
+bool only_worker_knows(const OperatorInfo& info) { return info.asks || Distrusted::get().holds(info.name); }
+
+void ask_from_now_on(const std::string& name) { Distrusted::get().add(name); }
+
 std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack, bool worker_is_cpu) {
-  if (info.asks) {
+  if (only_worker_knows(info)) {
     auto prediction = only_arguments(info);
     prediction.asks = true;
     return prediction;
   }
-  torch::jit::Stack metas;
-  for (const auto& value : stack) metas.push_back(to_meta(value));
-  torch::jit::Stack outputs = metas;
+  Trial trial;
+  for (const auto& value : stack) trial.arguments.push_back(to_meta(value));
+  trial.results = trial.arguments;
   try {
-    if (!run_on_meta(info, outputs)) {
+    if (!run_on_meta(info, trial.results)) {
       auto prediction = only_arguments(info);
       prediction.unsized_out = info.writes_out;
       return prediction;
     }
   } catch (...) {
-    throw_native_error(info, stack);
-    throw;
+    auto native = try_on_host(info, stack);
+    if (!native || grows_in_place(info, stack, *native)) throw;
+    trial = *std::move(native);
   }
-  if (take_resizes(info, stack, metas)) return std::nullopt;
-  auto prediction = prediction_of(info, outputs);
+  if (take_resizes(info, stack, trial.arguments)) return std::nullopt;
+  auto prediction = prediction_of(info, trial.results);
   if (worker_is_cpu) correct_for_cpu(info, stack, prediction);
+  keep_type_of_input(info, stack, prediction);
   keep_channels_last(info, stack, prediction);
   return prediction;
 }

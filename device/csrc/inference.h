@@ -36,4 +36,10 @@ struct Prediction {
 // would: then it returns nothing, and the call is to be looked at again.
 std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack, bool worker_is_cpu);
 
+// Whether the worker is to be asked for what the operator gives.
+bool only_worker_knows(const OperatorInfo& info);
+
+// Has that be so of all operators of this name: what was found here has turned out wrong.
+void ask_from_now_on(const std::string& name);
+
 }  // namespace forebay

@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
 
+#include <limits>
 #include <mutex>
 #include <unordered_map>
 
@@ -72,6 +73,18 @@ bool record_without_out(const OperatorInfo& info, Stack& stack) {
   functional->callBoxed(&inputs);
   for (size_t index = 0; index < outs.size(); ++index) copy_to(outs[index].toTensor(), inputs[index].toTensor(), info);
   stack = std::move(outs);
+  return true;
+}
+
+bool size_statistics(const OperatorInfo& info, Stack& stack) {
+  if (info.name != "aten::_fused_moving_avg_obs_fq_helper" || !stack[11].toBool()) return false;
+  const auto &self = stack[0].toTensor(), &running_min = stack[3].toTensor(), &running_max = stack[4].toTensor();
+  if (running_min.numel() != 0 || self.dim() == 0) return false;
+  const int64_t size = self.size(stack[10].toInt());
+  if (size == 0) return false;
+  for (size_t index = 3; index <= 6; ++index) stack[index].toTensor().resize_({size});
+  running_min.fill_(std::numeric_limits<double>::infinity());
+  running_max.fill_(-std::numeric_limits<double>::infinity());
   return true;
 }
 

@@ -195,9 +195,14 @@ class Scanner {
 
 // Writing a template: the same arguments once more, in full.
 
+void check_dims(size_t dims) {
+  TORCH_CHECK(dims <= wire::kDimsMax, "a tensor of ", dims, " dimensions: PyTorch's operators take at most ", wire::kDimsMax, " of them");
+}
+
 void put_tensor(wire::Writer& out, const at::Tensor& tensor) {
   if (!tensor.defined()) return out.tag(Tag::kNone);
   if (tensor.is_cuda()) {
+    check_dims(tensor.sizes().size());
     out.tag(Tag::kTensor);
     return wire::put_geometry(out, static_cast<uint8_t>(tensor.scalar_type()), flags_of(tensor), tensor.sizes(), tensor.strides());
   }
@@ -292,6 +297,7 @@ std::vector<size_t> tensor_numbers(const OperatorInfo& info, const Stack& stack)
 
 void put_geometry(wire::Writer& out, const ResultGeometry& item) {
   if (!item.defined) return out.tag(OutputTag::kNone);
+  check_dims(item.sizes.size());
   out.tag(OutputTag::kNew);
   wire::put_geometry(out, static_cast<uint8_t>(item.dtype), 0, item.sizes, item.strides);
   out.varint(static_cast<uint64_t>(item.storage_bytes));
@@ -521,9 +527,10 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
 }
 
 void Recorder::record_slowly(OperatorInfo& info, Stack& stack, Scan scan) {
+  if (size_statistics(info, stack)) return record(info, stack);
   const bool cpu = stream_.worker_is_cpu();
   if (cpu && record_in_parts(info, stack)) return;
-  if (info.writes_out && (info.asks || (cpu && has_strided_out(info, stack))) && record_without_out(info, stack)) return;
+  if (info.writes_out && (only_worker_knows(info) || (cpu && has_strided_out(info, stack))) && record_without_out(info, stack)) return;
   auto prediction = infer(info, stack, cpu);
   if (!prediction) return record(info, stack);
   if (prediction->unsized_out && record_without_out(info, stack)) return;
@@ -638,6 +645,20 @@ void Recorder::drop_templates() {
   entries_.clear();
   count_ = 0;
   template_bytes_ = 0;
+}
+
+void Recorder::forget_operator(const std::string& name) {
+  const std::lock_guard lock(stream_.mutex());
+  const auto is_of = [&](const Entry& entry) { return reinterpret_cast<const OperatorInfo*>(entry.key.front())->name == name; };
+  for (auto& [hash, first] : entries_) {
+    for (auto* slot = &first; *slot != nullptr;) {
+      if (is_of(**slot)) {
+        *slot = std::move((*slot)->next);
+      } else {
+        slot = &(*slot)->next;
+      }
+    }
+  }
 }
 
 void Recorder::forget() {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -59,6 +60,8 @@ class Recorder {
 
   // The connection's numbering begins anew; under the stream's lock.
   void forget();
+  // No call of the operator (by its name, whatever the overload) comes as it did before.
+  void forget_operator(const std::string& name);
   size_t templates() const { return count_; }
 
  private:

@@ -2,6 +2,7 @@
 // or it is made of others (compositions.cpp, and PyTorch's own composite kernels).
 #include "registration.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <c10/util/Exception.h>
@@ -31,7 +32,8 @@ const std::unordered_set<std::string_view>& recorded_whole() {
 class RecordKernel final : public c10::OperatorKernel {
  public:
   explicit RecordKernel(const c10::OperatorHandle& op) : info_(op) {}
-  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) { record(stack); }
+  void record(torch::jit::Stack* stack) {
     const size_t count = info_.arguments.size();
     if (stack->size() == count) {
       Recorder::of(info_, *stack).record(info_, *stack);
@@ -46,6 +48,37 @@ class RecordKernel final : public c10::OperatorKernel {
  private:
   OperatorInfo info_;
 };
+
+// torch.jit.trace writes down the parts of a convolution, not itself: while it looks on, it is called by the part that it knows.
+class ConvolutionKernel final : public c10::OperatorKernel {
+ public:
+  explicit ConvolutionKernel(const c10::OperatorHandle& op) : record_(op) {}
+  void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+    if (!c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer) || c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Tracer)) [[likely]] {
+      return record_.record(stack);
+    }
+    static const auto part = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_convolution", "");
+    const auto& context = at::globalContext();
+    torch::jit::push(*stack, context.benchmarkCuDNN(), context.deterministicCuDNN(), context.userEnabledCuDNN(), context.allowTF32CuDNN());
+    part.callBoxed(stack);
+  }
+
+ private:
+  RecordKernel record_;
+};
+
+// The part's: the convolution itself, recorded.
+void record_convolution(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  static RecordKernel kernel(c10::Dispatcher::singleton().findSchemaOrThrow("aten::convolution", ""));
+  torch::jit::drop(*stack, 4);  // what is for a vendor's library
+  kernel.record(stack);
+}
+
+torch::CppFunction kernel_of(const c10::OperatorHandle& op) {
+  const auto& name = op.operator_name();
+  if (name.name == "aten::convolution" && name.overload_name.empty()) return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ConvolutionKernel>(op));
+  return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(op));
+}
 
 bool is_recorded(const c10::OperatorHandle& op, const OperatorInfo& info) {
   if (info.views || !info.supported || op.hasTag(at::Tag::inplace_view)) return false;
@@ -76,6 +109,8 @@ void install_operators() {
   register_kernels(*kernels);
   register_compositions(*kernels);
   register_attention(*kernels);
+  register_jagged(*kernels);
+  kernels->impl("_convolution", torch::CppFunction::makeFromBoxedFunction<&record_convolution>());
   register_collectives(*kernels);
   static auto* autograd = new KernelTable(c10::DispatchKey::AutogradCUDA);
   register_attention(*autograd);
@@ -89,7 +124,7 @@ void install_operators() {
     if (!is_recorded(*op, info)) continue;
     const std::string local = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
     if (!wire::is_listed(local)) continue;  // PyTorch's composite kernel, or the fallback's refusal
-    kernels->impl(local, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(*op)));
+    kernels->impl(local, kernel_of(*op));
     recorded().push_back(local);
   }
   for (const auto key : {c10::DispatchKey::CUDA, c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA, c10::DispatchKey::QuantizedCUDA,

@@ -17,6 +17,9 @@ void install_guard();         // guard.cpp
 void install_hooks();         // hooks.cpp
 void install_operators();     // registration.cpp
 
+// Rows of different lengths, padded and back.
+void register_jagged(KernelTable& library);  // jagged.cpp
+
 // Names of the operators that are sent to the worker as they are; it must allow them all.
 std::vector<std::string>& recorded();  // registration.cpp
 

@@ -23,6 +23,7 @@
 #include <chrono>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "locations.h"
 #include "profile.h"
@@ -90,6 +91,37 @@ int connect_address(const std::string& address) {
   const size_t colon = address.rfind(':');
   TORCH_CHECK(address.rfind("tcp:", 0) == 0 && colon > 4, "a worker's address is unix:PATH or tcp:HOST:PORT, not ", address);
   return connect_tcp(address.substr(4, colon - 4), address.substr(colon + 1));
+}
+
+// As a RuntimeError, which is what CUDA's late failures are: an IndexError out of another call would end somebody's loop without a
+// word. `at_once`, from the very call that failed, as what the operator itself would have thrown.
+[[noreturn]] void throw_failure(wire::FailureCode code, bool at_once, const std::string& text) {
+  using wire::FailureCode;
+  TORCH_CHECK_WITH(OutOfMemoryError, code != FailureCode::kOutOfMemory, text);
+  TORCH_CHECK_NOT_IMPLEMENTED(code != FailureCode::kUnsupported, text);
+  TORCH_CHECK_LINALG(code != FailureCode::kLinalg, text);
+  TORCH_CHECK_INDEX(!at_once || code != FailureCode::kIndex, text);
+  TORCH_CHECK_VALUE(!at_once || code != FailureCode::kValue, text);
+  TORCH_CHECK_TYPE(!at_once || code != FailureCode::kType, text);
+  TORCH_CHECK(false, text);
+}
+
+// What this side says of the operator's results was wrong: from the next call on the worker is asked. Returns a sentence that says so.
+std::string distrust(const std::string& op) {
+  ask_from_now_on(op);
+  for (c10::DeviceIndex device = 0; device < kDevicesMax; ++device) Recorder::of(device).forget_operator(op);
+  return "\n  the next call of " + op + " asks the device for what it gives: run this again";
+}
+
+// What a FAILURE tells. `own` is the number of the call that was asked, if one was.
+[[noreturn]] void throw_told(c10::DeviceIndex device, wire::Reader& body, std::optional<uint64_t> own = std::nullopt) {
+  const auto code = static_cast<wire::FailureCode>(body.u8());
+  const uint64_t sequence = body.u64();
+  const std::string op = body.string();
+  const std::string message = body.string(wire::kMessageBytesMax);
+  const std::string where = location_of(device, sequence);
+  const std::string more = code == wire::FailureCode::kGeometry ? distrust(op) : "";
+  throw_failure(code, own == sequence, op + ": " + message + (where.empty() ? "" : "\n  issued at " + where) + more);
 }
 
 }  // namespace
@@ -403,7 +435,10 @@ void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64
   note_location(device_, sequence);
   flush(Wait::kYes);
   receive(request, [&](Reply reply, wire::Reader& body) {
-    check_failure(reply, body);
+    if (reply == Reply::kFailure) {
+      contents_.clear();
+      throw_told(device_, body, sequence);
+    }
     take(body);
   });
 }
@@ -537,15 +572,7 @@ bool CommandStream::receive_one(uint64_t request, const std::function<void(Reply
 void CommandStream::check_failure(Reply reply, wire::Reader& body) {
   if (reply != Reply::kFailure) return;
   contents_.clear();  // what failed may be what it says the worker holds
-  const auto code = static_cast<wire::FailureCode>(body.u8());
-  const uint64_t sequence = body.u64();
-  const std::string op = body.string();
-  const std::string message = body.string(wire::kMessageBytesMax);
-  const std::string where = location_of(device_, sequence);
-  const std::string text = op + ": " + message + (where.empty() ? "" : "\n  issued at " + where);
-  TORCH_CHECK_WITH(OutOfMemoryError, code != wire::FailureCode::kOutOfMemory, text);
-  TORCH_CHECK_NOT_IMPLEMENTED(code != wire::FailureCode::kUnsupported, text);
-  TORCH_CHECK(false, text);
+  throw_told(device_, body);
 }
 
 // The ticker sends what is pending, soon after it was recorded.

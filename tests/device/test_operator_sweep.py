@@ -1,4 +1,5 @@
-"""PyTorch's operator database against the CPU: five dtypes, eight variants, two samples a case or eight (``--full-sweep``)."""
+"""PyTorch's operator database against the CPU: five dtypes, eight variants, two samples a case or eight (``--full-sweep``); and
+the arguments it must refuse, and PyTorch's higher-order operators."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ SAMPLES, SAMPLES_FULL = 2, 8
 SECONDS_MAX, SECONDS_MAX_FULL = 280, 1800
 CASES_MIN = {"float32": 3900, "bfloat16": 3200, "int64": 2300, "bool": 1700, "complex64": 2200}
 PASSING_SHARE_MIN = 0.99
+FUNCTION_CASES_MIN = {"error": 200, "hop": 10}
 
 
 def exception_of(case: str) -> dict[str, str] | None:
@@ -54,6 +56,28 @@ def test_the_device_allows_every_operator_that_the_client_sends() -> None:
     assert result.stdout.strip() == "[]", result.stdout + result.stderr
 
 
+def sweep(script: str, worker: tuple[str, str], folder: Path, options: list[str], seconds_max: float) -> dict[str, str]:
+    """What a sweep found: for each case nothing, or what went wrong."""
+    output = folder / "results.json"
+    environment = {key: value for key, value in os.environ.items() if key != "FOREBAY_URL"}
+    subprocess.run([sys.executable, str(HERE / script), *worker, str(output), *options], env=environment, check=True, timeout=seconds_max)
+    results: dict[str, str] = json.loads(output.read_text())
+    print(f"{' '.join(options)}: {sum(not error for error in results.values())} of {len(results)} cases pass")
+    return results
+
+
+def check(results: dict[str, str]) -> None:
+    """Exactly the listed cases fail, and say what the list says."""
+    failed = {case: error for case, error in results.items() if error}
+    unlisted = [f"{case}: {error}" for case, error in failed.items() if exception_of(case) is None]
+    assert not unlisted, "\n".join([f"{len(unlisted)} cases fail that {EXCEPTIONS.name} does not list:", *unlisted])
+    for case in results:
+        exception = exception_of(case)
+        if exception is not None:
+            assert case in failed, f"{case} passes now: take it off {EXCEPTIONS.name}"
+            assert exception["says"] in failed[case]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX_FULL)
 @pytest.mark.parametrize("dtype", CASES_MIN)
@@ -61,23 +85,20 @@ def test_all_but_the_listed_cases_give_the_cpu_s_results(
     dtype: str, worker: tuple[str, str], tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     full = pytestconfig.getoption("--full-sweep")
-    output = tmp_path / "results.json"
-    environment = {key: value for key, value in os.environ.items() if key != "FOREBAY_URL"}
-    script = [sys.executable, str(HERE / "operator_sweep.py"), *worker, str(output), "--dtype", dtype]
     samples = SAMPLES_FULL if full else SAMPLES
-    subprocess.run([*script, "--samples", str(samples)], env=environment, check=True, timeout=SECONDS_MAX_FULL if full else SECONDS_MAX)
-    results: dict[str, str] = json.loads(output.read_text())
-    failed = {case: error for case, error in results.items() if error}
-    print(f"{dtype}: {len(results) - len(failed)} of {len(results)} cases pass")
-    unlisted = {case: error for case, error in failed.items() if exception_of(case) is None}
-    assert not unlisted, "\n".join(
-        [f"{len(unlisted)} cases fail that {EXCEPTIONS.name} does not list:", *(f"{case}: {error}" for case, error in unlisted.items())]
-    )
-    for case in results:
-        exception = exception_of(case)
-        if exception is not None:
-            assert case in failed, f"{case} passes now: take it off {EXCEPTIONS.name}"
-            assert exception["says"] in failed[case]
+    options = ["--dtype", dtype, "--samples", str(samples)]
+    results = sweep("operator_sweep.py", worker, tmp_path, options, SECONDS_MAX_FULL if full else SECONDS_MAX)
+    check(results)
+    failed = {case for case, error in results.items() if error}
     assert len(results) >= CASES_MIN[dtype]
     entries, bad = ({case.rsplit(" ", 1)[0] for case in cases} for cases in (results, failed))
     assert len(bad) <= (1 - PASSING_SHARE_MIN) * len(entries)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS_MAX_FULL)
+@pytest.mark.parametrize("variant", FUNCTION_CASES_MIN)
+def test_wrong_arguments_and_higher_order_operators_behave_as_pytorch_says(variant: str, worker: tuple[str, str], tmp_path: Path) -> None:
+    results = sweep("function_sweep.py", worker, tmp_path, ["--variants", variant], SECONDS_MAX)
+    check(results)
+    assert len(results) >= FUNCTION_CASES_MIN[variant]

@@ -51,9 +51,9 @@ def gradients(arguments: Any, results: Any) -> list[torch.Tensor | None]:
 
 
 class TestFunctions(TestCase):
-    def _check(self, op: Any, function: Any, device: str, dtype: torch.dtype, requires_grad: bool) -> None:
-        if op.name == "_foreach_pow" and dtype == torch.bool:
-            self.skipTest("the CPU's powers of truth values are truth values, PyTorch's prediction for devices says integers")
+    def _check(self, op: Any, function: Any, device: str, dtype: torch.dtype, requires_grad: bool) -> int:
+        """How many samples were compared: not those that the CPU refuses."""
+        compared = 0
         torch.manual_seed(0)
         for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=requires_grad), SAMPLES_MAX):
             given = (sample.input, sample.args, sample.kwargs)
@@ -64,24 +64,30 @@ class TestFunctions(TestCase):
             except (RuntimeError, TypeError, IndexError):
                 continue  # not of this dtype or of these arguments, or without a derivative there
             actual = function(there[0], *there[1], **there[2])
-            self.assertEqual(actual, expected, exact_device=False)
-            self.assertEqual(there[0], here[0], exact_device=False)
+            exact_types = not (op.name == "_foreach_pow" and dtype == torch.bool)  # PyTorch's kernels for meta tensors widen such powers
+            self.assertEqual(actual, expected, exact_device=False, exact_dtype=exact_types)
+            self.assertEqual(there[0], here[0], exact_device=False, exact_dtype=exact_types)
             if requires_grad:
                 self.assertEqual(gradients(there, actual), expected_gradients, exact_device=False)
+            compared += 1
+        return compared
+
+    def _must_compare(self, compared: int) -> None:
+        if compared == 0:
+            self.skipTest("the CPU refuses every sample, so there is nothing to compare with")
 
     @ops(FOREACH, allowed_dtypes=(torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64))
     def test_an_operator_over_a_list_gives_the_cpu_s_results(self, device: str, dtype: torch.dtype, op: Any) -> None:
-        for function in (op.op, op.inplace_variant):
-            if function is not None:
-                self._check(op, function, device, dtype, requires_grad=False)
+        functions = [function for function in (op.op, op.inplace_variant) if function is not None]
+        self._must_compare(sum(self._check(op, function, device, dtype, requires_grad=False) for function in functions))
 
     @ops([op for op in FOREACH if op.supports_autograd and op.op is not None], allowed_dtypes=(torch.float32,))
     def test_an_operator_over_a_list_gives_the_cpu_s_gradients(self, device: str, dtype: torch.dtype, op: Any) -> None:
-        self._check(op, op.op, device, dtype, requires_grad=True)
+        self._must_compare(self._check(op, op.op, device, dtype, requires_grad=True))
 
     @ops([op for op in autograd_function_db + custom_op_db if op.name not in HOST_ALIASES], allowed_dtypes=(torch.float32,))
     def test_functions_and_operators_of_users_give_the_cpu_s_results_and_gradients(self, device: str, dtype: torch.dtype, op: Any) -> None:
-        self._check(op, op.op, device, dtype, requires_grad=True)
+        self.assertGreater(self._check(op, op.op, device, dtype, requires_grad=True), 0)
 
 
 class TestAutocast(TestCase):

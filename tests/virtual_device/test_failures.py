@@ -62,6 +62,42 @@ def test_a_failure_on_the_device_names_the_operator_and_the_users_line() -> None
     assert good.sum().item() == 12.0
 
 
+FAILURES: dict[str, tuple[type[Exception], Callable[[], torch.Tensor]]] = {
+    "asked": (IndexError, lambda: torch.ones(2, device="cuda").repeat_interleave(torch.ones(2, 2, device="cuda").long(), dim=5)),
+    "late": (RuntimeError, lambda: torch.ones(3, device="cuda")[torch.tensor([7], device="cuda")]),
+    "linalg": (torch.linalg.LinAlgError, lambda: torch.linalg.inv(torch.zeros(2, 2, device="cuda"))),
+    "range": (RuntimeError, lambda: torch.ones(3, device="cuda").gather(0, torch.tensor([7], device="cuda"))),
+}
+
+
+@pytest.mark.parametrize(("kind", "fail"), FAILURES.values(), ids=FAILURES)
+def test_a_failure_is_of_the_type_that_it_has_on_a_gpu(kind: type[Exception], fail: Callable[[], torch.Tensor]) -> None:
+    with pytest.raises(kind) as told:
+        fail().cpu()
+    assert type(told.value) is kind
+    torch.cuda.synchronize()
+
+
+def test_an_operator_whose_results_were_predicted_wrongly_fails_once_and_is_asked_then() -> None:
+    """A kernel for meta tensors that tells wrong sizes, as any version of PyTorch may bring one."""
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    library.impl("trace", lambda self: self.new_empty(5), allow_override=True)
+    try:
+        with pytest.raises(RuntimeError, match=r"aten::trace: .*not what the client predicted.*(?s:.)*asks the device.*run this again"):
+            torch.ones(3, 3, device="cuda").trace().cpu()
+        for size in (3, 4):
+            assert torch.ones(size, size, device="cuda").trace().item() == size
+    finally:
+        library._destroy()
+
+
+def test_more_dimensions_than_pytorch_has_are_refused_and_the_session_lives() -> None:
+    kept = torch.ones(2, device="cuda")
+    with pytest.raises(RuntimeError, match="dim"):
+        (torch.ones((1,) * 65, device="cuda") + 1).cpu()
+    assert kept.sum().item() == 2.0
+
+
 def test_too_little_memory_says_what_was_asked_for_and_what_there_is() -> None:
     kept = torch.ones(4, device="cuda")
     with pytest.raises(torch.cuda.OutOfMemoryError, match=r"forebay flavor set"):

@@ -59,6 +59,10 @@ class FailureCode(IntEnum):
     POISONED = 3
     UNSUPPORTED = 4
     GEOMETRY = 5
+    INDEX = 6
+    VALUE = 7
+    TYPE = 8
+    LINALG = 9
 
 
 @dataclass(frozen=True)

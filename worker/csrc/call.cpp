@@ -72,6 +72,15 @@ bool same_layout(const at::Tensor& tensor, const Layout& layout) {
   return true;
 }
 
+// Whether a result may be given in a type that the client has told the program of. What PyTorch says of devices is not always what
+// this device's kernels do: they differ in precision, or in how wide an integer they give.
+bool converts(c10::ScalarType from, c10::ScalarType to) {
+  if (from == to) return true;
+  if (c10::isFloatingType(from)) return c10::isFloatingType(to) && !c10::isFloat8Type(to);
+  if (c10::isComplexType(from)) return c10::isComplexType(to);
+  return c10::isIntegralType(from, true) && c10::isIntegralType(to, false) && c10::promoteTypes(from, to) == to;
+}
+
 std::string text_of(c10::IntArrayRef sizes) {
   std::string text = "[";
   for (const int64_t size : sizes) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
@@ -317,11 +326,12 @@ void Caller::take_new(const OutputPlan& output, c10::IValue& result) {
     return;
   }
   if (!tensor.defined()) unpredicted("no tensor");
-  if (tensor.scalar_type() != layout.dtype || tensor.sizes() != c10::IntArrayRef(layout.sizes)) {
+  if (!converts(tensor.scalar_type(), layout.dtype) || tensor.sizes() != c10::IntArrayRef(layout.sizes)) {
     unpredicted(std::string(c10::toString(tensor.scalar_type())) + text_of(tensor.sizes()) + ", not " + c10::toString(layout.dtype) +
                 text_of(layout.sizes));
   }
-  const bool adopted = is_plain(tensor, device_) && is_sole_owner(tensor) && tensor.storage_offset() == 0 && same_layout(tensor, layout) &&
+  const bool adopted = is_plain(tensor, device_) && is_sole_owner(tensor) && tensor.storage_offset() == 0 && tensor.scalar_type() == layout.dtype &&
+                       same_layout(tensor, layout) &&
                        static_cast<int64_t>(tensor.storage().nbytes()) == output.storage_bytes;
   Entry& entry = storages_.insert(id, output.storage_bytes);
   if (adopted) {

@@ -25,6 +25,14 @@ CommandError command_error_of_current_exception(bool& device_lost) {
     return {FailureCode::kOutOfMemory, error.what_without_backtrace()};
   } catch (const c10::NotImplementedError& error) {
     return {FailureCode::kUnsupported, error.what_without_backtrace()};
+  } catch (const c10::IndexError& error) {
+    return {FailureCode::kIndex, error.what_without_backtrace()};
+  } catch (const c10::ValueError& error) {
+    return {FailureCode::kValue, error.what_without_backtrace()};
+  } catch (const c10::TypeError& error) {
+    return {FailureCode::kType, error.what_without_backtrace()};
+  } catch (const c10::LinAlgError& error) {
+    return {FailureCode::kLinalg, error.what_without_backtrace()};
   } catch (const c10::AcceleratorError& error) {
     device_lost = true;
     return {FailureCode::kOperator, std::string("the device failed and this session's tensors are lost; restart the process for a new session: ") +

@@ -88,6 +88,10 @@ enum class FailureCode : uint8_t {
   kPoisoned = 3,      // an input was the result of an earlier failure
   kUnsupported = 4,   // this worker has no such kernel
   kGeometry = 5,      // the result is not what the client predicted
+  kIndex = 6,         // as kOperator, of an exception that Python has a type for: an index out of bounds,
+  kValue = 7,         // a wrong value,
+  kType = 8,          // a wrong type,
+  kLinalg = 9,        // a matrix that has no such decomposition
 };
 
 enum class Tag : uint8_t {
