@@ -253,7 +253,7 @@ with open(sys.argv[1] + ".log", "w+") as log:
     deadline = time.monotonic() + 50
     def seen():
         return open(log.name).read()
-    while "position 1" not in seen() and waiter.poll() is None and time.monotonic() < deadline:
+    while "next in line" not in seen() and waiter.poll() is None and time.monotonic() < deadline:
         x += 1
         x.item()
     first = seen().strip()
