@@ -352,7 +352,7 @@ class Session:
             return False
         with self._changed:
             if link.request is not None:
-                link.request.queued = messages.Queued(request=link.request.number, position=1, reason=AWAY)
+                link.request.queued = messages.Queued(request=link.request.number, position=0, reason=AWAY)
                 self._changed.notify_all()
         deadline = time.monotonic() + opened.resume_seconds
         while link.over is None and time.monotonic() < deadline:

@@ -40,8 +40,8 @@ class WaitingLine:
         self._started = time.monotonic()
 
     def show(self, flavor: str, queued: messages.Queued) -> None:
-        """Says the place in the line, why, and about how long."""
-        place = "" if queued.code in OPENING else f", {in_line(queued.position)}"
+        """Says the place in the line (0: nobody knows), why, and about how long."""
+        place = f", {in_line(queued.position)}" if queued.position and queued.code not in OPENING else ""
         estimate = "" if queued.estimate_seconds is None else f" About {about(queued.estimate_seconds)}."
         text = f"forebay: waiting for {flavor}{place}: {queued.reason}{estimate}"
         if text != self._text:

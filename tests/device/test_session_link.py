@@ -454,7 +454,7 @@ def test_who_waits_when_the_link_breaks_asks_again_and_is_told_why_it_waits(case
     assert (thread.is_alive(), errors) == (False, [])
     asked = case.pool.of(messages.Acquire, 2)
     assert asked[0] == asked[1]
-    assert "position 1: The pool does not answer" in case.stderr.getvalue()
+    assert "waiting for dev.1gb: The pool does not answer" in case.stderr.getvalue()
 
 
 def test_a_cancelled_request_is_taken_back_again_after_the_link_broke(case: Case) -> None:
