@@ -83,7 +83,7 @@ def code_endpoints(routes: Iterable[tuple[str, type[RequestHandler]]]) -> set[tu
         answered = [method for method in METHODS if any(method.lower() in vars(kind) for kind in kinds)]
         if issubclass(handler, WebSocketHandler):
             answered = ["GET"]
-        found |= {(method, path.replace("([^/]+)", "{}")) for method in answered}
+        found |= {(method, path.replace("([^/]+)", "{}").replace("(.+)", "{}")) for method in answered}
     return found
 
 
