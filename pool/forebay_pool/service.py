@@ -32,6 +32,7 @@ from forebay_pool.metrics import Metrics, StateCollector
 from forebay_pool.node_events import DeviceSet, NodeDrain
 from forebay_pool.outbox import Outbox
 from forebay_pool.policies import ModelPolicy, Policy
+from forebay_pool.probes import probes_of
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
 from forebay_pool.state_machine import StateMachine
@@ -43,6 +44,8 @@ SOCKET_DIR_CHARACTERS_MAX = 60
 """A Unix socket's path has at most 107 characters; the rest is the worker's."""
 TOKEN_CHECK_SECONDS = 30.0
 """How often the hub is asked whether the tokens of open sessions are still good."""
+PROBE_SECONDS = 10.0
+"""How often the drivers are asked for their devices' health."""
 WRITE_SECONDS_MAX = 5.0
 """How long the end waits for the database."""
 DELIVER_SECONDS_MAX = 2.0
@@ -233,6 +236,8 @@ class Service:
             self.shell.check_tokens(TOKEN_CHECK_SECONDS),
             self.shell.flush_board(FLUSH_SECONDS),
         ]
+        here = [seat.device for seat in self.shell.machine.fleet.seats.values() if seat.device.node == self.settings.node]
+        loops += (self.shell.watch_health(probe, PROBE_SECONDS) for probe in probes_of(here, self._environ))
         if self.billing is not None:
             loops.append(self._poll_prices())
         if self.outbox is not None:

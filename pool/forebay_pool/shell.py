@@ -18,6 +18,8 @@ from forebay_pool.host import process_space
 from forebay_pool.kept import KeptWorker, kept_lease, kept_session
 from forebay_pool.launcher import Launcher
 from forebay_pool.metrics import Metrics
+from forebay_pool.node_events import DeviceHealth
+from forebay_pool.probes import Probe
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import (
     Confirm,
@@ -239,6 +241,18 @@ class Shell:
             if self.leads():
                 self.apply(Tick(time.time_ns() - time.monotonic_ns()))
             await asyncio.sleep(TICK_SECONDS)
+
+    async def watch_health(self, probe: Probe, period_seconds: float) -> None:
+        """Tells the state machine what the probe reads, until cancelled."""
+        while True:
+            try:
+                readings = await asyncio.to_thread(probe.read)
+            except Exception as error:  # a driver's library may raise anything, and devices compute without it
+                log.warning("devices cannot be read: %r", error, extra={"action": "probe_failed"})
+                readings = []
+            for reading in readings:
+                self.apply(DeviceHealth(reading))
+            await asyncio.sleep(period_seconds)
 
     async def check_links(self, period_seconds: float) -> None:
         while True:

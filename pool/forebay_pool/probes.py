@@ -1,0 +1,156 @@
+"""What the drivers of this host say of its devices: temperature, memory errors, Xids, and whether a device is still there.
+
+The drivers' libraries (``nvidia-ml-py`` for NVIDIA, ``amdsmi`` for AMD) are optional, and are imported only where their driver is
+loaded. A device's number in the pool is the one that its workers see, so ``CUDA_VISIBLE_DEVICES`` is kept to; without it numbers are
+the library's, in the order of the PCI bus. Calls may take long: they are made outside the event loop.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from forebay_pool.health import APPLICATION_XIDS, Reading
+from forebay_pool.types import Device
+
+NVIDIA_DRIVER = "/dev/nvidiactl"
+AMD_DRIVER = "/dev/kfd"
+AMD_NOT_SUPPORTED = (2, 3)
+"""AMDSMI_STATUS_NOT_SUPPORTED and AMDSMI_STATUS_NOT_YET_IMPLEMENTED."""
+SILENT_READINGS_MAX = 3
+"""An AMD device that fails to answer so often in a row is lost; its library has no error that says so."""
+
+log = logging.getLogger(__name__)
+
+
+class Probe(Protocol):
+    """Reads devices of one host."""
+
+    def read(self) -> list[Reading]:
+        """A reading of each device; blocks."""
+
+
+class NvidiaProbe:
+    """NVIDIA's devices, by NVML. Uncorrectable errors are those since the driver was loaded ("volatile")."""
+
+    def __init__(self, nvml: Any, devices: Iterable[Device], visible: str | None = None) -> None:
+        self._nvml = nvml
+        self._handles: dict[str, Any] = {}
+        self._events: dict[str, Any] = {}
+        nvml.nvmlInit()
+        names = None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
+        for device in devices:
+            name = str(device.index) if names is None else names[device.index] if device.index < len(names) else None
+            if name is not None:
+                self._watch(device.id, name)
+
+    def _watch(self, device: str, name: str) -> None:
+        nvml = self._nvml
+        handle = nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
+        self._handles[device] = handle
+        try:
+            events = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
+        except nvml.NVMLError as error:
+            log.warning("%s tells no Xids: %s", device, error, extra={"action": "probe_limited", "device": device})
+        else:
+            self._events[device] = events
+
+    def read(self) -> list[Reading]:
+        return [self._read(device, handle) for device, handle in self._handles.items()]
+
+    def _read(self, device: str, handle: Any) -> Reading:
+        nvml = self._nvml
+        try:
+            celsius = self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+            errors = self._ask(nvml.nvmlDeviceGetTotalEccErrors, handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+            return Reading(device, celsius, errors, self._xid(device))
+        except nvml.NVMLError as error:
+            if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
+                return Reading(device, lost=str(error))
+            log.warning("%s cannot be read: %s", device, error, extra={"action": "probe_failed", "device": device})
+            return Reading(device)
+
+    def _ask(self, call: Any, *arguments: Any) -> int | None:
+        """The answer; None where the device has no such value."""
+        try:
+            return int(call(*arguments))
+        except self._nvml.NVMLError as error:
+            if error.value == self._nvml.NVML_ERROR_NOT_SUPPORTED:
+                return None
+            raise
+
+    def _xid(self, device: str) -> int | None:
+        """The last error that the driver reported since the reading before; one that is the device's comes before one of a program."""
+        nvml, events = self._nvml, self._events.get(device)
+        xid: int | None = None
+        while events is not None:
+            try:
+                news = int(nvml.nvmlEventSetWait_v2(events, 0).eventData)
+                xid = news if xid is None or news not in APPLICATION_XIDS else xid
+            except nvml.NVMLError as error:
+                if error.value == nvml.NVML_ERROR_TIMEOUT:
+                    return xid
+                raise
+        return xid
+
+
+class AmdProbe:
+    """AMD's devices, by AMD SMI. The hottest spot counts; where there is no such sensor, the edge."""
+
+    def __init__(self, amdsmi: Any, devices: Iterable[Device]) -> None:
+        self._amdsmi = amdsmi
+        self._silent: dict[str, int] = {}
+        amdsmi.amdsmi_init()
+        handles = amdsmi.amdsmi_get_processor_handles()
+        self._handles = {device.id: handles[device.index] for device in devices if device.index < len(handles)}
+
+    def read(self) -> list[Reading]:
+        return [self._read(device, handle) for device, handle in self._handles.items()]
+
+    def _read(self, device: str, handle: Any) -> Reading:
+        smi = self._amdsmi
+        try:
+            now = smi.AmdSmiTemperatureMetric.CURRENT
+            celsius = self._ask(smi.amdsmi_get_temp_metric, handle, smi.AmdSmiTemperatureType.HOTSPOT, now)
+            if celsius is None:
+                celsius = self._ask(smi.amdsmi_get_temp_metric, handle, smi.AmdSmiTemperatureType.EDGE, now)
+            counts = self._ask(smi.amdsmi_get_gpu_total_ecc_count, handle)
+        except smi.AmdSmiLibraryException as error:
+            self._silent[device] = self._silent.get(device, 0) + 1
+            return Reading(device, lost=str(error)) if self._silent[device] >= SILENT_READINGS_MAX else Reading(device)
+        self._silent[device] = 0
+        return Reading(device, celsius, None if counts is None else int(counts["uncorrectable_count"]))
+
+    def _ask(self, call: Any, *arguments: Any) -> Any:
+        """The answer; None where the device has no such value."""
+        try:
+            return call(*arguments)
+        except self._amdsmi.AmdSmiLibraryException as error:
+            if error.err_code in AMD_NOT_SUPPORTED:
+                return None
+            raise
+
+
+def probes_of(devices: Iterable[Device], environ: Mapping[str, str]) -> list[Probe]:
+    """The probes for this host's devices; where a library is missing, the log says what to install."""
+    found: list[Probe] = []
+    known = list(devices)
+    cuda, hip = [d for d in known if d.kind == "cuda"], [d for d in known if d.kind == "hip"]
+    if cuda and os.path.exists(NVIDIA_DRIVER):
+        visible = environ.get("CUDA_VISIBLE_DEVICES")
+        found += _made("pynvml", "nvidia-ml-py", lambda nvml: NvidiaProbe(nvml, cuda, visible))
+    if hip and os.path.exists(AMD_DRIVER):
+        found += _made("amdsmi", "amdsmi", lambda amdsmi: AmdProbe(amdsmi, hip))
+    return found
+
+
+def _made(module: str, package: str, make: Callable[[Any], Probe]) -> list[Probe]:
+    try:
+        return [make(importlib.import_module(module))]
+    except Exception as error:  # a driver's library may raise anything, and devices compute without it
+        log.warning("the devices' health is not watched (%r); is %s installed?", error, package, extra={"action": "probe_missing"})
+        return []

@@ -1,0 +1,174 @@
+"""Probes against fakes of the drivers' libraries, which raise and return what their documentation says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from forebay_pool.health import Reading
+from forebay_pool.probes import AmdProbe, NvidiaProbe, probes_of
+from forebay_pool.types import Device
+
+Make = Callable[..., Any]
+
+CUDA = [Device(f"main/cuda:{i}", "main", "cuda", i, "H100", 80 * 2**30) for i in range(2)]
+HIP = [Device("main/hip:0", "main", "hip", 0, "MI210", 64 * 2**30)]
+
+
+class NVMLError(Exception):
+    def __init__(self, value: int) -> None:
+        super().__init__(f"NVML error {value}")
+        self.value = value
+
+
+class FakeNvml:
+    """NVML of three devices: what each call answers or raises stands in a table."""
+
+    NVMLError = NVMLError
+    NVML_TEMPERATURE_GPU, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, nvmlEventTypeXidCriticalError = 0, 1, 0, 8
+    NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_GPU_IS_LOST = 3, 10, 15
+
+    def __init__(self) -> None:
+        self.celsius: dict[int, int | NVMLError] = {0: 40, 1: 41, 2: 42}
+        self.errors: dict[int, int | NVMLError] = {0: 0, 1: NVMLError(3), 2: 5}
+        self.xids: dict[int, list[int]] = {0: [], 1: [], 2: []}
+
+    def nvmlInit(self) -> None:
+        return None
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
+        return {"GPU-two": 2}[uuid]
+
+    def nvmlEventSetCreate(self) -> list[int]:
+        return []
+
+    def nvmlDeviceRegisterEvents(self, handle: int, kinds: int, events: list[int]) -> None:
+        assert kinds == self.nvmlEventTypeXidCriticalError
+        events.append(handle)
+
+    def nvmlEventSetWait_v2(self, events: list[int], timeout_ms: int) -> Any:
+        assert timeout_ms == 0
+        if not self.xids[events[0]]:
+            raise NVMLError(self.NVML_ERROR_TIMEOUT)
+        return SimpleNamespace(eventData=self.xids[events[0]].pop(0))
+
+    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
+        return self._answer(self.celsius[handle])
+
+    def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, counter: int) -> int:
+        assert (kind, counter) == (self.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, self.NVML_VOLATILE_ECC)
+        return self._answer(self.errors[handle])
+
+    @staticmethod
+    def _answer(value: int | NVMLError) -> int:
+        if isinstance(value, NVMLError):
+            raise value
+        return value
+
+
+def test_nvidia_devices_are_read_and_what_one_lacks_is_unknown() -> None:
+    assert NvidiaProbe(FakeNvml(), CUDA).read() == [Reading("main/cuda:0", 40, 0), Reading("main/cuda:1", 41, None)]
+
+
+def test_a_lost_nvidia_device_is_said_to_be_lost_and_the_others_are_read() -> None:
+    nvml = FakeNvml()
+    nvml.celsius[0] = NVMLError(15)
+    first, second = NvidiaProbe(nvml, CUDA).read()
+    assert (first.lost, second.temperature_celsius) == ("NVML error 15", 41)
+
+
+def test_an_error_that_says_nothing_of_the_device_leaves_it_unknown() -> None:
+    nvml = FakeNvml()
+    nvml.celsius[0] = NVMLError(999)
+    assert NvidiaProbe(nvml, CUDA).read()[0] == Reading("main/cuda:0")
+
+
+@pytest.mark.parametrize(("xids", "seen"), [([], None), ([31], 31), ([79, 31], 79), ([31, 79, 43], 79)])
+def test_each_xid_is_told_once_and_the_devices_own_first(xids: list[int], seen: int | None) -> None:
+    nvml = FakeNvml()
+    probe = NvidiaProbe(nvml, CUDA)
+    nvml.xids[1] = list(xids)
+    assert [reading.xid for reading in probe.read()] == [None, seen]
+    assert [reading.xid for reading in probe.read()] == [None, None]
+
+
+def test_devices_are_numbered_as_workers_see_them() -> None:
+    probe = NvidiaProbe(FakeNvml(), CUDA, visible="GPU-two, 0")
+    assert [reading.temperature_celsius for reading in probe.read()] == [42, 40]
+    assert [reading.device for reading in NvidiaProbe(FakeNvml(), CUDA, visible="1").read()] == ["main/cuda:0"]
+
+
+class AmdSmiLibraryException(Exception):
+    def __init__(self, err_code: int) -> None:
+        super().__init__(f"Error code: {err_code}")
+        self.err_code = err_code
+
+
+class FakeAmdSmi:
+    AmdSmiLibraryException = AmdSmiLibraryException
+    AmdSmiTemperatureType = SimpleNamespace(HOTSPOT="hotspot", EDGE="edge")
+    AmdSmiTemperatureMetric = SimpleNamespace(CURRENT="current")
+
+    def __init__(self, celsius: dict[str, int | AmdSmiLibraryException], errors: int | AmdSmiLibraryException) -> None:
+        self.celsius, self.errors = celsius, errors
+
+    def amdsmi_init(self) -> None:
+        return None
+
+    def amdsmi_get_processor_handles(self) -> list[str]:
+        return ["card"]
+
+    def amdsmi_get_temp_metric(self, handle: str, sensor: str, metric: str) -> int:
+        found = self.celsius[sensor]
+        if isinstance(found, AmdSmiLibraryException):
+            raise found
+        return found
+
+    def amdsmi_get_gpu_total_ecc_count(self, handle: str) -> dict[str, int]:
+        if isinstance(self.errors, AmdSmiLibraryException):
+            raise self.errors
+        return {"correctable_count": 9, "uncorrectable_count": self.errors, "deferred_count": 0}
+
+
+def test_amd_devices_are_read_at_their_hottest_spot_or_else_the_edge() -> None:
+    assert AmdProbe(FakeAmdSmi({"hotspot": 88, "edge": 60}, 2), HIP).read() == [Reading("main/hip:0", 88, 2)]
+    lacking = FakeAmdSmi({"hotspot": AmdSmiLibraryException(2), "edge": 60}, AmdSmiLibraryException(2))
+    assert AmdProbe(lacking, HIP).read() == [Reading("main/hip:0", 60, None)]
+
+
+def test_an_amd_device_that_fails_to_answer_three_times_in_a_row_is_lost() -> None:
+    smi = FakeAmdSmi({"hotspot": AmdSmiLibraryException(31), "edge": 60}, 0)
+    probe = AmdProbe(smi, HIP)
+    assert [probe.read()[0].lost is None for _ in range(2)] == [True, True]
+    assert probe.read()[0].lost == "Error code: 31"
+    smi.celsius["hotspot"] = 70
+    assert probe.read() == [Reading("main/hip:0", 70, 0)]
+
+
+def test_hosts_without_a_driver_have_no_probe() -> None:
+    cpu = Device("main/cpu:0", "main", "cpu", 0, "cpu-dev", 2**30)
+    assert probes_of([cpu], {}) == []
+
+
+def test_what_a_probe_reads_closes_the_device_of_a_running_pool(pool: Make) -> None:
+    class HotProbe:
+        def read(self) -> list[Reading]:
+            return [Reading("main/cpu:0", 95)]
+
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            watch = asyncio.create_task(running.service.shell.watch_health(HotProbe(), 0.05))
+            await running.until(lambda: not running.machine.fleet.seats["main/cpu:0"].is_open)
+            watch.cancel()
+            (row,) = await running.get("api/devices")
+            assert (row["state"], row["cause"], row["temperature_celsius"]) == ("cordoned", "it is at 95 °C", 95)
+            metrics = (await running.call("GET", "metrics")).body.decode()
+            assert 'forebay_pool_device_alerts_total{model="cpu-dev"} 1.0' in metrics
+
+    asyncio.run(scenario())
