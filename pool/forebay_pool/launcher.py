@@ -51,7 +51,8 @@ class WorkerCommand:
     """What each worker is started with."""
 
     python: Path
-    socket_dir: Path
+    socket_dir: Path | None
+    """Where its command stream's socket is made; None: it listens on TCP."""
     pool_urls: str
     """Where it links up: addresses with commas between them."""
     environ: Mapping[str, str]
@@ -59,10 +60,12 @@ class WorkerCommand:
     """For so long it lives on without a pool; 0: it dies with the pool."""
     log_level: str
 
-    def of(self, worker: str, device: Device) -> list[str]:
+    def of(self, worker: str, device: Device, host: str = "127.0.0.1") -> list[str]:
+        """``host`` is the address that the worker's node is reached at."""
+        listen = ("--listen", f"tcp:{host}:0") if self.socket_dir is None else ("--socket-dir", str(self.socket_dir))
         return [
             *(str(self.python), "-m", "forebay_worker", "--pool", self.pool_urls, "--worker", worker, "--device", device.local),
-            *("--socket-dir", str(self.socket_dir), "--log-level", self.log_level, "--resume-seconds", str(self.resume_seconds)),
+            *(*listen, "--log-level", self.log_level, "--resume-seconds", str(self.resume_seconds)),
         ]
 
 

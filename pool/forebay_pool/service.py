@@ -8,7 +8,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,14 +25,15 @@ from forebay_pool.board import FLUSH_SECONDS
 from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
 from forebay_pool.flavors import seeds
 from forebay_pool.kept import Kept
-from forebay_pool.launcher import LocalLauncher, WorkerCommand
+from forebay_pool.launcher import Launcher, LocalLauncher, WorkerCommand
 from forebay_pool.leadership import Leadership
 from forebay_pool.links import SessionLink, WorkerLink
 from forebay_pool.metrics import Metrics, StateCollector
-from forebay_pool.node_events import DeviceSet, NodeDrain
+from forebay_pool.node_events import DeviceSet, NodeDrain, NodeJoined, NodeLost
 from forebay_pool.outbox import Outbox
 from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.probes import probes_of
+from forebay_pool.ray_nodes import RayNode, devices_of
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
 from forebay_pool.state_machine import StateMachine
@@ -85,6 +86,7 @@ class Service:
         self._closures: list[tuple[str, str, str]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._socket_dir: Path | None = None
+        self._nodes: dict[str, RayNode] = {}
 
     @property
     def url(self) -> str:
@@ -98,7 +100,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self.metrics = Metrics()
         machine = StateMachine(
-            self.settings.all_devices(),
+            () if self.settings.launcher == "ray" else self.settings.all_devices(),
             flavors,
             self.settings.limits,
             name=secrets.token_hex(4),
@@ -122,9 +124,8 @@ class Service:
         if self.billing is not None:
             self.outbox = Outbox(self.store, self.writer, self.billing, self.settings.source, self.metrics.delivered)
         self._listen()
-        self._socket_dir = self._make_socket_dir(kept)
-        self.shell.launcher = LocalLauncher(self._worker_command(self._socket_dir), self.shell.worker_started, self.shell.worker_exited)
         self.shell.leads = lambda: self.leadership.sure
+        self.shell.launcher = await (self._on_ray() if self.settings.launcher == "ray" else self._on_this_host(kept))
         self._go_on(kept)
         self.leadership.hold(self.store.still_leads, lambda: self._on_loop(self._depose))
         self.writer.start()
@@ -140,16 +141,34 @@ class Service:
         for kind, name, cause in self._closures:
             self.shell.apply(NodeDrain(name, True) if kind == "node" else DeviceSet(name, True, cause))
 
-    def _worker_command(self, socket_dir: Path) -> WorkerCommand:
-        urls = [self.url, *(url for url in self.settings.replicas if url != self.url)]
+    def _worker_command(self, socket_dir: Path | None) -> WorkerCommand:
+        own = self.settings.advertise_url or self.url
+        urls = [own, *(url for url in self.settings.replicas if url != own)]
         return WorkerCommand(
             self.settings.worker_python,
             socket_dir,
-            ",".join(url.replace("http", "ws", 1) + "api/worker" for url in urls),
+            ",".join(url.rstrip("/").replace("http", "ws", 1) + "/api/worker" for url in urls),
             {name: self._environ[name] for name in self.settings.worker_environment if name in self._environ},
             self.settings.resume_seconds,
             self.settings.worker_log_level,
         )
+
+    async def _on_this_host(self, kept: Kept) -> Launcher:
+        self._socket_dir = self._make_socket_dir(kept)
+        return LocalLauncher(self._worker_command(self._socket_dir), self.shell.worker_started, self.shell.worker_exited)
+
+    async def _on_ray(self) -> Launcher:
+        """Raises SettingsError."""
+        try:
+            from forebay_pool.ray_launcher import RayLauncher  # Ray is an optional extra
+        except ImportError as error:
+            raise SettingsError(f"launcher is ray, but Ray is not installed ({error}): pip install 'forebay-pool[ray]'") from None
+        command, inherit = self._worker_command(None), self.settings.worker_environment
+        launcher = RayLauncher(
+            self.settings.ray_address, command, inherit, self.shell.worker_started, self.shell.worker_exited, self._nodes_changed
+        )
+        await launcher.open()
+        return launcher
 
     def _open_store(self) -> tuple[dict[str, Flavor], Kept]:
         if not self.leadership.take():
@@ -165,6 +184,17 @@ class Service:
             return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}, self.store.kept()
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"the database cannot be read: {error}") from error
+
+    def _nodes_changed(self, nodes: Sequence[RayNode]) -> None:
+        """Tells the state machine which nodes came and which are gone; one that came back after a restart is another."""
+        now = {node.id: node for node in nodes}
+        for node in [node for node in self._nodes.values() if node.id not in now]:
+            self.shell.apply(NodeLost(node.name, "Ray counts it among the dead"))
+        for node in [node for node in now.values() if node.id not in self._nodes]:
+            devices = devices_of(node, self.settings.devices)
+            if devices:
+                self.shell.apply(NodeJoined(node.name, tuple(devices)))
+        self._nodes = now
 
     @staticmethod
     def routes() -> list[tuple[str, type[handlers.Api]]]:

@@ -83,9 +83,14 @@ class Settings(BaseModel):
     )
     source: str = Field("pool", min_length=1, max_length=64, description="Names this pool in usage records; never change it.")
     node: str = Field("main", pattern=NODE_PATTERN, description="Name of this host in device ids.")
-    devices: tuple[DeviceGroup, ...] = Field((), description="The devices to lend, as [[devices]] tables.")
+    devices: tuple[DeviceGroup, ...] = Field((), description="The devices to lend, as [[devices]] tables; on Ray, of each node that fits.")
     placement_preference: Preference = Field("cheapest", description="Among equal places: cheapest, fastest, or packed (fullest node).")
     gang_spread: GangSpread = Field("any", description="How far apart devices that are leased together may be: node, switch, or any.")
+    launcher: Literal["local", "ray"] = Field("local", description="Who starts workers: local (child processes), or ray (a Ray cluster).")
+    ray_address: str = Field("auto", min_length=1, description="The Ray cluster, as host:port; auto finds one on this host.")
+    advertise_url: str | None = Field(
+        None, pattern="^https?://", description="Address of this pool, prefix included, as workers on other nodes reach it; none: its own."
+    )
     default_flavor: str = Field("dev.1gb", description="Flavor of a session whose user never chose one.")
     flavors_file: Path | None = Field(None, description="TOML file of flavors to seed; none: the packaged ones.")
     hub_api_url: str | None = Field(None, description="JupyterHub's API, which tells whose token it is; JupyterHub itself sets it.")

@@ -1,0 +1,153 @@
+"""The pool on a Ray cluster of four nodes on this machine: real workers, gangs, and what the death of an actor or a node does."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from forebay_wire import messages as wire
+
+ray = pytest.importorskip("ray")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+STORE_BYTES = 80 * 2**20
+NODES = 3
+"""With devices; the head has none."""
+MODELS = ("cpu-dev", "cpu-dev", "cpu-fast")
+
+
+class RayCluster:
+    """Four nodes on loopback addresses of their own: Ray takes 127.0.0.1 for another word for the host's address."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "node_ip_address": "127.0.0.2", "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.nodes = {f"n{number}": self.add(f"n{number}", number) for number in range(NODES)}
+        self.cluster.wait_for_nodes()
+
+    def add(self, name: str, number: int) -> Any:
+        labels = {"forebay.io/model": MODELS[number], "forebay.io/node": name, "forebay.io/switch": f"s{number // 2}"}
+        return self.cluster.add_node(
+            wait=False, num_cpus=1, object_store_memory=STORE_BYTES, node_ip_address=f"127.0.0.{number + 3}", labels=labels
+        )
+
+    def kill(self, name: str) -> None:
+        """Ends all of the node's processes at once."""
+        node = self.nodes[name]
+        for infos in list(node.all_processes.values()):
+            for info in infos:
+                process = psutil.Process(info.process.pid)
+                for one in [*process.children(recursive=True), process]:
+                    one.kill()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
+    made = RayCluster()
+    yield made
+    made.cluster.shutdown()
+
+
+@pytest.fixture
+def on_ray(pool: Callable[..., Any], cluster: RayCluster) -> Callable[..., Any]:
+    """A pool whose workers run on the cluster."""
+    group = {"kind": "cpu", "memory": "2 GiB", "count": 1}
+    return lambda: pool(
+        launcher="ray",
+        ray_address=cluster.cluster.address,
+        worker_python=Path(sys.executable),
+        devices=[{**group, "model": "cpu-dev"}, {**group, "model": "cpu-fast"}],
+        warm_workers=0,
+        heartbeat_seconds=0.5,
+        idle_release_seconds=60.0,
+    )
+
+
+async def put_flavor(running: Any, name: str, *equivalents: dict[str, Any]) -> None:
+    answer = await running.call("PUT", f"api/flavors/{name}", body={"memory_bytes": 2**30, "equivalents": list(equivalents)})
+    assert answer.code == 200, answer.body
+
+
+async def lease(running: Any, flavor: str) -> tuple[Any, wire.Granted]:
+    client = await running.client()
+    await client.hello(flavor)
+    await client.ask()
+    return client, await client.hears(wire.Granted)
+
+
+def worker_process(worker: str) -> psutil.Process:
+    """The worker's process on this machine."""
+    return next(p for p in psutil.process_iter() if worker in p.cmdline() and "forebay_worker" in p.cmdline())
+
+
+def test_workers_run_on_the_nodes_that_their_labels_say_and_die_with_their_actor(on_ray: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with on_ray() as running:
+            devices = {row["device"]: row["model"] for row in await running.get("api/devices")}
+            assert devices == {"n0/cpu:0": "cpu-dev", "n1/cpu:0": "cpu-dev", "n2/cpu:0": "cpu-fast"}
+            await put_flavor(running, "fast", {"model": "cpu-fast", "count": 1})
+            client, granted = await lease(running, "fast")
+            assert (granted.device.model, granted.address.split(":")[:2]) == ("cpu-fast", ["tcp", "127.0.0.5"])
+            process = worker_process(granted.worker)
+            os.kill(process.ppid(), signal.SIGKILL)
+            closed = await client.hears(wire.LeaseClosed)
+            assert closed.reason == "failed"
+            await client.hears(wire.SessionLost)
+            await running.until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+            await client.hello("fast")
+            await client.ask()
+            assert (await client.hears(wire.Granted)).worker != granted.worker
+
+    asyncio.run(scenario())
+
+
+def test_a_gang_holds_devices_of_several_nodes_and_gives_all_of_them_back(on_ray: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with on_ray() as running:
+            await put_flavor(running, "pair", {"model": "cpu-dev", "count": 2})
+            client, granted = await lease(running, "pair")
+            assert granted.devices == 2
+            held = {row["device"] for row in await running.get("api/devices") if row["state"] == "leased"}
+            assert held == {"n0/cpu:0", "n1/cpu:0"}
+            await client.say(wire.Release(epoch=granted.epoch))
+            await client.hears(wire.LeaseClosed)
+            assert running.records()[0]["devices"] == 2
+
+    asyncio.run(scenario())
+
+
+def test_the_death_of_a_node_is_noticed_and_who_computed_there_starts_again_elsewhere(
+    on_ray: Callable[..., Any], cluster: RayCluster
+) -> None:
+    async def scenario() -> None:
+        async with on_ray() as running:
+            await put_flavor(running, "any", {"model": "cpu-fast", "count": 1}, {"model": "cpu-dev", "count": 1})
+            await put_flavor(running, "fast", {"model": "cpu-fast", "count": 1})
+            client, granted = await lease(running, "fast")
+            assert granted.device.model == "cpu-fast"
+            cluster.kill("n2")
+            assert (await client.hears(wire.LeaseClosed)).reason == "failed"
+            await client.hears(wire.SessionLost)
+            await client.hello("any")
+            await client.ask()
+            again = await client.hears(wire.Granted)
+            assert again.device.model == "cpu-dev"
+            await running.until(lambda: not any(row.startswith("n2/") for row in running.machine.fleet.seats), seconds=60)
+            cluster.nodes["n2"] = await asyncio.to_thread(cluster.add, "n2", 2)
+            await running.until(lambda: "n2/cpu:0" in running.machine.fleet.seats, seconds=60)
+
+    asyncio.run(scenario())
