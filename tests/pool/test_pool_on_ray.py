@@ -125,6 +125,7 @@ def test_a_gang_holds_devices_of_several_nodes_and_gives_all_of_them_back(on_ray
             assert held == {"n0/cpu:0", "n1/cpu:0"}
             await client.say(wire.Release(epoch=granted.epoch))
             await client.hears(wire.LeaseClosed)
+            await running.until(running.records)
             assert running.records()[0]["devices"] == 2
 
     asyncio.run(scenario())
