@@ -77,9 +77,13 @@ class Placing(Telling):
         if not self.accepting:
             return None
         session = request.session
+        held_bytes, room_milli = self._held_bytes(session), self.accounts.room_milli(session)
+        place = self.fleet.find(session, held_bytes, self.limits.workers_max, Bounds(room_milli))
+        if place is None or not any(device.id in self._promised for device in place.devices):
+            return place
         may = {holder: self._may_pass(request, holder) for holder in set(self._promised.values())}
-        bounds = Bounds(self.accounts.room_milli(session), {device for device, holder in self._promised.items() if not may[holder]})
-        return self.fleet.find(session, self._held_bytes(session), self.limits.workers_max, bounds)
+        avoid = {device for device, holder in self._promised.items() if not may[holder]}
+        return self.fleet.find(session, held_bytes, self.limits.workers_max, Bounds(room_milli, avoid))
 
     def _may_pass(self, request: Request, holder: Request) -> bool:
         """Whether the request may take what is kept for another: it comes before it, or will be done by then (backfill)."""
