@@ -145,8 +145,8 @@ def growth(rows: list[dict[str, Any]]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1_000, 6_000], help="devices, one measurement each")
-    parser.add_argument("--events", type=int, default=50_000, help="events of each measurement")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1_000], help="devices, one measurement each")
+    parser.add_argument("--events", type=int, default=20_000, help="events of each measurement")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     rows = [row_of(size, size * 5 // 3, options.events, options.seed) for size in options.sizes]

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from forebay_pool.policies import Policy
 from forebay_pool.ranking import BestFitRanking, FirstFitRanking, ForebayRanking, FragmentationRanking, RandomRanking, Ranking
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.policies import Policy
 from forebay_pool.types import ClientSaid, Device, Launch, SessionJoined, SessionLeft, WorkerSaid
 from forebay_wire import messages as wire
 from report import SKIPPED, report
@@ -120,7 +120,7 @@ def row_of(policy: str, runs: list[dict[str, float]]) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path, default=FOLDER, help="folder of cluster-trace-gpu-v2023 (default: beside the checkout)")
-    parser.add_argument("--nodes", type=int, default=1, help="every so-manieth node only")
+    parser.add_argument("--nodes", type=int, default=10, help="every so-manieth node only")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each policy")
     options = parser.parse_args()
     try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Device, Equivalent, Event, Flavor, Instruction, Limits, TellClient
+from forebay_pool.types import Device, Equivalent, Event, Flavor, Instruction, Limits, TellClient, TellWorker
 from forebay_wire import messages as wire
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda
@@ -94,7 +94,9 @@ class Replay(World):
         self.level: Level = level
         self.counts_from_ns = counts_from_ns
         self.waits_ns: list[int] = []
-        """Of each request for a lease after ``counts_from_ns``, until the grant."""
+        """Of each request for a lease after ``counts_from_ns``, until the grant, without what its worker took to start."""
+        self.cold_starts = 0
+        """Sessions that waited for their worker to start."""
         self.late = 0
         """Requests that waited longer than PATIENCE_NS."""
         self.starts_ns: list[int] = []
@@ -110,6 +112,7 @@ class Replay(World):
         self._granted_ns: dict[str, tuple[int, float]] = {}
         self._demands = {plan.name: plan.demand for plan in plans}
         self._asking: dict[str, int] = {}
+        self._started_ns: dict[str, int] = {}
         self.watchers.append(self)
 
     def run(self, late_max: float) -> bool:
@@ -145,7 +148,7 @@ class Replay(World):
         since_ns = self._asking.pop(session.name, None)
         if since_ns is None:
             return 0
-        waited_ns = self.agenda.now_ns - since_ns
+        waited_ns = self.agenda.now_ns - since_ns - self._started_ns.pop(session.name, 0)
         if since_ns >= self.counts_from_ns:
             self.waits_ns.append(waited_ns)
             self.late += waited_ns > PATIENCE_NS
@@ -164,6 +167,15 @@ class Replay(World):
         for instruction in instructions:
             if type(instruction) is TellClient:
                 self._told(now_ns, instruction.session, instruction.message)
+            elif type(instruction) is TellWorker and isinstance(instruction.message, wire.Assign):
+                self._assigned(self.workers[instruction.worker], instruction.message.session)
+
+    def _assigned(self, worker: Worker, session: str) -> None:
+        """The session has a worker: for how long it had waited for that to start."""
+        starting_ns = worker.ready_ns - max(worker.launched_ns, self._asking.get(session, 0))
+        if starting_ns > 0:
+            self.cold_starts += 1
+            self._started_ns[session] = starting_ns
 
     def _told(self, now_ns: int, session: str, message: wire.ToClient) -> None:
         if isinstance(message, wire.Granted):

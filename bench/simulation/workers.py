@@ -72,6 +72,9 @@ class Worker:
         self.device = devices[0]
         """Where it computes."""
         self.to_pool = to_pool
+        self.launched_ns = world.agenda.now_ns
+        self.ready_ns = 0
+        """When it was ready."""
         self.alive = True
         self.hung = False
         self.session: str | None = None
@@ -101,6 +104,7 @@ class Worker:
 
     def _ready(self) -> None:
         if self._responds:
+            self.ready_ns = self.world.agenda.now_ns
             model = wire.DeviceModel(kind=self.device.kind, model=self.device.model)
             self._say(wire.Ready(worker=self.name, address=f"unix:/{self.name}", torch="2", device=model, pid=1))
             self._beat_later()

@@ -45,6 +45,7 @@ class Offering(Placing):
         waits = next((head for head in heads if self._lacks_devices(head) and self._fits_quota(head, seat)), None)
         if waits is not None and self._comes_first(waits, seat):
             self._promise(seat, waits)
+            self._free_up(seat)
 
     def _start_first(self, heads: list[Request]) -> bool:
         """Claims a place for the first of them that can start now; whether there was one."""
