@@ -222,13 +222,14 @@ class Worker:
             case wire.Open():
                 if not self._opened:
                     self._tensor_bytes = self.world.tensor_bytes(order.memory_limit_bytes)
+                epoch = order.epoch
+                self._take(0, lambda: self._open(epoch))
+            case wire.Restore():
                 restored, self.parked_bytes = self.parked_bytes or 0, None
                 taken_ns = self.world.timings.copy_ns(restored)
-                if restored:
-                    self.device_bytes = restored
-                    self.world.restores(self, taken_ns)
-                epoch = order.epoch
-                self._take(taken_ns, lambda: self._open(epoch))
+                self.device_bytes = restored
+                self.world.restores(self, taken_ns)
+                self._take(taken_ns, self._restored)
             case wire.Close():
                 self.epoch = None
                 self._say(wire.Closed(epoch=order.epoch))
@@ -250,6 +251,10 @@ class Worker:
         self._active_ns = self.world.agenda.now_ns
         if epoch <= self._marked:
             self._shut(wire.Drained(epoch=epoch))
+        self._step()
+
+    def _restored(self) -> None:
+        self._say(wire.Restored())
         self._step()
 
     def _parked(self) -> None:

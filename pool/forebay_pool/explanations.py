@@ -52,6 +52,9 @@ def _why_not_there(session: Session, fleet: Fleet, seat: Seat) -> Why:
 
 def why_placing(seat: Seat, session: Session) -> Why:
     """Why a lease that is being opened on the seat is not open yet."""
+    moving = _why_moving(seat, session)
+    if moving is not None:
+        return Why("restoring", moving)
     code: WaitCode = "restoring" if session.worker is not None and session.worker.parked_bytes is not None else "starting"
     parking = [worker for worker in seat.own_workers if worker.parking]
     if parking:
@@ -64,3 +67,12 @@ def why_placing(seat: Seat, session: Session) -> Why:
     if any(worker.away_ns is not None and worker.session in seat.holders for worker in seat.own_workers):
         return Why(code, f"{seat.device.id}: a worker lost its link to the pool, and is waited for.")
     return Why(code, f"A worker is starting on {seat.device.id}.")
+
+
+def _why_moving(seat: Seat, session: Session) -> str | None:
+    holder = session.image or session.worker
+    if holder is None or (holder.device is seat.device and not holder.restoring and holder is session.worker):
+        return None
+    if holder.restoring:
+        return f"This session's tensors are being brought back to {seat.device.id}."
+    return f"This session's tensors move from {holder.device.id} to {seat.device.id}."

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from forebay_wire import messages as wire
+
 from forebay_pool.capacity import Capacity, equivalents_for, gib, memory_limit, suits
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.fragmentation import Demand
@@ -256,11 +258,22 @@ class Fleet:
         self._count_spare(worker, -1)
         worker.session, session.worker, worker.state = session, worker, "assigning"
 
+    def let_go(self, worker: Worker, session: Session, image_bytes: int, source: wire.Source) -> None:
+        """The session left the worker, which holds its tensors off the device from here on, and nothing else."""
+        session.worker, session.image, session.left = None, worker, worker.id
+        worker.session, worker.keeps, worker.state = None, session, "left"
+        worker.parking = worker.restoring = False
+        worker.deadline_ns = worker.leave_by_ns = None
+        worker.memory_bytes, worker.parked_bytes, worker.source = 0, image_bytes, source
+        self.reserve(worker, 0)
+
     def retire(self, worker: Worker, drains_milli: int) -> None:
         """The worker serves nobody from here on; the share of its devices that it may still use waits until it is gone."""
         if worker.spare:
             self._count_spare(worker, -1)
-        worker.state, worker.parking, worker.deadline_ns = "ending", False, None
+        worker.state, worker.parking, worker.restoring, worker.deadline_ns, worker.leave_by_ns = "ending", False, False, None, None
+        if worker.keeps is not None:
+            worker.keeps.image, worker.keeps = None, None
         if worker.session is not None:
             worker.session.worker = None
             worker.session = None
@@ -284,6 +297,8 @@ def lateness(worker: Worker, limits: Limits) -> str:
         return f"it computed on for {limits.close_seconds:g} s after its lease was taken back"
     if worker.parking:
         return f"it did not move its tensors to host memory within {limits.park_seconds:g} s"
+    if worker.restoring:
+        return f"it did not bring its tensors back within {limits.park_seconds:g} s"
     return f"it was not ready within {limits.worker_start_seconds:g} s"
 
 

@@ -35,6 +35,7 @@ def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits)
         memory_limit_bytes=memory_limit(flavor, worker.device),
         idle_release_seconds=limits.idle_release_seconds,
         heartbeat_seconds=limits.heartbeat_seconds,
+        source=None if session.image is None else session.image.source,
     )
 
 

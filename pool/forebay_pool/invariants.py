@@ -37,6 +37,9 @@ def _demand(machine: StateMachine, holds: bool, what: str, *ids: str) -> None:
 def _check_session(machine: StateMachine, session: Session) -> None:
     name, lease, request, worker = session.id, session.lease, session.request, session.worker
     _demand(machine, session.state == session.doing, f"a session says {session.state} and is {session.doing}", name)
+    if session.image is not None:
+        holds = session.image.keeps is session and (worker is None or not worker.opened)
+        _demand(machine, holds, "a session's tensors are in two places, or in none", name)
     if worker is not None:
         mutual = worker.session is session and machine.fleet.workers.get(worker.id) is worker
         _demand(machine, mutual, "a session's worker is not its own", name)
@@ -116,6 +119,12 @@ def _check_worker(machine: StateMachine, worker: Worker) -> None:
     _demand(machine, (session is not None) == serves, f"a worker is {worker.state} and its session {session and session.id}", name)
     if session is not None:
         _demand(machine, machine.sessions.get(session.id) is session and session.worker is worker, "a worker serves a dead session", name)
+    kept = worker.keeps
+    _demand(machine, (kept is not None) == (worker.state == "left"), f"a worker is {worker.state} and keeps {kept and kept.id}", name)
+    if kept is not None:
+        alive = machine.sessions.get(kept.id) is kept and kept.image is worker
+        _demand(machine, alive and worker.source is not None, "a worker keeps what nobody comes for", name)
+        _demand(machine, worker.reserved_bytes == 0 and worker.parked_bytes is not None, "a worker keeps an image on its device", name)
     _demand(machine, worker.opened or worker.reserved_bytes == 0, "memory is set aside for a worker that was never opened", name)
     _demand(machine, not worker.parking or worker.deadline_ns is not None, "a worker parks without a deadline", name)
     _demand(machine, worker.parked_bytes is None or worker.reserved_bytes == 0, "a parked worker holds device memory", name)

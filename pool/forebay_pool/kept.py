@@ -106,7 +106,7 @@ class Kept:
 
 
 def kept_session(session: Session) -> KeptSession:
-    worker = session.worker
+    worker = session.image or session.worker
     return KeptSession(
         id=session.id,
         secret=session.secret,

@@ -59,6 +59,7 @@ class WorkerCommand:
     resume_seconds: float
     """For so long it lives on without a pool; 0: it dies with the pool."""
     log_level: str
+    spill_dir: Path | None = None
 
     def of(self, worker: str, device: Device, host: str = "127.0.0.1") -> list[str]:
         """``host`` is the address that the worker's node is reached at."""
@@ -66,6 +67,7 @@ class WorkerCommand:
         return [
             *(str(self.python), "-m", "forebay_worker", "--pool", self.pool_urls, "--worker", worker, "--device", device.local),
             *(*listen, "--log-level", self.log_level, "--resume-seconds", str(self.resume_seconds)),
+            *(() if self.spill_dir is None else ("--spill-dir", str(self.spill_dir))),
         ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from forebay_wire import messages as wire
 
 from forebay_pool.backfill import shadow_ns
@@ -12,7 +14,7 @@ from forebay_pool.grants import assignment
 from forebay_pool.line import lane_of
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.placement import Bounds, in_want, spares_for
-from forebay_pool.room import has_room, to_park
+from forebay_pool.room import has_room, parking_space, to_park
 from forebay_pool.telling import Telling
 from forebay_pool.types import (
     Device,
@@ -60,7 +62,7 @@ class Placing(Telling):
         """Claims a free place for the request, or puts it in the line."""
         session = request.session
         barred = self.accounts.bar(session, self.line.demand_milli(lane_of(session)), self._now) is not None
-        place = None if barred else self.find_place(request)
+        place = None if barred else self.find_place(request) or self._find_elsewhere(request)
         if place is not None:
             self._claim(request, place)
             return
@@ -77,13 +79,47 @@ class Placing(Telling):
         if not self.accepting:
             return None
         session = request.session
-        held_bytes, room_milli = self._held_bytes(session), self.accounts.room_milli(session)
-        place = self.fleet.find(session, held_bytes, self.limits.workers_max, Bounds(room_milli))
+        if session.worker is None and session.avoid:
+            place = self._choose_besides(request, session.avoid)
+            if place is not None:
+                return place
+        held_bytes = self._held_bytes(session)
+        return self._within_bounds(request, lambda bounds: self.fleet.find(session, held_bytes, self.limits.workers_max, bounds))
+
+    def _find_elsewhere(self, request: Request) -> Place | None:
+        """Where the session could move that cannot go on where its tensors are."""
+        session = request.session
+        if not self.accepting or session.worker is None or session.pinned:
+            return None
+        return self._choose_besides(request, session.worker.devices)
+
+    def _choose_besides(self, request: Request, devices: tuple[Device, ...]) -> Place | None:
+        """The best free place without any of the devices."""
+        session, room_for_workers = request.session, len(self.fleet.workers) < self.limits.workers_max
+        flavor, besides = self.fleet.flavors[session.flavor], {device.id for device in devices}
+
+        def choose(bounds: Bounds) -> Place | None:
+            return self.fleet.choose(flavor, session.tenant, room_for_workers, bounds._replace(avoid={*bounds.avoid, *besides}))
+
+        return self._within_bounds(request, choose)
+
+    def _within_bounds(self, request: Request, choose: Callable[[Bounds], Place | None]) -> Place | None:
+        """What is chosen without that which is kept for those before the request; who those are is asked only where it matters."""
+        room_milli = self.accounts.room_milli(request.session)
+        place = choose(Bounds(room_milli))
         if place is None or not any(device.id in self._promised for device in place.devices):
             return place
         may = {holder: self._may_pass(request, holder) for holder in set(self._promised.values())}
-        avoid = {device for device, holder in self._promised.items() if not may[holder]}
-        return self.fleet.find(session, held_bytes, self.limits.workers_max, Bounds(room_milli, avoid))
+        return choose(Bounds(room_milli, {device for device, holder in self._promised.items() if not may[holder]}))
+
+    def _move_waiting(self) -> None:
+        """Those whose devices stay busy go where something is left: what is free now, nobody needs who stands before them."""
+        for request in list(self.line.waiting.values()):
+            if request.lane[0] and self.accounts.bar(request.session, self.line.demand_milli(request.lane), self._now) is None:
+                place = self._find_elsewhere(request)
+                if place is not None:
+                    self._leave_line(request)
+                    self._claim(request, place)
 
     def _may_pass(self, request: Request, holder: Request) -> bool:
         """Whether the request may take what is kept for another: it comes before it, or will be done by then (backfill)."""
@@ -110,7 +146,7 @@ class Placing(Telling):
         """Takes the next steps towards the grant: make room, get a worker ready; grants when both are done."""
         session, seat = request.session, self.fleet.seats[place.devices[0].id]
         roomy = self._make_room(seat, session)
-        ready = self._has_worker(session, place) and roomy
+        ready = self._has_worker(session, place, roomy) and roomy
         if ready and self.accounts.bar(session, 0, self._now) is not None:
             self._place_again(request)
         elif ready:
@@ -125,7 +161,8 @@ class Placing(Telling):
 
     def _need_bytes(self, session: Session, place: Place) -> int:
         """What is set aside for the session's next lease. It never shrinks while tensors are on the device."""
-        return max(memory_limit(self.fleet.flavors[session.flavor], place.devices[0]), self._held_bytes(session))
+        stays = session.worker is not None and session.worker.devices == place.devices
+        return max(memory_limit(self.fleet.flavors[session.flavor], place.devices[0]), self._held_bytes(session) if stays else 0)
 
     def _make_room(self, seat: Seat, session: Session) -> bool:
         """Parks as many residents as it takes; True once there is room."""
@@ -140,13 +177,20 @@ class Placing(Telling):
         if worker.state == "bound" and worker.reserved_bytes and not worker.parking:
             worker.parking = True
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
-            self._out.append(TellWorker(worker.id, wire.Park()))
+            host_bytes, spill_bytes = parking_space(worker, self.fleet.workers.values(), self.limits)
+            self._out.append(TellWorker(worker.id, wire.Park(host_bytes_max=host_bytes, spill_bytes_max=spill_bytes)))
 
-    def _has_worker(self, session: Session, place: Place) -> bool:
+    def _has_worker(self, session: Session, place: Place, roomy: bool) -> bool:
         """Whether the session's worker is ready to be opened; takes the next step towards it."""
         worker = session.worker
+        if worker is not None and worker.devices != place.devices:
+            self._ask_to_leave(worker, session)
+            return False
         if worker is not None:
-            return worker.state == "bound" and not worker.parking and worker.away_ns is None
+            there = worker.state == "bound" and not worker.parking and worker.away_ns is None and worker.leave_by_ns is None
+            return there and (not roomy or self._is_restored(worker, session))
+        if session.image is not None and not roomy:
+            return False
         seat = self.fleet.seats[place.devices[0].id]
         spares = spares_for(seat, place.devices)
         ready = next((worker for worker in spares if worker.state == "warm" and worker.away_ns is None), None)
@@ -155,11 +199,42 @@ class Placing(Telling):
                 self._launch(place.devices)
             return False
         self.fleet.give(ready, session)
-        ready.deadline_ns = self._now + int(self.limits.worker_start_seconds * SECOND)
+        patience_seconds = self.limits.worker_start_seconds + (0 if session.image is None else self.limits.park_seconds)
+        ready.deadline_ns = self._now + int(patience_seconds * SECOND)
         assign = assignment(session, ready, self.fleet.flavors[session.flavor], self.limits)
         self._out.append(TellWorker(ready.id, assign))
         self._keep(session)
         return False
+
+    def _is_restored(self, worker: Worker, session: Session) -> bool:
+        """Whether the session's tensors are on the device; has them brought there. The lease opens after that: this time is free."""
+        if worker.parked_bytes is not None:
+            seat = self.fleet.seats[worker.device.id]
+            worker.parked_bytes, worker.restoring = None, True
+            self.fleet.reserve(worker, seat.holders[session].memory_bytes)
+            worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
+            self._out.append(TellWorker(worker.id, wire.Restore()))
+        return not worker.restoring
+
+    def _ask_to_leave(self, worker: Worker, session: Session) -> None:
+        """Has the client end its stream at the worker; the worker says Left. One that parks the session is asked after that."""
+        if worker.leave_by_ns is None and not worker.parking:
+            worker.leave_by_ns = self._now + int(self.limits.park_seconds * SECOND)
+            self._tell(session.id, wire.Leave())
+
+    def _stay(self, worker: Worker, session: Session) -> None:
+        """The session does not leave the worker: its request waits for that one's device. Nothing is lost."""
+        worker.leave_by_ns, worker.stays = None, True
+        request, lease = session.request, session.lease
+        if request is None:
+            return
+        if lease is None and request.place is not None and request.place.devices == worker.devices:
+            self._advance(request, request.place)
+        elif lease is None:
+            self._place_again(request)
+        elif lease.state == "open" and lease.span.id == request.span.id:
+            lease.number, session.request = request.number, None
+            self._tell_granted(lease)
 
     def _launch(self, devices: tuple[Device, ...]) -> None:
         self._launches += 1
@@ -178,7 +253,7 @@ class Placing(Telling):
         flavor = self.fleet.flavors[session.flavor]
         session.epoch += 1
         session.request, session.span = None, request.span
-        worker.parked_bytes, worker.opened, worker.starved = None, True, False
+        worker.parked_bytes, worker.opened, worker.starved, worker.stays, session.avoid = None, True, False, False, ()
         self.fleet.reserve(worker, seats[0].holders[session].memory_bytes)
         session.lease = lease = Lease(
             id=f"{session.id}.{session.epoch}",
@@ -245,6 +320,9 @@ class Placing(Telling):
         if place is None:
             return
         self._give_place(place, request.session)
+        session = request.session
+        if session.image is not None and session.worker is not None:
+            self._dismiss(session.worker, drains_milli=0)  # it was to fetch the tensors: they are where they were
         seats = self.fleet.seats_of(place)
         if len(place.devices) > 1 and not in_want(seats[0], place.devices):
             for worker in spares_for(seats[0], place.devices):

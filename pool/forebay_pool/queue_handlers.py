@@ -13,7 +13,7 @@ from forebay_pool.errors import RequestRefused
 from forebay_pool.handlers import Api, owns, sees_all
 from forebay_pool.quotas import NO_QUOTA, Account
 from forebay_pool.rows import Row, queue_row
-from forebay_pool.types import PRIORITY_MAX, LeaseRevoked, Quota, QuotaSet
+from forebay_pool.types import PRIORITY_MAX, LeaseRevoked, Quota, QuotaSet, SessionMoved
 
 DEVICES_MILLI_MAX = 10**9
 DEVICE_SECONDS_MAX = 10**12
@@ -116,3 +116,21 @@ class Revocation(Api):
         log.info("lease %s revoked by %s", lease.id, identity.name, extra=fields)
         self.set_status(202)
         self.write_json({"lease": lease.id, "seconds": self.shell.machine.limits.revoke_grace_seconds})
+
+
+class Move(Api):
+    """``POST api/sessions/{id}/move``: the session goes on on another device, in the middle of its lease or with its next one."""
+
+    async def post(self, name: str) -> None:
+        identity = await self.bearer(OPERATE)
+        session = self.shell.machine.sessions.get(name)
+        if session is None:
+            raise RequestRefused(404, "no_session", "There is no such session.")
+        if session.worker is None or not session.worker.opened:
+            raise RequestRefused(409, "no_tensors", "This session has nothing on a device.")
+        device = session.worker.device.id
+        self.shell.apply(SessionMoved(name))
+        fields = {"action": "session_moving", "session": name, "device": device, "tenant": session.tenant, "user": identity.name}
+        log.info("session %s is moved away from %s by %s", name, device, identity.name, extra=fields)
+        self.set_status(202)
+        self.write_json({"session": name, "from": device})

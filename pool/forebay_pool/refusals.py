@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay_wire.messages import Refused
 
-from forebay_pool.capacity import equivalents_for
+from forebay_pool.capacity import equivalents_for, gib
 from forebay_pool.fleet import Fleet
 from forebay_pool.types import Flavor, Session
 
@@ -59,9 +59,13 @@ def workers_die(number: int, attempts: int, cause: str) -> Refused:
 
 
 def why_not(session: Session, flavor: Flavor, fleet: Fleet) -> str | None:
-    """Why the session cannot have this flavor; None if it can. Its tensors stay on their device."""
+    """Why the session cannot have this flavor; None if it can. Its tensors move to where it is served, unless they cannot."""
+    holder = session.worker or session.image
+    held_bytes = 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)
+    if held_bytes > flavor.memory_bytes:
+        return f"This session holds {gib(held_bytes)}, and {flavor.name} has {gib(flavor.memory_bytes)}; free tensors first."
     worker = session.worker
-    if worker is None:
+    if worker is None or not session.pinned:
         return fleet.why_not(flavor, session.tenant)
     if equivalents_for(worker.devices, flavor):
         return None

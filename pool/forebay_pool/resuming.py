@@ -95,7 +95,8 @@ class Resuming(Sessions):
         session = self._session
         worker, lease = session.worker, session.lease
         session.away_ns, session.stalled = None, False
-        if message.worker is not None and (worker is None or worker.id != message.worker):
+        at = {holder.id for holder in (worker, session.image) if holder is not None} | {session.left}
+        if message.worker is not None and message.worker not in at:
             self._end(session, "failed", f"The worker {message.worker} that held this session's tensors is gone.")
             return
         session.span = session.span or message.span
@@ -106,6 +107,8 @@ class Resuming(Sessions):
             self._tell_granted(lease)
         if worker is not None and worker.starved:
             self._starve(session)
+        if worker is not None and worker.leave_by_ns is not None:
+            self._tell(session.id, wire.Leave())
 
     # A worker is back
 
@@ -118,12 +121,15 @@ class Resuming(Sessions):
             self._fail(worker, "it came back with a session that is not its own")
             return
         else:
-            if worker.state == "assigning":
+            if worker.state == "assigning" and message.assigned:
                 worker.state, worker.deadline_ns = "bound", None
+                self._taken_over(worker, session)
             session.epoch = max(session.epoch, message.epoch or 0, message.ended.epoch if message.ended is not None else 0)
             self._resume_lease(worker, session, message)
             self._resume_parking(worker, session, message)
-            if message.client_gone:
+            if message.left is not None:
+                self._left(message.left)
+            elif message.client_gone:
                 self._end(session, "released", "The process's connection to its worker ended, and the session with it.")
             elif message.starved:
                 self._starve(session)
@@ -162,6 +168,8 @@ class Resuming(Sessions):
         elif worker.parking:
             worker.parking = False
             self._park(worker)
+        elif worker.restoring:
+            worker.restoring, worker.deadline_ns = False, None
 
     # Where another pool stopped
 

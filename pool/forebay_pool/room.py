@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay_pool.types import Seat, Session, Worker
+from forebay_pool.types import Limits, Seat, Session, Worker
 
 
 def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:
@@ -18,7 +18,7 @@ def residents(seat: Seat) -> list[Worker]:
     return [
         worker
         for worker in seat.own_workers
-        if worker.session is not None and worker.session not in seat.holders and worker.reserved_bytes and not worker.parking
+        if worker.session is not None and worker.session not in seat.holders and worker.reserved_bytes and not worker.is_in_motion
     ]
 
 
@@ -47,3 +47,12 @@ def by_use(workers: Iterable[Worker]) -> list[Worker]:
     sessions = [(worker.session, worker) for worker in workers]
     uses = [((session.request is not None, session.used_ns), worker) for session, worker in sessions if session is not None]
     return [worker for _, worker in sorted(uses, key=lambda pair: pair[0])]
+
+
+def parking_space(worker: Worker, workers: Iterable[Worker], limits: Limits) -> tuple[int, int]:
+    """What is left on the worker's host for its session: bytes of memory, and of disk."""
+    others = [other for other in workers if other.device.node == worker.device.node and other is not worker]
+    on_disk = sum(other.spilled_bytes for other in others)
+    in_memory = sum((other.parked_bytes or 0) - other.spilled_bytes for other in others)
+    coming = sum(other.reserved_bytes for other in others if other.parking)
+    return max(0, limits.parked_host_bytes_max - in_memory - coming), max(0, limits.spill_bytes_max - on_disk)

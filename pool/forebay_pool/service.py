@@ -151,6 +151,7 @@ class Service:
             {name: self._environ[name] for name in self.settings.worker_environment if name in self._environ},
             self.settings.resume_seconds,
             self.settings.worker_log_level,
+            self._make_spill_dir(),
         )
 
     async def _on_this_host(self, kept: Kept) -> Launcher:
@@ -169,6 +170,13 @@ class Service:
         )
         await launcher.open()
         return launcher
+
+    def _make_spill_dir(self) -> Path | None:
+        """Tensors of every tenant pass through it: it is nobody else's."""
+        folder = self.settings.spill_dir
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return None if folder is None else folder.absolute()
 
     def _open_store(self) -> tuple[dict[str, Flavor], Kept]:
         if not self.leadership.take():
@@ -208,6 +216,7 @@ class Service:
             ("api/sessions", handlers.Sessions),
             ("api/sessions/([^/]+)", handlers.SessionItem),
             ("api/sessions/([^/]+)/revoke", queue_handlers.Revocation),
+            ("api/sessions/([^/]+)/move", queue_handlers.Move),
             ("api/queue", queue_handlers.Queue),
             ("api/quotas", queue_handlers.Quotas),
             ("api/quotas/([^/]+)", queue_handlers.QuotaItem),

@@ -82,7 +82,8 @@ class Sessions(Workers):
     def _acquire(self, message: wire.Acquire) -> None:
         session = self._session
         lease, pending = session.lease, session.request
-        if lease is not None and lease.state == "open" and lease.span.id == message.span.id:
+        leaves = session.worker is not None and session.worker.leave_by_ns is not None
+        if lease is not None and lease.state == "open" and lease.span.id == message.span.id and not leaves:
             lease.number = message.request
             self._tell_granted(lease)
             return

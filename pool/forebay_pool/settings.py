@@ -48,6 +48,7 @@ def parse_bytes(value: object) -> object:
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, lt=2**63)]
+AnyBytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Bound = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -103,6 +104,12 @@ class Settings(BaseModel):
     worker_attempts_max: Bound = Field(3, description="Workers tried for a request before it is refused.")
     worker_start_seconds: Seconds = Field(60.0, description="A worker that takes longer to start, or to take its session, is killed.")
     park_seconds: Seconds = Field(300.0, description="A worker that has not parked its session after so long is killed.")
+    spill_dir: Path | None = Field(None, description="Where parked tensors go that host memory has no place for; none: nowhere.")
+    spill_bytes_max: AnyBytes = Field(0, description="Most bytes of parked tensors on the disk of each host.")
+    parked_host_bytes_max: AnyBytes = Field(
+        2**62,
+        description="Bytes of parked tensors in the memory of each host; beyond, they are spilled, as far as the disk takes them.",
+    )
     close_seconds: Seconds = Field(
         30.0, description="A worker that has not stopped computing so long after a lease was taken back is killed."
     )

@@ -30,6 +30,7 @@ from forebay_pool.types import (
     SessionDismissed,
     SessionJoined,
     SessionLeft,
+    SessionMoved,
     ShutDown,
     StoreChanged,
     Tick,
@@ -65,6 +66,7 @@ class StateMachine(Operations):
             ClientSaid: self._client_said,
             SessionLeft: self._session_over,
             SessionDismissed: self._session_over,
+            SessionMoved: self._session_moved,
             WorkerSaid: self._worker_said,
             WorkerUnlinked: self._worker_unlinked,
             WorkerGone: self._worker_gone,
@@ -94,6 +96,8 @@ class StateMachine(Operations):
             wire.Starved: self._starved,
             wire.Heartbeat: self._heartbeat,
             wire.Parked: self._parked,
+            wire.Restored: self._back_on_device,
+            wire.Left: self._left,
             wire.Closed: self._closed,
             wire.ClientGone: self._client_gone,
         }
@@ -129,6 +133,7 @@ class StateMachine(Operations):
             self.line.promote(self._now - int(self.limits.wait_seconds_max * SECOND))
             self._free_up(*(self.fleet.seats[device] for device in self._promised))
             self._offer_seats()
+            self._move_waiting()
             self._tell_line(anew=True)
         if not self.stopping:
             self._make_way()

@@ -28,10 +28,10 @@ WHOLE_MILLI = 1000
 Kind = Literal["cpu", "cuda", "hip", "null"]
 SessionState = Literal["idle", "queued", "active", "resident", "parked", "lost", "ended"]
 LeaseState = Literal["open", "closing", "closed"]
-WorkerState = Literal["starting", "warm", "assigning", "bound", "ending"]
+WorkerState = Literal["starting", "warm", "assigning", "bound", "left", "ending"]
 DeviceState = Literal["free", "placing", "leased", "draining", "cordoned", "lost"]
 NodeState = Literal["up", "draining", "lost"]
-CloseReason = Literal["drained", "idle", "released", "revoked", "failed"]
+CloseReason = Literal["drained", "idle", "released", "moved", "revoked", "failed"]
 BudgetState = Literal["open", "wait", "refuse"]
 """What a budget does to new leases: nothing, lets their requests wait, or refuses them."""
 PRIORITY_MAX = 99
@@ -169,6 +169,10 @@ class Limits:
     revoke_grace_seconds: float = 10.0
     preempt_priority_gap: int = 0
     """A request revokes a lease whose priority is lower by so much; 0: never."""
+    parked_host_bytes_max: int = 2**62
+    """Parked tensors in the memory of one host; beyond, they are spilled to its disk."""
+    spill_bytes_max: int = 0
+    """Parked tensors on the disk of one host. What neither takes stays in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,17 +212,34 @@ class Worker:
     """Device memory it said it holds."""
     parking: bool = False
     parked_bytes: int | None = None
-    """Bytes in host memory, or None while it is not parked."""
+    """Bytes off the device, or None while it is not parked."""
+    spilled_bytes: int = 0
+    """Of these, those on disk."""
+    restoring: bool = False
+    """Bringing parked tensors back to the device, for the lease that is being opened."""
     opened: bool = False
-    """Whether it was ever given a lease: from then on it has tensors to lose."""
+    """Whether it was ever given a lease, or took a session over: from then on it has tensors to lose."""
     away_ns: int | None = None
     """Since when it has no link and is waited for; None while it has one, or never had."""
     starved: bool = False
     """Device work waits in its stream, and its session could not ask for a lease."""
+    leave_by_ns: int | None = None
+    """When the session must have left it, or stays; None where nobody asked its client to."""
+    stays: bool = False
+    """The session cannot leave before its next lease here: its client did not, or work before that needs one."""
+    keeps: Session | None = None
+    """The session that left it, and whose tensors it holds until another worker has fetched them."""
+    source: wire.Source | None = None
+    """Where they are fetched."""
 
     @property
     def device(self) -> Device:
         return self.devices[0]
+
+    @property
+    def is_in_motion(self) -> bool:
+        """Whether tensors are on their way off the device, or back."""
+        return self.parking or self.restoring
 
     @property
     def spare(self) -> bool:
@@ -322,6 +343,12 @@ class Session:
     worker: Worker | None = None
     request: Request | None = None
     lease: Lease | None = None
+    image: Worker | None = None
+    """The worker that it left last, and that holds its tensors; it has no other worker that does."""
+    left: str = ""
+    """The name of that worker, or of the one before, which its client may still be at."""
+    avoid: tuple[Device, ...] = ()
+    """Where its next lease should not be, if it can be elsewhere."""
     epoch: int = 0
     span: wire.Span | None = None
     used_ns: int = 0
@@ -340,9 +367,16 @@ class Session:
             return "active"
         if self.request is not None:
             return "queued"
+        if self.image is not None:
+            return "parked"
         if self.worker is None or not self.worker.opened:
             return "idle"
         return "resident" if self.worker.parked_bytes is None else "parked"
+
+    @property
+    def pinned(self) -> bool:
+        """Whether its next lease can only be where its worker is."""
+        return self.worker is not None and (not self.worker.opened or self.worker.stays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,6 +541,13 @@ class SessionDismissed:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionMoved:
+    """An operator moves the session to another device, in the middle of its lease or without one."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerSaid:
     worker: str
     message: wire.FromWorker
@@ -608,6 +649,7 @@ Event = (
     | SessionLeft
     | SessionAway
     | SessionDismissed
+    | SessionMoved
     | Restored
     | WorkerSaid
     | WorkerAway

@@ -14,6 +14,7 @@ from forebay_pool.types import (
     Kill,
     Request,
     Session,
+    SessionMoved,
     SessionState,
     Show,
     TellWorker,
@@ -73,6 +74,7 @@ class Workers(Clearing):
         worker = self._worker
         if worker.state == "assigning" and worker.session is not None and worker.session.id == message.session:
             worker.state, worker.deadline_ns = "bound", None
+            self._taken_over(worker, worker.session)
             self._settle(self.fleet.seats[worker.device.id])
 
     def _heartbeat(self, message: wire.Heartbeat) -> None:
@@ -102,11 +104,14 @@ class Workers(Clearing):
         worker = self._worker
         if worker.parking and not self._lies(worker, message.bytes):
             self._note_parked(worker, message.bytes)
+            worker.spilled_bytes = message.spilled_bytes
+            if worker.session is not None:
+                self._go_on(worker.session)
             self._settle(self.fleet.seats[worker.device.id])
 
     def _note_parked(self, worker: Worker, parked_bytes: int) -> None:
         """Its device is free of it; whoever calls this settles the seat."""
-        worker.parking, worker.deadline_ns = False, None
+        worker.parking, worker.restoring, worker.deadline_ns = False, False, None
         worker.memory_bytes, worker.parked_bytes = 0, parked_bytes
         self.fleet.reserve(worker, 0)
         if worker.session is not None:
@@ -114,9 +119,71 @@ class Workers(Clearing):
             self._touch(worker.session)
             self._keep(worker.session)
 
+    def _back_on_device(self, message: wire.Restored) -> None:
+        worker = self._worker
+        if worker.restoring:
+            worker.restoring, worker.deadline_ns, worker.spilled_bytes = False, None, 0
+            self._settle(self.fleet.seats[worker.device.id])
+
+    def _go_on(self, session: Session) -> None:
+        """The next step towards the lease that is being opened for the session, if there is one."""
+        request = session.request
+        if request is not None and request.place is not None:
+            self._advance(request, request.place)
+
+    # Moving
+
+    def _left(self, message: wire.Left) -> None:
+        """The session is between two workers. A lease that was open goes on elsewhere, as another one."""
+        worker, session = self._worker, self._worker.session
+        if session is None or worker.state != "bound":
+            return
+        lease = session.lease
+        goes_on = lease is not None and lease.state == "open" and not self.stopping
+        if lease is not None:
+            self._close(lease, "moved" if goes_on else lease.ending, self._now)
+        self.fleet.let_go(worker, session, message.bytes, wire.Source(address=message.address, ticket=message.ticket))
+        worker.spilled_bytes = message.spilled_bytes
+        self._note("session_left", session=session.id, tenant=session.tenant, worker=worker.id, bytes=message.bytes)
+        if session.request is None and goes_on and session.span is not None:
+            self._request(session, 0, session.span, session.priority)
+        elif session.request is not None and session.request.place is None:
+            self._place_again(session.request)
+        else:
+            self._go_on(session)
+        self._touch(session)
+        self._keep(session)
+        self._show_and_settle(worker)
+
+    def _taken_over(self, worker: Worker, session: Session) -> None:
+        """The worker has the tensors that it was told to fetch: the one that the session left may go."""
+        if session.image is None or session.request is None or session.request.place is None:
+            return
+        worker.opened = True
+        self.fleet.reserve(worker, self.fleet.seats[worker.device.id].holders[session].memory_bytes)
+        self._note("session_moved", session=session.id, tenant=session.tenant, worker=worker.id, device=worker.device.id)
+        self._dismiss(session.image, drains_milli=0)
+        self._keep(session)
+
+    def _session_moved(self, event: SessionMoved) -> None:
+        session = self.sessions.get(event.session)
+        if session is not None:
+            self.move(session)
+
+    def move(self, session: Session) -> None:
+        """Has the session leave its worker at the next command boundary, for another device if there is one."""
+        worker = session.worker
+        if worker is not None and worker.state == "bound" and worker.opened:
+            session.avoid = worker.devices
+            self._ask_to_leave(worker, session)
+
     def _starved(self, message: wire.Starved) -> None:
-        if self._worker.session is not None:
-            self._starve(self._worker.session)
+        worker, session = self._worker, self._worker.session
+        if session is None or worker.state != "bound":
+            return
+        if session.lease is None:
+            self._stay(worker, session)  # what comes before a LEAVE needs a lease here
+        self._starve(session)
 
     def _starve(self, session: Session) -> None:
         """Device work waits: the pool asks on the session's behalf, unless its client does not read and is not there to go on."""
@@ -166,7 +233,7 @@ class Workers(Clearing):
 
     def _part(self, worker: Worker, cause: str, drains: bool) -> None:
         """Separates a dead worker from its session: one that ever had a lease is lost, another tries a new worker."""
-        session, seat = worker.session, self.fleet.seats[worker.device.id]
+        session, seat, kept = worker.session, self.fleet.seats[worker.device.id], worker.keeps
         lease = None if session is None else session.lease
         if lease is not None:
             self._close(lease, "failed", lease.confirmed_ns)
@@ -176,7 +243,11 @@ class Workers(Clearing):
             self.fleet.found_dead(seat, seat.failures + 1)
             pause_seconds = min(RETRY_SECONDS_MAX, 2 ** min(seat.failures - 1, 10))
             seat.retry_ns = self._now + pause_seconds * SECOND
-        if session is None:
+        if kept is not None:
+            if kept.worker is not None:
+                self._dismiss(kept.worker, drains_milli=0)
+            self._lose(kept, f"The worker on {worker.device.id} that held this session's tensors is gone ({cause}).")
+        elif session is None:
             wanting = in_want(seat, worker.devices)
             request = wanting[-1].request if len(wanting) > len(spares_for(seat, worker.devices)) else None
             if request is not None:
@@ -231,8 +302,9 @@ class Workers(Clearing):
         if lease is not None:
             self._close(lease, lease.ending if lease.state == "closing" else reason, self._now)
         self._forget_request(session)
-        if worker is not None:
-            self._dismiss(worker, 0 if lease is None else lease.place.share_milli)
+        for holder in (worker, session.image):
+            if holder is not None and holder.state != "ending":
+                self._dismiss(holder, 0 if lease is None else lease.place.share_milli)
         if sentence is not None:
             self._tell(session.id, wire.SessionLost(message=sentence))
         self._bury(session, "ended")
@@ -246,7 +318,7 @@ class Workers(Clearing):
         warm_silence_ns = int(SILENCE_HEARTBEATS * max(beat_seconds, UNASSIGNED_HEARTBEAT_SECONDS) * SECOND)
         for worker in list(self.fleet.workers.values()):
             quiet_ns = self._now - worker.seen_ns
-            silent = quiet_ns > (silence_ns if worker.state == "bound" else warm_silence_ns) and worker.state != "starting"
+            silent = quiet_ns > (silence_ns if worker.state in ("bound", "left") else warm_silence_ns) and worker.state != "starting"
             late = worker.deadline_ns is not None and self._now > worker.deadline_ns
             if worker.state == "ending":
                 if late:
@@ -255,6 +327,9 @@ class Workers(Clearing):
             elif worker.away_ns is not None:
                 if self._now - worker.away_ns > int(self.limits.resume_seconds * SECOND):
                     self._fail(worker, f"its link to the pool ended, and it did not come back within {self.limits.resume_seconds:g} s")
+            elif not silent and worker.session is not None and worker.leave_by_ns is not None and self._now > worker.leave_by_ns:
+                self._note("session_stays", session=worker.session.id, tenant=worker.session.tenant, worker=worker.id)
+                self._stay(worker, worker.session)
             elif silent or late:
                 self._fail(worker, f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else lateness(worker, self.limits))
 

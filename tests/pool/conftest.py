@@ -170,6 +170,8 @@ class World:
                 self.worker(worker, wire.Assigned(session=message.session))
             case wire.Park():
                 self.worker(worker, wire.Parked(bytes=self.machine.fleet.workers[worker].memory_bytes))
+            case wire.Restore():
+                self.worker(worker, wire.Restored())
             case wire.Close():
                 self.worker(worker, wire.Closed(epoch=message.epoch))
             case wire.End():

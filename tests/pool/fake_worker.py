@@ -70,6 +70,8 @@ class FakeWorker:
             case wire.Park():
                 parked, self.memory_bytes = self.memory_bytes, 0
                 await self.say(wire.Parked(bytes=parked))
+            case wire.Restore():
+                await self.say(wire.Restored())
 
     async def beat(self, period_seconds: float) -> None:
         while not self.muted:

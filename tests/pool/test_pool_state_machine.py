@@ -416,6 +416,8 @@ def test_a_request_that_was_cancelled_while_room_was_made_leaves_nothing_behind(
     w.acquire("a", 2)
     assert w.machine.sessions["a"].lease is None
     w.worker(first, wire.Parked(bytes=5))
+    assert w.ordered(first)[-1] == wire.Restore()
+    w.worker(first, wire.Restored())
     assert w.machine.sessions["a"].lease.epoch == 2
 
 
@@ -456,13 +458,13 @@ def test_a_smaller_flavor_keeps_the_memory_that_the_tensors_have(world: Make) ->
     assert w.machine.fleet.seats["main/cpu:0"].reserved_bytes == 4 * GIB
 
 
-def test_a_flavor_that_the_sessions_device_does_not_serve_is_refused(world: Make) -> None:
-    seats = [*cpus(1), Device("main/null:0", "main", "null", 0, "null", 64 * GIB)]
-    flavors = [Flavor("dev.1gb", GIB, (Equivalent("cpu-dev", 1),)), Flavor("big", 64 * GIB, (Equivalent("null", 1),))]
-    w = world(seats, flavors)
-    w.lease("s")
-    w.client("s", wire.ChooseFlavor(flavor="big"))
-    assert (w.last("s").code, w.machine.sessions["s"].flavor) == ("not_servable", "dev.1gb")
+def test_a_flavor_that_is_too_small_for_what_the_session_holds_is_refused(world: Make) -> None:
+    w = world()
+    worker = w.lease("s", flavor="dev.4gb")
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=2 * GIB, busy_ns=0, commands=1))
+    w.client("s", wire.ChooseFlavor(flavor="dev.1gb"))
+    assert (w.last("s").code, w.machine.sessions["s"].flavor) == ("not_servable", "dev.4gb")
+    assert "holds 2.0 GiB" in w.last("s").message
     w.client("s", wire.ChooseFlavor(flavor="none"))
     assert w.last("s").code == "unknown_flavor"
 

@@ -37,6 +37,7 @@ from forebay_pool.types import (
     SessionDismissed,
     SessionJoined,
     SessionLeft,
+    SessionMoved,
     ShutDown,
     StoreChanged,
     TellClient,
@@ -103,6 +104,9 @@ class Process:
     ended: wire.Ended | None = None
     """The last lease that is over, as it would say when it comes back."""
     ended_ns: int = 0
+    parked: bool = False
+    left: bool = False
+    """The session's client ended its stream here."""
 
     @property
     def may_compute(self) -> bool:
@@ -129,6 +133,10 @@ class PoolHistory(RuleBasedStateMachine):
         self.leases: dict[str, Held] = {}
         self.metered: set[str] = set()
         self.granted: set[str] = set()
+        self.asked: set[str] = set()
+        """Sessions whose clients are to leave their worker."""
+        self.tensors: dict[str, str] = {}
+        """Where the tensors of each session are that ever computed: the name of a process."""
         self.numbers = 0
         self.names = 0
 
@@ -159,6 +167,8 @@ class PoolHistory(RuleBasedStateMachine):
                 assert instruction.worker in self.processes
             case TellWorker():
                 self.order(instruction.worker, instruction.message)
+            case TellClient() if isinstance(instruction.message, wire.Leave):
+                self.asked.add(instruction.session)
             case TellClient() if isinstance(instruction.message, wire.Granted):
                 self.grant(instruction.message)
             case Meter():
@@ -272,8 +282,14 @@ class PoolHistory(RuleBasedStateMachine):
             match order:
                 case wire.Assign():
                     process.session = order.session
+                    if order.source is not None and not self.fetch(name, order.source, order.session):
+                        self.die(process)
+                        return
                     process.said.append(wire.Assigned(session=order.session))
                 case wire.Open():
+                    assert not process.parked, "opened while parked"
+                    assert process.session is not None
+                    assert self.tensors.setdefault(process.session, name) == name, "a session computes where its tensors are not"
                     process.executing = order.epoch
                 case wire.Close():
                     if process.executing == order.epoch:
@@ -281,9 +297,22 @@ class PoolHistory(RuleBasedStateMachine):
                     process.said.append(wire.Closed(epoch=order.epoch))
                 case wire.Park():
                     assert process.executing is None, "parked while executing"
-                    process.said.append(wire.Parked(bytes=7))
+                    process.parked = True
+                    if not process.left:
+                        process.said.append(wire.Parked(bytes=7))
+                case wire.Restore():
+                    process.parked = False
+                    process.said.append(wire.Restored())
                 case wire.End():
                     self.die(process)
+
+    def fetch(self, name: str, source: wire.Source, session: str) -> bool:
+        """Whether the process gets the session's tensors from where the pool says they are."""
+        other = self.processes[source.address]
+        there = other.alive and other.left and other.session == session and self.tensors[session] in (source.address, name)
+        if there:
+            self.tensors[session] = name
+        return there
 
     def die(self, process: Process) -> None:
         process.alive, process.executing = False, None
@@ -337,6 +366,26 @@ class PoolHistory(RuleBasedStateMachine):
         process.executing, process.ended_ns = None, self.now
         reason: Literal["drained", "idle"] = "drained" if idle_ns is None else "idle"
         process.ended = wire.Ended(epoch=epoch, reason=reason, idle_ns=idle_ns or 0, ago_ns=0)
+
+    @rule(pick=PICK, unasked=st.booleans())
+    def a_client_leaves_its_worker(self, pick: int, unasked: bool) -> None:
+        found = self.a_process(pick)
+        if found is not None and (unasked or found[1].session in self.asked):
+            self.leave(*found)
+
+    def leave(self, name: str, process: Process) -> None:
+        """The client of the process's session ends its stream there, and all before it is done."""
+        if process.session is None or process.left or self.tensors.get(process.session) != name:
+            return
+        self.asked.discard(process.session)
+        process.left, process.executing = True, None
+        process.said.append(wire.Left(bytes=7, address=name, ticket="a" * 64))
+
+    @rule(pick=PICK)
+    def an_operator_moves(self, pick: int) -> None:
+        name = self.a_session(pick)
+        if name is not None:
+            self.do(SessionMoved(name))
 
     @rule(pick=PICK)
     def beats(self, pick: int) -> None:
@@ -449,6 +498,11 @@ class PoolHistory(RuleBasedStateMachine):
         while process.alive and (process.orders or process.said or not process.ready):
             self.act(name, process)
             self.hear(name, process)
+        if not process.alive:
+            self.do(WorkerGone(name, "killed"))
+            return
+        if process.session in self.asked:
+            self.leave(name, process)
         if process.executing is not None:
             process.said.append(wire.Drained(epoch=process.executing))
             self.stop(process, process.executing, None)

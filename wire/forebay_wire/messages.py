@@ -263,6 +263,18 @@ class Ready(Message):
     pid: Count
 
 
+class Left(Message):
+    """The session left this worker, which has carried out all that came before, and holds its storages for another worker to fetch."""
+
+    type: Literal["left"] = "left"
+    bytes: Count
+    spilled_bytes: Count = 0
+    address: Text
+    """Where they are fetched: as :class:`Ready` tells the command stream's."""
+    ticket: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Presented in FETCH; good for this image as long as this worker lives."""
+
+
 class Ended(Message):
     """How a lease ended, as the worker saw it."""
 
@@ -292,7 +304,11 @@ class ResumeWorker(Message):
     client_gone: bool
     memory_bytes: Count
     parked_bytes: Count | None
-    """In host memory, where it is parked."""
+    """Off the device, where it is parked."""
+    assigned: bool = True
+    """False while it still fetches the session's storages."""
+    left: Left | None = None
+    """What it said of a session that left it."""
 
 
 class Assigned(Message):
@@ -347,18 +363,6 @@ class Restored(Message):
     """Answers :class:`Restore`: the session's storages are on the device."""
 
     type: Literal["restored"] = "restored"
-
-
-class Left(Message):
-    """The session left this worker, which has carried out all that came before, and holds its storages for another worker to fetch."""
-
-    type: Literal["left"] = "left"
-    bytes: Count
-    spilled_bytes: Count = 0
-    address: Text
-    """Where they are fetched: as :class:`Ready` tells the command stream's."""
-    ticket: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    """Presented in FETCH; good for this image as long as this worker lives."""
 
 
 class Closed(Message):
@@ -426,7 +430,7 @@ class Park(Message):
     """
 
     type: Literal["park"] = "park"
-    host_bytes_max: Count = 2**63 - 1
+    host_bytes_max: Count = 2**62
     spill_bytes_max: Count = 0
 
 

@@ -447,7 +447,8 @@ class CommandReader:
             case 1 | 19:
                 magic = int.from_bytes(reader.raw(4), "little")
                 version = reader.varint()
-                return (Hello if opcode == 1 else Fetch)(ticket=reader.raw(_stream.TICKET_BYTES), torch=_text(reader), version=version, magic=magic)
+                ticket, torch = reader.raw(_stream.TICKET_BYTES), _text(reader)
+                return Hello(ticket, torch, version, magic) if opcode == 1 else Fetch(ticket, torch, version, magic)
             case 2:
                 return Operator(_text(reader), _text(reader), reader.u64())
             case 3:

@@ -62,6 +62,7 @@ void Server::leave(wire::Reader& frame) {
 
 void Server::hold() {
   client_ = Descriptor();
+  holding_ = true;
   int64_t spilled = session_.spilled_bytes();
   if (!session_.is_parked()) spilled = session_.park(ParkingSpace(), spill_directory_);
   account();

@@ -327,8 +327,10 @@ void Server::obey(const Order& order) {
       return tell({Event::Kind::kClosed, order.epoch});
     case Order::Kind::kPark:
       if (gate_.is_open()) throw std::logic_error("the pool parks a session that holds a lease");
+      if (holding_) return;  // it is off the device, and may be on its way elsewhere
       return tell({Event::Kind::kParked, 0, bytes(session_.used_bytes()), bytes(session_.park(order.space, spill_directory_))});
     case Order::Kind::kRestore:
+      if (holding_) return;
       session_.restore();
       return tell({Event::Kind::kRestored});
     case Order::Kind::kEnd:

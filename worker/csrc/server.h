@@ -144,6 +144,7 @@ class Server final : private Replies {
   bool working_ = false;
   bool touched_ = false;              // device work since active_at_
   Spinner spinner_;
+  bool holding_ = false;              // the image of a session that left
 
   // Shared.
   mutable std::mutex mutex_;

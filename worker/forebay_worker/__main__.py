@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--device", metavar="KIND:N", default="cpu:0", help="cpu:0, cuda:N, hip:N or null:0 (default: cpu:0)")
     result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
     result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
-    result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that have no place in memory (default: nowhere)")
+    result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that memory has no place for")
     result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
     result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
     result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the device's memory)")

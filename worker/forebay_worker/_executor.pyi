@@ -1,7 +1,9 @@
 TORCH_VERSION: str
 
 Event = tuple[str, int, int, int, str]
-"""Kind, epoch, number (idle: nanoseconds; parked, left: bytes), bytes spilled (parked, left), text (left: address and ticket; refused, failed)."""
+"""Kind, epoch, number (idle: nanoseconds; parked, left: bytes), bytes spilled (parked, left), text.
+
+The text is of ``left`` (address and ticket), ``refused`` and ``failed``."""
 
 class Server:
     event_descriptor: int

@@ -216,6 +216,8 @@ class WorkerLink:
             client_gone=standing.client_gone,
             memory_bytes=self._executor.statistics()[1],
             parked_bytes=standing.parked_bytes,
+            assigned=standing.assigned,
+            left=standing.left,
         )
 
     async def _converse(self, connection: ClientConnection) -> None:
@@ -265,7 +267,7 @@ class WorkerLink:
                 if self._assigned.is_set():
                     raise LinkRefused("the pool gave this worker a second session")
                 limit_accelerator_memory(self._worker.device, message.memory_limit_bytes)
-                source = message.source and (message.source.address, bytes.fromhex(message.source.ticket))
+                source = None if message.source is None else (message.source.address, bytes.fromhex(message.source.ticket))
                 executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds, source)
                 self._heartbeat_seconds = message.heartbeat_seconds
                 self._standing.session = message.session
@@ -302,7 +304,7 @@ class WorkerLink:
         kind, text = event[0], event[-1]
         LOG.info(kind if kind == "left" else text or kind, extra={"action": kind, "worker": self._worker.name})
         if kind == "failed":
-            raise LinkRefused(f"the executor failed: {text}")
+            raise LinkLost(f"the executor failed: {text}")
         self._standing.heard(event, time.monotonic_ns())
         message, connection = self._message_of(event), self._connection
         if message is not None and connection is not None:

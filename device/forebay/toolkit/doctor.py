@@ -157,6 +157,9 @@ class _NoStream:
 
     def lease_opened(self, epoch: int, /) -> None: ...
     def lease_closed(self) -> None: ...
+    def leave(self) -> bool:
+        return False
+
     def lose(self, message: str, /) -> None: ...
 
 

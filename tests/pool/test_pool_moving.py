@@ -1,0 +1,240 @@
+"""Sessions move between real workers in the middle of a program: it prints what it would have printed undisturbed, bit by bit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
+    pytest.mark.skipif(importlib.util.find_spec("forebay._C") is None, reason="the device's extension is not built"),
+]
+Make = Callable[..., Any]
+PATIENCE_SECONDS = 60.0
+STEPS = 60
+TRAINING = f"""
+import hashlib, time, torch
+torch.manual_seed(3)
+layers = torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(32, 1)
+model = torch.nn.Sequential(*layers)
+model = model.to("DEVICE")
+optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+large = torch.randn(1 << 20)
+data = torch.randn(64, 16).to("DEVICE")
+kept = large.to("DEVICE")
+for step in range({STEPS}):
+    loss = (model(data) - data.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    noise = torch.rand(8, device="DEVICE") if step % 3 == 0 else None
+    if step % 7 == 0:
+        again = large.to("DEVICE")  # bytes the worker holds
+        kept = kept + again
+    print(step, loss.item().hex(), flush=True)
+    time.sleep(PAUSE)
+state = [p.detach().cpu().numpy().tobytes() for p in model.state_dict().values()] + [kept.cpu().numpy().tobytes()]
+for s in optimizer.state_dict()["state"].values():
+    state += [v.cpu().numpy().tobytes() for v in s.values()]
+print("state", hashlib.sha256(b"".join(state)).hexdigest(), flush=True)
+"""
+FLAVORS = """
+[[flavors]]
+name = "dev.1gb"
+memory = "1 GiB"
+equivalents = [{ model = "cpu-dev", count = 1 }, { model = "cpu-other", count = 1 }]
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # sums come out the same only where the work is cut the same
+    flavors = tmp_path / "flavors.toml"
+    flavors.write_text(FLAVORS)
+    groups = [{"kind": "cpu", "model": model, "memory": "1 GiB"} for model in ("cpu-dev", "cpu-other")]
+    return {
+        "worker_python": Path(sys.executable),
+        "devices": groups,
+        "flavors_file": flavors,
+        "default_flavor": "dev.1gb",
+        "warm_workers": 1,
+        "heartbeat_seconds": 0.5,
+        "idle_release_seconds": 30.0,
+    }
+
+
+def program(device: str, pause: float) -> str:
+    return TRAINING.replace("DEVICE", device).replace("PAUSE", str(pause))
+
+
+def plain_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
+
+
+class Running:
+    """The program as a process on the pool's devices."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.lines: list[str] = []
+
+    async def line(self) -> str:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            self.lines.append((await self.process.stdout.readline()).decode().strip())
+        return self.lines[-1]
+
+    async def until_step(self, step: int) -> None:
+        while not (await self.line()).startswith(f"{step} "):
+            assert self.lines[-1], await self.errors()
+
+    async def rest(self) -> list[str]:
+        while await self.line():
+            pass
+        errors = await self.errors()
+        assert self.process.returncode == 0, errors
+        return self.lines[:-1]
+
+    async def errors(self) -> str:
+        assert self.process.stderr is not None
+        text = (await self.process.stderr.read()).decode()
+        await asyncio.wait_for(self.process.wait(), PATIENCE_SECONDS)
+        return text
+
+
+@contextlib.asynccontextmanager
+async def started(pool: Any, pause: float = 0.02, who: str = "ada", text: str | None = None) -> AsyncIterator[Running]:
+    environment = {**plain_environment(), "FOREBAY_URL": pool.service.url, "FOREBAY_TOKEN": who, "OMP_NUM_THREADS": "1"}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = (sys.executable, "-c", text or program("cuda", pause))
+    process = await asyncio.create_subprocess_exec(*command, env=environment, **pipes)
+    try:
+        yield Running(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the program prints when nothing moves."""
+    environment = {**plain_environment(), "FOREBAY_URL": "local", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", program("cuda", 0)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def session_of(running: Any) -> Any:
+    (session,) = running.machine.sessions.values()
+    return session
+
+
+def notes(caplog: pytest.LogCaptureFixture, action: str) -> int:
+    return sum(getattr(record, "action", None) == action for record in caplog.records)
+
+
+def test_a_running_loop_is_moved_by_an_operator_and_does_not_notice(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with pool(**settings) as running, started(running) as training:
+            models = []
+            for step in (5, 15, 25, 35):
+                await training.until_step(step)
+                session = session_of(running)
+                models.append(session.worker.device.model)
+                moved = notes(caplog, "session_moved")
+                reply = await running.call("POST", f"api/sessions/{session.id}/move", body={})
+                assert reply.code == 202, reply.body
+                await running.until(lambda seen=moved: notes(caplog, "session_moved") > seen)
+            assert models == ["cpu-dev", "cpu-other", "cpu-dev", "cpu-other"] or models == ["cpu-other", "cpu-dev", "cpu-other", "cpu-dev"]
+            assert await training.rest() == undisturbed
+            await running.until(lambda: not running.machine.sessions)
+            await running.until(lambda: len(running.records()) == 5)
+            reasons = [record["close_reason"] for record in running.records()]
+            assert reasons == ["moved"] * 4 + ["drained"]
+
+    caplog.set_level("INFO")
+    asyncio.run(scenario())
+
+
+def kill(running: Any, worker: str) -> None:
+    os.kill(running.service.shell.launcher._pids[worker], signal.SIGKILL)
+
+
+def test_a_worker_that_is_killed_while_it_fetches_is_replaced_and_nothing_is_lost(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with pool(**settings) as running, started(running) as training:
+            await training.until_step(5)
+            session = session_of(running)
+            await running.call("POST", f"api/sessions/{session.id}/move", body={})
+            await running.until(lambda: session.image is not None and session.worker is not None)
+            kill(running, session.worker.id)
+            assert await training.rest() == undisturbed
+
+    asyncio.run(scenario())
+
+
+def test_the_death_of_the_worker_that_holds_the_image_ends_the_session_with_a_sentence(pool: Make, settings: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with pool(**{**settings, "warm_workers": 0}) as running, started(running) as training:
+            await training.until_step(5)
+            session = session_of(running)
+            device = session.worker.device.id
+            await running.call("POST", f"api/sessions/{session.id}/move", body={})
+            await running.until(lambda: session.image is not None)
+            kill(running, session.image.id)
+            while await training.line():
+                pass
+            errors = await training.errors()
+            assert training.process.returncode != 0
+            assert f"The worker on {device} that held this session's tensors is gone (" in errors
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_is_killed_in_the_middle_of_a_move_leaves_nothing_behind(pool: Make, settings: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with pool(**{**settings, "warm_workers": 0, "resume_seconds": 1.0}) as running, started(running) as training:
+            await training.until_step(5)
+            session = session_of(running)
+            await running.call("POST", f"api/sessions/{session.id}/move", body={})
+            await running.until(lambda: session.image is not None)
+            training.process.kill()
+            await running.until(lambda: not running.machine.sessions)
+            await running.until(lambda: all(worker.spare for worker in running.machine.fleet.workers.values()))
+            await running.until(lambda: running.records())
+            first, *later = [record["close_reason"] for record in running.records()]
+            assert first == "moved" and later in ([], ["released"])
+
+    asyncio.run(scenario())
+
+
+def test_a_stopped_process_stays_where_it_is_and_goes_on_there(pool: Make, settings: dict[str, Any], undisturbed: list[str]) -> None:
+    async def scenario() -> None:
+        async with pool(**{**settings, "park_seconds": 2.0}) as running, started(running) as training:
+            await training.until_step(5)
+            session = session_of(running)
+            worker = session.worker
+            training.process.send_signal(signal.SIGSTOP)
+            await running.call("POST", f"api/sessions/{session.id}/move", body={})
+            await running.until(lambda: worker.stays)
+            assert session.worker is worker
+            training.process.send_signal(signal.SIGCONT)
+            assert await training.rest() == undisturbed
+
+    asyncio.run(scenario())
