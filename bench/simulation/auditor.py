@@ -64,6 +64,8 @@ class Process:
     parking: bool = False
     opened: bool = False
     """Whether it ever held a lease: then it has tensors to lose."""
+    left: bool = False
+    """Whether it only holds the session's tensors, for another worker to fetch."""
     heard: bool = True
     """Whether its word counts: not once it was told to end, was killed, or lost its link."""
 
@@ -165,6 +167,12 @@ class Auditor:
                 process.executes = None
             case wire.Parked() if process.parking:
                 process.parking, process.memory_bytes, process.parked_bytes = False, 0, message.bytes
+            case wire.Left() if process.heard:
+                process.executes, process.memory_bytes, process.parked_bytes, process.left = None, 0, message.bytes, True
+            case wire.Assigned() if process.heard:
+                for other in self.processes.values():
+                    if other.left and other.session == message.session:
+                        other.session = None
             case wire.Heartbeat() if process.heard:
                 for lease in self.leases.values():
                     if lease.worker is process and lease.epoch == message.epoch:

@@ -8,7 +8,7 @@ from forebay_pool.types import ClientSaid, SessionJoined, SessionLeft
 from forebay_wire import messages as wire
 
 from simulation.links import Link
-from simulation.workers import Command, Mark, Worker
+from simulation.workers import Command, Leaving, Mark, Worker
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -98,6 +98,8 @@ class Client:
                 self.refused = message
                 self.waits = False
                 self._unsent.clear()
+            case wire.Leave():
+                self._leave_worker()
             case wire.SessionLost():
                 self.lost()
 
@@ -119,14 +121,20 @@ class Client:
             self._worker = worker
             self._to_worker = self.world.link_to_worker(worker)
 
+    def _leave_worker(self) -> None:
+        """Ends its stream at the worker; what is recorded from here on waits for the next one."""
+        if self._to_worker is not None:
+            self._to_worker.send(Leaving())
+            self._to_worker = self._worker = None
+
     def _hang_up(self) -> None:
         if self._to_worker is not None:
             self._to_worker.send(None)
             self._to_worker.close()
 
     def _flush(self) -> None:
-        unsent, self._unsent = self._unsent, []
         if self._to_worker is not None:
+            unsent, self._unsent = self._unsent, []
             for command in unsent:
                 self._to_worker.send(command)
 

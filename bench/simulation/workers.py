@@ -44,7 +44,12 @@ class Ask:
     answer: Callable[[], None]
 
 
-Command = Work | Mark | Ask
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """The client ends its stream here: the session's tensors go to host memory, for another worker to fetch."""
+
+
+Command = Work | Mark | Ask | Leaving
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +88,10 @@ class Worker:
         self.device_bytes = 0
         self.parked_bytes: int | None = None
         self.working = False
-        self._opened = 0
+        self.opened = 0
         self._marked = 0
         self._starved = False
-        self._tensor_bytes = 0
+        self.tensor_bytes = 0
         self._idle_release_ns = 0
         self._heartbeat_ns = UNASSIGNED_HEARTBEAT_NS
         self._orders: deque[wire.ToWorker] = deque()
@@ -170,7 +175,7 @@ class Worker:
         if isinstance(command, Mark):
             self._commands.popleft()
             if self.epoch is None:
-                self._marked = max(self._marked, command.epoch) if command.epoch > self._opened else self._marked
+                self._marked = max(self._marked, command.epoch) if command.epoch > self.opened else self._marked
             else:
                 self._shut(wire.Drained(epoch=self.epoch))
             return True
@@ -178,13 +183,18 @@ class Worker:
             self._commands.popleft()
             self.world.answer(self, command)
             return True
+        if isinstance(command, Leaving):
+            self._commands.popleft()
+            self.world.parks(self)
+            self._take(self.world.timings.copy_ns(self.device_bytes), self._left)
+            return True
         if self.epoch is None:
             if not self._starved:
                 self._starved = True
                 self._say(wire.Starved())
             return False
         self._commands.popleft()
-        self.device_bytes = self._tensor_bytes
+        self.device_bytes = self.tensor_bytes
         self.working = True
         self.world.work_begins(self)
         self._take(command.duration_ns, self._executed)
@@ -218,10 +228,12 @@ class Worker:
                 self.session = order.session
                 self._idle_release_ns = int(order.idle_release_seconds * SECOND_NS)
                 self._heartbeat_ns = int(order.heartbeat_seconds * SECOND_NS)
-                self._take(self.world.timings.assign_ns, self._assigned)
+                self._take(self.world.timings.assign_ns + self._fetch(order.source), self._assigned)
             case wire.Open():
-                if not self._opened:
-                    self._tensor_bytes = self.world.tensor_bytes(order.memory_limit_bytes)
+                if not self.opened:
+                    self.tensor_bytes = self.world.tensor_bytes(order.memory_limit_bytes)
+                else:  # after a move the limit may be another device's
+                    self.tensor_bytes = min(self.tensor_bytes, max(self.device_bytes, order.memory_limit_bytes))
                 epoch = order.epoch
                 self._take(0, lambda: self._open(epoch))
             case wire.Restore():
@@ -239,6 +251,21 @@ class Worker:
             case wire.End():
                 self.world.exits(self, "ended")
 
+    def _fetch(self, source: wire.Source | None) -> int:
+        """Takes over what another worker holds; how long that takes, in nanoseconds."""
+        holder = None if source is None else self.world.workers.get(source.address)
+        if holder is None or holder.parked_bytes is None:
+            return 0
+        self.device_bytes, self.tensor_bytes, self.opened = holder.parked_bytes, holder.tensor_bytes, holder.opened
+        return self.world.timings.copy_ns(self.device_bytes)
+
+    def _left(self) -> None:
+        self.epoch = None
+        if self.parked_bytes is None:
+            self.parked_bytes, self.device_bytes = self.device_bytes, 0
+        self._say(wire.Left(bytes=self.parked_bytes, address=self.name, ticket="a" * 64))
+        self._step()
+
     def _assigned(self) -> None:
         if self.session is not None:
             self._say(wire.Assigned(session=self.session))
@@ -246,7 +273,7 @@ class Worker:
         self._step()
 
     def _open(self, epoch: int) -> None:
-        self.epoch = self._opened = epoch
+        self.epoch = self.opened = epoch
         self._starved = False
         self._active_ns = self.world.agenda.now_ns
         if epoch <= self._marked:

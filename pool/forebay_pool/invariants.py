@@ -125,7 +125,8 @@ def _check_worker(machine: StateMachine, worker: Worker) -> None:
         alive = machine.sessions.get(kept.id) is kept and kept.image is worker
         _demand(machine, alive and worker.source is not None, "a worker keeps what nobody comes for", name)
         _demand(machine, worker.reserved_bytes == 0 and worker.parked_bytes is not None, "a worker keeps an image on its device", name)
-    _demand(machine, worker.opened or worker.reserved_bytes == 0, "memory is set aside for a worker that was never opened", name)
+    fetches = worker.opened or worker.state in ("assigning", "ending")
+    _demand(machine, fetches or worker.reserved_bytes == 0, "memory is set aside for a worker without tensors", name)
     _demand(machine, not worker.parking or worker.deadline_ns is not None, "a worker parks without a deadline", name)
     _demand(machine, worker.parked_bytes is None or worker.reserved_bytes == 0, "a parked worker holds device memory", name)
 

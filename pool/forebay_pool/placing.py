@@ -105,8 +105,10 @@ class Placing(Telling):
 
     def _within_bounds(self, request: Request, choose: Callable[[Bounds], Place | None]) -> Place | None:
         """What is chosen without that which is kept for those before the request; who those are is asked only where it matters."""
-        room_milli = self.accounts.room_milli(request.session)
+        session, room_milli = request.session, self.accounts.room_milli(request.session)
         place = choose(Bounds(room_milli))
+        if place is not None and tensor_bytes(session) > place.devices[0].memory_bytes:
+            return None  # the first of a gang's devices may be smaller than the one the session had
         if place is None or not any(device.id in self._promised for device in place.devices):
             return place
         may = {holder: self._may_pass(request, holder) for holder in set(self._promised.values())}
@@ -162,7 +164,8 @@ class Placing(Telling):
     def _need_bytes(self, session: Session, place: Place) -> int:
         """What is set aside for the session's next lease. It never shrinks while tensors are on the device."""
         stays = session.worker is not None and session.worker.devices == place.devices
-        return max(memory_limit(self.fleet.flavors[session.flavor], place.devices[0]), self._held_bytes(session) if stays else 0)
+        limit_bytes = memory_limit(self.fleet.flavors[session.flavor], place.devices[0])
+        return max(limit_bytes, self._held_bytes(session) if stays else tensor_bytes(session))
 
     def _make_room(self, seat: Seat, session: Session) -> bool:
         """Parks as many residents as it takes; True once there is room."""
@@ -199,6 +202,8 @@ class Placing(Telling):
                 self._launch(place.devices)
             return False
         self.fleet.give(ready, session)
+        if session.image is not None:
+            self.fleet.reserve(ready, seat.holders[session].memory_bytes)  # it fetches the tensors to the device
         patience_seconds = self.limits.worker_start_seconds + (0 if session.image is None else self.limits.park_seconds)
         ready.deadline_ns = self._now + int(patience_seconds * SECOND)
         assign = assignment(session, ready, self.fleet.flavors[session.flavor], self.limits)
@@ -358,3 +363,9 @@ class Placing(Telling):
     def _free_up(self, *seats: Seat) -> None:
         """Something of the seats may be free: they are offered to the line at the end of the event."""
         self._loose |= {seat.device.id: seat for seat in seats}
+
+
+def tensor_bytes(session: Session) -> int:
+    """What the session's tensors take, wherever they are."""
+    holder = session.worker or session.image
+    return 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)

@@ -12,6 +12,7 @@ from forebay_pool.placement import in_want, spares_for
 from forebay_pool.types import (
     CloseReason,
     Kill,
+    Place,
     Request,
     Session,
     SessionMoved,
@@ -147,7 +148,7 @@ class Workers(Clearing):
         self._note("session_left", session=session.id, tenant=session.tenant, worker=worker.id, bytes=message.bytes)
         if session.request is None and goes_on and session.span is not None:
             self._request(session, 0, session.span, session.priority)
-        elif session.request is not None and session.request.place is None:
+        elif session.request is not None and not self._suits(session.request.place, message.bytes):
             self._place_again(session.request)
         else:
             self._go_on(session)
@@ -155,12 +156,19 @@ class Workers(Clearing):
         self._keep(session)
         self._show_and_settle(worker)
 
+    @staticmethod
+    def _suits(place: Place | None, image_bytes: int) -> bool:
+        """Whether the place was chosen, and holds what the tensors turned out to take."""
+        return place is not None and image_bytes <= place.devices[0].memory_bytes
+
     def _taken_over(self, worker: Worker, session: Session) -> None:
         """The worker has the tensors that it was told to fetch: the one that the session left may go."""
-        if session.image is None or session.request is None or session.request.place is None:
+        if session.image is None:
+            return
+        if session.request is None or session.request.place is None:
+            self._dismiss(worker, drains_milli=0)  # nobody waits for the lease any more, and nothing is set aside for the tensors here
             return
         worker.opened = True
-        self.fleet.reserve(worker, self.fleet.seats[worker.device.id].holders[session].memory_bytes)
         self._note("session_moved", session=session.id, tenant=session.tenant, worker=worker.id, device=worker.device.id)
         self._dismiss(session.image, drains_milli=0)
         self._keep(session)

@@ -81,8 +81,8 @@ class History:
 
 
 class BillsTheIdleTime(StateMachine):
-    def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int) -> None:
-        super()._close_for_worker(epoch, reason, 0)
+    def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
+        super()._close_for_worker(epoch, reason, 0, interrupted)
 
 
 class BillsTheDead(StateMachine):
