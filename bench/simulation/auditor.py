@@ -172,7 +172,7 @@ class Auditor:
             case wire.Assigned() if process.heard:
                 for other in self.processes.values():
                     if other.left and other.session == message.session:
-                        other.session = None
+                        other.session, process.opened = None, True
             case wire.Heartbeat() if process.heard:
                 for lease in self.leases.values():
                     if lease.worker is process and lease.epoch == message.epoch:
