@@ -170,9 +170,8 @@ class Auditor:
             case wire.Left() if process.heard:
                 process.executes, process.memory_bytes, process.parked_bytes, process.left = None, 0, message.bytes, True
             case wire.Assigned() if process.heard:
-                for other in self.processes.values():
-                    if other.left and other.session == message.session:
-                        other.session, process.opened = None, True
+                others = (other for other in self.processes.values() if other is not process and other.session == message.session)
+                process.opened = process.opened or any(other.left for other in others)
             case wire.Heartbeat() if process.heard:
                 for lease in self.leases.values():
                     if lease.worker is process and lease.epoch == message.epoch:

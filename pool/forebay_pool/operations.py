@@ -99,6 +99,17 @@ class Operations(Resuming):
         if node.deadline_ns is not None:
             self._due[node.name] = node
         self._node_changed(node)
+        if node.drains:
+            self._move_off(node)
+
+    def _move_off(self, node: Node) -> None:
+        """Has sessions that compute on the node go on elsewhere, as far as there is room; others end by themselves or at the deadline."""
+        for worker in self._workers_on(node):
+            session = worker.session
+            if session is not None and session.lease is not None:
+                flavor, room = self.fleet.flavors[session.flavor], len(self.fleet.workers) < self.limits.workers_max
+                if self.fleet.choose(flavor, session.tenant, room) is not None:
+                    self.move(session)
 
     def _node_changed(self, node: Node) -> None:
         """Whether leases may open on the node is not as it was."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from forebay_wire import messages as wire
 
 from forebay_pool.backfill import shadow_ns
-from forebay_pool.capacity import memory_limit
+from forebay_pool.capacity import equivalents_for, memory_limit
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.explanations import DRAINING, why_placing
 from forebay_pool.grants import assignment
@@ -91,7 +91,9 @@ class Placing(Telling):
         session = request.session
         if not self.accepting or session.worker is None or session.pinned:
             return None
-        return self._choose_besides(request, session.worker.devices)
+        devices = session.worker.devices
+        still_serve = equivalents_for(devices, self.fleet.flavors[session.flavor])
+        return self._choose_besides(request, devices if still_serve else ())
 
     def _choose_besides(self, request: Request, devices: tuple[Device, ...]) -> Place | None:
         """The best free place without any of the devices."""

@@ -53,6 +53,22 @@ def test_the_sessions_of_a_lost_node_are_lost_with_a_sentence_and_billed_to_the_
     assert len(w.records) == 1
 
 
+def test_who_computes_on_a_node_that_drains_goes_on_elsewhere_if_there_is_room(world: Make) -> None:
+    w = world(cpus("a", "b"))
+    worker = w.lease("s")
+    node = w.machine.fleet.workers[worker].device.node
+    w.wait(1)
+    w.do(NodeDrain(node, True))
+    assert w.last("s") == wire.Leave()
+    w.worker(worker, wire.Left(bytes=GIB, address="unix:/old", ticket="a" * 64))
+    w.settle()
+    lease = w.machine.sessions["s"].lease
+    assert lease is not None and lease.device.node != node
+    assert [(record.duration_ns, record.close_reason) for record in w.records] == [(SECOND, "moved")]
+    w.do(NodeDrain(lease.device.node, True))
+    assert w.last("s") != wire.Leave()
+
+
 def test_requests_that_were_placed_on_a_lost_node_are_placed_elsewhere(world: Make) -> None:
     w = world(cpus("a", "b"))
     w.join("s")
