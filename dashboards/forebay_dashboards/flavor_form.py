@@ -20,7 +20,7 @@ COUNT_MAX = 100_000
 T = TypeVar("T")
 NONE: tuple[Equivalent, ...] = ()
 
-_EQUIVALENT = re.compile(r"([0-9]{1,6})(?:\s*[x×*]\s+|\s+)([!-~][ -~]{0,127})")  # noqa: RUF001 - people write the sign of multiplication
+_EQUIVALENT = re.compile(r"([0-9]{1,6}|0?[.][0-9]{1,3})(?:\s*[x×*]\s+|\s+)([!-~][ -~]{0,127})")  # noqa: RUF001 - people write the sign of multiplication
 
 
 class Typed(BaseModel):
@@ -136,17 +136,25 @@ def parse_equivalents(text: str) -> tuple[Equivalent, ...]:
 
 def format_equivalents(equivalents: tuple[Equivalent, ...]) -> str:
     """As :func:`parse_equivalents` reads it."""
-    return ", ".join(f"{row.count} {row.model}" for row in equivalents)
+    return ", ".join(f"{row.amount} {row.model}" for row in equivalents)
 
 
 def _equivalent(text: str) -> Equivalent:
     match = _EQUIVALENT.fullmatch(text)
     if match is None:
-        raise FormError(f"“{text[:60]}” is not a count and a device model. Enter them as in: 16 MI250, 8 MI300X.")
+        raise FormError(f"“{text[:60]}” is not a count and a device model. Enter them as in: 16 MI250, 8 MI300X, or 0.25 A100.")
+    if "." in match[1]:
+        return _share(match[2].strip(), int(f"{match[1].partition('.')[2]:0<3}"))
     count = int(match[1])
     if not 0 < count <= COUNT_MAX:
         raise FormError(f"The count of {match[2].strip()} must be 1 to {COUNT_MAX:,}; {count} was entered.")
     return Equivalent(model=match[2].strip(), count=count)
+
+
+def _share(model: str, share_milli: int) -> Equivalent:
+    if not share_milli:
+        raise FormError(f"The share of a {model} must be more than 0, and less than a whole one.")
+    return Equivalent(model=model, count=1, share_milli=share_milli)
 
 
 def _price_in(row: FlavorRow, currency: str) -> PriceVersion | None:

@@ -167,7 +167,8 @@ class FlavorEditPage(FlavorTable):
         saved = ""
         try:
             if edit.flavor_changed:
-                await self.services.pool.set_flavor(self.token, row.name, edit.memory_bytes, edit.equivalents)
+                residents_max = None if row.flavor is None else row.flavor.residents_max
+                await self.services.pool.set_flavor(self.token, row.name, edit.memory_bytes, edit.equivalents, residents_max)
                 saved = "Memory and equivalents were saved; the price was not. "
                 logger.info("action=flavor_changed who=%s flavor=%s memory_bytes=%d", self.visitor.name, row.name, edit.memory_bytes)
             if edit.price is not None:

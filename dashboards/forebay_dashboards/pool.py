@@ -37,9 +37,12 @@ class Pool:
     async def flavors(self, token: str) -> tuple[Flavor, ...]:
         return await self._upstream.read(_FLAVORS, token, "api/flavors")
 
-    async def set_flavor(self, token: str, name: str, memory_bytes: int, equivalents: tuple[Equivalent, ...]) -> None:
+    async def set_flavor(
+        self, token: str, name: str, memory_bytes: int, equivalents: tuple[Equivalent, ...], residents_max: int | None
+    ) -> None:
         """Takes effect on leases opened from then on."""
-        body = {"memory_bytes": memory_bytes, "equivalents": [row.model_dump() for row in equivalents]}
+        rows = [row.model_dump() for row in equivalents]
+        body = {"memory_bytes": memory_bytes, "equivalents": rows, "residents_max": residents_max}
         await self._upstream.write(_ANYTHING, token, f"api/flavors/{quote(name, safe='')}", body)
 
     def events(self, token: str, silence_seconds: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:

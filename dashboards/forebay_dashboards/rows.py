@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.access import Owner
 
+WHOLE_MILLI = 1000
+"""A whole device, in thousandths."""
 Count = Annotated[int, Field(ge=0)]
 Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 
@@ -31,10 +33,16 @@ class Span(Row):
 
 
 class Equivalent(Row):
-    """``count`` devices of ``model`` serve a flavor."""
+    """``count`` devices of ``model`` serve a flavor, or ``share_milli`` thousandths of one."""
 
     model: str
     count: Count
+    share_milli: Count = WHOLE_MILLI
+
+    @property
+    def amount(self) -> str:
+        """How many devices: ``16``, or ``0.25``."""
+        return f"{self.count * self.share_milli / WHOLE_MILLI:g}" if self.share_milli < WHOLE_MILLI else str(self.count)
 
 
 class Flavor(Row):
@@ -43,6 +51,8 @@ class Flavor(Row):
     name: str
     memory_bytes: Count
     equivalents: tuple[Equivalent, ...] = ()
+    residents_max: Count | None = None
+    """How many resident sessions of it a device may carry; None: as many as its memory holds."""
     servable: bool = False
     reason: str | None = None
 

@@ -85,6 +85,12 @@ def test_a_flavor_without_a_price_keeps_its_editor_for_the_rest() -> None:
             Equivalent,
             model=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9 ._()+/-]{0,20}[A-Za-z0-9)]", fullmatch=True),
             count=st.integers(1, 100_000),
+        )
+        | st.builds(
+            Equivalent,
+            model=st.from_regex(r"[A-Z][A-Z0-9]{0,9}", fullmatch=True),
+            count=st.just(1),
+            share_milli=st.integers(1, 999),
         ),
         min_size=1,
         max_size=32,
@@ -102,7 +108,11 @@ def test_equivalents_may_be_typed_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ",", "MI250", "0 MI250", "-1 MI250", "1 MI250, 2 MI250", "999999 MI250", ", ".join(f"1 m{n}" for n in range(33))]
+    "text",
+    [
+        *("", ",", "MI250", "0 MI250", "-1 MI250", "1 MI250, 2 MI250", "999999 MI250", "0.000 A100", "1.5 A100"),
+        ", ".join(f"1 m{n}" for n in range(33)),
+    ],
 )
 def test_equivalents_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(FormError):
@@ -159,11 +169,12 @@ def _priced(cloud: Installation, query: dict[str, Any], leases: tuple[str, ...])
 
 def test_memory_and_equivalents_changed_on_the_page_are_the_pools(cloud: Installation) -> None:
     before = price_of(cloud, "small.64gb")
-    typed = {**form_of(cloud, "small.64gb"), "memory": "1.5 GiB", "equivalents": "1 x null, 2 MI300X"}
+    typed = {**form_of(cloud, "small.64gb"), "memory": "1.5 GiB", "equivalents": "1 x null, .25 MI300X"}
     assert "is saved" in cloud.post("operator", "operator/flavors/small.64gb/edit", typed).text
     found = next(row for row in cloud.ask("pool", "operator", "GET", "api/flavors") if row["name"] == "small.64gb")
     assert found["memory_bytes"] == 3 * 2**29
-    assert found["equivalents"] == [{"model": "null", "count": 1}, {"model": "MI300X", "count": 2}]
+    served = [(row["model"], row["count"], row["share_milli"]) for row in found["equivalents"]]
+    assert served == [("null", 1, 1000), ("MI300X", 1, 250)]
     assert price_of(cloud, "small.64gb") == before
 
 
