@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from forebay_pool.rows import Row, device_row, lease_row, node_row, session_row
+from forebay_pool.rows import device_row, lease_row, node_row, session_row
 from forebay_pool.types import Lease, Node, Seat, Session
 
 FLUSH_SECONDS = 0.05
@@ -77,16 +76,17 @@ def _offer(watcher: Watcher, text: str) -> None:
         watcher.let_go()
 
 
-def _event_of(record: Session | Lease | Seat | Node, now_ns: int) -> tuple[str, Row, tuple[str, str] | None]:
-    removed: dict[str, Any] = {"removed": True}
+def _event_of(record: Session | Lease | Seat | Node, now_ns: int) -> tuple[str, Mapping[str, object], tuple[str, str] | None]:
     match record:
         case Lease():
-            row = lease_row(record, now_ns) | (removed if record.state == "closed" else {})
-            return "lease", row, (record.session.tenant, record.session.user)
+            return "lease", {**lease_row(record, now_ns), **_end(record.state == "closed")}, (record.session.tenant, record.session.user)
         case Session():
-            row = session_row(record) | (removed if record.state in ("lost", "ended") else {})
-            return "session", row, (record.tenant, record.user)
+            return "session", {**session_row(record), **_end(record.state in ("lost", "ended"))}, (record.tenant, record.user)
         case Seat():
             return "device", device_row(record), None
         case Node():
             return "node", node_row(record), None
+
+
+def _end(is_over: bool) -> Mapping[str, object]:
+    return {"removed": True} if is_over else {}

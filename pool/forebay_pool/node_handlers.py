@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict
 from typing import Annotated
-from urllib.parse import unquote
 
 from forebay_hub.identity import OPERATE, SERVICE
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,7 +13,7 @@ from forebay_pool.errors import RequestRefused
 from forebay_pool.handlers import Api
 from forebay_pool.node_events import DeviceSet, NodeDrain, PolicySet
 from forebay_pool.policies import ModelPolicy
-from forebay_pool.rows import Row, device_row, model_row, node_row
+from forebay_pool.rows import device_row, model_row, node_row
 
 GRACE_SECONDS_MAX = 7 * 86_400
 TENANTS_MAX = 10_000
@@ -46,7 +45,7 @@ class ModelBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    tenants: Annotated[list[Annotated[str, Field(min_length=1, max_length=255)]], Field(max_length=TENANTS_MAX)] | None = None
+    tenants: Annotated[list[Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]], Field(max_length=TENANTS_MAX)] | None = None
     surcharge_nano_per_second: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
 
 
@@ -64,7 +63,7 @@ class NodeItem(Api):
     async def put(self, name: str) -> None:
         identity = await self.bearer(OPERATE)
         body: NodeBody = self.body_as(NodeBody.model_validate_json)
-        node = self.shell.machine.fleet.nodes.get(unquote(name))
+        node = self.shell.machine.fleet.nodes.get(name)
         if node is None:
             raise RequestRefused(404, "no_node", f"There is no node {name!r}.")
         await self.service.write(lambda: self.service.store.set_closed("node", node.name, "drained" if body.drain else None))
@@ -80,7 +79,7 @@ class DeviceItem(Api):
     async def put(self, name: str) -> None:
         identity = await self.bearer(OPERATE)
         body: DeviceBody = self.body_as(DeviceBody.model_validate_json)
-        seat = self.shell.machine.fleet.seats.get(unquote(name))
+        seat = self.shell.machine.fleet.seats.get(name)
         if seat is None:
             raise RequestRefused(404, "no_device", f"There is no device {name!r}.")
         cause = body.cause or f"closed by {identity.name}"
@@ -104,10 +103,9 @@ class Models(Api):
 class ModelItem(Api):
     """``PUT api/models/{model}``."""
 
-    async def put(self, name: str) -> None:
+    async def put(self, model: str) -> None:
         identity = await self.bearer(OPERATE)
         body: ModelBody = self.body_as(ModelBody.model_validate_json)
-        model = unquote(name)
         fleet = self.shell.machine.fleet
         if model not in fleet.stocks and model not in fleet.policy.models:
             raise RequestRefused(404, "no_model", f"There is no device of the model {model!r}.")
@@ -124,5 +122,4 @@ class Forecasts(Api):
 
     async def get(self) -> None:
         await self.bearer(SERVICE, OPERATE)
-        rows: list[Row] = [asdict(one) for one in self.shell.machine.forecasts(self.shell.clock_ns())]
-        self.write_json(rows)
+        self.write_json([asdict(one) for one in self.shell.machine.forecasts(self.shell.clock_ns())])

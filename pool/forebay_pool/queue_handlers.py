@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
@@ -12,14 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from forebay_pool.errors import RequestRefused
 from forebay_pool.handlers import Api, owns, sees_all
 from forebay_pool.quotas import NO_QUOTA, Account
-from forebay_pool.rows import Row, queue_row
+from forebay_pool.rows import queue_row, quota_row
 from forebay_pool.types import PRIORITY_MAX, LeaseRevoked, Quota, QuotaSet, SessionMoved
 
 DEVICES_MILLI_MAX = 10**9
 DEVICE_SECONDS_MAX = 10**12
 WINDOW_SECONDS_MAX = 366 * 86_400
 WEIGHT_MAX = 1_000
-NAME_CHARACTERS_MAX = 255
+NAME_PATTERN = r"[^\x00-\x1f\x7f]{1,255}"
 
 log = logging.getLogger(__name__)
 
@@ -47,20 +48,6 @@ class QuotaBody(BaseModel):
         return Quota(**self.model_dump())
 
 
-def quota_row(account: Account, now_ns: int) -> Row:
-    """A quota, and how much of it is held and used."""
-    used = 0 if account.window is None else account.window.used(now_ns)
-    return {
-        "tenant": account.tenant,
-        "user": account.user,
-        **asdict(account.quota),
-        "held_milli": account.held_milli,
-        "used_device_seconds": used / 1e12,
-        "decayed_device_seconds": account.usage.device_seconds(now_ns),
-        "budget": account.budget,
-    }
-
-
 class Quotas(Api):
     """``GET api/quotas``: those that are set."""
 
@@ -80,8 +67,8 @@ class QuotaItem(Api):
 
     async def put(self, tenant: str, user: str | None = None) -> None:
         identity = await self.bearer(OPERATE)
-        if max(len(tenant), len(user or "")) > NAME_CHARACTERS_MAX:
-            raise RequestRefused(400, "bad_request", f"A name has at most {NAME_CHARACTERS_MAX} characters.")
+        if not all(re.fullmatch(NAME_PATTERN, name) for name in (tenant, user) if name is not None):
+            raise RequestRefused(400, "bad_request", "A name has at most 255 characters, none of them a control character.")
         quota: Quota = self.body_as(QuotaBody.model_validate_json).quota
         await self.service.write(lambda: self.service.store.set_quota(tenant, user, quota))
         self.shell.apply(QuotaSet(tenant, user, quota))

@@ -1,17 +1,156 @@
-"""The rows that the pool shows: ARCHITECTURE.md's tables of leases, sessions, devices and flavors."""
+"""The rows that the pool shows: ARCHITECTURE.md's tables of leases, sessions, the queue, quotas, devices, nodes, models and flavors.
+
+Their types are what ``api/openapi.json`` describes: mypy holds each function to its row.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
+
+from forebay_wire.messages import Span, WaitCode
+from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 
 from forebay_pool.fleet import Fleet
+from forebay_pool.quotas import Account
 from forebay_pool.room import residents
-from forebay_pool.types import Flavor, Lease, Node, Price, Seat, Session
-
-Row = dict[str, Any]
+from forebay_pool.types import BudgetState, DeviceState, Flavor, Kind, Lease, Node, NodeState, Price, Seat, Session, SessionState
 
 
-def lease_row(lease: Lease, now_ns: int) -> Row:
+class SpanRow(TypedDict):
+    id: str
+    kind: Literal["cell", "process"]
+    label: str
+    cell: int | None
+
+
+class LeaseRow(TypedDict):
+    lease: str
+    session: str
+    tenant: str
+    user: str
+    flavor: str
+    device_model: str
+    node: str
+    devices: int
+    share_milli: int
+    span: SpanRow
+    opened_at_ns: int
+    duration_ns: int
+    price_nano_per_second: int | None
+    currency: str | None
+
+
+class StandingRow(TypedDict):
+    """How a session that waits stands; all None while it does not."""
+
+    position: int | None
+    reason: str | None
+    code: WaitCode | None
+    ahead: int | None
+    ahead_tenant: int | None
+    estimate_seconds: float | None
+
+
+class SessionRow(StandingRow):
+    session: str
+    tenant: str
+    user: str
+    flavor: str
+    device_model: str | None
+    state: SessionState
+    span: SpanRow | None
+    process: str
+    memory_bytes: int
+    since_ns: int
+
+
+class QueueRow(StandingRow):
+    session: str
+    tenant: str
+    user: str
+    flavor: str
+    span: SpanRow
+    priority: int
+    since_ns: int
+
+
+class QuotaRow(TypedDict):
+    tenant: str
+    user: str | None
+    devices_milli: int | None
+    device_seconds: int | None
+    window_seconds: int | None
+    on_exhausted: Literal["wait", "revoke"]
+    priority_max: int | None
+    weight: int
+    held_milli: int
+    used_device_seconds: float
+    decayed_device_seconds: float
+    budget: BudgetState
+
+
+class DeviceRow(TypedDict):
+    device: str
+    node: str
+    kind: Kind
+    model: str
+    vendor: str
+    speed: int
+    switch: str
+    memory_bytes: int
+    state: DeviceState
+    cordoned: bool
+    cause: str | None
+    temperature_celsius: int | None
+    free_milli: int
+    lease: str | None
+    leases: list[str]
+    residents: list[str]
+
+
+class NodeRow(TypedDict):
+    node: str
+    switch: str
+    state: NodeState
+    cause: str | None
+    devices: int
+    closed: int
+    free_milli: int
+    leases: int
+    residents: int
+
+
+class ModelRow(TypedDict):
+    model: str
+    devices: int
+    free: int
+    closed: int
+    tenants: list[str] | None
+    surcharge_nano_per_second: int
+
+
+class EquivalentRow(TypedDict):
+    model: str
+    count: int
+    share_milli: int
+
+
+class FlavorRow(TypedDict):
+    name: str
+    memory_bytes: int
+    equivalents: list[EquivalentRow]
+    residents_max: int | None
+    servable: bool
+    reason: str | None
+    price_nano_per_second: int | None
+    currency: str | None
+
+
+def span_row(span: Span) -> SpanRow:
+    return {"id": span.id, "kind": span.kind, "label": span.label, "cell": span.cell}
+
+
+def lease_row(lease: Lease, now_ns: int) -> LeaseRow:
     return {
         "lease": lease.id,
         "session": lease.session.id,
@@ -22,7 +161,7 @@ def lease_row(lease: Lease, now_ns: int) -> Row:
         "node": lease.device.node,
         "devices": len(lease.place.devices),
         "share_milli": lease.place.share_milli,
-        "span": lease.span.model_dump(),
+        "span": span_row(lease.span),
         "opened_at_ns": lease.opened_unix_ns,
         "duration_ns": lease.duration_ns if lease.state == "closed" else now_ns - lease.opened_ns,
         "price_nano_per_second": None if lease.price is None else lease.price.nano_per_second,
@@ -30,7 +169,7 @@ def lease_row(lease: Lease, now_ns: int) -> Row:
     }
 
 
-def session_row(session: Session) -> Row:
+def session_row(session: Session) -> SessionRow:
     span = session.lease.span if session.lease is not None else session.request.span if session.request is not None else session.span
     return {
         "session": session.id,
@@ -39,7 +178,7 @@ def session_row(session: Session) -> Row:
         "flavor": session.flavor,
         "device_model": device_of(session),
         "state": session.state,
-        "span": None if span is None else span.model_dump(),
+        "span": None if span is None else span_row(span),
         "process": session.process,
         "memory_bytes": session.worker.memory_bytes if session.worker is not None else 0,
         **_standing(session),
@@ -47,8 +186,7 @@ def session_row(session: Session) -> Row:
     }
 
 
-def _standing(session: Session) -> Row:
-    """How a session that waits stands; all None while it does not."""
+def _standing(session: Session) -> StandingRow:
     told = None if session.request is None else session.request.told
     return {
         "position": None if told is None else told.position,
@@ -60,7 +198,7 @@ def _standing(session: Session) -> Row:
     }
 
 
-def queue_row(session: Session) -> Row:
+def queue_row(session: Session) -> QueueRow:
     """A session that waits, its request's times and rank."""
     request = session.request
     if request is None:
@@ -70,10 +208,30 @@ def queue_row(session: Session) -> Row:
         "tenant": session.tenant,
         "user": session.user,
         "flavor": session.flavor,
-        "span": request.span.model_dump(),
+        "span": span_row(request.span),
         "priority": request.priority,
         **_standing(session),
         "since_ns": request.arrived_unix_ns,
+    }
+
+
+def quota_row(account: Account, now_ns: int) -> QuotaRow:
+    """A quota, and how much of it is held and used."""
+    quota = account.quota
+    used = 0 if account.window is None else account.window.used(now_ns)
+    return {
+        "tenant": account.tenant,
+        "user": account.user,
+        "devices_milli": quota.devices_milli,
+        "device_seconds": quota.device_seconds,
+        "window_seconds": quota.window_seconds,
+        "on_exhausted": quota.on_exhausted,
+        "priority_max": quota.priority_max,
+        "weight": quota.weight,
+        "held_milli": account.held_milli,
+        "used_device_seconds": used / 1e12,
+        "decayed_device_seconds": account.usage.device_seconds(now_ns),
+        "budget": account.budget,
     }
 
 
@@ -85,7 +243,7 @@ def device_of(session: Session) -> str | None:
     return None if place is None else place.devices[0].model
 
 
-def device_row(seat: Seat) -> Row:
+def device_row(seat: Seat) -> DeviceRow:
     leases = [session.lease.id for session in seat.holders if session.lease is not None]
     return {
         "device": seat.device.id,
@@ -107,7 +265,7 @@ def device_row(seat: Seat) -> Row:
     }
 
 
-def node_row(node: Node) -> Row:
+def node_row(node: Node) -> NodeRow:
     return {
         "node": node.name,
         "switch": node.switch,
@@ -121,7 +279,7 @@ def node_row(node: Node) -> Row:
     }
 
 
-def model_row(model: str, fleet: Fleet) -> Row:
+def model_row(model: str, fleet: Fleet) -> ModelRow:
     stock, policy = fleet.stocks.get(model), fleet.policy.models.get(model)
     if stock is not None:
         stock.refresh()
@@ -135,7 +293,7 @@ def model_row(model: str, fleet: Fleet) -> Row:
     }
 
 
-def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None) -> Row:
+def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None) -> FlavorRow:
     why_not = fleet.why_not(flavor)
     return {
         "name": flavor.name,

@@ -19,7 +19,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_pool import handlers, node_handlers, queue_handlers
+from forebay_pool import endpoints, handlers, node_handlers, queue_handlers
 from forebay_pool.billing import BillingClient
 from forebay_pool.board import FLUSH_SECONDS
 from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
@@ -230,6 +230,7 @@ class Service:
             ("api/forecast", node_handlers.Forecasts),
             ("api/choice", handlers.Choice),
             ("api/events", handlers.Events),
+            ("api/openapi.json", endpoints.Description),
             ("metrics", handlers.MetricsPage),
             ("health", handlers.Health),
         ]

@@ -1,0 +1,157 @@
+"""What ``api/openapi.json`` says is what the pool does: the same operations and scopes, and answers as described to whatever is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import schemathesis
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
+from forebay_pool.endpoints import OPERATIONS, SWITCHING
+from forebay_pool.openapi import Operation
+from forebay_pool.service import Service
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis import checks as conforms
+from tornado.web import RequestHandler
+
+Make = Callable[..., Any]
+EXAMPLES = 60
+BY_SCOPE = {COMPUTE: "ada", SERVICE: "dashboards", OPERATE: "operator"}
+HAS_TENANT = ("api/session", "api/choice")
+PLACEHOLDERS = {"tenant": "acme", "user": "ada", "model": "cpu-dev", "device": "main/cpu:0", "node": "main", "name": "made.1gb"}
+CHECKS = [
+    conforms.not_a_server_error,
+    conforms.status_code_conformance,
+    conforms.content_type_conformance,
+    conforms.response_schema_conformance,
+]
+
+
+def answers(operation: Operation) -> bool:
+    """Whether it answers at once and in HTTP, as neither links nor the event stream do."""
+    return operation.status != SWITCHING and operation.media != "text/event-stream"
+
+
+def test_every_method_of_every_route_is_in_the_table() -> None:
+    served = set()
+    for path, handler in Service.routes():
+        parts = re.sub(r"\(.*?\)", "{}", path)
+        methods = [m for m in handler.SUPPORTED_METHODS if getattr(handler, m.lower()) is not getattr(RequestHandler, m.lower())]
+        served |= {(method, parts) for method in methods}
+    described = [(one.method, re.sub(r"{\w+}", "{}", one.path)) for one in OPERATIONS]
+    assert sorted(described) == sorted(served)
+
+
+def test_scopes_are_those_that_the_table_says(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            for operation in [one for one in OPERATIONS if one.media != "text/event-stream" and one.path != "api/worker"]:
+                path = operation.path.format(**PLACEHOLDERS, session="none")
+                for scope, who in BY_SCOPE.items():
+                    allowed = not operation.scopes or scope in operation.scopes
+                    code = (await running.call(operation.method, path, who)).code
+                    assert (code not in (401, 403)) == allowed, (operation, who, code)
+                alone = (await running.call(operation.method, path, None)).code
+                local = operation.path == "metrics"
+                assert (alone != 401) == (operation.scopes is None or local), (operation, alone)
+
+    asyncio.run(scenario())
+
+
+def test_the_description_is_served_without_a_token_under_the_base_path(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0, base_path="/services/pool/") as running:
+            description = await running.get("api/openapi.json", None)
+            assert description["openapi"] == "3.1.0" and description["servers"] == [{"url": "/services/pool"}]
+            assert description["components"]["schemas"]["FlavorRow"]["properties"]["residents_max"]["anyOf"][0] == {"type": "integer"}
+
+    asyncio.run(scenario())
+
+
+def test_whatever_is_sent_is_answered_as_described(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(revoke_grace_seconds=0.2) as running:
+            sessions = []
+            for who in ("ada", "ben"):
+                client = await running.client(who)
+                await client.hello()
+                sessions.append(client.session)
+                await client.ask()
+            await running.until(lambda: running.leases)
+            siege = Siege(running.service.url, await running.get("api/openapi.json", None))
+            await asyncio.to_thread(siege.ask_what_has_each_answer, *sessions)
+            names = {**{name: [one] for name, one in PLACEHOLDERS.items()}, "session": sessions}
+            for operation in filter(answers, OPERATIONS):
+                await asyncio.to_thread(siege.bombard, operation, names)
+                expected = {(operation, operation.status), *((operation, status) for status in operation.refusals)}
+                assert siege.seen >= expected, expected - siege.seen
+            assert not running.service.stopped.is_set() and len(await running.get("api/devices")) == 1
+
+    asyncio.run(scenario())
+
+
+class Siege:
+    """Asks a pool, holds each answer against the description, and notes with which statuses each operation answered."""
+
+    def __init__(self, url: str, description: dict[str, Any]) -> None:
+        self.seen: set[tuple[Operation, int]] = set()
+        self._url = url.rstrip("/")
+        self._schema = schemathesis.openapi.from_dict(description)
+
+    def ask_what_has_each_answer(self, holder: str, waiting: str) -> None:
+        """The answers that chance would rarely meet. ``holder`` has a lease, ``waiting`` waits for one."""
+        choice, revoke, move = "PUT api/choice", "POST api/sessions/{session}/revoke", "POST api/sessions/{session}/move"
+        flavor = {"memory_bytes": 2**30, "equivalents": [{"model": "cpu-dev", "share_milli": 250}], "residents_max": 3}
+        quota = {"devices_milli": 1500, "device_seconds": 3600, "window_seconds": 86_400, "on_exhausted": "revoke"}
+        for key, who, parameters, body in (
+            (choice, "ada", {}, {"flavor": "dev.1gb"}),
+            (choice, "ada", {}, {"flavor": "large.256gb"}),
+            (move, "operator", {"session": waiting}, None),
+            (move, "operator", {"session": holder}, None),
+            (revoke, "operator", {"session": waiting}, None),
+            (revoke, "operator", {"session": holder}, None),
+            ("PUT api/models/{model}", "operator", {"model": "none"}, {"tenants": ["acme"]}),
+            ("PUT api/models/{model}", "operator", {"model": "cpu-dev"}, {"tenants": ["acme"]}),
+            ("PUT api/flavors/{name}", "operator", {"name": "quarter.1gb"}, flavor),
+            ("PUT api/quotas/{tenant}", "operator", {"tenant": "globex"}, quota),
+            ("PUT api/quotas/{tenant}/{user}", "operator", {"tenant": "globex", "user": "ada"}, quota),
+        ):
+            operation = next(one for one in OPERATIONS if f"{one.method} {one.path}" == key)
+            given_body = {} if body is None else {"body": body, "media_type": "application/json"}
+            self._ask(operation, self._described(operation).Case(path_parameters=parameters, **given_body), who)
+
+    def bombard(self, operation: Operation, names: dict[str, list[str]]) -> None:
+        """Good and bad bodies, paths with known and unknown names, from people with different scopes."""
+        varies = operation.body is not None or bool(operation.parameters)
+        modes = GenerationMode if varies else [GenerationMode.POSITIVE]
+        cases = st.one_of([self._described(operation).as_strategy(generation_mode=mode) for mode in modes])
+        known = st.fixed_dictionaries({name: st.sampled_from(names[name]) for name in operation.parameters})
+        who = st.sampled_from([*BY_SCOPE.values(), *["operator"] * 4, "guest", "nobody"])
+
+        @given(case=cases, parameters=st.none() | known, who=who)
+        @settings(
+            max_examples=EXAMPLES if varies else 10,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        def send(case: Any, parameters: dict[str, str] | None, who: str) -> None:
+            if parameters:
+                case.path_parameters = parameters
+            self._ask(operation, case, who)
+
+        send()
+
+    def _described(self, operation: Operation) -> Any:
+        return self._schema["/" + operation.path][operation.method]
+
+    def _ask(self, operation: Operation, case: Any, who: str) -> None:
+        headers = {"Authorization": f"token {who}"}
+        response = case.call_and_validate(base_url=self._url, headers=headers, checks=CHECKS, timeout=10)
+        self.seen.add((operation, response.status_code))
