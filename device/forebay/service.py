@@ -65,6 +65,14 @@ class Service:
         """What the pool answers to ``PUT path``, decoded. Raises PoolUnreachable, PoolRefused."""
         return self._call("PUT", path, json.dumps(body).encode())
 
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """What the pool answers to ``POST path``, decoded. Raises PoolUnreachable, PoolRefused."""
+        return self._call("POST", path, json.dumps(body).encode())
+
+    def delete(self, path: str) -> Any:
+        """What the pool answers to ``DELETE path``, decoded. Raises PoolUnreachable, PoolRefused."""
+        return self._call("DELETE", path, None)
+
     def unreachable(self, why: object) -> PoolUnreachable:
         """The error that says that nobody answers here, and how to find out more."""
         return PoolUnreachable(f"The pool at {self.url} ({URL_VARIABLE}) cannot be reached: {why}. Run `forebay doctor` to find out more.")

@@ -21,7 +21,11 @@ TOKEN = "a-token-of-the-test"
 MEDIUM = {
     "name": "medium.128gb",
     "memory_bytes": 131_040 * 2**20,
-    "equivalents": [{"model": "MI250", "count": 1}, {"model": "MI210", "count": 2}],
+    "equivalents": [
+        {"model": "MI250", "count": 1, "share_milli": 1000},
+        {"model": "MI210", "count": 2, "share_milli": 1000},
+        {"model": "A100", "count": 1, "share_milli": 250},
+    ],
     "servable": False,
     "reason": "medium.128gb needs 1 MI250; this installation has 1 cpu-dev.",
     "price_nano_per_second": 830_556,
@@ -159,7 +163,7 @@ def test_flavor_list_marks_the_choice_and_says_rate_and_why_not(rest_pool: RestP
     out = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
     assert rows[1] == ["*", "dev.1gb", "1,024 MiB", "not billed", "1 x cpu-dev", "yes"]
-    assert rows[2] == ["", "medium.128gb", "131,040 MiB", "2.9900016 USD/h", "1 x MI250 or 2 x MI210", "no"]
+    assert rows[2] == ["", "medium.128gb", "131,040 MiB", "2.9900016 USD/h", "1 x MI250 or 2 x MI210 or 0.25 x A100", "no"]
     assert out.endswith("Not available:\n  medium.128gb needs 1 MI250; this installation has 1 cpu-dev.\n")
 
 
@@ -250,7 +254,8 @@ def test_an_address_that_cannot_be_read_is_one_sentence(
 
 
 def test_help_is_there_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ("", "run", "profile", "smi", "flavor", "flavor list", "flavor set", "device", "device add", "doctor"):
+    own = ("", "run", "profile", "smi", "flavor", "flavor list", "flavor set", "device", "device add", "doctor")
+    for words in (*own, "admin", "admin nodes", "admin nodes drain"):
         with pytest.raises(SystemExit) as ended:
             main([*words.split(), "--help"])
         assert ended.value.code == 0

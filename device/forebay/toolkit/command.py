@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from forebay.errors import ForebayError
-from forebay.toolkit import device, doctor, flavor, profile, run, smi
+from forebay.toolkit import admin, device, doctor, flavor, profile, run, smi
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"forebay {_version()}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (run, profile, smi, flavor, device, doctor):
+    for module in (run, profile, smi, flavor, device, doctor, admin):
         module.add_to(commands)
     return top
 

@@ -69,9 +69,9 @@ def text(sessions: Sequence[Row], flavors: Mapping[str, Row]) -> str:
 
 
 def served_by(flavor: Row) -> str:
-    """The physical devices that may serve the flavor, for example ``16 x MI250 or 8 x MI300X``."""
-    equivalents = flavor.get("equivalents") or []
-    return " or ".join(f"{one['count']} x {one['model']}" for one in equivalents) or "-"
+    """The physical devices that may serve the flavor, for example ``16 x MI250 or 0.25 x A100``."""
+    ways = ((one["count"] * one.get("share_milli", table.MILLI), one["model"]) for one in flavor.get("equivalents") or [])
+    return " or ".join(f"{table.thousandths(milli)} x {model}" for milli, model in ways) or "-"
 
 
 def _device(number: int, session: Row, flavor: Row) -> list[str]:

@@ -7,6 +7,8 @@ from decimal import Decimal
 
 SECONDS_PER_HOUR = 3600
 NANO = 10**9
+MILLI = 1000
+"""Parts of a device."""
 
 
 def render(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -23,6 +25,11 @@ def render(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def memory(count_bytes: int) -> str:
     """In MiB, as nvidia-smi and moreh-smi show it."""
     return f"{count_bytes / 2**20:,.0f} MiB"
+
+
+def thousandths(milli: int) -> str:
+    """As a number, exactly: ``0.25`` for 250, ``16`` for 16,000."""
+    return f"{Decimal(milli).scaleb(-3):f}".rstrip("0").rstrip(".")
 
 
 def rate(price_nano_per_second: int | None, currency: str | None) -> str:

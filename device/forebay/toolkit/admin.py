@@ -1,0 +1,344 @@
+"""``forebay admin``: what operators do at the pool: nodes, devices, models, flavors, quotas, the queue and sessions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+from forebay.errors import NotConfigured
+from forebay.service import URL_VARIABLE, Service
+from forebay.toolkit import pool, table
+from forebay.toolkit.smi import served_by
+
+Row = Mapping[str, Any]
+Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+HOUR_SECONDS = 3600
+DAY_SECONDS = 86_400
+UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+MODEL_HEADERS = ["Model", "Devices", "Free", "Closed", "Tenants", "Surcharge/s in nano-units"]
+FLAVOR_HEADERS = ["Flavor", "Memory", "Rate", "Served by", "Residents", "Why not"]
+DESCRIPTION = "What operators do. Needs a token with the scope custom:forebay:operate. Every action takes --json."
+
+
+def add_to(commands: Parsers) -> None:
+    """Adds the subcommand with its own."""
+    command = commands.add_parser("admin", help="for operators: nodes, devices, quotas, queue and more", description=DESCRIPTION)
+    things = command.add_subparsers(title="things", required=True, metavar="THING")
+    _add_nodes(things)
+    _add_devices(things)
+    _add_models(things)
+    _add_flavors(things)
+    _add_quotas(things)
+    _add_sessions(things)
+    queue = _action(things, "queue", perform_queue, "who waits, at which position, and why")
+    queue.add_argument("--tenant", help="of this tenant alone")
+    _action(things, "forecast", perform_forecast, "what each flavor's demand will come to, if it goes on")
+
+
+def _things(things: Parsers, name: str, text: str) -> Parsers:
+    command = things.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    return command.add_subparsers(title="actions", required=True, metavar="ACTION")
+
+
+def _action(actions: Parsers, name: str, perform: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+    action = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    action.add_argument("--json", action="store_true", help="print the pool's answer as JSON")
+    action.set_defaults(perform=perform)
+    return action
+
+
+def _service() -> Service:
+    """Raises NotConfigured."""
+    service = pool.remote()
+    if service is None:
+        raise NotConfigured(f"There is nothing to administer without a service: set {URL_VARIABLE} to your pool's address.")
+    return service
+
+
+def _show(arguments: argparse.Namespace, answer: Any, text: Callable[[], str]) -> int:
+    """Prints the answer as it came, or the text made of it."""
+    sys.stdout.write((json.dumps(answer, indent=2) if arguments.json else text()) + "\n")
+    return 0
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> str:
+    if not rows:
+        return empty
+    return table.render(headers, [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows])
+
+
+# Nodes and devices
+
+
+def _add_nodes(things: Parsers) -> None:
+    actions = _things(things, "nodes", "hosts with devices")
+    _action(actions, "list", perform_nodes, "all nodes and what goes on there")
+    drain = _action(actions, "drain", perform_drain, "no new leases on a node; its sessions move or are parked")
+    drain.add_argument("node")
+    drain.add_argument("--grace", type=_amount, metavar="SECONDS", help="take leases back that are open after so long (default: never)")
+    drain.add_argument("--undo", action="store_true", help="lend its devices again")
+
+
+def perform_nodes(arguments: argparse.Namespace) -> int:
+    nodes = pool.rows(_service(), "api/nodes")
+    headers = ["Node", "Switch", "State", "Devices", "Closed", "Free", "Leases", "Residents", "Remark"]
+    return _show(arguments, nodes, lambda: _table(headers, [_node(node) for node in nodes], "No node."))
+
+
+def _node(node: Row) -> list[object]:
+    free = table.thousandths(node["free_milli"])
+    return [
+        *(node["node"], node["switch"], node["state"], node["devices"], node["closed"], free),
+        *(node["leases"], node["residents"], node["cause"]),
+    ]
+
+
+def perform_drain(arguments: argparse.Namespace) -> int:
+    answer = _service().put(f"api/nodes/{_part(arguments.node)}", {"drain": not arguments.undo, "grace_seconds": arguments.grace})
+    done = "lends its devices again" if arguments.undo else "gets no new lease"
+    return _show(arguments, answer, lambda: f"Node {arguments.node} {done}.")
+
+
+def _add_devices(things: Parsers) -> None:
+    actions = _things(things, "devices", "physical devices")
+    listing = _action(actions, "list", perform_devices, "all devices, who holds them, and how they are")
+    listing.add_argument("--node", help="of this node alone")
+    cordon = _action(actions, "cordon", perform_cordon, "no new leases on a device")
+    cordon.add_argument("device")
+    cordon.add_argument("--cause", default="", help="why, for other operators to read")
+    uncordon = _action(actions, "uncordon", perform_cordon, "lend a device again")
+    uncordon.add_argument("device")
+
+
+def perform_devices(arguments: argparse.Namespace) -> int:
+    devices = [row for row in pool.rows(_service(), "api/devices") if arguments.node in (None, row["node"])]
+    headers = ["Device", "Node", "Model", "Memory", "State", "Free", "Leases", "Residents", "Remark"]
+    return _show(arguments, devices, lambda: _table(headers, [_device(device) for device in devices], "No device."))
+
+
+def _device(device: Row) -> list[object]:
+    free, leases = table.thousandths(device["free_milli"]), ", ".join(device["leases"])
+    return [
+        *(device["device"], device["node"], device["model"], table.memory(device["memory_bytes"]), device["state"], free),
+        *(leases, len(device["residents"]), device["cause"]),
+    ]
+
+
+def perform_cordon(arguments: argparse.Namespace) -> int:
+    cordoned = hasattr(arguments, "cause")
+    body = {"cordoned": True, "cause": arguments.cause} if cordoned else {"cordoned": False}
+    answer = _service().put(f"api/devices/{_part(arguments.device)}", body)
+    return _show(arguments, answer, lambda: f"Device {arguments.device} {'gets no new lease' if cordoned else 'is lent again'}.")
+
+
+def _add_models(things: Parsers) -> None:
+    actions = _things(things, "models", "makes of devices")
+    _action(actions, "list", perform_models, "all models, what is free of them, and who may have them")
+    setting = _action(actions, "set", perform_set_model, "say who may have a model, and what it costs beside the flavor")
+    setting.add_argument("model")
+    setting.add_argument("--tenant", action="append", help="who may have it; may be repeated (default: all)")
+    setting.add_argument("--surcharge", type=int, default=0, metavar="NANO", help="in nano-units per second (default: 0)")
+
+
+def perform_models(arguments: argparse.Namespace) -> int:
+    models = pool.rows(_service(), "api/models")
+    return _show(arguments, models, lambda: _table(MODEL_HEADERS, [_model(model) for model in models], "No model."))
+
+
+def _model(model: Row) -> list[object]:
+    tenants = "all" if model["tenants"] is None else ", ".join(model["tenants"]) or "none"
+    return [model["model"], model["devices"], model["free"], model["closed"], tenants, model["surcharge_nano_per_second"]]
+
+
+def perform_set_model(arguments: argparse.Namespace) -> int:
+    body = {"tenants": arguments.tenant, "surcharge_nano_per_second": arguments.surcharge}
+    answer = _service().put(f"api/models/{_part(arguments.model)}", body)
+    return _show(arguments, answer, lambda: _table(MODEL_HEADERS, [_model(answer)], ""))
+
+
+# Flavors
+
+
+def _add_flavors(things: Parsers) -> None:
+    actions = _things(things, "flavors", "sizes of virtual devices")
+    _action(actions, "list", perform_flavors, "all flavors and what serves them")
+    setting = _action(actions, "set", perform_set_flavor, "make a flavor, or change one for later leases")
+    setting.add_argument("name")
+    setting.add_argument("--memory", required=True, type=_bytes, metavar="SIZE", help="its memory, for example 64GiB")
+    setting.add_argument(
+        "--served-by", required=True, action="append", type=_equivalent, metavar="N*MODEL", help="16*MI250, or 0.25*A100; may be repeated"
+    )
+    setting.add_argument("--residents-max", type=int, metavar="N", help="resident sessions on a device (default: as memory allows)")
+
+
+def perform_flavors(arguments: argparse.Namespace) -> int:
+    flavors = pool.rows(_service(), "api/flavors")
+    return _show(arguments, flavors, lambda: _table(FLAVOR_HEADERS, [_flavor(flavor) for flavor in flavors], "No flavor."))
+
+
+def _flavor(flavor: Row) -> list[object]:
+    rate = table.rate(flavor["price_nano_per_second"], flavor["currency"])
+    size = table.memory(flavor["memory_bytes"])
+    return [flavor["name"], size, rate, served_by(flavor), flavor["residents_max"], flavor["reason"]]
+
+
+def perform_set_flavor(arguments: argparse.Namespace) -> int:
+    body = {"memory_bytes": arguments.memory, "equivalents": arguments.served_by, "residents_max": arguments.residents_max}
+    answer = _service().put(f"api/flavors/{_part(arguments.name)}", body)
+    return _show(arguments, answer, lambda: _table(FLAVOR_HEADERS, [_flavor(answer)], ""))
+
+
+# Quotas
+
+
+def _add_quotas(things: Parsers) -> None:
+    actions = _things(things, "quotas", "how much tenants and users may hold and use")
+    _action(actions, "list", perform_quotas, "all quotas, and what of them is held and used")
+    setting = _action(actions, "set", perform_set_quota, "set the quota of a tenant or a user; what is left out has no bound")
+    setting.add_argument("who", help="TENANT or TENANT/USER")
+    setting.add_argument("--devices", type=_thousandths, metavar="N", help="devices held at a time, for example 4 or 0.5")
+    setting.add_argument("--device-hours", type=_amount, metavar="HOURS", help="device time in a sliding window")
+    setting.add_argument("--window-days", type=_amount, metavar="DAYS", default=30.0, help="the window's length (default: 30)")
+    setting.add_argument("--revoke", action="store_true", help="take leases back once the device time is used up, not only refuse new ones")
+    setting.add_argument("--priority-max", type=int, metavar="P", help="highest priority that may be asked for, -99 to 99")
+    setting.add_argument("--weight", type=int, default=1, metavar="W", help="weight in the fair share (default: 1)")
+
+
+def perform_quotas(arguments: argparse.Namespace) -> int:
+    quotas = pool.rows(_service(), "api/quotas")
+    headers = ["Tenant", "User", "Devices", "Held", "Device hours", "Used", "Window", "At the end", "Priority", "Weight"]
+    return _show(arguments, quotas, lambda: _table(headers, [_quota(row) for row in quotas], "No quota is set."))
+
+
+def _quota(row: Row) -> list[object]:
+    devices, seconds, window = row["devices_milli"], row["device_seconds"], row["window_seconds"]
+    return [
+        *(row["tenant"], row["user"], None if devices is None else table.thousandths(devices), table.thousandths(row["held_milli"])),
+        *(None if seconds is None else f"{seconds / HOUR_SECONDS:g}", f"{row['used_device_seconds'] / HOUR_SECONDS:.2f}"),
+        *(None if window is None else f"{window / DAY_SECONDS:g} days", row["on_exhausted"], row["priority_max"], row["weight"]),
+    ]
+
+
+def perform_set_quota(arguments: argparse.Namespace) -> int:
+    hours = arguments.device_hours
+    body = {
+        "devices_milli": arguments.devices,
+        "device_seconds": None if hours is None else round(hours * HOUR_SECONDS),
+        "window_seconds": None if hours is None else round(arguments.window_days * DAY_SECONDS),
+        "on_exhausted": "revoke" if arguments.revoke else "wait",
+        "priority_max": arguments.priority_max,
+        "weight": arguments.weight,
+    }
+    path = "/".join(_part(part) for part in arguments.who.split("/", 1))
+    answer = _service().put(f"api/quotas/{path}", body)
+    return _show(arguments, answer, lambda: f"The quota of {arguments.who} is set.")
+
+
+# The queue and sessions
+
+
+def perform_queue(arguments: argparse.Namespace) -> int:
+    waiting = [row for row in pool.rows(_service(), "api/queue") if arguments.tenant in (None, row["tenant"])]
+    headers = ["Position", "Session", "Tenant", "User", "Flavor", "Priority", "Estimate", "Reason"]
+    return _show(arguments, waiting, lambda: _table(headers, [_waiting(row) for row in waiting], "Nobody waits."))
+
+
+def _waiting(row: Row) -> list[object]:
+    estimate = row["estimate_seconds"]
+    return [
+        *(row["position"], row["session"], row["tenant"], row["user"], row["flavor"], row["priority"]),
+        *(None if estimate is None else f"{estimate:.0f} s", f"{row['code']}: {row['reason']}"),
+    ]
+
+
+def perform_forecast(arguments: argparse.Namespace) -> int:
+    flavors = pool.rows(_service(), "api/forecast")
+    headers = ["Flavor", "Busy devices", "With its rivals", "Devices", "Utilisation", "Missing", "Waits"]
+    return _show(arguments, flavors, lambda: _table(headers, [_forecast(row) for row in flavors], "No flavor."))
+
+
+def _forecast(row: Row) -> list[object]:
+    utilisation = row["utilisation"]
+    return [
+        *(row["flavor"], f"{row['offered_devices']:.2f}", f"{row['rival_devices']:.2f}", f"{row['devices']:g}"),
+        *(None if utilisation is None else f"{utilisation:.0%}", f"{row['missing_devices']:.2f}", f"{row['wait_probability']:.0%}"),
+    ]
+
+
+def _add_sessions(things: Parsers) -> None:
+    actions = _things(things, "sessions", "virtual devices of processes")
+    listing = _action(actions, "list", perform_sessions, "all sessions and what they do")
+    listing.add_argument("--tenant", help="of this tenant alone")
+    for name, text in (
+        ("revoke", "take a session's lease back, with grace"),
+        ("move", "let a session go on on another device"),
+        ("end", "end a session; its tensors are lost"),
+    ):
+        action = _action(actions, name, perform_on_session, text)
+        action.add_argument("session")
+        action.set_defaults(verb=name)
+
+
+def perform_sessions(arguments: argparse.Namespace) -> int:
+    sessions = [row for row in pool.rows(_service(), "api/sessions") if arguments.tenant in (None, row["tenant"])]
+    headers = ["Session", "Tenant", "User", "Flavor", "Model", "State", "Memory", "Process"]
+    return _show(arguments, sessions, lambda: _table(headers, [_session(row) for row in sessions], "No session."))
+
+
+def _session(row: Row) -> list[object]:
+    memory = table.memory(row["memory_bytes"])
+    return [row["session"], row["tenant"], row["user"], row["flavor"], row["device_model"], row["state"], memory, row["process"]]
+
+
+def perform_on_session(arguments: argparse.Namespace) -> int:
+    path = f"api/sessions/{_part(arguments.session)}"
+    service, name = _service(), arguments.session
+    if arguments.verb == "end":
+        return _show(arguments, service.delete(path), lambda: f"Session {name} is over.")
+    answer = service.post(f"{path}/{arguments.verb}", {})
+    if arguments.verb == "move":
+        return _show(arguments, answer, lambda: f"Session {name} leaves {answer['from']}.")
+    return _show(arguments, answer, lambda: f"Session {name} gives its lease {answer['lease']} back within {answer['seconds']:g} s.")
+
+
+# What people write
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _amount(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
+    return number
+
+
+def _thousandths(text: str) -> int:
+    return round(_amount(text) * table.MILLI)
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", text.strip())
+    if found is None or found[2].upper() not in UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write for example 64GiB")
+    return int(found[1]) * UNITS[found[2].upper()]
+
+
+def _equivalent(text: str) -> dict[str, Any]:
+    """``16*MI250`` is a gang of 16 devices, ``0.25*A100`` a quarter of one."""
+    found = re.fullmatch(r"\s*([0-9.]+)\s*[*x]\s*(\S.*?)\s*", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 16*MI250 or 0.25*A100")
+    milli = _thousandths(found[1])
+    if milli < table.MILLI:
+        return {"model": found[2], "count": 1, "share_milli": milli}
+    if milli % table.MILLI:
+        raise argparse.ArgumentTypeError(f"{text!r}: either a part of one device, or whole ones")
+    return {"model": found[2], "count": milli // table.MILLI, "share_milli": table.MILLI}
