@@ -18,8 +18,9 @@ import sys
 import time
 from typing import Any
 
+from forebay_pool.instructions import Instruction
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import ClientSaid, Device, Event, Instruction, Tick, WorkerSaid
+from forebay_pool.types import ClientSaid, Device, Event, Tick, WorkerSaid
 from report import report
 from simulation.agenda import SECOND_NS
 from simulation.notebooks import Cell

@@ -10,24 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from forebay_pool.instructions import Instruction, Kill, Launch, Meter, TellClient, TellWorker
 from forebay_pool.types import (
     ClientSaid,
     Device,
     Event,
     Flavor,
     FlavorSet,
-    Instruction,
-    Kill,
-    Launch,
-    Meter,
     Price,
     PricesSet,
     SessionDismissed,
     SessionJoined,
     SessionLeft,
     ShutDown,
-    TellClient,
-    TellWorker,
     Tick,
     UsageRecord,
     WorkerGone,

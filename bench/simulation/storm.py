@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.instructions import Instruction
 from forebay_pool.invariants import validate
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import (
@@ -15,7 +16,6 @@ from forebay_pool.types import (
     Event,
     Flavor,
     FlavorSet,
-    Instruction,
     Limits,
     Price,
     PricesSet,

@@ -293,8 +293,30 @@ bool only_worker_knows(const OperatorInfo& info) { return info.asks || Distruste
 
 void ask_from_now_on(const std::string& name) { Distrusted::get().add(name); }
 
+namespace {
+
+// Indexing is of a size that its arguments do not tell only where a mask selects.
+bool has_mask(const torch::jit::Stack& stack) {
+  for (const auto& value : stack) {
+    if (!value.isList()) continue;
+    for (const c10::IValue& item : value.toListRef()) {
+      if (!item.isTensor() || !item.toTensor().defined()) continue;
+      const auto type = item.toTensor().scalar_type();
+      if (type == at::kBool || type == at::kByte) return true;
+    }
+  }
+  return false;
+}
+
+bool only_worker_knows(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (info.moves_indices && !info.writes_out && !has_mask(stack)) return Distrusted::get().holds(info.name);
+  return only_worker_knows(info);
+}
+
+}  // namespace
+
 std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack, bool worker_is_cpu) {
-  if (only_worker_knows(info)) {
+  if (only_worker_knows(info, stack)) {
     auto prediction = only_arguments(info);
     prediction.asks = true;
     return prediction;

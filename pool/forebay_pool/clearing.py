@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from forebay_pool.instructions import Show
 from forebay_pool.revoking import Revoking
 from forebay_pool.room import by_use, residents
-from forebay_pool.types import Cordon, Lease, Seat, Show
+from forebay_pool.types import Cordon, Lease, Seat
 
 
 class Clearing(Revoking):

@@ -10,29 +10,13 @@ from forebay_wire import messages as wire
 from forebay_pool.estimates import Lengths
 from forebay_pool.fleet import Fleet
 from forebay_pool.forecast import Arrivals
+from forebay_pool.instructions import Instruction, Keep, Note, Show, TellClient
 from forebay_pool.line import Line
 from forebay_pool.policies import Policy
 from forebay_pool.quotas import Account, Accounts
 from forebay_pool.ranking import Ranking
 from forebay_pool.story import Story
-from forebay_pool.types import (
-    Device,
-    Flavor,
-    Instruction,
-    Keep,
-    Lease,
-    Limits,
-    Node,
-    Note,
-    Place,
-    Price,
-    Request,
-    Seat,
-    Session,
-    SessionState,
-    Show,
-    TellClient,
-)
+from forebay_pool.types import Device, Flavor, Lease, Limits, Node, Place, Price, Request, Seat, Session, SessionState
 
 
 class Core:

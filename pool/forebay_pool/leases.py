@@ -7,9 +7,10 @@ from forebay_wire import messages as wire
 from forebay_pool.core import Core
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.grants import granted
+from forebay_pool.instructions import Meter, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.metering import cost_nano, usage_record
-from forebay_pool.types import CloseReason, Lease, Meter, Show, TellWorker
+from forebay_pool.types import CloseReason, Lease
 
 
 class Leases(Core):

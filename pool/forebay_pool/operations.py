@@ -7,20 +7,11 @@ from forebay_wire import messages as wire
 from forebay_pool import refusals
 from forebay_pool.forecast import Forecast, Load, forecast
 from forebay_pool.health import judge
+from forebay_pool.instructions import Kill, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.resuming import Resuming
-from forebay_pool.types import (
-    WHOLE_MILLI,
-    Cordon,
-    FlavorSet,
-    Kill,
-    Node,
-    Seat,
-    Show,
-    TellWorker,
-    Worker,
-)
+from forebay_pool.types import WHOLE_MILLI, Cordon, FlavorSet, Node, Seat, Worker
 
 
 class Operations(Resuming):

@@ -11,25 +11,13 @@ from forebay_pool.capacity import equivalents_for, memory_limit
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.explanations import DRAINING, why_placing
 from forebay_pool.grants import assignment
+from forebay_pool.instructions import Keep, Launch, Show, TellWorker
 from forebay_pool.line import lane_of
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.placement import Bounds, in_want, spares_for
 from forebay_pool.room import has_room, parking_space, to_park
 from forebay_pool.telling import Telling
-from forebay_pool.types import (
-    Device,
-    Keep,
-    Launch,
-    Lease,
-    Place,
-    Request,
-    Seat,
-    Session,
-    Show,
-    Standing,
-    TellWorker,
-    Worker,
-)
+from forebay_pool.types import Device, Lease, Place, Request, Seat, Session, Standing, Worker
 
 SHADOW_SECONDS = 1
 """How long an estimate of when somebody can start is good."""

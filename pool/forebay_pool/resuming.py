@@ -9,25 +9,11 @@ from __future__ import annotations
 from forebay_wire import messages as wire
 
 from forebay_pool.grants import assignment
+from forebay_pool.instructions import Confirm, Keep, Kill, Meter, Show, TellWorker
 from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.sessions import Sessions
-from forebay_pool.types import (
-    Confirm,
-    Device,
-    Keep,
-    Kill,
-    Lease,
-    Meter,
-    Place,
-    Restored,
-    Session,
-    SessionAway,
-    Show,
-    TellWorker,
-    Worker,
-    WorkerAway,
-)
+from forebay_pool.types import Device, Lease, Place, Restored, Session, SessionAway, Worker, WorkerAway
 
 CONFIRM_SECONDS = 2.0
 """How often it is written until when leases are confirmed: what a crash may cost us, at most, of a lease that ends with it."""

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from forebay_wire import messages as wire
 
+from forebay_pool.instructions import Show
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.offering import Offering
-from forebay_pool.types import Lease, LeaseRevoked, Request, Show
+from forebay_pool.types import Lease, LeaseRevoked, Request
 
 
 class Revoking(Offering):

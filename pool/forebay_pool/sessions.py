@@ -7,8 +7,18 @@ from forebay_wire import messages as wire
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.grants import flavor_message, resume_key
+from forebay_pool.instructions import Show
 from forebay_pool.line import lane_of
-from forebay_pool.types import BudgetSet, ClientSaid, QuotaSet, Request, Session, SessionDismissed, SessionJoined, SessionLeft, Show
+from forebay_pool.types import (
+    BudgetSet,
+    ClientSaid,
+    QuotaSet,
+    Request,
+    Session,
+    SessionDismissed,
+    SessionJoined,
+    SessionLeft,
+)
 from forebay_pool.workers import Workers
 
 

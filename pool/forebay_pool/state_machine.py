@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from forebay_wire import messages as wire
 
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.instructions import Instruction
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.operations import Operations
@@ -19,7 +20,6 @@ from forebay_pool.types import (
     Event,
     Flavor,
     FlavorSet,
-    Instruction,
     LeaseRevoked,
     Limits,
     Look,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from forebay_pool.types import Event, Instruction, Node, Seat, Show
+from forebay_pool.instructions import Instruction, Show
+from forebay_pool.types import Event, Node, Seat
 
 EVENTS_MAX = 2_000
 """So many of the last events are remembered."""

@@ -9,9 +9,10 @@ from forebay_wire import messages as wire
 from forebay_pool.crowd import Crowd
 from forebay_pool.estimates import estimate_seconds, rough
 from forebay_pool.explanations import STORE, Why, why_waiting
+from forebay_pool.instructions import Show
 from forebay_pool.leases import Leases
 from forebay_pool.line import Rank
-from forebay_pool.types import Lane, Look, Request, Show, Standing
+from forebay_pool.types import Lane, Look, Request, Standing
 
 LOOK_MAX = 256
 """So many of the line are looked at, and told, at a time; a longer line is gone through in several looks."""

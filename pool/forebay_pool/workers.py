@@ -7,18 +7,16 @@ from forebay_wire import messages as wire
 from forebay_pool import refusals
 from forebay_pool.clearing import Clearing
 from forebay_pool.fleet import lateness
+from forebay_pool.instructions import Kill, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.placement import in_want, spares_for
 from forebay_pool.types import (
     CloseReason,
-    Kill,
     Place,
     Request,
     Session,
     SessionMoved,
     SessionState,
-    Show,
-    TellWorker,
     Worker,
     WorkerGone,
     WorkerSaid,

@@ -67,7 +67,7 @@ except Exception as error:
     )
     state, error = done.stdout.splitlines()
     assert state == "[2.0, 2.0] False 0 False"
-    assert "the virtual device is off" in error or "not compiled with CUDA" in error
+    assert any(words in error for words in ("the virtual device is off", "not compiled with CUDA", "libcudart functions unavailable"))
     said = f"forebay: the virtual device is off: this forebay does not know torch {torch.__version__} ("
     assert done.stderr.startswith(said) and done.stderr.count("\n") == 1, done.stderr
 

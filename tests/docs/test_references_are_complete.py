@@ -111,6 +111,14 @@ def test_every_direct_dependency_has_its_reason(manual: Any, checkout: Path, col
 def test_what_a_package_asks_for_is_installed_by_set_up(checkout: Path) -> None:
     for package in PACKAGES:
         project = tomllib.loads((checkout / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-        asked = [*project.get("dependencies", []), *chain.from_iterable(project.get("optional-dependencies", {}).values())]
-        names = {re.split(r"[^\w-]", line)[0].lower() for line in asked}
+        names = {re.split(r"[^\w-]", line)[0].lower() for line in project.get("dependencies", [])}
         assert {name for name in names if not name.startswith("forebay")} <= wanted(checkout) | {"torch"}, package
+
+
+def test_every_optional_dependency_has_its_reason(checkout: Path) -> None:
+    reasons = (checkout / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for package in PACKAGES:
+        project = tomllib.loads((checkout / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for line in chain.from_iterable(project.get("optional-dependencies", {}).values()):
+            name = re.split(r"[^\w-]", line)[0]
+            assert name in reasons, f"{package}: {line}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, Identity, TokenAuthenticator
+from forebay_pool.instructions import Instruction, Kill, Launch, Meter, TellClient, TellWorker
 from forebay_pool.invariants import validate
 from forebay_pool.service import Service
 from forebay_pool.settings import load
@@ -23,14 +24,8 @@ from forebay_pool.types import (
     Equivalent,
     Event,
     Flavor,
-    Instruction,
-    Kill,
-    Launch,
     Limits,
-    Meter,
     SessionJoined,
-    TellClient,
-    TellWorker,
     Tick,
     UsageRecord,
     WorkerGone,

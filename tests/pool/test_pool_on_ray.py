@@ -147,8 +147,9 @@ def test_the_death_of_a_node_is_noticed_and_who_computed_there_starts_again_else
             await client.ask()
             again = await client.hears(wire.Granted)
             assert again.device.model == "cpu-dev"
-            await running.until(lambda: not any(row.startswith("n2/") for row in running.machine.fleet.seats), seconds=60)
+            seat = running.machine.fleet.seats["n2/cpu:0"]
+            await running.until(lambda: seat.state == "lost", seconds=60)
             cluster.nodes["n2"] = await asyncio.to_thread(cluster.add, "n2", 2)
-            await running.until(lambda: "n2/cpu:0" in running.machine.fleet.seats, seconds=60)
+            await running.until(lambda: seat.state == "free", seconds=60)
 
     asyncio.run(scenario())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from forebay_pool.health import Reading
+from forebay_pool.instructions import Confirm, Instruction, Keep, Kill, Launch, Meter, TellClient, TellWorker
 from forebay_pool.invariants import validate
 from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
 from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
@@ -17,19 +18,13 @@ from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import (
     ClientSaid,
-    Confirm,
     Device,
     Equivalent,
     Event,
     Flavor,
     FlavorSet,
-    Instruction,
-    Keep,
-    Kill,
-    Launch,
     Lease,
     Limits,
-    Meter,
     Place,
     Restored,
     Session,
@@ -40,8 +35,6 @@ from forebay_pool.types import (
     SessionMoved,
     ShutDown,
     StoreChanged,
-    TellClient,
-    TellWorker,
     Tick,
     WorkerAway,
     WorkerGone,

@@ -8,19 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay_pool.types import (
-    BudgetSet,
-    ClientSaid,
-    Event,
-    Instruction,
-    LeaseRevoked,
-    Limits,
-    Look,
-    Quota,
-    QuotaSet,
-    SessionJoined,
-    TellClient,
-)
+from forebay_pool.instructions import Instruction, TellClient
+from forebay_pool.types import BudgetSet, ClientSaid, Event, LeaseRevoked, Limits, Look, Quota, QuotaSet, SessionJoined
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st

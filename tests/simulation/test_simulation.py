@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forebay_pool.instructions import Instruction, Kill, Meter
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import CloseReason, Event, Instruction, Kill, Lease, Meter, Request, Seat, Session, Tick, UsageRecord, Worker
+from forebay_pool.types import CloseReason, Event, Lease, Request, Seat, Session, Tick, UsageRecord, Worker
 from forebay_wire import messages as wire
 from simulation.auditor import Caught
 from simulation.seeds import play, play_many

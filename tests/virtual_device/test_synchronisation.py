@@ -96,3 +96,12 @@ def test_a_read_tells_how_long_the_worker_worked() -> None:
     x.sum().item()
     waited = time.perf_counter_ns() - start
     assert _C.statistics()["busy_ns"] - before > waited / 2
+
+
+def test_indexing_with_whole_numbers_asks_nobody_and_a_mask_asks_once() -> None:
+    x = torch.arange(12.0, device="cuda").view(4, 3)
+    rows, mask = torch.tensor([2, 0], device="cuda"), torch.tensor([True, False, True, True], device="cuda")
+    assert waits(lambda: (x[rows], x[rows, 1:], x[:, rows.view(2, 1)])) == 0
+    assert waits(lambda: x[mask]) == 1
+    assert x[rows, 1:].cpu().tolist() == [[7.0, 8.0], [1.0, 2.0]]
+    assert x[:, rows.view(2, 1)].shape == (4, 2, 1)
