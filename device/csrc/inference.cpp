@@ -142,6 +142,24 @@ bool run_on_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
   }
 }
 
+// Whether what is being handled is no error of an operator's, but an interrupt (Ctrl-C) of its kernel in Python, or the interpreter's end.
+bool is_interrupt() {
+  try {
+    throw;
+  } catch (pybind11::error_already_set& error) {
+    const pybind11::gil_scoped_acquire gil;
+    return !error.matches(PyExc_Exception);
+  } catch (python_error& error) {
+    const pybind11::gil_scoped_acquire gil;
+    error.restore();
+    const bool interrupt = PyErr_ExceptionMatches(PyExc_Exception) == 0;
+    error.persist();
+    return interrupt;
+  } catch (...) {
+    return false;
+  }
+}
+
 void take_geometry(const at::Tensor& tensor, const at::Tensor& meta) {
   const auto bytes = static_cast<int64_t>(at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.dtype().itemsize(), tensor.storage_offset()));
   if (static_cast<int64_t>(tensor.storage().nbytes()) < bytes) resize_storage(tensor.storage(), bytes);
@@ -331,6 +349,7 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
       return prediction;
     }
   } catch (...) {
+    if (is_interrupt()) throw;
     auto native = try_on_host(info, stack);
     if (!native || grows_in_place(info, stack, *native)) throw;
     trial = *std::move(native);

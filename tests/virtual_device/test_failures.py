@@ -91,6 +91,20 @@ def test_an_operator_whose_results_were_predicted_wrongly_fails_once_and_is_aske
         library._destroy()
 
 
+def test_an_interrupt_while_a_kernel_for_meta_tensors_runs_ends_the_call() -> None:
+    def interrupted(self: torch.Tensor) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    library.impl("trace", interrupted, allow_override=True)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            torch.ones(7, 7, device="cuda").trace()
+    finally:
+        library._destroy()
+    assert torch.ones(7, 7, device="cuda").diagonal().sum().item() == 7.0
+
+
 def test_more_dimensions_than_pytorch_has_are_refused_and_the_session_lives() -> None:
     kept = torch.ones(2, device="cuda")
     with pytest.raises(RuntimeError, match="dim"):
