@@ -105,7 +105,7 @@ def test_a_failing_list_operator_poisons_all_it_writes_to(client: Any) -> None:
 
 def test_a_result_of_another_kind_than_predicted_is_a_failure(client: Any) -> None:
     a = client.upload(torch.ones(4))
-    for geometry in (Geometry(7, (4,), (1,)), Geometry(6, (2,), (1,))):
+    for geometry in (Geometry(11, (4,), (1,)), Geometry(6, (2,), (1,))):
         output = Output(OutputTag.NEW, geometry=geometry, storage_bytes=64)
         number = client.template(Template(client.operator(aten.neg.default), (Argument(Tag.TENSOR, geometry=FOUR),), (output,)))
         new = client.storage()

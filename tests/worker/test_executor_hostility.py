@@ -219,7 +219,7 @@ def test_the_pool_hears_that_a_refused_client_is_gone(start_worker: Callable[...
         client.send_raw(b"\x63")
         assert isinstance(client.reply(), stream.Refused)
     events = [event["event"] for event in worker.events()]
-    assert events == ["connected", "refused", "client_gone"]
+    assert events == ["assigned", "connected", "refused", "client_gone"]
 
 
 HELLO = stream.Hello(bytes(32), "2.13.0")
@@ -230,7 +230,7 @@ HELLO = stream.Hello(bytes(32), "2.13.0")
     [
         (HELLO, "the ticket is not this session's"),
         (stream.Hello(bytes(32), "2.13.0", magic=7), "the first frame is not a HELLO"),
-        (stream.Hello(bytes(32), "2.13.0", version=9), "the client speaks version 9 of the command stream, the worker version 1"),
+        (stream.Hello(bytes(32), "2.13.0", version=9), "the other side speaks version 9 of the command stream, the worker version 1"),
         (stream.Sync(1), "the first frame is not a HELLO"),
     ],
 )
