@@ -17,10 +17,12 @@ from step import mlp
 STEPS, ROUND_TRIP_MS = 20, 30.0
 
 def train(step):
-    before, start = _C.statistics()["syncs"], perf_counter()
+    before, took = _C.statistics()["syncs"], []
     for _ in range(STEPS):
+        start = perf_counter()
         assert step().item() > 0
-    return (perf_counter() - start) * 1e3, _C.statistics()["syncs"] - before
+        took.append((perf_counter() - start) * 1e3)
+    return sorted(took), _C.statistics()["syncs"] - before
 
 def unread(step):
     before = _C.statistics()["syncs"]
@@ -36,8 +38,9 @@ with distant_worker() as proxy:
     proxy.delay(ROUND_TRIP_MS)
     far, syncs = train(step)
     assert syncs == STEPS, f"{syncs} waits for {STEPS} reads"
-    assert far >= STEPS * ROUND_TRIP_MS, f"{far:.0f} ms: the wire did not delay"
-    assert far < near + STEPS * ROUND_TRIP_MS * 1.3, f"{far:.0f} ms far, {near:.0f} ms native"
+    assert far[0] >= ROUND_TRIP_MS, f"{far[0]:.0f} ms: the wire did not delay"
+    quick = STEPS // 4  # another round trip would be in every step; what else the machine does is in the slow ones
+    assert far[quick] < near[quick] + ROUND_TRIP_MS * 1.5, f"{far[quick]:.0f} ms far, {near[quick]:.0f} ms native"
     assert unread(step) == 0
 """
 
