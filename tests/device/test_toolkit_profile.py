@@ -44,8 +44,8 @@ def test_a_script_is_profiled_and_its_slow_line_is_named(tmp_path: Path, run_pyt
     (wait,) = (wait for wait in found["waits"] if wait["kind"] == "item")
     assert (wait["line"], wait["count"]) == (ITEM_LINE, STEPS)
     assert found["program_ns"] + found["recording_ns"] + sum(wait["ns"] for wait in found["waits"]) == found["wall_ns"]
-    (lease,) = (wait for wait in found["waits"] if wait["kind"] == "lease")
-    assert lease["count"] == 1 and lease["ns"] == found["lease_ns"] > 0
+    leases = [wait for wait in found["waits"] if wait["kind"] == "lease"]  # more than one where a busy machine lets the session idle
+    assert leases and sum(wait["ns"] for wait in leases) == found["lease_ns"] > 0
 
 
 def test_a_module_is_profiled_and_top_shortens_the_tables(tmp_path: Path, run_python: Any) -> None:
