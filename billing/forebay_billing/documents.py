@@ -9,13 +9,14 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from forebay_billing.money import decimal_text, exact_text, minor_text, nano_of, nano_text
+from forebay_billing.ledger import rate_of
+from forebay_billing.money import cost_atto, decimal_text, exact_text, minor_text, nano_of, nano_text
 from forebay_billing.queries import Charge, Page, SummaryRow
 from forebay_billing.types import Line, PriceVersion, Statement
 
 _CSV_COLUMNS = (
     "tenant", "month", "kind", "user", "flavor", "price_version", "price_nano_per_second",
-    "currency", "leases", "seconds", "exact_amount", "amount",
+    "surcharge_nano_per_second", "currency", "leases", "seconds", "exact_amount", "amount",
 )  # fmt: skip
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -49,12 +50,11 @@ def page_json(page: Page) -> dict[str, Any]:
 
 
 def _charge_json(charge: Charge) -> dict[str, Any]:
-    price = charge.price.price_nano_per_second
     return {
         **asdict(charge.record),
-        "price_nano_per_second": price,
+        "price_nano_per_second": charge.price.price_nano_per_second,
         "price_version": charge.price.version,
-        "cost_nano": nano_of(charge.record.duration_ns * price),
+        "cost_nano": nano_of(cost_atto(charge.record.duration_ns, rate_of(charge.record, charge.price))),
         "currency": charge.price.currency,
         "corrected_at_ns": charge.corrected_at_ns,
     }
@@ -100,6 +100,7 @@ def _line_json(line: Line) -> dict[str, Any]:
         "flavor": line.flavor,
         "price_version": line.price_version,
         "price_nano_per_second": line.price_nano_per_second,
+        "surcharge_nano_per_second": line.surcharge_nano_per_second,
         "currency": line.currency,
         "leases": line.leases,
         "duration_ns": line.duration_ns,
@@ -118,8 +119,8 @@ def statement_csv(statement: Statement) -> str:
         rows.writerow(
             (
                 _plain(statement.tenant), str(statement.month), line.kind, _plain(line.user), _plain(line.flavor), line.price_version,
-                line.price_nano_per_second, line.currency, line.leases, decimal_text(line.duration_ns, 9), exact_text(line.cost_atto),
-                minor_text(line.amount_minor, line.currency),
+                line.price_nano_per_second, line.surcharge_nano_per_second, line.currency, line.leases, decimal_text(line.duration_ns, 9),
+                exact_text(line.cost_atto), minor_text(line.amount_minor, line.currency),
             )
         )  # fmt: skip
     return out.getvalue()

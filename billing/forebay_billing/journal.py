@@ -6,18 +6,21 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select
 
 from forebay_billing import schema
 from forebay_billing.errors import AlreadyCorrected, RecordConflict, UnknownRecord
-from forebay_billing.ledger import reversal_transaction, usage_transaction
-from forebay_billing.money import cost_atto, halves
+from forebay_billing.ledger import rate_of, reversal_transaction, usage_transaction
+from forebay_billing.money import cost_atto, halves, surcharge_rate
 from forebay_billing.months import Month
 from forebay_billing.prices import PriceBook, seed_prices
 from forebay_billing.types import PriceVersion, Span, Transaction, UsageRecord
+
+_ADDED = {field.name: field.default for field in fields(UsageRecord) if field.default is not MISSING}
+"""What records lacked at first, with what that meant: a record from before is the same as one that says so."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,9 @@ class Accepted:
 
 
 def digest_of(record: UsageRecord) -> bytes:
-    """SHA-256 of the record's content: equal for equal records only."""
-    text = json.dumps(asdict(record), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    """SHA-256 of the record's content: equal for equal records only. What later versions added counts where it is not the default."""
+    content = {name: value for name, value in asdict(record).items() if _ADDED.get(name, ...) != value}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).digest()
 
 
@@ -58,6 +62,8 @@ def record_of(row: Row[Any]) -> UsageRecord:
         started_at_ns=row.started_at_ns,
         duration_ns=row.duration_ns,
         close_reason=row.close_reason,
+        share_milli=row.share_milli,
+        surcharge_nano_per_second=row.surcharge_nano_per_second,
     )
 
 
@@ -125,7 +131,7 @@ def post_usage(
     first_id = _next_id(connection, schema.transactions.c.id)
     for transaction_id, (digest, record) in enumerate(fresh, first_id):
         price = book.rate(record, currency_of(record.tenant))
-        costs[price.currency] += cost_atto(record.duration_ns, price.price_nano_per_second)
+        costs[price.currency] += cost_atto(record.duration_ns, rate_of(record, price))
         rows.append(_usage_row(transaction_id, record, digest, ids[price], now_ns))
         entries.append(usage_transaction(record, price))
     if entries:
@@ -217,6 +223,9 @@ def _usage_row(transaction_id: int, record: UsageRecord, digest: bytes, price_id
         "started_at_ns": record.started_at_ns,
         "duration_ns": record.duration_ns,
         "close_reason": record.close_reason,
+        "share_milli": record.share_milli,
+        "surcharge_nano_per_second": record.surcharge_nano_per_second,
+        "surcharge_rate_nano": surcharge_rate(record),
         "price_id": price_id,
         "received_at_ns": now_ns,
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from forebay_billing.errors import LedgerError
-from forebay_billing.money import cost_atto
+from forebay_billing.money import cost_atto, surcharge_rate
 from forebay_billing.months import Month, parts
 from forebay_billing.types import Posting, PriceVersion, Transaction, UsageRecord
 
@@ -38,11 +38,17 @@ def balanced(kind: Literal["usage", "reversal"], postings: Iterable[Posting]) ->
     return transaction
 
 
+def rate_of(record: UsageRecord, price: PriceVersion) -> int:
+    """What a second of the record costs, in nano-units: the flavor's price, and the surcharge for the devices that served it."""
+    return price.price_nano_per_second + surcharge_rate(record)
+
+
 def usage_transaction(record: UsageRecord, price: PriceVersion) -> Transaction:
     """The tenant owes the record's cost, revenue earns it; a record that crosses a month's end is posted to each month for its part."""
     postings: list[Posting] = []
+    rate = rate_of(record, price)
     for month, duration_ns in parts(record.started_at_ns, record.duration_ns):
-        amount_atto = cost_atto(duration_ns, price.price_nano_per_second)
+        amount_atto = cost_atto(duration_ns, rate)
         postings.append(Posting(receivable(record.tenant), month, price.currency, amount_atto))
         postings.append(Posting(REVENUE, month, price.currency, -amount_atto))
     return balanced("usage", postings)
@@ -50,7 +56,7 @@ def usage_transaction(record: UsageRecord, price: PriceVersion) -> Transaction:
 
 def reversal_transaction(record: UsageRecord, price: PriceVersion, month: Month) -> Transaction:
     """Takes the whole cost of a record back, in the ``month`` of the correction: what was shown in earlier months stays true."""
-    amount_atto = cost_atto(record.duration_ns, price.price_nano_per_second)
+    amount_atto = cost_atto(record.duration_ns, rate_of(record, price))
     return balanced(
         "reversal",
         [

@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from forebay_billing.currencies import DECIMALS
 from forebay_billing.errors import InvalidPrice
+from forebay_billing.types import UsageRecord
 
 ATTO_PER_NANO = 10**9
 ATTO_PER_UNIT = 10**18
 ATTO_PER_MILLI = 10**15
+WHOLE_MILLI = 1000
+"""A whole device, in thousandths."""
 
 
-def cost_atto(duration_ns: int, price_nano_per_second: int) -> int:
+def cost_atto(duration_ns: int, rate_nano_per_second: int) -> int:
     """What ``duration_ns`` costs, exactly."""
-    return duration_ns * price_nano_per_second
+    return duration_ns * rate_nano_per_second
+
+
+def surcharge_rate(record: UsageRecord) -> int:
+    """What a second of the record's devices costs beside the flavor's price, in whole nano-units.
+
+    A rate, not an amount, is rounded (half-even): so every amount made with it is exact, and the pool tells its users the same rate.
+    """
+    return round_half_even(record.surcharge_nano_per_second * record.devices * record.share_milli, WHOLE_MILLI)
 
 
 def round_half_even(numerator: int, denominator: int) -> int:

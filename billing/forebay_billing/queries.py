@@ -27,9 +27,12 @@ USAGE_DURATION_NS_MAX = 366 * 86_400 * 10**9
 """Longest usage record that is accepted, so that a month is found by looking back this far."""
 
 By = Literal["tenant", "user", "flavor"]
+LineKey = tuple[str, int, int]
+"""What the usage in one line of a statement has in common: user, price, surcharge in nano-units per second."""
 
 _usage = schema.usage.c
 _prices = schema.prices.c
+_LINE = (_usage.user_name, _usage.price_id, _usage.surcharge_rate_nano)
 _BILLION = 10**9
 _COLUMNS = {"tenant": _usage.tenant, "user": _usage.user_name, "flavor": _usage.flavor}
 
@@ -112,12 +115,12 @@ def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[B
 
     durations: dict[tuple[Any, ...], int] = defaultdict(int)
     costs: dict[tuple[Any, ...], int] = defaultdict(int)
-    by_price = grouped(_prices.price_nano_per_second, *_duration_sums(), groups=[*keys, _prices.currency, _prices.id])
-    for row in connection.execute(by_price.group_by(_prices.price_nano_per_second)):
+    rate = (_prices.price_nano_per_second, _usage.surcharge_rate_nano)
+    for row in connection.execute(grouped(*_duration_sums(), groups=[*keys, _prices.currency, *rate])):
         group = (*row[: len(keys)], row.currency)
         duration_ns = _duration_of(row)
         durations[group] += duration_ns
-        costs[group] += cost_atto(duration_ns, row.price_nano_per_second)
+        costs[group] += cost_atto(duration_ns, row.price_nano_per_second + row.surcharge_rate_nano)
     leases = {tuple(row[:-1]): row.leases for row in connection.execute(grouped(_LEASES, groups=[*keys, _prices.currency]))}
     return [_summary_row(by, group, durations[group], costs[group], leases[group]) for group in sorted(durations)]
 
@@ -163,20 +166,20 @@ def _usage_lines(connection: Connection, tenant: str, month: Month) -> list[Line
         or_(_usage.started_at_ns >= month.start_ns, _usage.started_at_ns + _usage.duration_ns > month.start_ns),
     )
     crosses = or_(starts_before, ends_after)
-    group = (_usage.user_name, _usage.price_id)
-    durations: dict[tuple[str, int], int] = defaultdict(int)
+    group = _LINE
+    durations: dict[LineKey, int] = defaultdict(int)
     inside = select(*group, *_duration_sums()).where(overlaps, ~crosses).group_by(*group)
     for row in connection.execute(inside):
-        durations[row.user_name, row.price_id] += _duration_of(row)
+        durations[_line_key(row)] += _duration_of(row)
     for row in connection.execute(select(*group, _usage.started_at_ns, _usage.duration_ns).where(overlaps, crosses)):
-        durations[row.user_name, row.price_id] += part_in(month, row.started_at_ns, row.duration_ns)
+        durations[_line_key(row)] += part_in(month, row.started_at_ns, row.duration_ns)
     leases = _lease_counts(connection, select(*group, _LEASES).where(overlaps).group_by(*group))
     return _lines(connection, "usage", durations, leases)
 
 
 def _correction_lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
     reversal = schema.transactions.alias()
-    group = (_usage.user_name, _usage.price_id)
+    group = _LINE
     corrected = and_(
         _usage.tenant == tenant,
         reversal.c.kind == "reversal",
@@ -185,7 +188,7 @@ def _correction_lines(connection: Connection, tenant: str, month: Month) -> list
     )
     joined = schema.usage.join(reversal, reversal.c.reverses == _usage.transaction_id)
     query = select(*group, *_duration_sums()).select_from(joined).where(corrected).group_by(*group)
-    durations = {(row.user_name, row.price_id): -_duration_of(row) for row in connection.execute(query)}
+    durations = {_line_key(row): -_duration_of(row) for row in connection.execute(query)}
     leases = _lease_counts(connection, select(*group, _LEASES).select_from(joined).where(corrected).group_by(*group))
     return _lines(connection, "correction", durations, leases)
 
@@ -193,16 +196,23 @@ def _correction_lines(connection: Connection, tenant: str, month: Month) -> list
 def _lines(
     connection: Connection,
     kind: Literal["usage", "correction"],
-    durations: dict[tuple[str, int], int],
-    leases: dict[tuple[str, int], int],
+    durations: dict[LineKey, int],
+    leases: dict[LineKey, int],
 ) -> list[Line]:
-    wanted = {price_id for _, price_id in durations}
+    wanted = {price_id for _, price_id, _ in durations}
     prices = {row.id: price_of(row) for row in connection.execute(select(schema.prices)) if row.id in wanted}
-    return [line_of(kind, user, prices[price_id], leases[user, price_id], duration) for (user, price_id), duration in durations.items()]
+    return [
+        line_of(kind, user, prices[price_id], surcharge, leases[user, price_id, surcharge], duration)
+        for (user, price_id, surcharge), duration in durations.items()
+    ]
 
 
-def _lease_counts(connection: Connection, query: Select[Any]) -> dict[tuple[str, int], int]:
-    return {(row.user_name, row.price_id): row.leases for row in connection.execute(query)}
+def _line_key(row: Row[Any]) -> LineKey:
+    return row.user_name, row.price_id, row.surcharge_rate_nano
+
+
+def _lease_counts(connection: Connection, query: Select[Any]) -> dict[LineKey, int]:
+    return {_line_key(row): row.leases for row in connection.execute(query)}
 
 
 def _visible(scope: Scope) -> list[ColumnElement[bool]]:

@@ -12,9 +12,12 @@ from forebay_billing.months import Month
 from forebay_billing.types import Line, PriceVersion, Statement, Total
 
 
-def line_of(kind: Literal["usage", "correction"], user: str, price: PriceVersion, leases: int, duration_ns: int) -> Line:
-    """The line of all usage of ``user`` under ``price``; ``duration_ns`` is negative in a correction. Rounds, once."""
-    cost = cost_atto(duration_ns, price.price_nano_per_second)
+def line_of(kind: Literal["usage", "correction"], user: str, price: PriceVersion, surcharge: int, leases: int, duration_ns: int) -> Line:
+    """The line of all usage of ``user`` under ``price`` and ``surcharge`` (nano-units per second). Rounds, once.
+
+    ``duration_ns`` is negative in a correction.
+    """
+    cost = cost_atto(duration_ns, price.price_nano_per_second + surcharge)
     return Line(
         kind=kind,
         user=user,
@@ -22,6 +25,7 @@ def line_of(kind: Literal["usage", "correction"], user: str, price: PriceVersion
         currency=price.currency,
         price_version=price.version,
         price_nano_per_second=price.price_nano_per_second,
+        surcharge_nano_per_second=surcharge,
         leases=leases,
         duration_ns=duration_ns,
         cost_atto=cost,
@@ -30,8 +34,8 @@ def line_of(kind: Literal["usage", "correction"], user: str, price: PriceVersion
 
 
 def statement_of(tenant: str, user: str | None, month: Month, now_ns: int, lines: Iterable[Line]) -> Statement:
-    """The statement of ``lines``, ordered by user, flavor, currency, price version, corrections last."""
-    ordered = tuple(sorted(lines, key=lambda line: (line.user, line.flavor, line.currency, line.price_version, line.kind != "usage")))
+    """The statement of ``lines``, ordered by user, flavor, currency, price version, surcharge, corrections last."""
+    ordered = tuple(sorted(lines, key=_order))
     exact: dict[str, int] = defaultdict(int)
     rounded: dict[str, int] = defaultdict(int)
     for line in ordered:
@@ -39,6 +43,10 @@ def statement_of(tenant: str, user: str | None, month: Month, now_ns: int, lines
         rounded[line.currency] += line.amount_minor
     totals = tuple(Total(currency, exact[currency], rounded[currency]) for currency in sorted(exact))
     return Statement(tenant, user, month, now_ns >= month.end_ns, ordered, totals)
+
+
+def _order(line: Line) -> tuple[str, str, str, int, int, bool]:
+    return (line.user, line.flavor, line.currency, line.price_version, line.surcharge_nano_per_second, line.kind != "usage")
 
 
 def check_against_ledger(statement: Statement, receivable_atto: Mapping[str, int]) -> None:

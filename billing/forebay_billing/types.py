@@ -38,6 +38,10 @@ class UsageRecord:
     started_at_ns: int
     duration_ns: int
     close_reason: str
+    share_milli: int = 1000
+    """Of each of the ``devices``, in thousandths."""
+    surcharge_nano_per_second: int = 0
+    """What a second of one whole device of ``device_model`` cost beside the flavor's price when the lease opened."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Line:
-    """A statement's line: all usage of one user and flavor under one price version; a correction takes usage back."""
+    """A statement's line: all usage of one user and flavor under one price version and surcharge; a correction takes usage back."""
 
     kind: Literal["usage", "correction"]
     user: str
@@ -81,6 +85,8 @@ class Line:
     currency: str
     price_version: int
     price_nano_per_second: int
+    surcharge_nano_per_second: int
+    """What the devices cost beside the flavor's price: all of them, for the share that was held."""
     leases: int
     duration_ns: int
     cost_atto: int

@@ -71,6 +71,7 @@ class KeptLease:
     opened_unix_ns: int
     confirmed_ns: int
     """For how long its worker has confirmed to hold it."""
+    surcharge_nano_per_second: int = 0
 
     def failed(self) -> UsageRecord:
         """Its usage record if nobody comes back to it: it ends at the last confirmed moment."""
@@ -87,6 +88,8 @@ class KeptLease:
             started_at_unix_ns=self.opened_unix_ns,
             duration_ns=self.confirmed_ns,
             close_reason="failed",
+            share_milli=self.share_milli,
+            surcharge_nano_per_second=self.surcharge_nano_per_second,
         )
 
     def here(self, now_ns: int, now_unix_ns: int, same_clock: bool) -> KeptLease:
@@ -139,6 +142,7 @@ def kept_lease(lease: Lease) -> KeptLease:
         share_milli=lease.place.share_milli,
         span=lease.span,
         price=lease.price,
+        surcharge_nano_per_second=lease.surcharge_nano_per_second,
         waited_ns=lease.waited_ns,
         opened_ns=lease.opened_ns,
         opened_unix_ns=lease.opened_unix_ns,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_pool.types import Lease, Price, UsageRecord
+from forebay_pool.types import WHOLE_MILLI, Lease, Place, Price, UsageRecord
 
 SECOND_NS = 1_000_000_000
 
@@ -23,7 +23,20 @@ def usage_record(lease: Lease) -> UsageRecord:
         started_at_unix_ns=lease.opened_unix_ns,
         duration_ns=lease.duration_ns,
         close_reason=lease.ending,
+        share_milli=lease.place.share_milli,
+        surcharge_nano_per_second=lease.surcharge_nano_per_second,
     )
+
+
+def rate(price: Price | None, surcharge_nano_per_second: int, place: Place) -> Price | None:
+    """What a second of the place costs: the flavor's price, and the model's surcharge for each device's share.
+
+    Whole nano-units: a surcharge that is none for the share is rounded (half-even) here, as billing rounds it, and nothing after it is.
+    """
+    if price is None:
+        return None
+    surcharge = round_half_even(surcharge_nano_per_second * len(place.devices) * place.share_milli, WHOLE_MILLI)
+    return Price(price.nano_per_second + surcharge, price.currency)
 
 
 def cost_nano(duration_ns: int, price: Price | None) -> int | None:

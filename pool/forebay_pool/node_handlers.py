@@ -18,6 +18,8 @@ from forebay_pool.rows import device_row, model_row, node_row
 GRACE_SECONDS_MAX = 7 * 86_400
 TENANTS_MAX = 10_000
 CAUSE_CHARACTERS_MAX = 500
+SURCHARGE_NANO_PER_SECOND_MAX = 10**12
+"""A thousand units a second for one device: as much as billing takes."""
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ class ModelBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     tenants: Annotated[list[Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]], Field(max_length=TENANTS_MAX)] | None = None
-    surcharge_nano_per_second: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
+    surcharge_nano_per_second: Annotated[int, Field(ge=0, le=SURCHARGE_NANO_PER_SECOND_MAX, strict=True)] = 0
 
 
 class Nodes(Api):

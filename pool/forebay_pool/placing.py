@@ -14,6 +14,7 @@ from forebay_pool.grants import assignment
 from forebay_pool.instructions import Keep, Launch, Show, TellWorker
 from forebay_pool.line import lane_of
 from forebay_pool.metering import SECOND_NS as SECOND
+from forebay_pool.metering import rate
 from forebay_pool.placement import Bounds, in_want, spares_for
 from forebay_pool.room import has_room, parking_space, to_park
 from forebay_pool.telling import Telling
@@ -246,6 +247,7 @@ class Placing(Telling):
             name = place.devices[0].id
             raise InvariantBroken(f"{name} cannot be leased to session {session.id}\n{self.story.of(session.id, name)}")
         flavor = self.fleet.flavors[session.flavor]
+        surcharge = self.fleet.policy.surcharge_of(place.devices[0].model)
         session.epoch += 1
         session.request, session.span = None, request.span
         worker.parked_bytes, worker.opened, worker.starved, worker.stays, session.avoid = None, True, False, False, ()
@@ -258,7 +260,8 @@ class Placing(Telling):
             span=request.span,
             flavor=flavor,
             place=place,
-            price=self.prices.get(flavor.name),
+            price=rate(self.prices.get(flavor.name), surcharge, place),
+            surcharge_nano_per_second=surcharge,
             waited_ns=self._now - request.arrived_ns,
             priority=request.priority,
             order=request.order,

@@ -256,6 +256,8 @@ def _segment_row(record: UsageRecord) -> dict[str, Any]:
         "started_at_unix_ns": record.started_at_unix_ns,
         "duration_ns": record.duration_ns,
         "close_reason": record.close_reason,
+        "share_milli": record.share_milli,
+        "surcharge_nano_per_second": record.surcharge_nano_per_second,
         "span": json.dumps(record.span.model_dump()),
     }
 
@@ -276,4 +278,6 @@ def _payload(source: str, row: Any) -> dict[str, Any]:
         "started_at_ns": row.started_at_unix_ns,
         "duration_ns": row.duration_ns,
         "close_reason": row.close_reason,
+        "share_milli": row.share_milli,
+        "surcharge_nano_per_second": row.surcharge_nano_per_second,
     }

@@ -50,6 +50,8 @@ SEGMENTS = Table(
     Column("started_at_unix_ns", BigInteger, nullable=False),
     Column("duration_ns", BigInteger, nullable=False),
     Column("close_reason", String(16), nullable=False),
+    Column("share_milli", BigInteger, nullable=False, server_default="1000", comment="Of each device, in thousandths"),
+    Column("surcharge_nano_per_second", BigInteger, nullable=False, server_default="0", comment="Of one whole device, at the grant"),
     Column("span", Text, nullable=False, comment="JSON of the wire's Span"),
 )
 Index("lease_segments_by_tenant", SEGMENTS.c.tenant, SEGMENTS.c.started_at_unix_ns)
@@ -115,6 +117,7 @@ OPEN_LEASES = Table(
     Column("span", Text, nullable=False, comment="JSON of the wire's Span"),
     Column("price_nano_per_second", BigInteger, nullable=True),
     Column("currency", String(3), nullable=True),
+    Column("surcharge_nano_per_second", BigInteger, nullable=False, server_default="0", comment="Of one whole device, at the grant"),
     Column("waited_ns", BigInteger, nullable=False),
     Column("boot", String(64), nullable=False, comment="Whose monotonic clock opened_ns is of"),
     Column("opened_ns", BigInteger, nullable=False),

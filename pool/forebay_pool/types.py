@@ -141,6 +141,10 @@ class UsageRecord:
     started_at_unix_ns: int
     duration_ns: int
     close_reason: CloseReason
+    share_milli: int = WHOLE_MILLI
+    """Of each of the ``devices``."""
+    surcharge_nano_per_second: int = 0
+    """Of one whole device of the model, as it was at the grant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +300,9 @@ class Lease:
     flavor: Flavor
     place: Place
     price: Price | None
+    """What a second of it costs: the flavor's price, and the surcharge for the place."""
+    surcharge_nano_per_second: int
+    """Of one whole device of the model."""
     waited_ns: int
     """From the request's arrival to the grant."""
     opened_ns: int

@@ -186,7 +186,7 @@ def test_an_unbalanced_transaction_cannot_be_made() -> None:
 
 
 def test_a_statement_that_differs_from_the_ledger_is_withheld() -> None:
-    line = line_of("usage", "ann", PriceVersion("dev.1gb", "USD", 1, 7, 0, 0, "seed"), 1, 3)
+    line = line_of("usage", "ann", PriceVersion("dev.1gb", "USD", 1, 7, 0, 0, "seed"), 0, 1, 3)
     statement = statement_of("acme", None, MONTHS[0], NOW_NS, [line])
     check_against_ledger(statement, {"USD": 21})
     for posted in ({"USD": 22}, {}, {"USD": 21, "EUR": 1}):

@@ -4,19 +4,44 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
 
+import alembic.command
+import alembic.config
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from forebay_billing import journal, queries, schema
+from forebay_billing import journal, migrations, queries, schema
 from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.errors import ConfigurationError, LedgerError
+from forebay_billing.ledger import REVENUE, receivable
+from forebay_billing.money import halves
 from forebay_billing.months import Month
+from forebay_billing.queries import statement
 from forebay_billing.types import UsageRecord
 from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 NOW_NS = Month(2026, 12).start_ns
+
+
+FIRST_USAGE = """
+INSERT INTO usage (transaction_id, source, record_id, digest, tenant, user_name, session, lease, span_id, span_kind, span_label, span_cell,
+    flavor, device_model, devices, started_at_ns, duration_ns, close_reason, price_id, received_at_ns)
+VALUES (1, :source, :id, :digest, :tenant, :user, :session, :lease, 'span-1', 'cell', 'digits.ipynb', 3,
+    :flavor, :device_model, :devices, :started_at_ns, :duration_ns, :close_reason, :price, 5)
+"""
+FIRST_DIGEST = bytes.fromhex("b78d5f8f216e97ac66d1943fc9b55e89f039c15620e81296a25a02955b6cfbbb")
+"""Of the conftest's record, as the first version of this service made it."""
+
+
+def upgrade_to(connection: Connection, revision: str) -> None:
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    alembic.command.upgrade(config, revision)
 
 
 @pytest.fixture
@@ -137,6 +162,27 @@ def test_migrations_make_what_the_schema_says_and_run_twice(engines: Engines) ->
         seeded_again = journal.seed(connection, NOW_NS)
     assert difference == []
     assert seeded_again == 0
+
+
+def test_books_of_the_first_version_are_brought_up_to_date_and_still_add_up(database_url: str, usage: Callable[..., UsageRecord]) -> None:
+    record = usage()
+    engines = open_engines(database_url, 2)
+    with engines.writer.begin() as connection:
+        upgrade_to(connection, "0001")
+        journal.seed(connection, NOW_NS)
+        price = connection.execute(text("SELECT id, price_nano_per_second FROM prices WHERE flavor = 'small.64gb'")).one()
+        connection.execute(insert(schema.accounts), [{"id": 1, "name": receivable("acme")}, {"id": 2, "name": REVENUE}])
+        milli, atto = halves(record.duration_ns * price.price_nano_per_second)
+        write_transaction(connection, 1, [("USD", milli, atto), ("USD", -milli, -atto)])
+        connection.execute(text(FIRST_USAGE), {**asdict(record), "price": price.id, "digest": FIRST_DIGEST})
+    migrate(engines)
+    with writing(engines) as connection:
+        again = journal.post_usage(connection, [record], lambda tenant: "USD", lambda: NOW_NS)
+    assert (again.accepted, again.duplicates) == (0, 1)
+    with reading(engines) as connection:
+        (line,) = statement(connection, "acme", None, Month(2026, 11), NOW_NS).lines
+    assert (line.duration_ns, line.surcharge_nano_per_second) == (record.duration_ns, 0)
+    engines.dispose()
 
 
 def test_a_database_of_a_later_version_is_refused_with_one_sentence(engines: Engines) -> None:

@@ -76,7 +76,7 @@ def test_ten_thousand_short_cells_cost_what_they_used_and_are_rounded_once() -> 
     chance = random.Random(20261121)
     durations = [chance.randrange(5_000_000, 200_000_001) for _ in range(10_000)]
     price = PriceVersion("small.64gb", "USD", 2, 830_556, 0, 0, "operator")  # $2.99 an hour
-    line = line_of("usage", "ann", price, len(durations), sum(durations))
+    line = line_of("usage", "ann", price, 0, len(durations), sum(durations))
     exact = sum((Fraction(duration, 10**9) * Fraction(830_556, 10**9) for duration in durations), Fraction())
     assert Fraction(line.cost_atto, 10**18) == exact
     assert Fraction(84, 100) < exact < Fraction(86, 100)

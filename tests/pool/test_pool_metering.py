@@ -104,7 +104,8 @@ def test_usage_reaches_billing_within_a_second_with_every_field(pool: Make) -> N
             sent = billing.records[name]
             assert sent["source"] == "pool"
             assert sent["started_at_ns"] == pytest.approx(time.time_ns(), abs=60e9)
-            wanted = "source id tenant user session lease span flavor device_model devices started_at_ns duration_ns close_reason"
+            wanted = "source id tenant user session lease span flavor device_model devices started_at_ns duration_ns"
+            wanted += " close_reason share_milli surcharge_nano_per_second"
             assert set(sent) == set(wanted.split())
             assert sent["span"] == {"id": "span-1", "kind": "cell", "label": "n.ipynb", "cell": 1}
 

@@ -1,0 +1,167 @@
+"""What the devices of a lease cost beside its flavor: from the operator's word, over pool and billing, to the statement."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forebay_billing import settings as books
+from forebay_billing.service import Service as Billing
+from forebay_billing.service import authenticator_of
+from forebay_hub.identity import OPERATE, SERVICE
+from forebay_pool.metering import rate
+from forebay_pool.types import Device, Place, Price
+from forebay_wire import messages as wire
+from tornado.httpclient import AsyncHTTPClient
+
+Make = Callable[..., Any]
+OPERATOR = "token-of-the-operator"
+POOL = "token-of-the-pool-service"
+GPU = Device("main/null:0", "main", "null", 0, "gpu", 2**30)
+SIZES = {
+    "whole": [{"model": "gpu", "count": 1}],
+    "quarter": [{"model": "gpu", "count": 1, "share_milli": 250}],
+    "pair": [{"model": "gpu", "count": 2}],
+    "plain": [{"model": "cpu-dev", "count": 1}],
+}
+PRICES = {"whole": 1_000, "quarter": 77, "pair": 3, "plain": 5}
+SURCHARGE = 1_002
+"""A quarter of it is 250.5, which is rounded to the even 250."""
+PARTS = {"whole": 1_002, "quarter": 250, "pair": 2_004, "plain": 0}
+
+
+class Books:
+    """A billing service in this process, and an operator's calls to it."""
+
+    def __init__(self, service: Billing) -> None:
+        self.url = f"http://127.0.0.1:{service.port}/"
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        headers = {"Authorization": f"token {OPERATOR}"}
+        text = None if body is None else json.dumps(body)
+        response = await AsyncHTTPClient().fetch(self.url + path, method=method, headers=headers, body=text)
+        return json.loads(response.body)
+
+    async def records(self, count: int) -> list[dict[str, Any]]:
+        """The newest usage, as soon as there are so many records."""
+        async with asyncio.timeout(20):
+            while True:
+                found: list[dict[str, Any]] = (await self.ask("GET", "api/usage"))["records"]
+                if len(found) >= count:
+                    return found
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def billing(path: Path) -> AsyncIterator[Books]:
+    callers = (
+        books.TokenSettings(token=OPERATOR, name="operator", kind="user", scopes=frozenset({OPERATE})),
+        books.TokenSettings(token=POOL, name="pool", kind="service", scopes=frozenset({SERVICE})),
+    )
+    settings = books.Settings(database_url=f"sqlite:///{path}/billing.sqlite3", port=0, tokens=callers)
+    service = Billing(settings, authenticator_of(settings), time.time_ns)
+    try:
+        opened = Books(service)
+        for flavor, price in PRICES.items():
+            body = {"price_nano_per_second": price, "currency": "USD", "valid_from_ns": 0, "new": True}
+            await opened.ask("PUT", f"api/prices/{flavor}", body)
+        yield opened
+    finally:
+        await service.close()
+
+
+def on_gpus(opened: Books) -> dict[str, Any]:
+    devices = [
+        {"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB"},
+        {"kind": "null", "model": "gpu", "memory": "4 GiB", "count": 2},
+    ]
+    return {"billing_url": opened.url, "hub_token": POOL, "price_poll_seconds": 0.1, "devices": devices}
+
+
+async def set_up(running: Any, surcharge: int = SURCHARGE) -> None:
+    for flavor, equivalents in SIZES.items():
+        answer = await running.call("PUT", f"api/flavors/{flavor}", body={"memory_bytes": 2**28, "equivalents": equivalents})
+        assert answer.code == 200, answer.body
+    assert (await running.call("PUT", "api/models/gpu", body={"surcharge_nano_per_second": surcharge})).code == 200
+    await running.until(lambda: set(PRICES) <= set(running.machine.prices))
+
+
+async def one_lease(running: Any, flavor: str, then: Callable[[], Any] | None = None) -> tuple[wire.Granted, wire.LeaseClosed]:
+    client = await running.client()
+    await client.hello(flavor)
+    granted = await client.acquire()
+    if then is not None:
+        await then()
+    client.work("mark")
+    return granted, await client.hears(wire.LeaseClosed)
+
+
+def test_a_gang_pays_the_surcharge_for_each_device_and_a_share_for_its_thousandths(pool: Make, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with billing(tmp_path) as opened, pool(**on_gpus(opened)) as running:
+            await set_up(running)
+            closed = {}
+            for flavor in SIZES:
+                granted, closed[flavor] = await one_lease(running, flavor)
+                assert granted.flavor.price_nano_per_second == PRICES[flavor] + PARTS[flavor]
+            records = {record["flavor"]: record for record in await opened.records(len(SIZES))}
+            for flavor, record in records.items():
+                told = (record["devices"], record["share_milli"], record["surcharge_nano_per_second"])
+                assert told == (2 if flavor == "pair" else 1, 250 if flavor == "quarter" else 1000, 0 if flavor == "plain" else SURCHARGE)
+                assert record["price_nano_per_second"] == PRICES[flavor]
+                assert record["cost_nano"] == closed[flavor].cost_nano
+            month = time.strftime("%Y-%m", time.gmtime())
+            lines = {line["flavor"]: line for line in (await opened.ask("GET", f"api/statement?tenant=acme&month={month}"))["lines"]}
+            for flavor, line in lines.items():
+                assert line["surcharge_nano_per_second"] == PARTS[flavor]
+                exact = closed[flavor].duration_ns * (PRICES[flavor] + PARTS[flavor])
+                assert int(line["cost_exact"].replace(".", "")) == exact
+            assert set(lines) == set(records) == set(SIZES)
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_keeps_the_surcharge_of_its_grant_and_the_statement_tells_both_apart(pool: Make, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with billing(tmp_path) as opened, pool(**on_gpus(opened)) as running:
+            await set_up(running)
+
+            async def raise_it() -> None:
+                assert (await running.call("PUT", "api/models/gpu", body={"surcharge_nano_per_second": 9})).code == 200
+
+            _, first = await one_lease(running, "whole", raise_it)
+            _, second = await one_lease(running, "whole")
+            records = {record["lease"]: record for record in await opened.records(2)}
+            assert [records[lease.lease]["cost_nano"] for lease in (first, second)] == [first.cost_nano, second.cost_nano]
+            assert [records[lease.lease]["surcharge_nano_per_second"] for lease in (first, second)] == [SURCHARGE, 9]
+            month = time.strftime("%Y-%m", time.gmtime())
+            lines = (await opened.ask("GET", f"api/statement?tenant=acme&month={month}"))["lines"]
+            assert [(line["surcharge_nano_per_second"], line["leases"]) for line in lines] == [(9, 1), (SURCHARGE, 1)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("surcharge", "devices", "share_milli", "per_second"),
+    [(1, 1, 1000, 1), (1, 4, 1000, 4), (1, 1, 499, 0), (1, 1, 500, 0), (3, 1, 500, 2), (10**12, 100_000, 1000, 10**17), (7, 1, 1, 0)],
+)
+def test_a_rate_is_whole_nano_units_with_halves_to_the_even_one(surcharge: int, devices: int, share_milli: int, per_second: int) -> None:
+    place = Place((GPU,) * devices, share_milli)
+    assert rate(Price(10, "EUR"), surcharge, place) == Price(10 + per_second, "EUR")
+    assert rate(None, surcharge, place) is None
+
+
+def test_a_surcharge_that_billing_would_not_take_is_refused(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            answer = await running.call("PUT", "api/models/cpu-dev", body={"surcharge_nano_per_second": 10**12 + 1})
+            assert answer.code == 400
+            assert b"surcharge_nano_per_second" in answer.body
+
+    asyncio.run(scenario())
