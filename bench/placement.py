@@ -23,11 +23,12 @@ from typing import Any
 
 from forebay_pool.instructions import Launch
 from forebay_pool.policies import Policy
-from forebay_pool.ranking import BestFitRanking, FirstFitRanking, ForebayRanking, FragmentationRanking, RandomRanking, Ranking
+from forebay_pool.ranking import ForebayRanking, Ranking
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import ClientSaid, Device, SessionJoined, SessionLeft, WorkerSaid
 from forebay_wire import messages as wire
 from report import SKIPPED, report
+from simulation.rankings import BestFitRanking, FirstFitRanking, FragmentationRanking, RandomRanking
 from simulation.replay import Plan, flavors_of, limits_of
 from simulation.trace import FOLDER, WHOLE, Task, TraceMissing, devices_of, read_nodes, read_tasks
 

@@ -1,4 +1,4 @@
-"""By what a place is preferred to another. A strategy ranks candidates; the least rank wins."""
+"""By what a place is preferred to another: candidates are ranked, and the least rank wins."""
 
 from __future__ import annotations
 
@@ -44,53 +44,6 @@ class ForebayRanking:
         seat = candidate.seat
         preference = _preference(candidate, policy)
         return (candidate.evicted_bytes, gradient(candidate, demand), *preference, not candidate.spare, seat.taken_bytes)
-
-
-class FragmentationRanking:
-    """Least fragmentation alone, as the paper has it."""
-
-    def order(self, seat: Seat) -> int:
-        return seat.number
-
-    def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
-        return (gradient(candidate, demand), candidate.seat.number)
-
-
-class BestFitRanking:
-    """Where least is left: on the device, then in the node."""
-
-    def order(self, seat: Seat) -> int:
-        return seat.number
-
-    def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
-        return (candidate.seat.free_milli - candidate.equivalent.share_milli, sum(candidate.profile))
-
-
-class FirstFitRanking:
-    """The first in the list of devices."""
-
-    def order(self, seat: Seat) -> int:
-        return seat.number
-
-    def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
-        return (candidate.seat.number,)
-
-
-class RandomRanking:
-    """Any, by a multiplicative generator (Park and Miller, 1988) from a seed."""
-
-    def __init__(self, seed: int = 1) -> None:
-        self._state = 1 + seed % 2147483646
-
-    def _draw(self) -> int:
-        self._state = self._state * 48271 % 2147483647
-        return self._state
-
-    def order(self, seat: Seat) -> int:
-        return self._draw()
-
-    def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
-        return (self._draw(),)
 
 
 def gradient(candidate: Candidate, demand: Demand) -> int:

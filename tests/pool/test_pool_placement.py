@@ -10,8 +10,9 @@ from forebay_pool import stock as stock_module
 from forebay_pool.fleet import Fleet
 from forebay_pool.fragmentation import Demand
 from forebay_pool.policies import ModelPolicy, Policy
-from forebay_pool.ranking import BestFitRanking, FirstFitRanking, ForebayRanking, FragmentationRanking, RandomRanking, Ranking
+from forebay_pool.ranking import ForebayRanking, Ranking
 from forebay_pool.types import Device, Equivalent, Flavor, Place, Session
+from simulation.rankings import BestFitRanking, FirstFitRanking, FragmentationRanking, RandomRanking
 
 GIB = 2**30
 
