@@ -131,16 +131,13 @@ def test_an_operator_cannot_resize_what_it_writes_to(client: Any) -> None:
 
 
 def test_a_kernel_that_this_worker_lacks_is_told_as_such(client: Any) -> None:
-    op = aten._cudnn_rnn_flatten_weight.default
-    weights = Argument(Tag.TENSOR_LIST, items=(Argument(Tag.TENSOR, geometry=FOUR),))
-    kinds = [str(argument.type) for argument in op._schema.arguments[1:]]
-    rest = tuple(Argument(Tag.BOOL) if kind == "bool" else Argument(Tag.INT, integer=1) for kind in kinds)
-    output = Output(OutputTag.NEW, geometry=FOUR, storage_bytes=16)
-    number = client.template(Template(client.operator(op), (weights, *rest), (output,)))
-    client.send(stream.Call(number, (stream.View(client.upload(torch.ones(4))), client.storage())))
+    complex_numbers = Geometry(9, (4,), (1,))
+    output = Output(OutputTag.NEW, geometry=complex_numbers, storage_bytes=32)
+    number = client.template(Template(client.operator(aten.lgamma.default), (Argument(Tag.TENSOR, geometry=complex_numbers),), (output,)))
+    client.send(stream.Call(number, (stream.View(client.upload(torch.ones(4, dtype=torch.complex64))), client.storage())))
     reply = client.sync()
     assert isinstance(reply, stream.Failure) and reply.code == FailureCode.UNSUPPORTED
-    assert "aten::_cudnn_rnn_flatten_weight" in reply.message
+    assert "not implemented for 'ComplexFloat'" in reply.message
 
 
 def test_a_question_after_a_failure_is_not_carried_out_but_tells_it(client: Any) -> None:
@@ -174,14 +171,12 @@ def test_too_large_an_allocation_says_what_to_do_and_the_session_goes_on(start_w
 
 def fill(client: Any, elements: int, predicted: int | None = None) -> int:
     geometry = Geometry(6, (predicted or elements,), (1,))
-    none = Argument(Tag.NONE)
-    size, dtype = Argument(Tag.INT_LIST, list=(elements,)), Argument(Tag.INT, integer=6)
-    arguments = (size, Argument(Tag.SCALAR_DOUBLE), dtype, none, none, none)
+    arguments = (Argument(Tag.TENSOR, geometry=Geometry(6, (1,), (1,))), Argument(Tag.INT_LIST, list=(elements,)), Argument(Tag.BOOL))
     output = Output(OutputTag.NEW, geometry=geometry, storage_bytes=geometry.span() * 4)
-    number = client.template(Template(client.operator(aten.full.default), arguments, (output,)))
-    new: int = client.storage()
-    client.send(stream.Call(number, (1.0, new)))
-    return new
+    number = client.template(Template(client.operator(aten.expand_copy.default), arguments, (output,)))
+    one, new = client.upload(torch.ones(1)), client.storage()
+    client.send(stream.Call(number, (stream.View(one), new)))
+    return int(new)
 
 
 def test_results_and_temporaries_count_against_the_limit(start_worker: Callable[..., Any]) -> None:

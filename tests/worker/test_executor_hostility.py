@@ -43,12 +43,9 @@ def neg_of(geometry: Geometry, output: Geometry = FOUR, storage_bytes: int = 16)
     return template(aten.neg.default, (Argument(Tag.TENSOR, geometry=geometry),), outputs)
 
 
-FULL = (Argument(Tag.INT_LIST, list=(4,)), Argument(Tag.SCALAR_DOUBLE))
-
-
-def full(dtype: int = 6, layout: int = 0) -> list[stream.Command]:
-    rest = (Argument(Tag.INT, integer=dtype), Argument(Tag.INT, integer=layout), Argument(Tag.NONE), Argument(Tag.NONE))
-    return template(aten.full.default, (*FULL, *rest))
+def indices(dtype: int = 4, layout: int = 0) -> list[stream.Command]:
+    numbers = tuple(Argument(Tag.INT, integer=number) for number in (2, 2, 0, dtype, layout))
+    return template(aten.tril_indices.default, (*numbers, Argument(Tag.NONE), Argument(Tag.NONE)))
 
 
 STORAGE = stream.Allocate(1, 16)
@@ -120,8 +117,8 @@ REFUSALS: list[tuple[str, list[stream.Command] | bytes, str]] = [
     ("a tensor beyond all storages", neg_of(Geometry(6, (2**45,), (2,))), "a tensor larger than a storage may be"),
     ("more elements than numbers", neg_of(Geometry(6, (2**40, 2**40), (0, 0))), "a tensor of more elements than can be served"),
     ("an output larger than its storage", neg_of(FOUR, storage_bytes=15), "gives an output less storage than it spans"),
-    ("a dtype argument out of range", full(dtype=-1), "names dtype -1, which is not served"),
-    ("a sparse layout", full(layout=1), "names layout 1, only strided tensors are served"),
+    ("a dtype argument out of range", indices(dtype=-1), "names dtype -1, which is not served"),
+    ("a sparse layout", indices(layout=1), "names layout 1, only strided tensors are served"),
     (
         "a written number",
         template(aten.neg_.default, (Argument(Tag.SCALAR_TENSOR, dtype=6),), (Output(OutputTag.SAME),)),
@@ -178,7 +175,7 @@ REFUSALS: list[tuple[str, list[stream.Command] | bytes, str]] = [
         [
             STORAGE,
             *template(
-                aten.split.Tensor,
+                aten.split_copy.Tensor,
                 (TENSOR, Argument(Tag.INT, integer=2), Argument(Tag.INT)),
                 (Output(OutputTag.LIST, items=(Output(OutputTag.NEW, geometry=Geometry(6, (2,), (1,)), storage_bytes=8),) * 2),),
             ),

@@ -29,7 +29,7 @@ def begin(client: Any) -> tuple[int, int]:
     for storage, value in ((INPUT, 1.0), (OTHER, 10.0)):
         client.writer.add(stream.Allocate(storage, 16))
         client.writer.add(stream.Write(storage, 0, struct.pack("<4f", *[value] * 4)))
-    mul = client.template(Template(client.operator(aten.mul.Scalar), (TENSOR, Argument(Tag.SCALAR_DOUBLE)), (NEW,)))
+    mul = client.template(Template(client.operator(aten.mul.Tensor), (TENSOR, Argument(Tag.SCALAR_TENSOR, dtype=7, flag=True)), (NEW,)))
     neg = client.template(Template(client.operator(aten.neg_.default), (TENSOR,), (Output(OutputTag.SAME),)))
     return mul, neg
 
