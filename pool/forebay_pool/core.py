@@ -61,6 +61,8 @@ class Core:
         """Accounts that the event at hand may have given room."""
         self._due: dict[str, Node] = {}
         """Nodes whose leases are taken back at a time."""
+        self._overfull: dict[str, str] = {}
+        """Sessions that end because they may not be parked, each with what it is told."""
         self._orders = 0
         self._launches = 0
         self._on: dict[type[Any], Callable[[Any], None]] = {}

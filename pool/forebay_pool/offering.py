@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay_pool.placing import Placing
 from forebay_pool.quotas import Account
-from forebay_pool.types import Request, Seat
+from forebay_pool.types import Place, Request, Seat
 
 
 class Offering(Placing):
@@ -42,7 +42,8 @@ class Offering(Placing):
         heads = self.heads_for(seat)
         while heads and self._start_first(heads):
             heads = self.heads_for(seat)
-        waits = next((head for head in heads if self._lacks_devices(head) and self._fits_quota(head, seat)), None)
+        fitting = (head for head in heads if self._lacks_devices(head) and self._fits_quota(head, seat))
+        waits = next((head for head in fitting if self._has_way(head, seat)), None)
         if waits is not None and self._comes_first(waits, seat):
             self._promise(seat, waits)
             self._free_up(seat)
@@ -60,6 +61,10 @@ class Offering(Placing):
     def _lacks_devices(self, request: Request) -> bool:
         """Whether devices are what it waits for, rather than a worker process that the pool may not start."""
         return request.session.worker is not None or len(self.fleet.workers) < self.limits.workers_max
+
+    def _has_way(self, request: Request, seat: Seat) -> bool:
+        """Whether room can be made for it there: nothing is kept for who waits for residents that may not be parked."""
+        return self._may_make_room(Place((seat.device,), seat.free_milli), request.session)
 
     def _comes_first(self, request: Request, seat: Seat) -> bool:
         """Whether nobody before it has the seat kept already."""

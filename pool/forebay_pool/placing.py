@@ -15,8 +15,9 @@ from forebay_pool.instructions import Keep, Launch, Show, TellWorker
 from forebay_pool.line import lane_of
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.metering import rate
+from forebay_pool.parking import Fate, ended_sentence, eviction, fate, fullness
 from forebay_pool.placement import Bounds, in_want, spares_for
-from forebay_pool.room import has_room, parking_space, to_park
+from forebay_pool.room import has_room, parking_space, surplus_bytes
 from forebay_pool.telling import Telling
 from forebay_pool.types import Device, Lease, Place, Request, Seat, Session, Standing, Worker
 
@@ -97,13 +98,18 @@ class Placing(Telling):
     def _within_bounds(self, request: Request, choose: Callable[[Bounds], Place | None]) -> Place | None:
         """What is chosen without that which is kept for those before the request; who those are is asked only where it matters."""
         session, room_milli = request.session, self.accounts.room_milli(request.session)
+        full: set[str] = set()
         place = choose(Bounds(room_milli))
+        while place is not None and not self._may_make_room(place, session):
+            full.add(place.devices[0].id)
+            place = choose(Bounds(room_milli, full))
         if place is not None and tensor_bytes(session) > place.devices[0].memory_bytes:
             return None  # the first of a gang's devices may be smaller than the one the session had
         if place is None or not any(device.id in self._promised for device in place.devices):
             return place
         may = {holder: self._may_pass(request, holder) for holder in set(self._promised.values())}
-        return choose(Bounds(room_milli, {device for device, holder in self._promised.items() if not may[holder]}))
+        place = choose(Bounds(room_milli, full | {device for device, holder in self._promised.items() if not may[holder]}))
+        return place if place is not None and self._may_make_room(place, session) else None
 
     def _move_waiting(self) -> None:
         """Those whose devices stay busy go where something is left: what is free now, nobody needs who stands before them."""
@@ -162,17 +168,38 @@ class Placing(Telling):
         """Parks as many residents as it takes; True once there is room."""
         if has_room(seat, session, seat.holders[session].memory_bytes):
             return True
-        for worker in to_park(seat):
+        leaving = eviction(seat, surplus_bytes(seat), self.accounts, self.fleet.workers.values())
+        for worker in (*leaving.parked, *leaving.ended):
             self._park(worker)
         return False
 
+    def _may_make_room(self, place: Place, session: Session) -> bool:
+        """Whether the residents that are in the way on the place's first device may leave it."""
+        if not self.accounts.bound_parking:
+            return True
+        seat = self.fleet.seats[place.devices[0].id]
+        own = session.worker if session.worker is not None and session.worker.device is seat.device else None
+        need = self._need_bytes(session, place) - (0 if own is None else own.reserved_bytes)
+        return eviction(seat, surplus_bytes(seat) + need, self.accounts, self.fleet.workers.values(), own).enough
+
     def _park(self, worker: Worker) -> None:
-        """Tells the worker to move its session's tensors off the device, if it has any there."""
-        if worker.state == "bound" and worker.reserved_bytes and not worker.parking:
+        """Tells the worker to move its session's tensors off the device, if it has any there, and they may be parked."""
+        if worker.state == "bound" and worker.reserved_bytes and not worker.parking and self._fate(worker) == "park":
             worker.parking = True
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
             host_bytes, spill_bytes = parking_space(worker, self.fleet.workers.values(), self.limits)
             self._out.append(TellWorker(worker.id, wire.Park(host_bytes_max=host_bytes, spill_bytes_max=spill_bytes)))
+
+    def _fate(self, worker: Worker) -> Fate:
+        """What becomes of a session whose room is needed; one that ends does so at the end of the event."""
+        workers, session = self.fleet.workers.values(), worker.session
+        what = fate(worker, self.fleet.seats[worker.device.id], self.accounts, workers)
+        full = None if what == "park" else fullness(worker, self.accounts, workers)
+        if full is not None and session is not None:
+            self._note("parking_full", session=session.id, tenant=session.tenant, bytes=worker.memory_bytes, then=what)
+            if what == "end":
+                self._overfull[session.id] = ended_sentence(worker, full)
+        return what
 
     def _has_worker(self, session: Session, place: Place, roomy: bool) -> bool:
         """Whether the session's worker is ready to be opened; takes the next step towards it."""
@@ -207,10 +234,16 @@ class Placing(Telling):
         if worker.parked_bytes is not None:
             seat = self.fleet.seats[worker.device.id]
             worker.parked_bytes, worker.restoring = None, True
+            self._less_is_parked(session)
             self.fleet.reserve(worker, seat.holders[session].memory_bytes)
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
             self._out.append(TellWorker(worker.id, wire.Restore()))
         return not worker.restoring
+
+    def _less_is_parked(self, session: Session) -> None:
+        """Somebody may be parked, and so somebody may start, that could not before."""
+        if any(account in self.accounts.bound_parking for account in self.accounts.both(session)):
+            self._look_anew = True
 
     def _ask_to_leave(self, worker: Worker, session: Session) -> None:
         """Has the client end its stream at the worker; the worker says Left. One that parks the session is asked after that."""

@@ -36,6 +36,8 @@ class QuotaBody(BaseModel):
     on_exhausted: Literal["wait", "revoke"] = "wait"
     priority_max: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] | None = None
     weight: Annotated[int, Field(ge=1, le=WEIGHT_MAX)] = 1
+    parked_bytes: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    on_parked_full: Literal["stay", "end"] = "stay"
 
     @model_validator(mode="after")
     def _a_window_and_what_it_holds(self) -> Self:
@@ -54,7 +56,7 @@ class Quotas(Api):
     async def get(self) -> None:
         await self.bearer(SERVICE, OPERATE)
         accounts, now_ns = self.shell.machine.accounts, self.shell.clock_ns()
-        self.write_json([quota_row(account, now_ns) for account in accounts if account.quota != NO_QUOTA])
+        self.write_json([quota_row(account, now_ns, self.shell.machine.fleet) for account in accounts if account.quota != NO_QUOTA])
 
 
 class QuotaItem(Api):
@@ -63,7 +65,7 @@ class QuotaItem(Api):
     async def get(self, tenant: str, user: str | None = None) -> None:
         await self.bearer(SERVICE, OPERATE)
         account = self.shell.machine.accounts.find(tenant, user) or Account(tenant, user, 1)
-        self.write_json(quota_row(account, self.shell.clock_ns()))
+        self.write_json(quota_row(account, self.shell.clock_ns(), self.shell.machine.fleet))
 
     async def put(self, tenant: str, user: str | None = None) -> None:
         identity = await self.bearer(OPERATE)
@@ -74,7 +76,7 @@ class QuotaItem(Api):
         self.shell.apply(QuotaSet(tenant, user, quota))
         fields: dict[str, Any] = {"action": "quota_set", "tenant": tenant, "of_user": user, "user": identity.name, "quota": asdict(quota)}
         log.info("quota of %s set by %s: %s", f"{user} of {tenant}" if user else tenant, identity.name, quota, extra=fields)
-        self.write_json(quota_row(self.shell.machine.accounts.of(tenant, user), self.shell.clock_ns()))
+        self.write_json(quota_row(self.shell.machine.accounts.of(tenant, user), self.shell.clock_ns(), self.shell.machine.fleet))
 
 
 class Queue(Api):

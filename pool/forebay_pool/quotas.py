@@ -200,6 +200,8 @@ class Accounts:
         self._accounts: dict[tuple[str, str | None], Account] = {}
         self.windowed: dict[Account, None] = {}
         """Those with a window: what they may changes as time passes."""
+        self.bound_parking: dict[Account, None] = {}
+        """Those with a bound on what is parked for them."""
 
     def __iter__(self) -> Iterator[Account]:
         return iter(self._accounts.values())
@@ -222,6 +224,9 @@ class Accounts:
         self.windowed.pop(account, None)
         if account.window is not None:
             self.windowed[account] = None
+        self.bound_parking.pop(account, None)
+        if quota.parked_bytes is not None:
+            self.bound_parking[account] = None
         return account
 
     def both(self, session: Session) -> tuple[Account, Account]:

@@ -22,24 +22,9 @@ def residents(seat: Seat) -> list[Worker]:
     ]
 
 
-def to_park(seat: Seat) -> list[Worker]:
-    """The residents that must be parked for all who hold the device, besides those that park or end already.
-
-    The least recently used first, until there is room; of those, whoever need not go after all stays, beginning with the dearest to move.
-    """
-    here = residents(seat)
-    surplus_bytes = seat.held_bytes + sum(worker.reserved_bytes for worker in here) - seat.device.memory_bytes
-    chosen: list[Worker] = []
-    for worker in by_use(here):
-        if surplus_bytes <= 0:
-            break
-        surplus_bytes -= worker.reserved_bytes
-        chosen.append(worker)
-    for worker in sorted(chosen, key=lambda worker: -worker.reserved_bytes):
-        if surplus_bytes + worker.reserved_bytes <= 0:
-            surplus_bytes += worker.reserved_bytes
-            chosen.remove(worker)
-    return chosen
+def surplus_bytes(seat: Seat) -> int:
+    """What is set aside on the device beyond its memory, for all who hold it and all who rest there."""
+    return seat.held_bytes + sum(worker.reserved_bytes for worker in residents(seat)) - seat.device.memory_bytes
 
 
 def by_use(workers: Iterable[Worker]) -> list[Worker]:

@@ -11,6 +11,7 @@ from forebay_wire.messages import Span, WaitCode
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 
 from forebay_pool.fleet import Fleet
+from forebay_pool.parking import parked_bytes
 from forebay_pool.quotas import Account
 from forebay_pool.room import residents
 from forebay_pool.types import BudgetState, DeviceState, Flavor, Kind, Lease, Node, NodeState, Price, Seat, Session, SessionState
@@ -83,7 +84,10 @@ class QuotaRow(TypedDict):
     on_exhausted: Literal["wait", "revoke"]
     priority_max: int | None
     weight: int
+    parked_bytes: int | None
+    on_parked_full: Literal["stay", "end"]
     held_milli: int
+    parked_bytes_held: int
     used_device_seconds: float
     decayed_device_seconds: float
     budget: BudgetState
@@ -215,7 +219,7 @@ def queue_row(session: Session) -> QueueRow:
     }
 
 
-def quota_row(account: Account, now_ns: int) -> QuotaRow:
+def quota_row(account: Account, now_ns: int, fleet: Fleet) -> QuotaRow:
     """A quota, and how much of it is held and used."""
     quota = account.quota
     used = 0 if account.window is None else account.window.used(now_ns)
@@ -228,7 +232,10 @@ def quota_row(account: Account, now_ns: int) -> QuotaRow:
         "on_exhausted": quota.on_exhausted,
         "priority_max": quota.priority_max,
         "weight": quota.weight,
+        "parked_bytes": quota.parked_bytes,
+        "on_parked_full": quota.on_parked_full,
         "held_milli": account.held_milli,
+        "parked_bytes_held": parked_bytes(account, fleet.workers.values()),
         "used_device_seconds": used / 1e12,
         "decayed_device_seconds": account.usage.device_seconds(now_ns),
         "budget": account.budget,

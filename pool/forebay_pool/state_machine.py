@@ -112,6 +112,9 @@ class StateMachine(Operations):
         self.story.add(now_ns, event, out)
         self._on[type(event)](event)
         self._offer_seats()
+        while self._overfull:
+            self._end_overfull()
+            self._offer_seats()
         return out
 
     def _prices_set(self, event: PricesSet) -> None:

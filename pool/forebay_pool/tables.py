@@ -34,6 +34,8 @@ QUOTAS = Table(
     Column("on_exhausted", String(8), nullable=False),
     Column("priority_max", Integer, nullable=True),
     Column("weight", Integer, nullable=False),
+    Column("parked_bytes", BigInteger, nullable=True),
+    Column("on_parked_full", String(8), nullable=False, server_default="stay"),
 )
 
 SEGMENTS = Table(

@@ -12,7 +12,9 @@ from forebay_pool.explanations import STORE, Why, why_waiting
 from forebay_pool.instructions import Show
 from forebay_pool.leases import Leases
 from forebay_pool.line import Rank
-from forebay_pool.types import Lane, Look, Request, Standing
+from forebay_pool.parking import fate, stays_sentence
+from forebay_pool.room import residents
+from forebay_pool.types import Lane, Look, Request, Seat, Session, Standing
 
 LOOK_MAX = 256
 """So many of the line are looked at, and told, at a time; a longer line is gone through in several looks."""
@@ -89,7 +91,17 @@ class Telling(Leases):
         if barred is not None:
             account, bar = barred
             return Why(bar, account.why(bar, demand_milli, self._now))
-        return why_waiting(session, self.fleet, self.limits.workers_max)
+        return self._why_kept_out(session) or why_waiting(session, self.fleet, self.limits.workers_max)
+
+    def _why_kept_out(self, session: Session) -> Why | None:
+        """Whether somebody who may not be parked is in the way wherever something is free."""
+        seats = self.fleet.free_for(session) if self.accounts.bound_parking else []
+        crowded = [seat for seat in seats if seat.is_open and self._is_crowded(seat)]
+        return Why("shortage", stays_sentence(crowded[0])) if crowded and len(crowded) == len(seats) else None
+
+    def _is_crowded(self, seat: Seat) -> bool:
+        workers = self.fleet.workers.values()
+        return any(fate(worker, seat, self.accounts, workers) == "stay" for worker in residents(seat))
 
     def _tell_newcomer(self, request: Request) -> None:
         """Tells somebody who has just come into the line: as if all of its level came before it, until the next look knows better."""

@@ -123,6 +123,10 @@ class Quota:
     """Highest priority that a request gets; none named: 0 for a tenant, the tenant's for a user."""
     weight: int = 1
     """Part of the fair share: twice the weight, twice the device time."""
+    parked_bytes: int | None = None
+    """Tensors kept off devices, in host memory and on disk, for all sessions together."""
+    on_parked_full: Literal["stay", "end"] = "stay"
+    """What becomes of a session that would be parked beyond ``parked_bytes``: it keeps its place on the device, or ends."""
 
 
 @dataclass(frozen=True, slots=True)

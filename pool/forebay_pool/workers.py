@@ -86,6 +86,7 @@ class Workers(Clearing):
         if self._lies(worker, message.memory_bytes):
             return
         if session is not None and changed:
+            self._less_is_parked(session)
             self._out.append(Show(session))
 
     def _lies(self, worker: Worker, memory_bytes: int) -> bool:
@@ -169,6 +170,7 @@ class Workers(Clearing):
         worker.opened = True
         self._note("session_moved", session=session.id, tenant=session.tenant, worker=worker.id, device=worker.device.id)
         self._dismiss(session.image, drains_milli=0)
+        self._less_is_parked(session)
         self._keep(session)
 
     def _session_moved(self, event: SessionMoved) -> None:
@@ -244,6 +246,9 @@ class Workers(Clearing):
         if lease is not None:
             self._close(lease, "failed", lease.confirmed_ns)
         opened = worker.opened
+        for of_session in (session, kept):
+            if of_session is not None:
+                self._less_is_parked(of_session)
         self.fleet.retire(worker, lease.place.share_milli if lease is not None and drains else 0)
         if not opened:
             self.fleet.found_dead(seat, seat.failures + 1)
@@ -272,13 +277,20 @@ class Workers(Clearing):
         self._drop_request(request.session, refusals.workers_die(request.number, request.attempts, cause))
 
     def _drained(self, message: wire.Drained) -> None:
+        self._measured(message.memory_bytes)
         self._close_for_worker(message.epoch, "drained", 0)
 
     def _idle(self, message: wire.Idle) -> None:
+        self._measured(message.memory_bytes)
         self._close_for_worker(message.epoch, "idle", message.idle_ns)
 
     def _closed(self, message: wire.Closed) -> None:
+        self._measured(message.memory_bytes)
         self._close_for_worker(message.epoch, "drained", 0, interrupted=True)
+
+    def _measured(self, memory_bytes: int | None) -> None:
+        """What the worker holds as its lease ends: it may be parked at once, and must not be taken for less."""
+        self._worker.memory_bytes = self._worker.memory_bytes if memory_bytes is None else memory_bytes
 
     def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
         """The worker has stopped. A lease that was revoked in the middle of its work is asked for again."""
@@ -308,6 +320,7 @@ class Workers(Clearing):
         if lease is not None:
             self._close(lease, lease.ending if lease.state == "closing" else reason, self._now)
         self._forget_request(session)
+        self._less_is_parked(session)
         for holder in (worker, session.image):
             if holder is not None and holder.state != "ending":
                 self._dismiss(holder, 0 if lease is None else lease.place.share_milli)
@@ -316,6 +329,14 @@ class Workers(Clearing):
         self._bury(session, "ended")
         if worker is not None:
             self._show_and_settle(worker)
+
+    def _end_overfull(self) -> None:
+        """Ends the sessions whose device is needed, and that may not be parked."""
+        overfull, self._overfull = self._overfull, {}
+        for name, sentence in overfull.items():
+            session = self.sessions.get(name)
+            if session is not None and session.lease is None:
+                self._end(session, "released", sentence)
 
     def _check_workers(self) -> None:
         """Fails workers that are silent or late, and kills those that do not end."""

@@ -183,12 +183,13 @@ def test_devices_that_cannot_be_are_said_before_the_pool_is_asked(admin: Run, ca
 
 def test_quotas_of_a_tenant_and_of_a_user_are_set(admin: Run) -> None:
     bounds = ("--devices", "0.5", "--device-hours", "10", "--window-days", "7", "--revoke", "--priority-max", "5", "--weight", "2")
-    assert admin("quotas", "set", "globex", *bounds) == (0, "The quota of globex is set.\n", "")
-    row = answer(admin, "quotas", "set", "globex/ben", "--devices", "0")
+    assert admin("quotas", "set", "globex", *bounds, "--parked", "3MiB") == (0, "The quota of globex is set.\n", "")
+    row = answer(admin, "quotas", "set", "globex/ben", "--devices", "0", "--end-when-full")
+    assert (row["parked_bytes"], row["on_parked_full"], row["parked_bytes_held"]) == (None, "end", 0)
     assert (row["tenant"], row["user"], row["devices_milli"], row["window_seconds"]) == ("globex", "ben", 0, None)
     rows = {tuple(row[:2]): row[2:] for row in table(admin("quotas", "list")[1])}
-    assert rows["globex", "-"] == ["0.5", "0", "10", "0.00", "7 days", "revoke", "5", "2"]
-    assert rows["globex", "ben"] == ["0", "0", "-", "0.00", "-", "wait", "-", "1"]
+    assert rows["globex", "-"] == ["0.5", "0", "10", "0.00", "7 days", "revoke", "5", "2", "3 MiB", "0 MiB"]
+    assert rows["globex", "ben"] == ["0", "0", "-", "0.00", "-", "wait", "-", "1", "-", "0 MiB"]
 
 
 def test_the_queue_says_who_waits_and_why(admin: Run, pool: Pool) -> None:

@@ -6,6 +6,7 @@ them any more but quotas that leave room for one request at a time, everybody wh
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from forebay_pool.instructions import Instruction, TellClient
@@ -29,6 +30,8 @@ QUOTAS = st.builds(
     on_exhausted=st.sampled_from(["wait", "revoke"]),
     priority_max=st.sampled_from([None, 0, 50]),
     weight=st.sampled_from([1, 3]),
+    parked_bytes=st.sampled_from([None, None, 0, 2**30]),
+    on_parked_full=st.sampled_from(["stay", "end"]),
 )
 
 
@@ -95,7 +98,7 @@ class QueueHistory(PoolHistory):
     @rule(account=st.sampled_from(ACCOUNTS), quota=QUOTAS, windowed=st.booleans())
     def a_quota_is_set(self, account: tuple[str, str | None], quota: Quota, windowed: bool) -> None:
         if not windowed:
-            quota = Quota(devices_milli=quota.devices_milli, priority_max=quota.priority_max, weight=quota.weight)
+            quota = replace(quota, device_seconds=None, window_seconds=None, on_exhausted="wait")
         known = self.quotas.get(account)
         same = known is not None and known[0].window_seconds == quota.window_seconds
         since = known[1] if known is not None and same else self.now

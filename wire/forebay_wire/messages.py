@@ -323,6 +323,8 @@ class Drained(Message):
 
     type: Literal["drained"] = "drained"
     epoch: Count
+    memory_bytes: Count | None = None
+    """What the worker holds now; so in :class:`Idle` and :class:`Closed`."""
 
 
 class Idle(Message):
@@ -331,6 +333,7 @@ class Idle(Message):
     type: Literal["idle"] = "idle"
     epoch: Count
     idle_ns: Count
+    memory_bytes: Count | None = None
 
 
 class Starved(Message):
@@ -370,6 +373,7 @@ class Closed(Message):
 
     type: Literal["closed"] = "closed"
     epoch: Count
+    memory_bytes: Count | None = None
 
 
 class ClientGone(Message):

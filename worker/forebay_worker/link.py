@@ -314,7 +314,11 @@ class WorkerLink:
     def _message_of(self, event: Event) -> FromWorker | None:
         if event[0] == "assigned":
             return messages.Assigned(session=self._standing.session or "")
-        return message_of(event)
+        message = message_of(event)
+        if isinstance(message, messages.Drained | messages.Idle | messages.Closed):
+            _, memory_bytes, _, _ = self._executor.statistics()
+            return message.model_copy(update={"memory_bytes": memory_bytes})
+        return message
 
     async def _heartbeat(self, connection: ClientConnection) -> None:
         while True:

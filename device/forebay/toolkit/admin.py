@@ -22,6 +22,7 @@ DAY_SECONDS = 86_400
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 MODEL_HEADERS = ["Model", "Devices", "Free", "Closed", "Tenants", "Surcharge/s in nano-units"]
 FLAVOR_HEADERS = ["Flavor", "Memory", "Rate", "Served by", "Residents", "Why not"]
+QUOTA_HEADERS = ["Tenant", "User", "Devices", "Held", "Device hours", "Used", "Window", "Then", "Priority", "Weight", "Parks", "Parked"]
 DESCRIPTION = "What operators do. Needs a token with the scope custom:forebay:operate. Every action takes --json."
 
 
@@ -206,21 +207,24 @@ def _add_quotas(things: Parsers) -> None:
     setting.add_argument("--window-days", type=_amount, metavar="DAYS", default=30.0, help="the window's length (default: 30)")
     setting.add_argument("--revoke", action="store_true", help="take leases back once the device time is used up, not only refuse new ones")
     setting.add_argument("--priority-max", type=int, metavar="P", help="highest priority that may be asked for, -99 to 99")
+    setting.add_argument("--parked", type=_bytes, metavar="SIZE", help="tensors kept off devices, for example 64GiB")
+    setting.add_argument("--end-when-full", action="store_true", help="end sessions that may not be parked, rather than keep their place")
     setting.add_argument("--weight", type=int, default=1, metavar="W", help="weight in the fair share (default: 1)")
 
 
 def perform_quotas(arguments: argparse.Namespace) -> int:
     quotas = pool.rows(_service(), "api/quotas")
-    headers = ["Tenant", "User", "Devices", "Held", "Device hours", "Used", "Window", "At the end", "Priority", "Weight"]
-    return _show(arguments, quotas, lambda: _table(headers, [_quota(row) for row in quotas], "No quota is set."))
+    return _show(arguments, quotas, lambda: _table(QUOTA_HEADERS, [_quota(row) for row in quotas], "No quota is set."))
 
 
 def _quota(row: Row) -> list[object]:
     devices, seconds, window = row["devices_milli"], row["device_seconds"], row["window_seconds"]
+    parked = row["parked_bytes"]
     return [
         *(row["tenant"], row["user"], None if devices is None else table.thousandths(devices), table.thousandths(row["held_milli"])),
         *(None if seconds is None else f"{seconds / HOUR_SECONDS:g}", f"{row['used_device_seconds'] / HOUR_SECONDS:.2f}"),
         *(None if window is None else f"{window / DAY_SECONDS:g} days", row["on_exhausted"], row["priority_max"], row["weight"]),
+        *(None if parked is None else table.memory(parked), table.memory(row["parked_bytes_held"])),
     ]
 
 
@@ -233,6 +237,8 @@ def perform_set_quota(arguments: argparse.Namespace) -> int:
         "on_exhausted": "revoke" if arguments.revoke else "wait",
         "priority_max": arguments.priority_max,
         "weight": arguments.weight,
+        "parked_bytes": arguments.parked,
+        "on_parked_full": "end" if arguments.end_when_full else "stay",
     }
     path = "/".join(_part(part) for part in arguments.who.split("/", 1))
     answer = _service().put(f"api/quotas/{path}", body)
