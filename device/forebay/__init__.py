@@ -5,7 +5,46 @@ Nothing needs to import this package: where the variable ``FOREBAY_URL`` is set,
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay_wire.messages import Flavor
+
+    from forebay.virtual_device import VirtualDevices
+
+
+def flavor(name: str | None = None, device: int = 0) -> Flavor:
+    """The size of the virtual device ``cuda:device``; with a name, chooses that one, from the device's next lease on.
+
+    What is recorded is done first, and waited for. Tensors stay: they move to a device that serves the new flavor with the next work.
+    Raises ForebayError: for a flavor that is unknown, that nothing here serves, or that is smaller than what the device holds.
+    """
+    devices = _devices(device)
+    return devices.flavor(device) if name is None else devices.choose_flavor(device, name)
+
+
+def priority(value: int | None = None, device: int = 0) -> int:
+    """What the device's waits for a lease count, -99 to 99; with a value, asks for that one. The higher is served first.
+
+    Returns what it gets: a quota may allow less than was asked for, and standard error says so. Raises ForebayError, ValueError.
+    """
+    from forebay.service import checked_priority
+
+    session = _devices(device).session(device)
+    return session.priority() if value is None else session.choose_priority(checked_priority(value))
+
+
+def _devices(device: int) -> VirtualDevices:
+    import torch
+
+    from forebay import activation
+    from forebay.errors import NotConfigured
+
+    if activation.installed is None:
+        raise NotConfigured(f"There is no virtual device in this process: {activation.failure or 'FOREBAY_URL is not set.'}")
+    if not 0 <= device < torch.cuda.device_count():
+        raise ValueError(f"There is no device cuda:{device}; this process has {torch.cuda.device_count()}.")
+    return activation.installed
 
 
 def load_ipython_extension(shell: Any) -> None:

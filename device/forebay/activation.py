@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forebay.virtual_device import VirtualDevices
 
 active = False
+installed: VirtualDevices | None = None
+"""The devices of this process, once PyTorch has them."""
 failure: str | None = None
 """Why the virtual device is off although FOREBAY_URL is set."""
 
@@ -58,6 +64,7 @@ def _install() -> None:
     from forebay.virtual_device import VirtualDevices
 
     pytorch_build.load_late_kernels()
+    global installed
     devices = VirtualDevices(wanted())
     try:
         devices.start()
@@ -65,3 +72,4 @@ def _install() -> None:
     except Exception:
         facade.withdraw()
         raise
+    installed = devices

@@ -18,6 +18,8 @@ URL_VARIABLE = "FOREBAY_URL"
 TOKEN_VARIABLE = "FOREBAY_TOKEN"  # noqa: S105 the variable's name, not a token
 HUB_TOKEN_VARIABLE = "JUPYTERHUB_API_TOKEN"  # noqa: S105 as above
 FLAVOR_VARIABLE = "FOREBAY_FLAVOR"
+PRIORITY_VARIABLE = "FOREBAY_PRIORITY"
+PRIORITY_MAX = 99
 LOCAL = "local"
 FOLLOWER = "follower"
 """What a pool answers while another one leads."""
@@ -124,6 +126,22 @@ def _refusal(status: int, text: bytes, url: str) -> PoolRefused | PoolUnreachabl
 def configured(environment: Mapping[str, str] = os.environ) -> str | None:
     """The value of FOREBAY_URL, or None where none is set."""
     return environment.get(URL_VARIABLE, "").strip() or None
+
+
+def priority_of(environment: Mapping[str, str] = os.environ) -> int:
+    """The value of FOREBAY_PRIORITY, 0 where none is set. Raises NotConfigured."""
+    text = environment.get(PRIORITY_VARIABLE, "").strip() or "0"
+    try:
+        return checked_priority(int(text))
+    except ValueError:
+        raise NotConfigured(f"{PRIORITY_VARIABLE} is {text!r}; it must be a whole number, -{PRIORITY_MAX} to {PRIORITY_MAX}.") from None
+
+
+def checked_priority(value: int) -> int:
+    """Raises ValueError for what is no priority."""
+    if not -PRIORITY_MAX <= value <= PRIORITY_MAX:
+        raise ValueError(f"A priority is a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}; {value} was given.")
+    return value
 
 
 def check_url(url: str) -> None:

@@ -88,6 +88,8 @@ class _Link:
         """Of the last request."""
         self.cancelled: set[int] = set()
         self.refused: ForebayError | None = None
+        self.choice: messages.ChooseFlavor | messages.ChoosePriority | None = None
+        """What was chosen and not answered."""
         self.over: ForebayError | None = None
         self.worker: str | None = None
         self.away = False
@@ -113,15 +115,18 @@ class Session:
         flavor: str | None = None,
         stderr: TextIO | None = None,
         quiet_seconds: float = QUIET_SECONDS,
+        priority: int = 0,
     ) -> None:
         self._service = service
         self._stream = stream
         self._torch_version = torch_version
         self._flavor = flavor
+        self._priority = priority
         self._stderr = stderr
         self._quiet_seconds = quiet_seconds
         self._changed = threading.Condition()
         self._opening = threading.Lock()
+        self._choosing = threading.Lock()
         self._link: _Link | None = None
         self._requests = 0
 
@@ -133,6 +138,32 @@ class Session:
     def flavor(self) -> messages.Flavor:
         """The session's flavor; opens the session link, but no lease. Raises ForebayError."""
         return self._open()[1].flavor
+
+    def priority(self) -> int:
+        """What the session's requests get. Opens the session link, but no lease. Raises ForebayError."""
+        return self._open()[1].priority
+
+    def choose_flavor(self, name: str) -> messages.Flavor:
+        """Another flavor from the next lease on; what is recorded is done under the present one, and waited for. Raises ForebayError."""
+        with self._choosing:
+            before, self._flavor = self._flavor, name  # a session that begins now begins with it
+            try:
+                link, opened = self._open()
+                if opened.flavor.name != name:
+                    with self._changed:
+                        self._changed.wait_for(lambda: link.draining_epoch is None or link.over is not None)
+                    opened = self._choose(link, messages.ChooseFlavor(flavor=name))
+            except BaseException:
+                self._flavor = before
+                raise
+            return opened.flavor
+
+    def choose_priority(self, priority: int) -> int:
+        """Another priority, of what waits now too; what the quotas make of it. Raises ForebayError."""
+        with self._choosing:
+            link, _ = self._open()
+            self._priority = priority
+            return self._choose(link, messages.ChoosePriority(priority=priority)).priority
 
     def acquire(self, work: Work, on_wait: Callable[[], None] = lambda: None) -> None:
         """Returns when a lease is open for ``work``. Raises ForebayError, or KeyboardInterrupt if the user does not want to wait.
@@ -198,7 +229,7 @@ class Session:
         threading.Thread(target=self._read, args=(link, service), name="forebay-session", daemon=True).start()
         try:
             hello = messages.Hello(process=process_label(sys.orig_argv), pid=os.getpid(), torch=self._torch_version, flavor=self._flavor)
-            self._send(link, hello)
+            self._send(link, hello.model_copy(update={"priority": self._priority}))
             with self._changed:
                 self._changed.wait_for(lambda: link.opened or link.refused or link.over, OPEN_SECONDS_MAX)
                 if link.opened is not None and link.over is None:
@@ -216,6 +247,18 @@ class Session:
         except ConnectionClosed:
             if link.over is not None:
                 raise link.over from None
+
+    def _choose(self, link: _Link, choice: messages.ChooseFlavor | messages.ChoosePriority) -> messages.SessionOpened:
+        """Says it, until the pool has answered, over a link that is made again too."""
+        with self._changed:
+            link.choice, link.refused = choice, None
+        self._send(link, choice)
+        with self._changed:
+            self._changed.wait_for(lambda: link.choice is None or link.over, OPEN_SECONDS_MAX)
+            answered, link.choice = link.choice is None, None
+            if link.over is not None or link.refused is not None or link.opened is None or not answered:
+                raise link.over or link.refused or self._service().unreachable(f"no answer within {OPEN_SECONDS_MAX:.0f} seconds")
+            return link.opened
 
     # Waiting for a lease
 
@@ -378,14 +421,19 @@ class Session:
         finally:
             if link.socket is not connection:
                 connection.close()
-        self._take(link, answer)
+        if isinstance(answer, messages.SessionOpened):  # it answers nothing that was chosen
+            link.opened = answer
+        else:
+            self._take(link, answer)
         self._say_again(link)
         return True
 
     def _say_again(self, link: _Link) -> None:
         """What the pool may not have heard before the link broke; it takes each once."""
         with self._changed:
-            request, cancelled = link.request, list(link.cancelled)
+            request, cancelled, choice = link.request, list(link.cancelled), link.choice
+        if choice is not None:
+            self._send(link, choice)
         for number in cancelled:
             self._send(link, messages.Cancel(request=number))
         if request is not None:
@@ -395,9 +443,7 @@ class Session:
         """Applies one message of the pool."""
         match message:
             case messages.SessionOpened():
-                with self._changed:
-                    link.opened = message
-                    self._changed.notify_all()
+                self._take_opened(link, message)
             case messages.Queued():
                 with self._changed:
                     if link.request is not None and link.request.number == message.request:
@@ -419,6 +465,14 @@ class Session:
                 self._take_refusal(link, message)
             case messages.SessionLost():
                 raise SessionEnded(message.message)
+
+    def _take_opened(self, link: _Link, opened: messages.SessionOpened) -> None:
+        with self._changed:
+            before, link.opened, link.choice = link.opened, opened, None
+            self._changed.notify_all()
+        if opened.priority < self._priority and (before is None or opened.priority != before.priority):
+            text = f"priority {self._priority} was asked for, and the quotas allow {opened.priority}: ask an operator for more"
+            WaitingLine(self._stderr).warn(text)
 
     def _take_grant(self, link: _Link, granted: messages.Granted) -> None:
         if link.worker is not None and link.worker != granted.worker:
@@ -463,7 +517,7 @@ class Session:
             if request is not None and refused.request == request.number:
                 link.request, request.error = None, error
             elif refused.request is None:
-                link.refused = error
+                link.refused, link.choice = error, None
             self._changed.notify_all()
         if refused.request == POOLS_OWN_REQUEST:
             self._finish_line(link, f"recorded work cannot go on: {refused.message} Interrupt it; it waited")

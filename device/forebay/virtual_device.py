@@ -13,7 +13,7 @@ import torch
 
 from forebay import _C, magic
 from forebay.errors import ForkedProcess
-from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, service_at
+from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, priority_of, service_at
 from forebay.spans import Spans, running_shell
 
 if TYPE_CHECKING:
@@ -111,6 +111,13 @@ class VirtualDevices:
         """The device's size and name. Opens its session link if it is not open, but no lease."""
         return self.session(index).flavor()
 
+    def choose_flavor(self, index: int, name: str) -> Flavor:
+        """Another size for the device, from its next lease on: what is recorded comes first, and is waited for. Raises ForebayError."""
+        session = self.session(index)
+        if _C.mark(index):
+            session.marked()
+        return session.choose_flavor(name)
+
     def session(self, index: int) -> Session:
         """The device's session, not necessarily opened. Raises ForkedProcess in a child whose parent used a device."""
         if self.forked:
@@ -120,7 +127,7 @@ class VirtualDevices:
                 from forebay.session import Session
 
                 flavor = self._flavors[index] or os.environ.get(FLAVOR_VARIABLE) or None
-                self._sessions[index] = Session(self._service, DeviceStream(index), torch.__version__, flavor)
+                self._sessions[index] = Session(self._service, DeviceStream(index), torch.__version__, flavor, priority=priority_of())
             return self._sessions[index]
 
     def close(self) -> None:

@@ -130,4 +130,4 @@ def _why_not_by(flavor: Flavor, equivalent: Equivalent, devices: list[Device]) -
 
 def gib(count: int) -> str:
     """Bytes for people."""
-    return f"{count / 2**30:.1f} GiB"
+    return f"{count / 2**20:.1f} MiB" if 0 < count < 2**30 // 10 else f"{count / 2**30:.1f} GiB"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
+from forebay_pool.capacity import gib
 from forebay_pool.quotas import Account, Accounts
 from forebay_pool.room import by_use, residents
 from forebay_pool.types import Seat, Session, Worker
@@ -91,14 +92,10 @@ def eviction(seat: Seat, surplus_bytes: int, accounts: Accounts, workers: Iterab
 def ended_sentence(worker: Worker, account: Account) -> str:
     """What the process is told whose session ended because it could not be parked."""
     return (
-        f"This session ended with its tensors ({_size(worker.memory_bytes)}): its device was needed while it did not compute, and "
-        f"{account.name} may keep {_size(account.quota.parked_bytes or 0)} parked. "
+        f"This session ended with its tensors ({gib(worker.memory_bytes)}): its device was needed while it did not compute, and "
+        f"{account.name} may keep {gib(account.quota.parked_bytes or 0)} parked. "
         "End sessions that are not needed, or ask an operator for more."
     )
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
 def stays_sentence(seat: Seat) -> str:

@@ -71,6 +71,7 @@ class Sessions(Workers):
             heartbeat_seconds=self.limits.session_heartbeat_seconds,
             resume_key=resume_key(session),
             resume_seconds=self.limits.resume_seconds,
+            priority=self.accounts.priority_of(session, session.priority),
         )
         self._tell(session.id, opened)
 
@@ -93,7 +94,8 @@ class Sessions(Workers):
         session = self._session
         lease, pending = session.lease, session.request
         leaves = session.worker is not None and session.worker.leave_by_ns is not None
-        if lease is not None and lease.state == "open" and lease.span.id == message.span.id and not leaves:
+        same = lease is not None and lease.span.id == message.span.id and lease.flavor.name == session.flavor
+        if lease is not None and lease.state == "open" and same and not leaves:
             lease.number = message.request
             self._tell_granted(lease)
             return
@@ -181,5 +183,17 @@ class Sessions(Workers):
         self._tell_flavor(session)
         if session.request is not None and not self._refuse_if_hopeless(session.request) and session.lease is None:
             self._place_again(session.request)
+        self._keep(session)
+        self._out.append(Show(session))
+
+    def _choose_priority(self, message: wire.ChoosePriority) -> None:
+        session = self._session
+        request, session.priority = session.request, message.priority
+        if request is not None:
+            self.line.remove(request)
+            request.priority = self.accounts.priority_of(session, session.priority)
+            if session.lease is None:
+                self._place_again(request)
+        self._tell_flavor(session)
         self._keep(session)
         self._out.append(Show(session))

@@ -88,6 +88,7 @@ class StateMachine(Operations):
             wire.Acquire: self._acquire,
             wire.Cancel: self._cancel,
             wire.ChooseFlavor: self._choose_flavor,
+            wire.ChoosePriority: self._choose_priority,
             wire.Release: self._release,
             wire.Ready: self._ready,
             wire.Assigned: self._assigned,

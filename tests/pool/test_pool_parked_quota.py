@@ -233,12 +233,13 @@ def test_a_real_session_that_may_not_be_parked_ends_with_the_reason_in_its_proce
     async def scenario() -> None:
         async with pool(**REAL) as running:
             await running.call("PUT", "api/quotas/acme", body={"parked_bytes": 10 * MIB, "on_parked_full": "end"})
-            async with program(running, "ada", 64) as first, program(running, "other-ada", 1) as second:
+            async with program(running, "ada", 64) as first:
                 await first.rests()
                 await running.until(lambda: running.records() and not running.leases)
-                await second.rests()
+                async with program(running, "other-ada", 1) as second:
+                    await second.rests()
                 await first.goes_on()
-                assert "Tenant acme may keep 10 MiB parked" in await first.errors()
+                assert "Tenant acme may keep 10.0 MiB parked" in await first.errors()
 
     asyncio.run(scenario())
 

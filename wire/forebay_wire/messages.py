@@ -130,6 +130,13 @@ class ChooseFlavor(Message):
     flavor: Name
 
 
+class ChoosePriority(Message):
+    """Changes what the session's requests ask for, one that waits included; answered by :class:`SessionOpened`, with what they get."""
+
+    type: Literal["choose_priority"] = "choose_priority"
+    priority: Priority
+
+
 class Release(Message):
     """Gives an open lease back now, without waiting for idleness. Answered by :class:`LeaseClosed`."""
 
@@ -152,6 +159,8 @@ class SessionOpened(Message):
     """Shown by :class:`ResumeSession` if the link breaks."""
     resume_seconds: Annotated[float, Field(ge=0)] = 0.0
     """For so long the session is kept without its link."""
+    priority: Priority = 0
+    """What its requests get: what was asked for, or the most that the quotas allow."""
 
 
 class Queued(Message):
@@ -450,7 +459,7 @@ class End(Message):
     type: Literal["end"] = "end"
 
 
-FromClient = Annotated[Hello | ResumeSession | Acquire | Cancel | ChooseFlavor | Release, Field(discriminator="type")]
+FromClient = Annotated[Hello | ResumeSession | Acquire | Cancel | ChooseFlavor | ChoosePriority | Release, Field(discriminator="type")]
 ToClient = Annotated[
     SessionOpened | Queued | Granted | Revoking | LeaseClosed | Leave | SessionLost | Refused, Field(discriminator="type")
 ]
