@@ -10,8 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from forebay_pool.instructions import Instruction, Kill, Launch, Meter, TellClient, TellWorker
+from forebay_pool.instructions import Confirm, Instruction, Kill, Launch, Meter, TellClient, TellWorker
+from forebay_pool.kept import Kept
+from forebay_pool.node_events import DeviceSet, NodeDrain
 from forebay_pool.types import (
+    BudgetSet,
     ClientSaid,
     Device,
     Event,
@@ -19,19 +22,23 @@ from forebay_pool.types import (
     FlavorSet,
     Price,
     PricesSet,
+    QuotaSet,
+    Restored,
+    SessionAway,
     SessionDismissed,
     SessionJoined,
     SessionLeft,
     ShutDown,
     Tick,
     UsageRecord,
+    WorkerAway,
     WorkerGone,
     WorkerSaid,
     WorkerUnlinked,
 )
 from forebay_wire import messages as wire
 
-WHOLE_MILLI = 1000
+from simulation.books import WHOLE_MILLI, ClosureBook, QuotaBook, Use
 
 
 class Caught(Exception):
@@ -57,10 +64,16 @@ class Process:
     """Memory of its first device that it was allowed and has not given back."""
     parked_bytes: int = 0
     parking: bool = False
+    restoring: bool = False
+    told_to_park_ns: int = 0
     opened: bool = False
     """Whether it ever held a lease: then it has tensors to lose."""
     left: bool = False
     """Whether it only holds the session's tensors, for another worker to fetch."""
+    told_to_close: int | None = None
+    """The epoch of the lease that was taken back."""
+    away: bool = False
+    """Whether it has no link: nothing confirms what it holds."""
     heard: bool = True
     """Whether its word counts: not once it was told to end, was killed, or lost its link."""
 
@@ -91,6 +104,8 @@ class Guest:
     epoch: int = 0
     asks: int | None = None
     """The number of the request that has no final answer."""
+    home: str | None = None
+    """The worker that has its tensors."""
 
 
 @dataclass(eq=False)
@@ -99,11 +114,21 @@ class Auditor:
 
     flavors: dict[str, Flavor]
     unix_offset_ns: int
+    patience_ns: int
+    """Within so long a worker that was told to park has done it, or was killed."""
+    quotas: QuotaBook = field(default_factory=QuotaBook)
+    closures: ClosureBook = field(default_factory=ClosureBook)
     guests: dict[str, Guest] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
     leases: dict[str, Held] = field(default_factory=dict)
     granted: set[str] = field(default_factory=set)
     segments: set[str] = field(default_factory=set)
+    ended: dict[str, Held] = field(default_factory=dict)
+    """Leases that are metered; the pool may die before that is written."""
+    moved: set[str] = field(default_factory=set)
+    """Sessions that left a worker of which this pool knows: their clients may still be there."""
+    buried: dict[str, Process] = field(default_factory=dict)
+    """Workers whose processes are gone; the pool may die before that is written."""
     prices: dict[str, Price] = field(default_factory=dict)
     now_ns: int = 0
     failed: set[str] = field(default_factory=set)
@@ -122,6 +147,8 @@ class Auditor:
         self._check_answer(event, instructions)
         self._check_leases()
         self._check_devices()
+        if isinstance(event, Tick):
+            self._check_drains()
 
     # What happens
 
@@ -133,12 +160,28 @@ class Auditor:
                 self._client_said(self.guests[event.session], event.message)
             case SessionLeft() | SessionDismissed():
                 self.guests.pop(event.session, None)
+            case SessionAway() if event.session in self.guests:
+                self.guests[event.session].asks = None
             case WorkerSaid() if event.worker in self.processes:
                 self._worker_said(self.processes[event.worker], event.message)
+            case WorkerAway() if event.worker in self.processes:
+                self.processes[event.worker].away = True
+            case Restored():
+                self._pool_died(event.kept)
+            case QuotaSet():
+                self.quotas.set_quota(event, self.now_ns)
+            case BudgetSet():
+                self.quotas.set_budget(event)
+            case NodeDrain():
+                self.closures.set_drain(event, self.now_ns)
+            case DeviceSet():
+                self.closures.set_device(event)
             case WorkerUnlinked() if event.worker in self.processes:
                 self._falls_silent(self.processes[event.worker])
             case WorkerGone() if event.worker in self.processes:
-                self._falls_silent(self.processes.pop(event.worker))
+                process = self.buried[event.worker] = self.processes.pop(event.worker)
+                self._falls_silent(process)
+                process.executes, process.memory_bytes = None, 0
             case FlavorSet():
                 self.flavors[event.flavor.name] = event.flavor
             case PricesSet():
@@ -152,41 +195,124 @@ class Auditor:
         match message:
             case wire.Acquire():
                 guest.asks = message.request
+            case wire.ResumeSession() if message.worker is not None:
+                if message.worker != guest.home and message.session not in self.moved:
+                    del self.guests[message.session]
             case wire.Cancel() if guest.asks == message.request:
                 guest.asks = None
 
     def _worker_said(self, process: Process, message: wire.FromWorker) -> None:
         """What a worker stopped, it has stopped, even if nobody listens any more."""
         match message:
+            case wire.Ready():
+                process.away = False
             case wire.Drained() | wire.Idle() | wire.Closed() if message.epoch == process.executes:
                 process.executes = None
+            case wire.Restored():
+                process.restoring = False
             case wire.Parked() if process.parking:
                 process.parking, process.memory_bytes, process.parked_bytes = False, 0, message.bytes
             case wire.Left() if process.heard:
+                self.moved.add(process.session or "")
                 process.executes, process.memory_bytes, process.parked_bytes, process.left = None, 0, message.bytes, True
             case wire.Assigned() if process.heard:
-                others = (other for other in self.processes.values() if other is not process and other.session == message.session)
-                process.opened = process.opened or any(other.left for other in others)
+                self._took_over(process, message.session)
             case wire.Heartbeat() if process.heard:
                 for lease in self.leases.values():
                     if lease.worker is process and lease.epoch == message.epoch:
                         lease.confirmed_ns = self.now_ns
             case wire.ClientGone() if process.heard and process.session is not None:
                 self.guests.pop(process.session, None)
+            case wire.ResumeWorker():
+                self._is_back(process, message)
+
+    def _took_over(self, process: Process, session: str) -> None:
+        """The worker has what the session had at another, if it had anything."""
+        others = (other for other in self.processes.values() if other is not process and other.session == session)
+        process.opened = process.opened or any(other.left for other in others)
+        if session in self.guests:
+            self.guests[session].home = process.name
+
+    def _is_back(self, process: Process, message: wire.ResumeWorker) -> None:
+        """The worker tells anew how it stands: what it was told while it had no link, it never heard."""
+        process.away, process.executes, process.parking, process.restoring = False, message.epoch, False, False
+        if message.session is None:
+            process.session = None  # it never heard of the one that it was given
+        if message.parked_bytes is not None:
+            process.memory_bytes, process.parked_bytes = 0, message.parked_bytes
+        if message.left is not None:
+            process.memory_bytes, process.parked_bytes, process.left = 0, message.left.bytes, True
+            self.moved.add(process.session or "")
+        guest = self.guests.get(message.session or "")
+        if guest is not None and process.heard and process.session == message.session:
+            if message.assigned:
+                self._took_over(process, message.session or "")
+            guest.epoch = max(guest.epoch, message.epoch or 0, 0 if message.ended is None else message.ended.epoch)
+            if message.client_gone and message.left is None:
+                del self.guests[message.session or ""]
+        for lease in self.leases.values():
+            if lease.worker is process and lease.epoch == message.epoch and process.heard:
+                lease.confirmed_ns = self.now_ns
+
+    def _pool_died(self, kept: Kept) -> None:
+        """Another pool knows what was written. What was metered and not written is open again; what was granted and not written is free."""
+        self.quotas.pool_died(self.now_ns)
+        self.moved.clear()
+        written = {lease.id: lease for lease in kept.leases}
+        epochs = {session.id: session.epoch for session in kept.sessions}
+        for name, lease in list(self.ended.items()):
+            if name in written:
+                self.leases[name] = lease
+                self.quotas.revives(name)
+                self.segments.discard(f"{name}/1")
+                del self.ended[name]
+            elif lease.session in epochs and lease.epoch > epochs[lease.session]:
+                self._was_free(name)
+                self.segments.discard(f"{name}/1")
+                del self.ended[name]
+        for name, lease in list(self.leases.items()):
+            if name not in written:
+                self._was_free(name)
+                del self.leases[name]
+            else:
+                lease.confirmed_ns = lease.opened_ns + written[name].confirmed_ns
+                self._demand(lease.confirmed_ns <= self.now_ns, "a lease is confirmed ahead of time", name)
+        self._keep_known(kept)
+
+    def _was_free(self, name: str) -> None:
+        self.granted.discard(name)
+        self.quotas.forgets(name)
+
+    def _keep_known(self, kept: Kept) -> None:
+        """What the pool that died had not written happened for nobody: who ended then lives on, until the next one learns of it."""
+        known = {worker.id for worker in kept.workers}
+        self.processes |= {name: self.buried[name] for name in known & set(self.buried)}
+        for process in self.processes.values():
+            process.away, process.heard = True, True
+        for name in set(self.processes) - known:
+            self._falls_silent(self.processes.pop(name))
+        homes = {session.id: session.worker if session.worker in known else None for session in kept.sessions}
+        self.guests = {
+            session.id: Guest(session.tenant, session.user, session.flavor, True, session.epoch, home=homes[session.id])
+            for session in kept.sessions
+            if session.worker in known or not session.opened
+        }
 
     def _falls_silent(self, process: Process) -> None:
         """A worker that ever held a lease takes its session with it."""
         if process.heard:
             process.heard = False
             self.failed.add(process.name)
-            if process.opened and process.session is not None:
-                self.guests.pop(process.session, None)
+            guest = self.guests.get(process.session or "")
+            if process.opened and guest is not None and guest.home == process.name:
+                del self.guests[process.session or ""]
 
     # What the pool does
 
     def _ordered(self, event: Event, instruction: Instruction, all_of_them: list[Instruction]) -> None:
         match instruction:
             case Launch():
+                self._demand_open(instruction.devices, "a worker is launched", instruction.worker)
                 self._demand(instruction.worker not in self.processes, "a worker is launched twice", instruction.worker)
                 self.processes[instruction.worker] = Process(instruction.worker, instruction.devices)
             case TellWorker():
@@ -195,6 +321,11 @@ class Auditor:
                 self._told_client(instruction)
             case Meter():
                 self._metered(event, instruction.record, all_of_them)
+            case Confirm():
+                for lease in instruction.leases:
+                    held = self.leases.get(lease.id)
+                    confirmed = held is not None and lease.confirmed_ns == held.confirmed_ns
+                    self._demand(confirmed, "a lease is said to be confirmed, and is not", lease.id)
 
     def _killed(self, name: str) -> None:
         process = self.processes.get(name)
@@ -207,28 +338,37 @@ class Auditor:
         if process is None:
             raise Caught(f"{told.message.type} is sent to a worker that is gone", told.worker)
         message = told.message
+        if isinstance(message, wire.End) and not process.heard:
+            return  # it had no link when it was told first
         self._demand(process.heard, f"{message.type} is sent to a worker that was given up", process.name)
         match message:
             case wire.Assign():
-                self._demand(process.session is None, "a worker is given a second session", process.name, message.session)
+                self._demand_open(process.devices, "a worker is assigned", process.name, message.session)
+                mine = process.session in (None, message.session)
+                self._demand(mine, "a worker is given a second session", process.name, message.session)
                 self._demand(message.session in self.guests, "a worker is given a dead session", process.name, message.session)
                 process.session, process.ticket = message.session, message.ticket
             case wire.Open():
                 self._opened(process, message)
+            case wire.Restore():
+                process.memory_bytes, process.restoring = max(process.memory_bytes, process.parked_bytes), True
+            case wire.Close():
+                process.told_to_close = message.epoch
             case wire.Park():
                 self._demand(process.executes is None, "a worker is parked while it may execute", process.name)
-                process.parking = True
+                process.parking, process.told_to_park_ns = True, self.now_ns
             case wire.End():
                 process.heard = False
 
     def _opened(self, process: Process, message: wire.Open) -> None:
         session = process.session or ""
+        self._demand_open(process.devices, "a worker is opened", process.name, session)
         self._demand(process.executes is None, "a worker is opened while it may execute", process.name, session)
         self._demand(not process.parking, "a worker is opened while it parks", process.name, session)
         guest = self.guests.get(session)
         if guest is None:
             raise Caught("a worker is opened without a live session", process.name, session)
-        process.executes, process.opened = message.epoch, True
+        process.executes, process.opened, process.restoring = message.epoch, True, False
         flavor = self.flavors[guest.flavor]
         process.share_milli = share_of(flavor, process.devices)
         process.memory_bytes = max(process.memory_bytes, message.memory_limit_bytes, process.parked_bytes)
@@ -266,6 +406,10 @@ class Auditor:
             return
         self._demand(granted.lease not in self.granted, f"lease {granted.lease} is granted again after its end", session)
         self._demand(granted.epoch == guest.epoch + 1 == process.executes, "a lease's epoch does not follow the last one's", session)
+        use = Use(guest.tenant, guest.user, process.share_milli * len(process.devices), self.now_ns)
+        exceeded = self.quotas.exceeded_by(use)
+        self._demand(exceeded is None, f"lease {granted.lease} exceeds a quota: {exceeded}", session, process.name)
+        self.quotas.opens(granted.lease, use)
         self.granted.add(granted.lease)
         guest.epoch = granted.epoch
         opened_unix_ns = self.now_ns + self.unix_offset_ns
@@ -279,6 +423,8 @@ class Auditor:
         if lease is None or record.id in self.segments:
             raise Caught(f"segment {record.id} is metered, but its lease is not open", record.session)
         self.segments.add(record.id)
+        self.ended[lease.name] = lease
+        self.quotas.closes(lease.name, self.now_ns)
         ids = (lease.session, lease.worker.name, lease.worker.devices[0].id)
         until_ns = self._end_of(event, lease)
         self._demand(record.session == lease.session, "a lease is metered to another session", *ids, record.session)
@@ -292,10 +438,16 @@ class Auditor:
 
     def _end_of(self, event: Event, lease: Held) -> int:
         """Until when the lease is to be billed, by what happened."""
-        if lease.worker.name in self.failed:
+        if lease.worker.name in self.failed or lease.worker.away:
             return lease.confirmed_ns
-        if isinstance(event, WorkerSaid) and isinstance(event.message, wire.Idle) and event.worker == lease.worker.name:
-            return self.now_ns - event.message.idle_ns
+        if isinstance(event, WorkerSaid) and event.worker == lease.worker.name:
+            message = event.message
+            if isinstance(message, wire.Idle):
+                return self.now_ns - message.idle_ns
+            if isinstance(message, wire.ResumeWorker) and message.epoch != lease.epoch:
+                ended = message.ended
+                known = ended is not None and ended.epoch == lease.epoch
+                return self.now_ns - ended.ago_ns - ended.idle_ns if ended is not None and known else lease.confirmed_ns
         return self.now_ns
 
     # What must hold
@@ -324,6 +476,19 @@ class Auditor:
             if used_bytes > device.memory_bytes:
                 raise Caught(f"{used_bytes} bytes are set aside on {device.id}", device.id, *names(processes))
 
+    def _check_drains(self) -> None:
+        """Where the grace of a drain is over leases were taken back, and what computed no more has left its device."""
+        for lease in self.leases.values():
+            due = self.closures.is_due(lease.worker.devices, self.now_ns)
+            taken_back = lease.worker.told_to_close == lease.epoch or not lease.worker.heard
+            self._demand(not due or taken_back, f"lease {lease.name} stays on a drained node", lease.session, lease.worker.name)
+        for process in self.processes.values():
+            drains = process.devices[0].node in self.closures.drains
+            busy = process.executes is not None or process.restoring or process.away
+            if drains and process.heard and process.memory_bytes and not busy:
+                leaves = process.parking and self.now_ns <= process.told_to_park_ns + self.patience_ns
+                self._demand(leaves, "tensors rest on a drained node", process.name, process.session or "")
+
     def check_served(self, sessions: Iterable[str]) -> None:
         """For a calm moment: nobody waits any more."""
         for name in sessions:
@@ -337,6 +502,10 @@ class Auditor:
         for process in self.processes.values():
             raise Caught("a worker never ended", process.name)
         self._demand(len(self.segments) == len(self.granted), f"{len(self.granted)} leases, {len(self.segments)} segments")
+
+    def _demand_open(self, devices: tuple[Device, ...], what: str, *ids: str) -> None:
+        closed = self.closures.closed_of(devices)
+        self._demand(closed is None, f"{what} on {closed}, which is closed", *ids)
 
     def _demand(self, holds: bool, what: str, *ids: str) -> None:
         if not holds:

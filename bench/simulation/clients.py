@@ -30,11 +30,18 @@ class Client:
         self.waits = False
         """It sent ``request`` and has no answer yet."""
         self.over = False
+        self.welcome = False
+        """Whether the pool took it in."""
+        self.unlinked_ns: int | None = None
+        """Since when it has no link to a pool."""
         self.refused: wire.Refused | None = None
         self._to_pool = world.link_to_pool(name)
         self._to_worker: Link | None = None
         self._worker: Worker | None = None
         self._unsent: list[Command] = []
+        self._at: str | None = None
+        """The worker that it was connected to last."""
+        self._cancelled: list[int] = []
 
     # What the process does
 
@@ -62,6 +69,7 @@ class Client:
     def cancel(self) -> None:
         """The person pressed stop: what was not sent is forgotten."""
         if self.waits:
+            self._cancelled.append(self.request)
             self._say(wire.Cancel(request=self.request))
             self.waits = False
             self._unsent.clear()
@@ -86,10 +94,28 @@ class Client:
     def _say(self, message: wire.FromClient) -> None:
         self._to_pool.send(ClientSaid(self.name, message))
 
+    # Its link to the pool
+
+    def unlink(self) -> None:
+        self._to_pool.cut()
+        self.unlinked_ns = self.world.agenda.now_ns
+
+    def link(self) -> None:
+        """It is linked again, or to another pool, that knows its session: says who is back, and what may not have been heard."""
+        self._to_pool, self.unlinked_ns = self.world.link_to_pool(self.name), None
+        epoch = None if self.lease is None else self.lease.epoch
+        self._say(wire.ResumeSession(session=self.name, key="0" * 64, worker=self._at, epoch=epoch, span=self.span))
+        for number in self._cancelled:
+            self._say(wire.Cancel(request=number))
+        if self.waits:
+            self._say(wire.Acquire(request=self.request, span=self.span))
+
     # What it is told
 
     def hear(self, message: wire.ToClient) -> None:
         match message:
+            case wire.SessionOpened():
+                self.welcome = True
             case wire.Granted():
                 self._granted(message)
             case wire.LeaseClosed() if self.lease is not None and self.lease.epoch == message.epoch:
@@ -118,7 +144,7 @@ class Client:
     def _connect(self, name: str) -> None:
         worker = self.world.workers.get(name)
         if worker is not None and worker is not self._worker:
-            self._worker = worker
+            self._worker, self._at = worker, name
             self._to_worker = self.world.link_to_worker(worker)
 
     def _leave_worker(self) -> None:

@@ -26,7 +26,6 @@ class Person(Client):
         self.chance = chance
         self.careful = chance.random() < 0.7
         """Waits for its cells' results."""
-        self.welcome = False
         self._cell = 0
 
     def start(self) -> None:
@@ -84,7 +83,8 @@ class Person(Client):
         self._cell += 1
         if self.chance.random() < 0.8:
             self.begin(wire.Span(id=f"{self.name}-{self._cell}", kind="cell", label=self.name, cell=self._cell))
-        works = [Work(int(self.chance.expovariate(8) * SECOND_NS) + MILLISECOND_NS) for _ in range(self.chance.randint(1, 4))]
+        count = self.chance.randint(1, 4) if self.chance.random() < 0.95 else 40
+        works = [Work(int(self.chance.expovariate(8) * SECOND_NS) + MILLISECOND_NS) for _ in range(count)]
         if self.careful:
             self.compute(*works, Ask(self._read))
         else:
@@ -101,8 +101,6 @@ class Person(Client):
         self.storm.departed(self)
 
     def hear(self, message: wire.ToClient) -> None:
-        if isinstance(message, wire.SessionOpened):
-            self.welcome = True
         super().hear(message)
         if isinstance(message, wire.Refused) and not self.welcome and not self.over:
             self._die()

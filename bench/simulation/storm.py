@@ -25,12 +25,16 @@ from forebay_pool.types import (
     Tick,
     WorkerSaid,
 )
+from forebay_wire.messages import ResumeSession, ResumeWorker
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda
-from simulation.auditor import WHOLE_MILLI, Auditor, Caught
+from simulation.auditor import Auditor, Caught
+from simulation.books import WHOLE_MILLI
+from simulation.operator import Operator
+from simulation.outages import Outages
 from simulation.people import Person
 from simulation.workers import Timings, Worker
-from simulation.world import UNIX_OFFSET_NS, World
+from simulation.world import UNIX_OFFSET_NS
 
 GIB = 2**30
 STORM_NS = 30 * SECOND_NS
@@ -47,7 +51,7 @@ class StoryTold(AssertionError):
     """A seed failed; the message has the story of the objects concerned and the command that replays it."""
 
 
-class Storm(World):
+class Storm(Outages):
     """One seed's history. ``machine`` makes the state machine, which tests replace by broken ones."""
 
     def __init__(self, seed: int, machine: Machine = StateMachine, strict: bool = True) -> None:
@@ -62,16 +66,37 @@ class Storm(World):
         self.flavor_names = list(flavors)
         self.tenants = ["acme", "bolt"]
         self.limits = some_limits(chance)
-        agenda = Agenda()
-        made = machine(devices, dict(flavors), self.limits, "p", UNIX_OFFSET_NS)
-        super().__init__(made, agenda, some_timings(chance), self._delay, tick_ns=SECOND_NS // 2)
-        self.auditor = Auditor(dict(flavors), UNIX_OFFSET_NS)
-        self.watchers = [self.auditor, self]
+        self.devices = devices
+        self._machine = machine
+        self.unix_offset_ns = UNIX_OFFSET_NS
+        self.served = dict(flavors)
+        """The flavors as an operator set them last."""
+        made = self.make_machine("p1")
+        resume_ns = int(self.limits.resume_seconds * SECOND_NS)
+        super().__init__(made, Agenda(), some_timings(chance), self._delay, SECOND_NS // 2, chance, resume_ns)
+        self.auditor = Auditor(dict(flavors), UNIX_OFFSET_NS, self._patience_ns())
+        self.operator = Operator(self, random.Random(chance.random()))
+        self.watchers = [self.auditor, self.disk, self]
         self.calm = False
         self.steps = 0
         self._nodes = sorted({device.node for device in devices})
         self._lost_nodes: set[str] = set()
         self._names = 0
+        self._prices: dict[str, Price] = {}
+
+    def make_machine(self, name: str) -> StateMachine:
+        return self._machine(self.devices, dict(self.served), self.limits, name, self.unix_offset_ns)
+
+    def settings(self) -> list[Event]:
+        self.auditor.unix_offset_ns = self.unix_offset_ns
+        return self.operator.quotas_set()
+
+    def closures(self) -> list[Event]:
+        return [*self.operator.closures_set(), PricesSet(self._prices)]
+
+    def _patience_ns(self) -> int:
+        """Within so long a worker that was told to park has done it, was given up, or was killed; the pool looks at every tick."""
+        return int((self.limits.park_seconds + self.limits.resume_seconds + 1.0) * SECOND_NS)
 
     def run(self) -> None:
         """Raises StoryTold if the pool does what it must not."""
@@ -83,11 +108,12 @@ class Storm(World):
             raise StoryTold(self._story(str(broken))) from broken
 
     def _play(self) -> None:
-        self.apply(PricesSet({name: self._price() for name in self.flavor_names}))
+        self._set_prices(1.0)
         self.tick()
         for _ in range(self.chance.randint(2, 9)):
             self.agenda.after(int(self.chance.expovariate(1) * SECOND_NS), self._arrive)
         self.agenda.after(SECOND_NS, self._strike)
+        self.operator.start()
         self.agenda.run(STORM_NS)
         self._clear_up()
         self.agenda.run(STORM_NS + CALM_NS)
@@ -135,9 +161,12 @@ class Storm(World):
 
     def apply(self, event: Event) -> None:
         super().apply(event)
-        repeats = isinstance(event, ClientSaid | WorkerSaid) and not self.calm and self.chance.random() < 0.03 * self.roughness
+        heard = isinstance(event, ClientSaid | WorkerSaid) and not isinstance(event.message, ResumeSession | ResumeWorker)
+        repeats = heard and not self.calm and self.chance.random() < 0.03 * self.roughness
         if repeats:
-            self.agenda.after(int(self.chance.expovariate(2) * SECOND_NS), lambda: super(Storm, self).apply(event))
+            pools, again = self.pools, super().apply
+            delay_ns = int(self.chance.expovariate(2) * SECOND_NS)
+            self.agenda.after(delay_ns, lambda: again(event) if self.pools == pools else None)
 
     # Faults
 
@@ -151,6 +180,9 @@ class Storm(World):
             self._lose_node,
             self._jump_clock,
             self._stop_store,
+            self.kill_pool,
+            self._break_link,
+            self._break_link,
             self._change_flavor,
             self._change_prices,
         ]
@@ -171,6 +203,13 @@ class Storm(World):
         if worker is not None:
             worker.hung = True
 
+    def _break_link(self) -> None:
+        worker, clients = self._some_worker(), list(self.clients.values())
+        if worker is not None and self.chance.random() < 0.5:
+            self.break_worker(worker)
+        elif clients:
+            self.break_client(self.chance.choice(clients))
+
     def _lose_node(self) -> None:
         node = self.chance.choice(self._nodes)
         self._lost_nodes.add(node)
@@ -189,28 +228,47 @@ class Storm(World):
         self.unix_offset_ns = max(0, self.unix_offset_ns + self.chance.randint(-3600, 3600) * SECOND_NS)
 
     def _stop_store(self) -> None:
-        self.apply(StoreChanged(False))
-        self.agenda.after(int(self.chance.uniform(0.1, 4) * SECOND_NS), lambda: self.apply(StoreChanged(True)))
+        """The database refuses; the pool stops opening leases once too much is unwritten, which is at once here, or never."""
+        self.disk.stopped_ns = self.agenda.now_ns
+        if self.chance.random() < 0.5:
+            self.apply(StoreChanged(False))
+        self.agenda.after(int(self.chance.uniform(0.1, 4) * SECOND_NS), self._start_store)
+
+    def _start_store(self) -> None:
+        self.disk.stopped_ns = None
+        self.apply(StoreChanged(True))
 
     def _change_flavor(self) -> None:
         flavor = self._flavors[self.chance.choice(self.flavor_names)]
         models = self.chance.choice([MODELS, MODELS, MODELS[:1], ("H100",)])
         served = tuple(equivalent for equivalent in flavor.equivalents if equivalent.model in models)
-        self.apply(FlavorSet(Flavor(flavor.name, flavor.memory_bytes, served)))
+        self._set_flavor(Flavor(flavor.name, flavor.memory_bytes, served))
+
+    def _set_flavor(self, flavor: Flavor) -> None:
+        if not self.down:
+            self.served[flavor.name] = flavor
+            self.apply(FlavorSet(flavor))
 
     def _change_prices(self) -> None:
-        self.apply(PricesSet({name: self._price() for name in self.flavor_names if self.chance.random() < 0.8}))
+        self._set_prices(0.8)
+
+    def _set_prices(self, share: float) -> None:
+        if not self.down:
+            self._prices = {name: self._price() for name in self.flavor_names if self.chance.random() < share}
+            self.apply(PricesSet(self._prices))
 
     def _price(self) -> Price:
         return Price(self.chance.randrange(10**12), "USD")
 
     def _clear_up(self) -> None:
-        """Faults stop: flavors can be served again, the database writes, and spans end."""
+        """Faults stop: there is a pool, flavors can be served again, nothing is closed or stopped by a quota, the database writes."""
         self.calm = True
+        self.start_pool()
         self._lost_nodes.clear()
         for flavor in self._flavors.values():
-            self.apply(FlavorSet(flavor))
-        self.apply(StoreChanged(True))
+            self._set_flavor(flavor)
+        self.operator.lets_all()
+        self._start_store()
 
     # Ground truth: what computes on a device at a time has its shares, and what lies there its memory
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from forebay_pool.types import Device
 from forebay_wire import messages as wire
@@ -101,6 +101,17 @@ class Worker:
         self._active_ns = 0
         self._turn = 0
         """Grows with every step, so that a timer of an earlier one does nothing."""
+        self.unlinked_ns: int | None = None
+        """Since when it has no link to a pool."""
+        self._greeted = False
+        """Whether it ever said that it is ready."""
+        self._ended: tuple[wire.Ended, int] | None = None
+        """The last lease that is over, and when it ended."""
+        self._left_as: wire.Left | None = None
+        self._client_gone = False
+        self._has_assigned = False
+        self._said_parked: int | None = None
+        """As ``Standing.parked_bytes``: until the tensors are on their way back to the device."""
 
     # Life
 
@@ -108,11 +119,16 @@ class Worker:
         self.world.agenda.after(self.world.timings.start_ns, self._ready)
 
     def _ready(self) -> None:
-        if self._responds:
+        if self.responds:
             self.ready_ns = self.world.agenda.now_ns
+            self._greet()
+            self._beat_later()
+
+    def _greet(self) -> None:
+        if self.unlinked_ns is None:
+            self._greeted = True
             model = wire.DeviceModel(kind=self.device.kind, model=self.device.model)
             self._say(wire.Ready(worker=self.name, address=f"unix:/{self.name}", torch="2", device=model, pid=1))
-            self._beat_later()
 
     def _beat(self) -> None:
         self._say(wire.Heartbeat(epoch=self.epoch, memory_bytes=self.device_bytes, busy_ns=0, commands=0))
@@ -132,14 +148,46 @@ class Worker:
         self._orders.clear()
 
     @property
-    def _responds(self) -> bool:
+    def responds(self) -> bool:
         return self.alive and not self.hung
+
+    # Its link to the pool
+
+    def unlink(self) -> None:
+        self.to_pool.cut()
+        self.unlinked_ns = self.world.agenda.now_ns
+
+    def link(self, to_pool: Link) -> None:
+        """It is linked again, or to another pool: says first how it stands."""
+        self.to_pool, self.unlinked_ns = to_pool, None
+        if self._greeted:
+            self._say(self._standing())
+        elif self.ready_ns:
+            self._greet()
+
+    def _standing(self) -> wire.ResumeWorker:
+        ended = None
+        if self._ended is not None:
+            ended = self._ended[0].model_copy(update={"ago_ns": self.world.agenda.now_ns - self._ended[1]})
+        return wire.ResumeWorker(
+            worker=self.name,
+            address=f"unix:/{self.name}",
+            session=self.session,
+            epoch=self.epoch,
+            ended=ended,
+            starved=self._starved,
+            client_gone=self._client_gone,
+            memory_bytes=self.device_bytes,
+            parked_bytes=self._said_parked,
+            assigned=self._has_assigned,
+            left=self._left_as,
+        )
 
     # What it is told
 
     def hear(self, order: wire.ToWorker) -> None:
         """The pool's order has arrived; it is obeyed at the next command boundary."""
-        if self._responds:
+        if self.responds:
             self._orders.append(order)
             if not self._busy:
                 self._turn += 1
@@ -147,7 +195,7 @@ class Worker:
 
     def stream(self, command: Command) -> None:
         """The client's command has arrived."""
-        if self._responds:
+        if self.responds:
             self._commands.append(command)
             if not self._busy:
                 self._turn += 1
@@ -155,7 +203,8 @@ class Worker:
 
     def lose_client(self) -> None:
         """The client's connection ended."""
-        if self._responds:
+        if self.responds:
+            self._client_gone = True
             self._say(wire.ClientGone())
 
     def _step(self) -> None:
@@ -177,6 +226,7 @@ class Worker:
             if self.epoch is None:
                 self._marked = max(self._marked, command.epoch) if command.epoch > self.opened else self._marked
             else:
+                self._note_end("drained", 0)
                 self._shut(wire.Drained(epoch=self.epoch))
             return True
         if isinstance(command, Ask):
@@ -217,8 +267,10 @@ class Worker:
             self.world.agenda.at(self._active_ns + self._idle_release_ns, lambda: self._idle(turn))
 
     def _idle(self, turn: int) -> None:
-        if self._responds and self._turn == turn and self.epoch is not None and not self._busy:
-            self._shut(wire.Idle(epoch=self.epoch, idle_ns=self.world.agenda.now_ns - self._active_ns))
+        if self.responds and self._turn == turn and self.epoch is not None and not self._busy:
+            idle_ns = self.world.agenda.now_ns - self._active_ns
+            self._note_end("idle", idle_ns)
+            self._shut(wire.Idle(epoch=self.epoch, idle_ns=idle_ns))
 
     # Orders
 
@@ -235,21 +287,31 @@ class Worker:
                 else:  # after a move the limit may be another device's
                     self.tensor_bytes = min(self.tensor_bytes, max(self.device_bytes, order.memory_limit_bytes))
                 epoch = order.epoch
-                self._take(0, lambda: self._open(epoch))
+                self._take(self._bring_back(), lambda: self._open(epoch))
             case wire.Restore():
-                restored, self.parked_bytes = self.parked_bytes or 0, None
-                taken_ns = self.world.timings.copy_ns(restored)
-                self.device_bytes = restored
-                self.world.restores(self, taken_ns)
-                self._take(taken_ns, self._restored)
+                self._said_parked = None
+                self._take(self._bring_back(), self._restored)
             case wire.Close():
+                if self.epoch is not None:
+                    self._note_end("drained", 0)
                 self.epoch = None
                 self._say(wire.Closed(epoch=order.epoch))
+            case wire.Park() if self.parked_bytes is not None:
+                self._say(wire.Parked(bytes=self.parked_bytes))
             case wire.Park():
                 self.world.parks(self)
                 self._take(self.world.timings.copy_ns(self.device_bytes), self._parked)
             case wire.End():
                 self.world.exits(self, "ended")
+
+    def _bring_back(self) -> int:
+        """Has parked tensors on the device again; how long that takes, in nanoseconds."""
+        if self.parked_bytes is None:
+            return 0
+        self.device_bytes, self.parked_bytes = self.parked_bytes, None
+        taken_ns = self.world.timings.copy_ns(self.device_bytes)
+        self.world.restores(self, taken_ns)
+        return taken_ns
 
     def _fetch(self, source: wire.Source | None) -> int:
         """Takes over what another worker holds; how long that takes, in nanoseconds."""
@@ -263,20 +325,23 @@ class Worker:
         self.epoch = None
         if self.parked_bytes is None:
             self.parked_bytes, self.device_bytes = self.device_bytes, 0
-        self._say(wire.Left(bytes=self.parked_bytes, address=self.name, ticket="a" * 64))
+        self._left_as = wire.Left(bytes=self.parked_bytes, address=self.name, ticket="a" * 64)
+        self._say(self._left_as)
         self._step()
 
     def _assigned(self) -> None:
         if self.session is not None:
+            self._has_assigned = True
             self._say(wire.Assigned(session=self.session))
             self._beat_later()
         self._step()
 
     def _open(self, epoch: int) -> None:
         self.epoch = self.opened = epoch
-        self._starved = False
+        self._starved, self._said_parked = False, None
         self._active_ns = self.world.agenda.now_ns
         if epoch <= self._marked:
+            self._note_end("drained", 0)
             self._shut(wire.Drained(epoch=epoch))
         self._step()
 
@@ -286,8 +351,13 @@ class Worker:
 
     def _parked(self) -> None:
         self.parked_bytes, self.device_bytes = self.device_bytes, 0
+        self._said_parked = self.parked_bytes
         self._say(wire.Parked(bytes=self.parked_bytes))
         self._step()
+
+    def _note_end(self, reason: Literal["drained", "idle"], idle_ns: int) -> None:
+        """Remembers how the open lease ended, in case that nobody hears it."""
+        self._ended = (wire.Ended(epoch=self.epoch or 0, reason=reason, idle_ns=idle_ns, ago_ns=0), self.world.agenda.now_ns)
 
     def _shut(self, message: wire.FromWorker) -> None:
         self.epoch = None
@@ -303,7 +373,7 @@ class Worker:
 
     def _later(self, duration_ns: int, then: Callable[[], None]) -> None:
         def go() -> None:
-            if self._responds:
+            if self.responds:
                 then()
 
         self.world.agenda.after(duration_ns, go)

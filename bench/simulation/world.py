@@ -51,7 +51,7 @@ class World:
             if kind is TellClient:
                 self._tell_client(instruction)
             elif kind is TellWorker:
-                self._orders[instruction.worker].send(instruction.message)
+                self._tell_worker(instruction)
             elif kind is Launch:
                 self.launch(instruction.worker, instruction.devices)
             elif kind is Kill:
@@ -64,6 +64,11 @@ class World:
 
     def _tell_client(self, instruction: TellClient) -> None:
         link = self._answers.get(instruction.session)
+        if link is not None:
+            link.send(instruction.message)
+
+    def _tell_worker(self, instruction: TellWorker) -> None:
+        link = self._orders.get(instruction.worker)
         if link is not None:
             link.send(instruction.message)
 
@@ -86,6 +91,10 @@ class World:
         """A client's command stream. ``None`` in it is its end."""
         return self.link(lambda command: worker.lose_client() if command is None else worker.stream(command))
 
+    def link_of_worker(self, name: str) -> Link:
+        """What the worker says goes this way."""
+        return self.link(lambda message: self.apply(WorkerSaid(name, message)))
+
     def add(self, client: Client) -> None:
         self.clients[client.name] = client
         client.join()
@@ -98,7 +107,7 @@ class World:
     # Processes
 
     def launch(self, name: str, devices: tuple[Device, ...]) -> None:
-        worker = Worker(self, name, devices, self.link(lambda message: self.apply(WorkerSaid(name, message))))
+        worker = Worker(self, name, devices, self.link_of_worker(name))
         self.workers[name] = worker
         self._orders[name] = self.link(worker.hear)
         worker.start()
@@ -116,8 +125,11 @@ class World:
 
     def _gone(self, name: str, cause: str) -> None:
         self.apply(WorkerAway(name))
-        del self.workers[name], self._orders[name]
+        self._bury(name)
         self.apply(WorkerGone(name, cause))
+
+    def _bury(self, name: str) -> None:
+        del self.workers[name], self._orders[name]
 
     # What workers do, for those who measure
 

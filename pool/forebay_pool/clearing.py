@@ -32,12 +32,16 @@ class Clearing(Revoking):
         self._out.append(Show(seat))
         again = [session.request for session in seat.holders]
         for worker in list(seat.workers.values()):
-            if worker.state != "ending" and not worker.opened:
+            if worker.state != "ending" and not worker.opened and not worker.unsure:
                 again.append(None if worker.session is None else worker.session.request)
                 self._dismiss(worker, drains_milli=0)
         for request in dict.fromkeys(again):
             if request is not None and request.session.lease is None:
                 self._place_again(request)
+        self._empty(seat)
+
+    def _empty(self, seat: Seat) -> None:
+        """Parks who rests on the device, if they must leave it."""
         for resident in residents(seat) if seat.empties else ():
             self._park(resident)
 

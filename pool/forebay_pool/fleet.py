@@ -236,7 +236,16 @@ class Fleet:
             self.seats[device.id].workers[worker.id] = worker
         self._count_spare(worker, 1)
 
+    def doubt(self, worker: Worker, unsure: bool) -> None:
+        """Whether the worker may execute what this pool does not know of."""
+        if worker.unsure != unsure:
+            worker.unsure = unsure
+            for device in worker.devices:
+                self.seats[device.id].unsure += 1 if unsure else -1
+                self.changed(self.seats[device.id])
+
     def remove(self, worker: Worker) -> None:
+        self.doubt(worker, False)
         if worker.spare:
             self._count_spare(worker, -1)
         del self.workers[worker.id]
@@ -308,4 +317,6 @@ def why_closed(seat: Seat) -> str | None:
         return f"Node {seat.node.name} is lost ({seat.node.lost})"
     if seat.node.drains:
         return f"Node {seat.node.name} is being emptied"
+    if seat.unsure:
+        return f"{seat.device.id} waits for its workers to link up again"
     return None if seat.cordon is None else f"{seat.device.id} is closed ({seat.cordon.cause})"

@@ -70,7 +70,8 @@ def _check_lease(machine: StateMachine, session: Session, lease: Lease) -> None:
 
 def _check_seat(machine: StateMachine, seat: Seat) -> None:
     name = seat.device.id
-    _demand(machine, seat.reserved_bytes <= seat.device.memory_bytes, "more memory is set aside than the device has", name)
+    fits = seat.reserved_bytes <= seat.device.memory_bytes or seat.unsure > 0
+    _demand(machine, fits, "more memory is set aside than the device has", name)
     used = sum(hold.share_milli for hold in seat.holders.values()) + sum(seat.draining.values())
     _demand(machine, 0 <= seat.free_milli == WHOLE_MILLI - used, f"{used}/1000 of a device are used, {seat.free_milli} are free", name)
     held_bytes = sum(hold.memory_bytes for hold in seat.holders.values())
@@ -86,6 +87,8 @@ def _check_seat(machine: StateMachine, seat: Seat) -> None:
         leased = holder.lease is not None and seat.device in holder.lease.place.devices
         _demand(machine, placed != leased, f"a holder has a lease here: {leased}, is placed here: {placed}", name, holder.id)
         _demand(machine, leased or seat.is_open, "a lease is being opened on a closed device", name, holder.id)
+    unsure = sum(worker.unsure for worker in seat.workers.values())
+    _demand(machine, seat.unsure == unsure, f"{unsure} workers are in doubt, {seat.unsure} are counted", name)
     for worker in seat.draining:
         ending = worker.state == "ending" and seat.workers.get(worker.id) is worker
         _demand(machine, ending, "a device waits for a worker that does not end", name, worker.id)

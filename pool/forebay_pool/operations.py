@@ -106,6 +106,8 @@ class Operations(Resuming):
         """Whether leases may open on the node is not as it was."""
         self._out.append(Show(node))
         for seat in node.seats:
+            self.fleet.changed(seat)  # all of them first: who leaves one of them does not go to the next
+        for seat in node.seats:
             self._seat_changed(seat)
 
     def _seat_changed(self, seat: Seat) -> None:

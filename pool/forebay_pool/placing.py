@@ -184,7 +184,7 @@ class Placing(Telling):
 
     def _park(self, worker: Worker) -> None:
         """Tells the worker to move its session's tensors off the device, if it has any there, and they may be parked."""
-        if worker.state == "bound" and worker.reserved_bytes and not worker.parking and self._fate(worker) == "park":
+        if worker.state == "bound" and worker.reserved_bytes and not (worker.parking or worker.unsure) and self._fate(worker) == "park":
             worker.parking = True
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
             host_bytes, spill_bytes = parking_space(worker, self.fleet.workers.values(), self.limits)
@@ -209,6 +209,7 @@ class Placing(Telling):
             return False
         if worker is not None:
             there = worker.state == "bound" and not worker.parking and worker.away_ns is None and worker.leave_by_ns is None
+            there = there and not worker.unsure
             return there and (not roomy or self._is_restored(worker, session))
         if session.image is not None and not roomy:
             return False

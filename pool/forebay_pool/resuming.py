@@ -101,12 +101,14 @@ class Resuming(Sessions):
     def _resume_worker(self, message: wire.ResumeWorker) -> None:
         worker, session = self._worker, self._worker.session
         worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
+        self.fleet.doubt(worker, False)
         if message.session is None:
             self._resume_spare(worker)
         elif session is None or session.id != message.session:
             self._fail(worker, "it came back with a session that is not its own")
             return
         else:
+            self._resume_opened(worker, message)
             if worker.state == "assigning" and message.assigned:
                 worker.state, worker.deadline_ns = "bound", None
                 self._taken_over(worker, session)
@@ -120,6 +122,16 @@ class Resuming(Sessions):
             elif message.starved:
                 self._starve(session)
         self._show_and_settle(worker)
+        for device in worker.devices:
+            seat = self.fleet.seats[device.id]
+            if not seat.is_open:
+                self._close_seat(seat)
+
+    def _resume_opened(self, worker: Worker, message: wire.ResumeWorker) -> None:
+        """It had a lease, by a pool that died before that was written."""
+        if not worker.opened and (message.epoch is not None or message.ended is not None):
+            worker.opened = True
+            self.fleet.reserve(worker, max(worker.reserved_bytes, message.memory_bytes))
 
     def _resume_spare(self, worker: Worker) -> None:
         """It serves nobody as far as it knows: it is ready, or did not hear of its session, or has lost it."""
@@ -136,7 +148,9 @@ class Resuming(Sessions):
     def _resume_lease(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
         lease, ended = session.lease, message.ended
         if lease is None:
-            if message.epoch is not None:
+            if message.epoch is not None:  # granted by a pool that died before it was written: it is free, and over
+                self.fleet.doubt(worker, True)
+                worker.deadline_ns = self._now + int(self.limits.close_seconds * SECOND)
                 self._out.append(TellWorker(worker.id, wire.Close(epoch=message.epoch)))
         elif message.epoch == lease.epoch:
             lease.confirmed_ns = self._now
@@ -156,6 +170,11 @@ class Resuming(Sessions):
             self._park(worker)
         elif worker.restoring:
             worker.restoring, worker.deadline_ns = False, None
+        elif worker.parked_bytes is not None:  # brought back for a lease, by a pool that died before it was written
+            memory_bytes, worker.parked_bytes = max(worker.parked_bytes, message.memory_bytes), None
+            self.fleet.reserve(worker, memory_bytes)
+            self._touch(session)
+            self._keep(session)
 
     # Where another pool stopped
 
@@ -165,7 +184,7 @@ class Resuming(Sessions):
             self._restore_worker(worker)
         for session in kept.sessions:
             self._restore_session(session, kept)
-        for lease in kept.leases:
+        for lease in sorted(kept.leases, key=lambda lease: -lease.opened_ns):
             self._restore_lease(lease)
         for restored in self.sessions.values():
             self._touch(restored)
@@ -174,7 +193,9 @@ class Resuming(Sessions):
     def _restore_worker(self, kept: KeptWorker) -> None:
         devices = self._devices(kept.devices)
         if devices:
-            self.fleet.add(Worker(kept.id, devices, started_ns=self._now, seen_ns=self._now, away_ns=self._now))
+            worker = Worker(kept.id, devices, started_ns=self._now, seen_ns=self._now, away_ns=self._now)
+            self.fleet.add(worker)
+            self.fleet.doubt(worker, True)
         else:
             self._out.append(Kill(kept.id))
 
@@ -222,7 +243,8 @@ class Resuming(Sessions):
         session, flavor = self.sessions.get(kept.session), self.fleet.flavors.get(kept.flavor)
         worker = None if session is None else session.worker
         place = Place(self._devices(kept.devices), kept.share_milli)
-        if session is None or flavor is None or worker is None or worker.devices != place.devices:
+        taken = any(seat.free_milli < place.share_milli for seat in self.fleet.seats_of(place))  # by a later lease: this one's end was lost
+        if session is None or flavor is None or worker is None or worker.devices != place.devices or taken:
             self._out.append(Meter(kept.failed()))
             return
         self._take_place(place, session, worker.reserved_bytes)

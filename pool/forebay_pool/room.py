@@ -18,7 +18,8 @@ def residents(seat: Seat) -> list[Worker]:
     return [
         worker
         for worker in seat.own_workers
-        if worker.session is not None and worker.session not in seat.holders and worker.reserved_bytes and not worker.is_in_motion
+        if worker.session is not None and worker.session not in seat.holders and worker.reserved_bytes
+        if not worker.is_in_motion and not worker.unsure
     ]
 
 

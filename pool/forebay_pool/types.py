@@ -229,6 +229,8 @@ class Worker:
     """Whether it was ever given a lease, or took a session over: from then on it has tensors to lose."""
     away_ns: int | None = None
     """Since when it has no link and is waited for; None while it has one, or never had."""
+    unsure: bool = False
+    """Whether it may execute what this pool does not know of: another pool left it, and it has not said yet how it stands."""
     starved: bool = False
     """Device work waits in its stream, and its session could not ask for a lease."""
     leave_by_ns: int | None = None
@@ -474,6 +476,8 @@ class Seat:
     """Workers in a row that died here before they served anybody."""
     retry_ns: int = 0
     """No worker is prestarted here before."""
+    unsure: int = 0
+    """Workers that may execute here what this pool does not know of; nothing opens here before they have said how they stand."""
 
     @property
     def state(self) -> DeviceState:
@@ -488,7 +492,7 @@ class Seat:
     @property
     def is_open(self) -> bool:
         """Whether leases may open here."""
-        return self.cordon is None and self.node.is_open
+        return self.cordon is None and self.node.is_open and not self.unsure
 
     @property
     def empties(self) -> bool:

@@ -65,7 +65,8 @@ class Workers(Clearing):
     def _ready(self, message: wire.Ready) -> None:
         worker = self._worker
         if worker.state == "starting":
-            worker.state, worker.address, worker.deadline_ns = "warm", message.address, None
+            worker.state, worker.address, worker.deadline_ns, worker.away_ns = "warm", message.address, None, None
+            self.fleet.doubt(worker, False)  # if another pool started it, it has done nothing yet
             self._note("worker_ready", worker=worker.id, device=worker.device.id, torch=message.torch, pid=message.pid)
             self._settle(self.fleet.seats[worker.device.id])
 
@@ -123,6 +124,7 @@ class Workers(Clearing):
         worker = self._worker
         if worker.restoring:
             worker.restoring, worker.deadline_ns, worker.spilled_bytes = False, None, 0
+            self._empty(self.fleet.seats[worker.device.id])
             self._settle(self.fleet.seats[worker.device.id])
 
     def _go_on(self, session: Session) -> None:
@@ -294,6 +296,11 @@ class Workers(Clearing):
 
     def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
         """The worker has stopped. A lease that was revoked in the middle of its work is asked for again."""
+        if self._worker.unsure and self._worker.away_ns is None:
+            self.fleet.doubt(self._worker, False)
+            self._worker.deadline_ns = None
+            self._empty(self.fleet.seats[self._worker.device.id])
+            self._show_and_settle(self._worker)
         session = self._worker.session
         lease = None if session is None else session.lease
         if session is None or lease is None or lease.epoch != epoch:
@@ -315,10 +322,12 @@ class Workers(Clearing):
             self._request(session, 0, lease.span, lease.priority, lease.order)
 
     def _end(self, session: Session, reason: CloseReason, sentence: str | None) -> None:
-        """Ends the session; its open lease is billed until now, and its device waits until the worker is gone."""
+        """Ends the session; its open lease is billed until now, or as far as it was confirmed where its worker is away. Its device waits
+        until the worker is gone."""
         lease, worker = session.lease, session.worker
         if lease is not None:
-            self._close(lease, lease.ending if lease.state == "closing" else reason, self._now)
+            until_ns = self._now if worker is None or worker.away_ns is None else lease.confirmed_ns
+            self._close(lease, lease.ending if lease.state == "closing" else reason, until_ns)
         self._forget_request(session)
         self._less_is_parked(session)
         for holder in (worker, session.image):

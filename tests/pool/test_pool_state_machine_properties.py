@@ -209,6 +209,8 @@ class PoolHistory(RuleBasedStateMachine):
             until = max(held.opened_ns, self.now - event.message.idle_ns)
         elif isinstance(event, WorkerSaid) and isinstance(event.message, wire.ResumeWorker) and event.message.ended is not None:
             until = max(held.opened_ns, self.now - event.message.ended.idle_ns - event.message.ended.ago_ns)
+        elif isinstance(event, SessionLeft | SessionDismissed) and not self.processes[held.worker].linked:
+            until = held.confirmed_ns
         assert record.duration_ns == until - held.opened_ns
         assert record.started_at_unix_ns == held.opened_ns
         assert record.devices == len(held.devices)

@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from forebay_pool.instructions import Instruction, Kill, Meter
+from forebay_pool.kept import KeptLease
+from forebay_pool.node_events import NodeDrain
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import CloseReason, Event, Lease, Request, Seat, Session, Tick, UsageRecord, Worker
+from forebay_pool.types import BudgetSet, CloseReason, Event, Lease, QuotaSet, Request, Seat, Session, Tick, UsageRecord, Worker
 from forebay_wire import messages as wire
 from simulation.auditor import Caught
 from simulation.seeds import play, play_many
@@ -34,7 +37,9 @@ def test_the_storm_does_what_it_says() -> None:
         storm = Storm(seed, strict=False)
         storm.watchers.append(Tally(seen))
         storm.run()
-    wanted = {"drained", "idle", "released", "failed", "revoked", "Kill", "Park", "parked", "SessionLost", "Refused", "StoreChanged"}
+    wanted = {"drained", "idle", "released", "moved", "failed", "revoked", "Kill", "Park", "parked", "SessionLost", "Refused"}
+    wanted |= {"StoreChanged", "Restored", "ResumeWorker", "ResumeSession", "SessionAway", "WorkerAway", "Leave"}
+    wanted |= {"QuotaSet", "BudgetSet", "NodeDrain"}
     assert wanted <= seen, f"never seen: {sorted(wanted - seen)}"
 
 
@@ -54,6 +59,7 @@ class Tally:
             if message is not None:
                 self.seen.add(type(message).__name__)
         message = getattr(event, "message", None)
+        self.seen.add(type(message).__name__)
         if isinstance(message, wire.Parked) and message.bytes:
             self.seen.add("parked")
 
@@ -170,6 +176,50 @@ class RoundsUp(StateMachine):
         super()._tell(session, message)
 
 
+class ForgetsQuotas(StateMachine):
+    def _quota_set(self, event: QuotaSet) -> None: ...
+
+
+class ForgetsWindows(StateMachine):
+    def _quota_set(self, event: QuotaSet) -> None:
+        super()._quota_set(replace(event, quota=replace(event.quota, device_seconds=None)))
+
+
+class SpendsWithoutABudget(StateMachine):
+    def _budget_set(self, event: BudgetSet) -> None: ...
+
+
+class StartsOnDrainedNodes(StateMachine):
+    def _node_drain(self, event: NodeDrain) -> None: ...
+
+
+class LetsThemRestOnDrainedNodes(StateMachine):
+    def _empty(self, seat: Seat) -> None: ...
+
+    def _let_rest(self, lease: Lease) -> None: ...
+
+
+class ForgetsTheGraceOfADrain(StateMachine):
+    def _check_deadlines(self) -> None: ...
+
+
+class MetersWhatGoesOnAfterARestart(StateMachine):
+    def _restore_lease(self, kept: KeptLease) -> None:
+        super()._restore_lease(kept)
+        self._out.append(Meter(kept.failed()))
+
+
+class ForgetsLeasesOverARestart(StateMachine):
+    def _restore_lease(self, kept: KeptLease) -> None: ...
+
+
+class BillsTheAbsence(StateMachine):
+    def _resume_lease(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
+        if session.lease is not None:
+            session.lease.confirmed_ns = self._now
+        super()._resume_lease(worker, session, message)
+
+
 MUTANTS: list[Callable[..., StateMachine]] = [
     BillsTheIdleTime,
     BillsTheDead,
@@ -186,6 +236,15 @@ MUTANTS: list[Callable[..., StateMachine]] = [
     LetsTheHungLive,
     KeepsLeasesOfTheDeparted,
     RoundsUp,
+    ForgetsQuotas,
+    ForgetsWindows,
+    SpendsWithoutABudget,
+    StartsOnDrainedNodes,
+    LetsThemRestOnDrainedNodes,
+    ForgetsTheGraceOfADrain,
+    MetersWhatGoesOnAfterARestart,
+    ForgetsLeasesOverARestart,
+    BillsTheAbsence,
 ]
 
 

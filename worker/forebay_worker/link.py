@@ -283,6 +283,7 @@ class WorkerLink:
             case messages.Park():
                 executor.park(message.host_bytes_max, message.spill_bytes_max)
             case messages.Restore():
+                self._standing.parked_bytes = None
                 executor.restore()
             case messages.End() | messages.Lead():
                 pass

@@ -1,0 +1,76 @@
+"""The pool's database in virtual time: what was written when the pool died, as its rows say."""
+
+from __future__ import annotations
+
+from forebay_pool import kept_rows
+from forebay_pool.batch import Batch
+from forebay_pool.host import boot_id
+from forebay_pool.instructions import Confirm, Instruction, Keep, Launch, Meter
+from forebay_pool.kept import Kept, KeptWorker, kept_lease, kept_session
+from forebay_pool.store import Store
+from forebay_pool.tables import METADATA
+from forebay_pool.types import Event, Lease, WorkerGone
+
+
+class Disk:
+    """Gathers what the pool has written, in its order, as ``Shell`` and ``Writer`` do; a prefix of it is durable at any moment."""
+
+    def __init__(self) -> None:
+        self.stopped_ns: int | None = None
+        """Since when the database refuses; None while it writes."""
+        self._under_way: list[tuple[int, Batch]] = []
+        self._written = Batch(records=[])
+
+    def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
+        batch = Batch(records=[])
+        if isinstance(event, WorkerGone):
+            batch.workers[event.worker] = None
+        for instruction in instructions:
+            self._note(batch, instruction)
+        if batch:
+            self._under_way.append((now_ns, batch))
+
+    def _note(self, batch: Batch, instruction: Instruction) -> None:
+        match instruction:
+            case Launch(worker, devices):
+                batch.workers[worker] = KeptWorker(worker, tuple(device.id for device in devices), "", boot_id(), 1, 1)
+            case Keep(Lease() as lease) if lease.state != "closed":
+                batch.leases[lease.id] = kept_lease(lease)
+            case Keep(record) if not isinstance(record, Lease):
+                batch.sessions[record.id] = None if record.state in ("lost", "ended") else kept_session(record)
+            case Confirm(leases):
+                batch.confirmed_ns |= {lease.id: lease.confirmed_ns - lease.opened_ns for lease in leases}
+            case Meter(record):
+                batch.records = [*batch.records, record]
+
+    def dies(self, until_ns: int) -> None:
+        """The pool is gone, and what it had not written by ``until_ns`` with it."""
+        until_ns = until_ns if self.stopped_ns is None else min(until_ns, self.stopped_ns)
+        for when_ns, batch in self._under_way:
+            if when_ns <= until_ns:
+                self._write(batch)
+        self._under_way.clear()
+
+    def _write(self, batch: Batch) -> None:
+        written = self._written
+        written.sessions |= batch.sessions
+        written.workers |= batch.workers
+        written.leases |= batch.leases
+        written.confirmed_ns |= batch.confirmed_ns
+        written.records = [*written.records, *batch.records]
+
+    @property
+    def workers(self) -> set[str]:
+        """Those that the next pool will know."""
+        return {name for name, worker in self._written.workers.items() if worker is not None}
+
+    def read(self, now_ns: int, now_unix_ns: int) -> Kept:
+        """What the next pool finds: all that was written goes through the tables of a real database."""
+        store = Store("sqlite://")
+        try:
+            METADATA.create_all(store.engine)
+            store.write(self._written, deliver=False)
+            with store.engine.connect() as connection:
+                return kept_rows.read(connection, boot_id(), now_ns, now_unix_ns)
+        finally:
+            store.close()
