@@ -51,4 +51,4 @@ def check_may_change_books(identity: Identity) -> None:
 def check_may_scrape(identity: Identity) -> None:
     """Raises Forbidden unless the caller is an operator or one of our services."""
     if not (identity.may(OPERATE) or identity.may(SERVICE)):
-        raise Forbidden(f"{identity.name} needs the scope {OPERATE} or {SERVICE} to read metrics.")
+        raise Forbidden(f"{identity.name} needs the scope {OPERATE} or {SERVICE} to read metrics or check the books.")

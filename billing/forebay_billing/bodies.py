@@ -8,9 +8,9 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from forebay_billing.errors import InvalidRequest
-from forebay_billing.money import WHOLE_MILLI
-from forebay_billing.prices import TIME_NS_MAX
+from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, TIME_NS_MAX
 from forebay_billing.queries import USAGE_DURATION_NS_MAX
+from forebay_billing.rating import WHOLE_MILLI
 from forebay_billing.schema import LABEL_CHARS_MAX, NAME_CHARS_MAX
 from forebay_billing.types import Span, UsageRecord
 
@@ -18,8 +18,6 @@ RECORDS_MAX = 1000
 PAGE_RECORDS_MAX = 1000
 PAGE_RECORDS = 100
 DEVICES_MAX = 100_000
-SURCHARGE_NANO_PER_SECOND_MAX = 10**12
-"""A thousand units a second, for one device: with ``DEVICES_MAX`` of them an amount still fits the ledger's columns."""
 
 _NO_NUL = r"^[^\x00]*$"
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARS_MAX, pattern=_NO_NUL)]
@@ -57,7 +55,7 @@ class UsageBody(_Body):
     duration_ns: Annotated[int, Field(ge=0, le=USAGE_DURATION_NS_MAX)]
     close_reason: Name
     share_milli: Annotated[int, Field(ge=1, le=WHOLE_MILLI)] = WHOLE_MILLI
-    surcharge_nano_per_second: Annotated[int, Field(ge=0, le=SURCHARGE_NANO_PER_SECOND_MAX)] = 0
+    surcharge_nano_per_second: Annotated[int, Field(ge=0, le=PRICE_NANO_PER_SECOND_MAX)] = 0
 
     def record(self) -> UsageRecord:
         """The same as the core has it."""

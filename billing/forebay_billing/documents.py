@@ -9,9 +9,10 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from forebay_billing.ledger import rate_of
-from forebay_billing.money import cost_atto, decimal_text, exact_text, minor_text, nano_of, nano_text
-from forebay_billing.queries import Charge, Page, SummaryRow
+from forebay_billing.checks import Difference
+from forebay_billing.journal import Accepted
+from forebay_billing.money import decimal_text, exact_text, minor_text, nano_of, nano_text
+from forebay_billing.queries import Charge, Page, Rate, SummaryRow
 from forebay_billing.types import Line, PriceVersion, Statement
 
 _CSV_COLUMNS = (
@@ -41,6 +42,16 @@ def price_history_json(price: PriceVersion) -> dict[str, Any]:
     return {**price_json(price), "changed_at_ns": price.changed_at_ns, "changed_by": price.changed_by}
 
 
+def accepted_json(done: Accepted) -> dict[str, Any]:
+    """What became of a batch."""
+    return {"accepted": done.accepted, "duplicates": done.duplicates}
+
+
+def difference_json(found: Difference) -> dict[str, Any]:
+    """Where the books do not agree with themselves."""
+    return asdict(found)
+
+
 def page_json(page: Page) -> dict[str, Any]:
     """Usage records with the cursor of the next page."""
     return {
@@ -50,13 +61,28 @@ def page_json(page: Page) -> dict[str, Any]:
 
 
 def _charge_json(charge: Charge) -> dict[str, Any]:
+    first = charge.rates[0].price
     return {
         **asdict(charge.record),
-        "price_nano_per_second": charge.price.price_nano_per_second,
-        "price_version": charge.price.version,
-        "cost_nano": nano_of(cost_atto(charge.record.duration_ns, rate_of(charge.record, charge.price))),
-        "currency": charge.price.currency,
+        "price_nano_per_second": first.price_nano_per_second,
+        "price_version": first.version,
+        "cost_nano": nano_of(charge.cost_atto),
+        "cost_exact": exact_text(charge.cost_atto),
+        "currency": first.currency,
+        "rates": [_rate_json(rate) for rate in charge.rates],
         "corrected_at_ns": charge.corrected_at_ns,
+    }
+
+
+def _rate_json(rate: Rate) -> dict[str, Any]:
+    return {
+        "price_version": rate.price.version,
+        "price_nano_per_second": rate.price.price_nano_per_second,
+        "surcharge_nano_per_second": rate.surcharge_nano_per_second,
+        "duration_ns": rate.duration_ns,
+        "cost_exact": exact_text(rate.cost_atto),
+        "period": str(rate.period),
+        "late": rate.late,
     }
 
 
@@ -119,8 +145,8 @@ def statement_csv(statement: Statement) -> str:
         rows.writerow(
             (
                 _plain(statement.tenant), str(statement.month), line.kind, _plain(line.user), _plain(line.flavor), line.price_version,
-                line.price_nano_per_second, line.surcharge_nano_per_second, line.currency, line.leases, decimal_text(line.duration_ns, 9),
-                exact_text(line.cost_atto), minor_text(line.amount_minor, line.currency),
+                line.price_nano_per_second, line.surcharge_nano_per_second, line.currency, line.leases,
+                decimal_text(line.duration_ns, 9), exact_text(line.cost_atto), minor_text(line.amount_minor, line.currency),
             )
         )  # fmt: skip
     return out.getvalue()
@@ -141,6 +167,6 @@ def _seconds_text(duration_ns: int) -> str:
     return decimal_text(duration_ns, 9)
 
 
-def _rate_text(price_nano_per_second: int) -> str:
+def _rate_text(rate_nano_per_second: int) -> str:
     """Per hour, exactly."""
-    return decimal_text(price_nano_per_second * 3600, 9).rstrip("0").rstrip(".")
+    return decimal_text(rate_nano_per_second * 3600, 9).rstrip("0").rstrip(".")

@@ -94,8 +94,15 @@ class AlreadyCorrected(BillingError):
     code = "already_corrected"
 
 
+class KeyReused(BillingError):
+    """An idempotency key that was used for another request."""
+
+    status = 409
+    code = "key_reused"
+
+
 class TooLarge(BillingError):
-    """A body longer than the service reads."""
+    """A body longer than the service reads, or records that last too long for one batch."""
 
     status = 413
     code = "too_large"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -13,7 +14,7 @@ from forebay_hub.identity import Authenticator, Identity, IdentityUnavailable
 from pydantic import BaseModel
 from tornado.web import HTTPError, MissingArgumentError, RequestHandler, stream_request_body
 
-from forebay_billing import documents
+from forebay_billing import documents, journal
 from forebay_billing.access import check_may_change_books, check_may_post_usage, check_may_scrape, usage_scope
 from forebay_billing.bodies import (
     CorrectionBody,
@@ -27,11 +28,15 @@ from forebay_billing.bodies import (
     body_of,
     query_of,
 )
+from forebay_billing.books import Books
 from forebay_billing.errors import BillingError, InvalidRequest, MethodRefused, StoreUnavailable, TooLarge, Unauthenticated, UnknownPath
+from forebay_billing.idempotency import Key
 from forebay_billing.metrics import Metrics
 from forebay_billing.months import Month
 from forebay_billing.queries import By, Window
+from forebay_billing.schema import KEY_CHARS_MAX
 from forebay_billing.store import Store
+from forebay_billing.types import PriceVersion
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +48,7 @@ _LOOPBACK = ("127.0.0.1", "::1")
 _BY: dict[str, By] = {"tenant": "tenant", "user": "user", "flavor": "flavor"}
 
 B = TypeVar("B", bound=BaseModel)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,8 @@ class Context:
     authenticator: Authenticator
     metrics: Metrics
     clock_ns: Callable[[], int]
+    currency_of: Callable[[str], str]
+    """What a tenant is billed in."""
 
 
 @stream_request_body
@@ -99,6 +107,24 @@ class BillingHandler(RequestHandler):
             raise TooLarge(f"The body is longer than {BODY_BYTES_MAX} bytes; send fewer records at once.")
         return body_of(model, bytes(self._body))
 
+    async def change(self, identity: Identity, work: Callable[[Books], T], document: Callable[[T], Any]) -> T | None:
+        """Does ``work`` and answers with the ``document`` of its result. The one way in which a request changes anything.
+
+        With an ``Idempotency-Key`` it happens once: a repetition gets the same answer, and None is returned. Raises KeyReused.
+        """
+        done = await self.context.store.change(self._idempotency_key(identity), work, document)
+        self._answer_json(done.answer)
+        return done.result
+
+    def _idempotency_key(self, identity: Identity) -> Key | None:
+        key = self.request.headers.get("Idempotency-Key")
+        if key is None:
+            return None
+        if not (0 < len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
+            raise InvalidRequest(f"Idempotency-Key: a key has 1 to {KEY_CHARS_MAX} printable ASCII characters.")
+        request = f"{self.request.method} {self.request.uri}\n".encode() + self._body
+        return Key(identity.name, key, hashlib.sha256(request).digest())
+
     def query(self, model: type[B]) -> B:
         """The query arguments; the last of a repeated one counts. Raises InvalidRequest."""
         try:
@@ -108,8 +134,11 @@ class BillingHandler(RequestHandler):
 
     def answer(self, value: Any) -> None:
         """Finishes with JSON."""
+        self._answer_json(json.dumps(value))
+
+    def _answer_json(self, text: str) -> None:
         self.set_header("Content-Type", "application/json; charset=utf-8")
-        self.finish(json.dumps(value))
+        self.finish(text)
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if not isinstance(value, BillingError | HTTPError):
@@ -157,17 +186,23 @@ class UsageHandler(BillingHandler):
     endpoint = "usage"
 
     async def post(self) -> None:
-        check_may_post_usage(await self.caller())
+        identity = await self.caller()
+        check_may_post_usage(identity)
         self.query(NoQuery)
         records = [body.record() for body in self.body(UsageBatchBody).records]
         latest_ns = self.context.clock_ns() + FUTURE_NS_MAX
         for record in records:
             if record.started_at_ns + record.duration_ns > latest_ns:
                 raise InvalidRequest(f"Usage {record.source}/{record.id} ends more than an hour in the future; compare the clocks.")
-        done = await self.context.store.post_usage(records)
-        self.context.metrics.accepted(done.accepted, done.duplicates, done.cost_atto)
-        log.info("action=usage.post accepted=%d duplicates=%d", done.accepted, done.duplicates)
-        self.answer({"accepted": done.accepted, "duplicates": done.duplicates})
+        context = self.context
+        done = await self.change(
+            identity,
+            lambda books: journal.post_usage(books, records, context.currency_of, context.clock_ns),
+            documents.accepted_json,
+        )
+        if done is not None:
+            context.metrics.accepted(done.accepted, done.duplicates, done.cost_atto)
+            log.info("action=usage.post accepted=%d duplicates=%d", done.accepted, done.duplicates)
 
     async def get(self) -> None:
         identity = await self.caller()
@@ -205,14 +240,18 @@ class PriceHandler(BillingHandler):
         check_may_change_books(identity)
         self.query(NoQuery)
         body = self.body(PriceBody)
-        price = await self.context.store.change_price(
-            flavor, body.currency, body.price_nano_per_second, body.valid_from_ns, identity.name, body.new
-        )
-        log.info(
-            "action=price.change who=%s flavor=%s currency=%s version=%d price_nano_per_second=%d valid_from_ns=%d",
-            identity.name, price.flavor, price.currency, price.version, price.price_nano_per_second, price.valid_from_ns,
-        )  # fmt: skip
-        self.answer(documents.price_json(price))
+
+        def work(books: Books) -> PriceVersion:
+            return journal.change_price(
+                books, flavor, body.currency, body.price_nano_per_second, body.valid_from_ns, self.context.clock_ns, identity.name, body.new
+            )
+
+        price = await self.change(identity, work, documents.price_json)
+        if price is not None:
+            log.info(
+                "action=price.change who=%s flavor=%s currency=%s version=%d price_nano_per_second=%d valid_from_ns=%d",
+                identity.name, price.flavor, price.currency, price.version, price.price_nano_per_second, price.valid_from_ns,
+            )  # fmt: skip
 
 
 class CorrectionsHandler(BillingHandler):
@@ -225,9 +264,24 @@ class CorrectionsHandler(BillingHandler):
         check_may_change_books(identity)
         self.query(NoQuery)
         body = self.body(CorrectionBody)
-        transaction = await self.context.store.correct(body.source, body.id, body.reason, identity.name)
-        log.info("action=usage.correct who=%s source=%s id=%s transaction=%d", identity.name, body.source, body.id, transaction)
-        self.answer({"source": body.source, "id": body.id, "transaction": transaction})
+        transaction = await self.change(
+            identity,
+            lambda books: journal.correct(books, body.source, body.id, body.reason, self.context.clock_ns, identity.name),
+            lambda transaction: {"source": body.source, "id": body.id, "transaction": transaction},
+        )
+        if transaction is not None:
+            log.info("action=usage.correct who=%s source=%s id=%s transaction=%d", identity.name, body.source, body.id, transaction)
+
+
+class CheckHandler(BillingHandler):
+    """``GET api/check``."""
+
+    endpoint = "check"
+
+    async def get(self) -> None:
+        check_may_scrape(await self.caller())
+        self.query(NoQuery)
+        self.answer({"differences": [documents.difference_json(found) for found in await self.context.store.differences()]})
 
 
 class SummaryHandler(BillingHandler):

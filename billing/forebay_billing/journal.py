@@ -1,26 +1,26 @@
-"""What writes the books: accepts usage, changes prices, corrects records. Every function runs in the writer's transaction."""
+"""What changes the books: accepts usage, changes prices, corrects records. Every function runs in the writer's transaction."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import Row, insert, select
 
 from forebay_billing import schema
-from forebay_billing.errors import AlreadyCorrected, RecordConflict, UnknownRecord
-from forebay_billing.ledger import rate_of, reversal_transaction, usage_transaction
-from forebay_billing.money import cost_atto, halves, surcharge_rate
+from forebay_billing.books import Books
+from forebay_billing.errors import AlreadyCorrected, RecordConflict, TooLarge, UnknownRecord
+from forebay_billing.ledger import REVENUE, balanced, receivable, transfer
+from forebay_billing.money import halves, whole
 from forebay_billing.months import Month
-from forebay_billing.prices import PriceBook, seed_prices
-from forebay_billing.types import PriceVersion, Span, Transaction, UsageRecord
+from forebay_billing.prices import seed_prices
+from forebay_billing.rating import open_period, segments_of
+from forebay_billing.types import Posting, PriceVersion, Segment, Span, UsageRecord
 
-_ADDED = {field.name: field.default for field in fields(UsageRecord) if field.default is not MISSING}
-"""What records lacked at first, with what that meant: a record from before is the same as one that says so."""
+SEGMENTS_MAX = 20_000
+"""The most segments of a batch; a record of more, which has years of price changes in it, may come alone."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,6 @@ class Accepted:
     accepted: int
     duplicates: int
     cost_atto: dict[str, int]
-
-
-def digest_of(record: UsageRecord) -> bytes:
-    """SHA-256 of the record's content: equal for equal records only. What later versions added counts where it is not the default."""
-    content = {name: value for name, value in asdict(record).items() if _ADDED.get(name, ...) != value}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).digest()
-
-
-def price_of(row: Row[Any]) -> PriceVersion:
-    """The price version in a row of ``prices``."""
-    return PriceVersion(
-        row.flavor, row.currency, row.version, row.price_nano_per_second, row.valid_from_ns, row.changed_at_ns, row.changed_by
-    )
 
 
 def record_of(row: Row[Any]) -> UsageRecord:
@@ -67,23 +53,18 @@ def record_of(row: Row[Any]) -> UsageRecord:
     )
 
 
-def price_ids(connection: Connection) -> dict[PriceVersion, int]:
-    """All price versions with the ids that usage rows point to."""
-    return {price_of(row): row.id for row in connection.execute(select(schema.prices))}
-
-
-def seed(connection: Connection, now_ns: int) -> int:
+def seed(books: Books, now_ns: int) -> int:
     """Writes version 1 of all prices where the book is empty; returns how many."""
-    if connection.execute(select(func.count()).select_from(schema.prices)).scalar_one():
+    if books.prices():
         return 0
     versions = seed_prices(now_ns)
     for version in versions:
-        _append_price(connection, version, None)
+        _append_price(books, version, None)
     return len(versions)
 
 
 def change_price(
-    connection: Connection,
+    books: Books,
     flavor: str,
     currency: str,
     price_nano_per_second: int,
@@ -93,107 +74,112 @@ def change_price(
     new: bool = False,
 ) -> PriceVersion:
     """Appends a version, and says so in the audit. See :meth:`PriceBook.next_version`."""
-    now_ns = clock_ns()
-    book = PriceBook(price_ids(connection))
-    version = book.next_version(flavor, currency, price_nano_per_second, valid_from_ns, now_ns, who, new)
-    _append_price(connection, version, book.at(flavor, currency, version.valid_from_ns))
+    book = books.price_book()
+    version = book.next_version(flavor, currency, price_nano_per_second, valid_from_ns, clock_ns(), who, new)
+    _append_price(books, version, book.at(flavor, currency, version.valid_from_ns))
     return version
 
 
-def _append_price(connection: Connection, version: PriceVersion, before: PriceVersion | None) -> None:
-    price_id = _next_id(connection, schema.prices.c.id)
-    connection.execute(insert(schema.prices).values(id=price_id, **asdict(version)))
-    _append_audit(
-        connection,
-        version.changed_at_ns,
-        version.changed_by,
-        "price.change",
-        f"{version.flavor}/{version.currency}",
-        None if before is None else asdict(before),
-        asdict(version),
-    )
+def _append_price(books: Books, version: PriceVersion, before: PriceVersion | None) -> None:
+    books.append_price(version)
+    subject = f"{version.flavor}/{version.currency}"
+    was = None if before is None else asdict(before)
+    books.append_audit(version.changed_at_ns, version.changed_by, "price.change", subject, was, asdict(version))
 
 
 def post_usage(
-    connection: Connection, records: Sequence[UsageRecord], currency_of: Callable[[str], str], clock_ns: Callable[[], int]
+    books: Books, records: Sequence[UsageRecord], currency_of: Callable[[str], str], clock_ns: Callable[[], int]
 ) -> Accepted:
-    """Rates and posts each new record, once and for ever; all of them or none.
+    """Rates each new record, once and for ever, and posts them as one transaction; all of them or none.
 
-    Raises RecordConflict where a (source, id) is known with another content, Unpriced.
+    Raises RecordConflict where a (source, id) is known with another content, Unpriced, InvalidRequest, TooLarge.
     """
-    fresh = _without_duplicates(connection, records)
-    ids = price_ids(connection)
-    book = PriceBook(ids)
-    costs: dict[str, int] = defaultdict(int)
-    rows: list[dict[str, Any]] = []
-    entries: list[Transaction] = []
+    fresh = _without_duplicates(books, records)
+    if not fresh:
+        return Accepted(0, len(records), {})
+    rated = _rate(books, fresh, currency_of)
     now_ns = clock_ns()
-    first_id = _next_id(connection, schema.transactions.c.id)
-    for transaction_id, (digest, record) in enumerate(fresh, first_id):
-        price = book.rate(record, currency_of(record.tenant))
-        costs[price.currency] += cost_atto(record.duration_ns, rate_of(record, price))
-        rows.append(_usage_row(transaction_id, record, digest, ids[price], now_ns))
-        entries.append(usage_transaction(record, price))
-    if entries:
-        _append_transactions(connection, entries, first_id, now_ns, None)
-        connection.execute(insert(schema.usage), rows)
-    return Accepted(len(rows), len(records) - len(rows), dict(costs))
+    postings: list[Posting] = []
+    costs: dict[str, int] = defaultdict(int)
+    for record, segments in zip(fresh, rated, strict=True):
+        for segment in segments:
+            costs[segment.price.currency] += segment.amount_atto
+            postings += transfer(receivable(record.tenant), REVENUE, segment.period, segment.price.currency, segment.amount_atto)
+    transaction_id = books.append(balanced("usage", postings), now_ns)
+    first_id = books.take_ids(schema.usage, len(fresh))
+    numbered = list(enumerate(fresh, first_id))
+    books.connection.execute(insert(schema.usage), [_usage_row(id, record, now_ns) for id, record in numbered])
+    accounts = books.account_ids({receivable(record.tenant) for record in fresh})
+    rows = [
+        _segment_row(id, transaction_id, accounts[receivable(record.tenant)], books.prices()[segment.price], segment)
+        for (id, record), segments in zip(numbered, rated, strict=True)
+        for segment in segments
+    ]
+    books.connection.execute(insert(schema.segments), rows)
+    return Accepted(len(fresh), len(records) - len(fresh), dict(costs))
 
 
-def correct(connection: Connection, source: str, record_id: str, reason: str, clock_ns: Callable[[], int], who: str) -> int:
-    """Reverses a usage record in the present month; returns the reversing transaction. Raises UnknownRecord, AlreadyCorrected."""
-    usage, transactions = schema.usage.c, schema.transactions.c
+def _rate(books: Books, records: Sequence[UsageRecord], currency_of: Callable[[str], str]) -> list[list[Segment]]:
+    book, rated, count = books.price_book(), [], 0
+    for record in records:
+        segments = segments_of(record, book, currency_of(record.tenant), books.finalised(record.tenant))
+        rated.append(segments)
+        count += len(segments)
+        if count > SEGMENTS_MAX and len(records) > 1:
+            raise TooLarge(f"The records last so long that they make more than {SEGMENTS_MAX} hourly segments; send fewer at once.")
+    return rated
+
+
+def correct(books: Books, source: str, record_id: str, reason: str, clock_ns: Callable[[], int], who: str) -> int:
+    """Takes a usage record back in the present open period; returns the reversing transaction. Raises UnknownRecord, AlreadyCorrected."""
+    connection, usage, segments, reversals = books.connection, schema.usage.c, schema.segments.c, schema.reversals.c
     row = connection.execute(select(schema.usage).where(usage.source == source, usage.record_id == record_id)).one_or_none()
     if row is None:
         raise UnknownRecord(f"No usage {source}/{record_id} was ever accepted.")
-    reversed_by = connection.execute(select(transactions.id).where(transactions.reverses == row.transaction_id)).scalar_one_or_none()
+    reversed_by = connection.execute(select(reversals.transaction_id).where(reversals.usage_id == row.id)).scalar_one_or_none()
     if reversed_by is not None:
         raise AlreadyCorrected(f"Usage {source}/{record_id} was reversed already, by transaction {reversed_by}.")
-    price = price_of(connection.execute(select(schema.prices).where(schema.prices.c.id == row.price_id)).one())
-    record = record_of(row)
     now_ns = clock_ns()
-    transaction_id = _next_id(connection, transactions.id)
-    entry = reversal_transaction(record, price, Month.of(now_ns))
-    _append_transactions(connection, [entry], transaction_id, now_ns, row.transaction_id)
+    period = open_period(Month.of(now_ns), books.finalised(row.tenant))
+    query = select(schema.segments, schema.prices.c.currency).join(schema.prices).where(segments.usage_id == row.id)
+    posted = connection.execute(query.order_by(segments.position)).all()
+    postings: list[Posting] = []
+    for segment in posted:
+        postings += transfer(REVENUE, receivable(row.tenant), period, segment.currency, whole(segment.milli, segment.atto))
+    transaction_id = books.append(balanced("reversal", postings), now_ns, posted[0].transaction_id)
+    connection.execute(insert(schema.segments), [_reversal_row(segment, len(posted), transaction_id, period) for segment in posted])
+    connection.execute(insert(schema.reversals), [{"usage_id": row.id, "transaction_id": transaction_id}])
     after = {"transaction": transaction_id, "reason": reason}
-    _append_audit(connection, now_ns, who, "usage.correct", f"{source}/{record_id}", asdict(record), after)
+    books.append_audit(now_ns, who, "usage.correct", f"{source}/{record_id}", asdict(record_of(row)), after)
     return transaction_id
 
 
-def _without_duplicates(connection: Connection, records: Sequence[UsageRecord]) -> list[tuple[bytes, UsageRecord]]:
+def _without_duplicates(books: Books, records: Sequence[UsageRecord]) -> list[UsageRecord]:
     """The records that are new, each once. Raises RecordConflict."""
-    known = _known_digests(connection, records)
-    fresh: dict[tuple[str, str], tuple[bytes, UsageRecord]] = {}
+    known = _known(books, records)
+    fresh: dict[tuple[str, str], UsageRecord] = {}
     for record in records:
         key = (record.source, record.id)
-        digest = digest_of(record)
-        if key in known:
-            if known[key] != digest:
-                raise RecordConflict(_difference(_stored(connection, key), record))
-        elif key in fresh:
-            if fresh[key][0] != digest:
-                raise RecordConflict(_difference(fresh[key][1], record))
-        else:
-            fresh[key] = (digest, record)
+        before = known.get(key) or fresh.get(key)
+        if before is None:
+            fresh[key] = record
+        elif before != record:
+            raise RecordConflict(_difference(before, record))
     return list(fresh.values())
 
 
-def _known_digests(connection: Connection, records: Iterable[UsageRecord]) -> dict[tuple[str, str], bytes]:
+def _known(books: Books, records: Iterable[UsageRecord]) -> dict[tuple[str, str], UsageRecord]:
+    """What is stored under the names of ``records``."""
     usage = schema.usage.c
     ids_by_source: dict[str, list[str]] = defaultdict(list)
     for record in records:
         ids_by_source[record.source].append(record.id)
-    known: dict[tuple[str, str], bytes] = {}
+    known: dict[tuple[str, str], UsageRecord] = {}
     for source, ids in ids_by_source.items():
-        query = select(usage.record_id, usage.digest).where(usage.source == source, usage.record_id.in_(ids))
-        for record_id, digest in connection.execute(query):
-            known[source, record_id] = bytes(digest)
+        query = select(schema.usage).where(usage.source == source, usage.record_id.in_(ids))
+        for row in books.connection.execute(query):
+            known[source, row.record_id] = record_of(row)
     return known
-
-
-def _stored(connection: Connection, key: tuple[str, str]) -> UsageRecord:
-    usage = schema.usage.c
-    return record_of(connection.execute(select(schema.usage).where(usage.source == key[0], usage.record_id == key[1])).one())
 
 
 def _difference(stored: UsageRecord, received: UsageRecord) -> str:
@@ -203,12 +189,11 @@ def _difference(stored: UsageRecord, received: UsageRecord) -> str:
     return f"Usage {stored.source}/{stored.id} is known with another content: {fields}; nothing of this batch was written."
 
 
-def _usage_row(transaction_id: int, record: UsageRecord, digest: bytes, price_id: int, now_ns: int) -> dict[str, Any]:
+def _usage_row(usage_id: int, record: UsageRecord, now_ns: int) -> dict[str, Any]:
     return {
-        "transaction_id": transaction_id,
+        "id": usage_id,
         "source": record.source,
         "record_id": record.id,
-        "digest": digest,
         "tenant": record.tenant,
         "user_name": record.user,
         "session": record.session,
@@ -220,72 +205,44 @@ def _usage_row(transaction_id: int, record: UsageRecord, digest: bytes, price_id
         "flavor": record.flavor,
         "device_model": record.device_model,
         "devices": record.devices,
+        "share_milli": record.share_milli,
+        "surcharge_nano_per_second": record.surcharge_nano_per_second,
         "started_at_ns": record.started_at_ns,
         "duration_ns": record.duration_ns,
         "close_reason": record.close_reason,
-        "share_milli": record.share_milli,
-        "surcharge_nano_per_second": record.surcharge_nano_per_second,
-        "surcharge_rate_nano": surcharge_rate(record),
-        "price_id": price_id,
         "received_at_ns": now_ns,
     }
 
 
-def _append_transactions(connection: Connection, entries: Sequence[Transaction], first_id: int, now_ns: int, reverses: int | None) -> None:
-    """Writes transactions in the order that the schema's guards want: rows, postings, seals."""
-    accounts = _account_ids(connection, {posting.account for entry in entries for posting in entry.postings})
-    numbered = list(enumerate(entries, first_id))
-    rows = [{"id": id, "kind": entry.kind, "posted_at_ns": now_ns, "reverses": reverses} for id, entry in numbered]
-    postings: list[dict[str, Any]] = []
-    for id, entry in numbered:
-        for position, posting in enumerate(entry.postings):
-            milli, atto = halves(posting.amount_atto)
-            postings.append(
-                {
-                    "transaction_id": id,
-                    "position": position,
-                    "account_id": accounts[posting.account],
-                    "month": str(posting.month),
-                    "currency": posting.currency,
-                    "milli": milli,
-                    "atto": atto,
-                }
-            )
-    connection.execute(insert(schema.transactions), rows)
-    connection.execute(insert(schema.postings), postings)
-    connection.execute(insert(schema.seals), [{"transaction_id": id} for id, _ in numbered])
+def _segment_row(usage_id: int, transaction_id: int, account_id: int, price_id: int, segment: Segment) -> dict[str, Any]:
+    milli, atto = halves(segment.amount_atto)
+    return {
+        "usage_id": usage_id,
+        "position": segment.position,
+        "transaction_id": transaction_id,
+        "account_id": account_id,
+        "period": str(segment.period),
+        "price_id": price_id,
+        "surcharge_nano_per_second": segment.surcharge_nano_per_second,
+        "started_at_ns": segment.started_at_ns,
+        "duration_ns": segment.duration_ns,
+        "milli": milli,
+        "atto": atto,
+        "late": segment.late,
+        "reversal": False,
+    }
 
 
-def _account_ids(connection: Connection, names: set[str]) -> dict[str, int]:
-    """Ids of accounts by name; opens those that are missing."""
-    accounts = schema.accounts.c
-    rows = connection.execute(select(accounts.name, accounts.id).where(accounts.name.in_(sorted(names))))
-    found: dict[str, int] = {name: id for name, id in rows}
-    missing = sorted(names - found.keys())
-    if missing:
-        for id, name in enumerate(missing, _next_id(connection, accounts.id)):
-            connection.execute(insert(schema.accounts).values(id=id, name=name))
-            found[name] = id
-    return found
-
-
-def _append_audit(
-    connection: Connection, at_ns: int, who: str, action: str, subject: str, before: dict[str, Any] | None, after: dict[str, Any]
-) -> None:
-    connection.execute(
-        insert(schema.audit).values(
-            id=_next_id(connection, schema.audit.c.id),
-            at_ns=at_ns,
-            who=who,
-            action=action,
-            subject=subject,
-            before=None if before is None else json.dumps(before, sort_keys=True),
-            after=json.dumps(after, sort_keys=True),
-        )
-    )
-
-
-def _next_id(connection: Connection, column: Any) -> int:
-    """One more than the largest id: there is only one writer, so ids have no gaps."""
-    largest: int | None = connection.execute(select(func.max(column))).scalar_one()
-    return 1 if largest is None else largest + 1
+def _reversal_row(segment: Row[Any], count: int, transaction_id: int, period: Month) -> dict[str, Any]:
+    """What takes ``segment``, one of ``count``, back."""
+    row = {name: value for name, value in segment._mapping.items() if name != "currency"}
+    return row | {
+        "position": count + segment.position,
+        "transaction_id": transaction_id,
+        "period": str(period),
+        "duration_ns": -segment.duration_ns,
+        "milli": -segment.milli,
+        "atto": -segment.atto,
+        "late": False,
+        "reversal": True,
+    }

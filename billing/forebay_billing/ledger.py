@@ -1,17 +1,18 @@
-"""Double entry: what a usage record and its correction post. Nothing else makes transactions."""
+"""Double entry: accounts, and transactions that sum to zero."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Literal
 
-from forebay_billing.errors import LedgerError
-from forebay_billing.money import cost_atto, surcharge_rate
-from forebay_billing.months import Month, parts
-from forebay_billing.types import Posting, PriceVersion, Transaction, UsageRecord
+from forebay_billing.errors import InvalidRequest, LedgerError
+from forebay_billing.money import ATTO_PER_UNIT
+from forebay_billing.months import Month
+from forebay_billing.types import Kind, Posting, Transaction
 
 REVENUE = "revenue"
+TRANSACTION_UNITS_MAX = 4 * 10**15
+"""The most that the debits of one transaction may sum to, in units of a currency: sums over it then fit the ledger's columns."""
 
 
 def receivable(tenant: str) -> str:
@@ -27,40 +28,26 @@ def balances(postings: Iterable[Posting]) -> dict[str, int]:
     return dict(sums)
 
 
-def balanced(kind: Literal["usage", "reversal"], postings: Iterable[Posting]) -> Transaction:
-    """A transaction of ``postings``. Raises LedgerError where they do not sum to zero in every currency, or are fewer than two."""
-    transaction = Transaction(kind, tuple(postings))
+def balanced(kind: Kind, postings: Iterable[Posting]) -> Transaction:
+    """A transaction of ``postings``, summed per account, period and currency.
+
+    Raises LedgerError where they do not sum to zero in every currency, or are fewer than two; InvalidRequest for absurd amounts.
+    """
+    sums: dict[tuple[str, Month, str], int] = defaultdict(int)
+    for posting in postings:
+        sums[posting.account, posting.period, posting.currency] += posting.amount_atto
+    transaction = Transaction(kind, tuple(Posting(*key, sums[key]) for key in sorted(sums)))
     if len(transaction.postings) < 2:
         raise LedgerError(f"A transaction needs two postings at least; this {kind} has {len(transaction.postings)}.")
     for currency, sum_atto in balances(transaction.postings).items():
         if sum_atto != 0:
             raise LedgerError(f"A {kind} transaction sums to {sum_atto} atto-units of {currency}, not to zero; it was not written.")
+    debits = sum(posting.amount_atto for posting in transaction.postings if posting.amount_atto > 0)
+    if debits > TRANSACTION_UNITS_MAX * ATTO_PER_UNIT:
+        raise InvalidRequest(f"The {kind} would post more than {TRANSACTION_UNITS_MAX} units of a currency at once; nothing was written.")
     return transaction
 
 
-def rate_of(record: UsageRecord, price: PriceVersion) -> int:
-    """What a second of the record costs, in nano-units: the flavor's price, and the surcharge for the devices that served it."""
-    return price.price_nano_per_second + surcharge_rate(record)
-
-
-def usage_transaction(record: UsageRecord, price: PriceVersion) -> Transaction:
-    """The tenant owes the record's cost, revenue earns it; a record that crosses a month's end is posted to each month for its part."""
-    postings: list[Posting] = []
-    rate = rate_of(record, price)
-    for month, duration_ns in parts(record.started_at_ns, record.duration_ns):
-        amount_atto = cost_atto(duration_ns, rate)
-        postings.append(Posting(receivable(record.tenant), month, price.currency, amount_atto))
-        postings.append(Posting(REVENUE, month, price.currency, -amount_atto))
-    return balanced("usage", postings)
-
-
-def reversal_transaction(record: UsageRecord, price: PriceVersion, month: Month) -> Transaction:
-    """Takes the whole cost of a record back, in the ``month`` of the correction: what was shown in earlier months stays true."""
-    amount_atto = cost_atto(record.duration_ns, rate_of(record, price))
-    return balanced(
-        "reversal",
-        [
-            Posting(receivable(record.tenant), month, price.currency, -amount_atto),
-            Posting(REVENUE, month, price.currency, amount_atto),
-        ],
-    )
+def transfer(debit: str, credit: str, period: Month, currency: str, amount_atto: int) -> tuple[Posting, Posting]:
+    """``amount_atto`` on ``debit``, and off ``credit``."""
+    return Posting(debit, period, currency, amount_atto), Posting(credit, period, currency, -amount_atto)

@@ -8,26 +8,16 @@ from __future__ import annotations
 
 from forebay_billing.currencies import DECIMALS
 from forebay_billing.errors import InvalidPrice
-from forebay_billing.types import UsageRecord
 
+DECIMALS_MAX = 18
 ATTO_PER_NANO = 10**9
 ATTO_PER_UNIT = 10**18
 ATTO_PER_MILLI = 10**15
-WHOLE_MILLI = 1000
-"""A whole device, in thousandths."""
 
 
 def cost_atto(duration_ns: int, rate_nano_per_second: int) -> int:
     """What ``duration_ns`` costs, exactly."""
     return duration_ns * rate_nano_per_second
-
-
-def surcharge_rate(record: UsageRecord) -> int:
-    """What a second of the record's devices costs beside the flavor's price, in whole nano-units.
-
-    A rate, not an amount, is rounded (half-even): so every amount made with it is exact, and the pool tells its users the same rate.
-    """
-    return round_half_even(record.surcharge_nano_per_second * record.devices * record.share_milli, WHOLE_MILLI)
 
 
 def round_half_even(numerator: int, denominator: int) -> int:
@@ -45,7 +35,7 @@ def nano_of(atto: int) -> int:
 
 def minor_of(atto: int, currency: str) -> int:
     """Minor units of ``currency`` (cents of USD, yen of JPY), rounded half-even: the one rounding of a statement line."""
-    return round_half_even(atto, 10 ** (18 - decimals_of(currency)))
+    return round_half_even(atto, 10 ** (DECIMALS_MAX - decimals_of(currency)))
 
 
 def decimals_of(currency: str) -> int:
@@ -75,7 +65,7 @@ def nano_text(atto: int) -> str:
 
 def exact_text(atto: int) -> str:
     """An exact amount with all its eighteen decimals."""
-    return decimal_text(atto, 18)
+    return decimal_text(atto, DECIMALS_MAX)
 
 
 def halves(atto: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Calendar months in UTC, and the exact division of a stretch of time among them."""
+"""Calendar months in UTC."""
 
 from __future__ import annotations
 
@@ -49,22 +49,3 @@ class Month:
 
     def __str__(self) -> str:
         return f"{self.year:04d}-{self.month:02d}"
-
-
-def parts(started_at_ns: int, duration_ns: int) -> list[tuple[Month, int]]:
-    """The nanoseconds of a stretch by month, in order; they sum to ``duration_ns``. An empty stretch lies in the month of its start."""
-    month = Month.of(started_at_ns)
-    ended_at_ns = started_at_ns + duration_ns
-    found: list[tuple[Month, int]] = []
-    at_ns = started_at_ns
-    while ended_at_ns > month.end_ns:
-        found.append((month, month.end_ns - at_ns))
-        at_ns = month.end_ns
-        month = month.next
-    found.append((month, ended_at_ns - at_ns))
-    return found
-
-
-def part_in(month: Month, started_at_ns: int, duration_ns: int) -> int:
-    """The nanoseconds of a stretch that lie in ``month``."""
-    return max(0, min(started_at_ns + duration_ns, month.end_ns) - max(started_at_ns, month.start_ns))

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 import tomllib
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from importlib import resources
 
-from forebay_billing.errors import InvalidPrice, KnownFlavor, UnknownFlavor, Unpriced
+from forebay_billing.errors import InvalidPrice, KnownFlavor, UnknownFlavor
 from forebay_billing.money import decimals_of
-from forebay_billing.types import PriceVersion, UsageRecord
+from forebay_billing.types import PriceVersion
 
 PRICE_NANO_PER_SECOND_MAX = 10**15
 """One million currency units a second: no flavor costs that in any currency, and every cost fits the ledger's columns."""
 TIME_NS_MAX = 2**63 - 1
 FLAVOR_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
 """The pool's names of flavors."""
+
+
+def _valid_from_ns(version: PriceVersion) -> int:
+    return version.valid_from_ns
 
 
 class PriceBook:
@@ -31,23 +36,15 @@ class PriceBook:
 
     def at(self, flavor: str, currency: str, time_ns: int) -> PriceVersion | None:
         """The version in force at ``time_ns``, or None before the first."""
-        in_force = None
-        for version in self._versions.get((flavor, currency), ()):
-            if version.valid_from_ns > time_ns:
-                break
-            in_force = version
-        return in_force
+        versions = self._versions.get((flavor, currency), [])
+        found = bisect_right(versions, time_ns, key=_valid_from_ns)
+        return versions[found - 1] if found else None
 
-    def rate(self, record: UsageRecord, currency: str) -> PriceVersion:
-        """The version that prices ``record``: the one in force when it started. Raises Unpriced."""
-        version = self.at(record.flavor, currency, record.started_at_ns)
-        if version is None:
-            raise Unpriced(
-                f"Usage {record.source}/{record.id} is of flavor {record.flavor!r}, which had no price in {currency} at "
-                f"{record.started_at_ns} ns; set one with PUT api/prices/{record.flavor} and a valid_from_ns "
-                "up to then, and send the usage again."
-            )
-        return version
+    def changes(self, flavor: str, currency: str, after_ns: int, before_ns: int) -> list[int]:
+        """The moments in (after, before) from which another version is in force, in order."""
+        versions = self._versions.get((flavor, currency), [])
+        first, end = bisect_right(versions, after_ns, key=_valid_from_ns), bisect_left(versions, before_ns, key=_valid_from_ns)
+        return sorted({version.valid_from_ns for version in versions[first:end]})
 
     def current(self, now_ns: int) -> list[PriceVersion]:
         """The versions in force at ``now_ns``, by flavor and currency."""

@@ -10,46 +10,65 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, distinct, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, distinct, func, select, tuple_
 
 from forebay_billing import schema
 from forebay_billing.access import Scope
+from forebay_billing.books import price_ids
 from forebay_billing.errors import UnknownTenant
-from forebay_billing.journal import price_ids, price_of, record_of
+from forebay_billing.journal import record_of
 from forebay_billing.ledger import receivable
 from forebay_billing.money import cost_atto, whole
-from forebay_billing.months import Month, part_in
+from forebay_billing.months import Month
 from forebay_billing.prices import PriceBook
 from forebay_billing.statements import check_against_ledger, line_of, statement_of
 from forebay_billing.types import Line, PriceVersion, Statement, UsageRecord
 
 USAGE_DURATION_NS_MAX = 366 * 86_400 * 10**9
-"""Longest usage record that is accepted, so that a month is found by looking back this far."""
+"""Longest usage record that is accepted."""
 
 By = Literal["tenant", "user", "flavor"]
-LineKey = tuple[str, int, int]
-"""What the usage in one line of a statement has in common: user, price, surcharge in nano-units per second."""
 
 _usage = schema.usage.c
+_segments = schema.segments.c
+_reversals = schema.reversals.c
 _prices = schema.prices.c
-_LINE = (_usage.user_name, _usage.price_id, _usage.surcharge_rate_nano)
 _BILLION = 10**9
 _COLUMNS = {"tenant": _usage.tenant, "user": _usage.user_name, "flavor": _usage.flavor}
 
 
 @dataclass(frozen=True)
-class Charge:
-    """A usage record with its price; ``corrected_at_ns`` is when it was reversed, if it was."""
+class Rate:
+    """The part of a usage record that was rated at one price and surcharge, in one period."""
 
-    transaction_id: int
-    record: UsageRecord
     price: PriceVersion
+    surcharge_nano_per_second: int
+    period: Month
+    late: bool
+    duration_ns: int
+
+    @property
+    def cost_atto(self) -> int:
+        return cost_atto(self.duration_ns, self.price.price_nano_per_second + self.surcharge_nano_per_second)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A usage record with what it was rated at; ``corrected_at_ns`` is when it was reversed, if it was."""
+
+    usage_id: int
+    record: UsageRecord
+    rates: tuple[Rate, ...]
     corrected_at_ns: int | None
+
+    @property
+    def cost_atto(self) -> int:
+        return sum(rate.cost_atto for rate in self.rates)
 
 
 @dataclass(frozen=True)
 class Page:
-    """Charges, newest first, and the position after the last (start, transaction), or None at the end."""
+    """Charges, newest first, and the position after the last (start, usage id), or None at the end."""
 
     charges: tuple[Charge, ...]
     next: tuple[int, int] | None
@@ -83,51 +102,58 @@ def price_book(connection: Connection) -> PriceBook:
 
 def usage_page(connection: Connection, scope: Scope, window: Window, limit: int, after: tuple[int, int] | None) -> Page:
     """At most ``limit`` charges, newest first, that come after the position ``after``."""
-    reversal = schema.transactions.alias()
     query = (
-        select(schema.usage, reversal.c.posted_at_ns.label("corrected_at_ns"))
-        .outerjoin(reversal, reversal.c.reverses == _usage.transaction_id)
+        select(schema.usage, schema.transactions.c.posted_at_ns.label("corrected_at_ns"))
+        .outerjoin(schema.reversals, _reversals.usage_id == _usage.id)
+        .outerjoin(schema.transactions, schema.transactions.c.id == _reversals.transaction_id)
         .where(*_visible(scope), *_within(window))
-        .order_by(_usage.started_at_ns.desc(), _usage.transaction_id.desc())
+        .order_by(_usage.started_at_ns.desc(), _usage.id.desc())
         .limit(limit + 1)
     )
     if after is not None:
-        query = query.where(tuple_(_usage.started_at_ns, _usage.transaction_id) < tuple_(*after))
+        query = query.where(tuple_(_usage.started_at_ns, _usage.id) < tuple_(*after))
     rows = connection.execute(query).all()
-    prices = {id: price for price, id in price_ids(connection).items()}
-    charges = tuple(Charge(row.transaction_id, record_of(row), prices[row.price_id], row.corrected_at_ns) for row in rows[:limit])
+    rates = _rates(connection, [row.id for row in rows[:limit]])
+    charges = tuple(Charge(row.id, record_of(row), tuple(rates[row.id]), row.corrected_at_ns) for row in rows[:limit])
     more = len(rows) > limit
-    return Page(charges, (charges[-1].record.started_at_ns, charges[-1].transaction_id) if more else None)
+    return Page(charges, (charges[-1].record.started_at_ns, charges[-1].usage_id) if more else None)
+
+
+def _rates(connection: Connection, usage_ids: Sequence[int]) -> dict[int, list[Rate]]:
+    """What the records were rated at, in the order of time."""
+    group = (_segments.usage_id, _segments.price_id, _segments.surcharge_nano_per_second, _segments.period, _segments.late)
+    query = (
+        select(*group, *halved(_segments.duration_ns, "duration"))
+        .where(_segments.usage_id.in_(usage_ids), ~_segments.reversal)
+        .group_by(*group)
+        .order_by(func.min(_segments.position))
+    )
+    prices = {id: price for price, id in price_ids(connection).items()}
+    found: dict[int, list[Rate]] = defaultdict(list)
+    for row in connection.execute(query):
+        duration_ns, price = joined(row, "duration"), prices[row.price_id]
+        found[row.usage_id].append(Rate(price, row.surcharge_nano_per_second, Month.parse(row.period), row.late, duration_ns))
+    return found
 
 
 def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[By]) -> list[SummaryRow]:
     """Durations, costs and leases of usage that was not corrected, grouped by the keys in ``by`` and the currency."""
     keys = [_COLUMNS[key].label(key) for key in by]
-    reversal = schema.transactions.alias()
-
-    def grouped(*columns: ColumnElement[Any], groups: Sequence[ColumnElement[Any]]) -> Select[Any]:
-        return (
-            select(*groups, *columns)
-            .select_from(schema.usage.join(schema.prices).outerjoin(reversal, reversal.c.reverses == _usage.transaction_id))
-            .where(*_visible(scope), *_within(window), reversal.c.id.is_(None))
-            .group_by(*groups)
-        )
-
-    durations: dict[tuple[Any, ...], int] = defaultdict(int)
-    costs: dict[tuple[Any, ...], int] = defaultdict(int)
-    rate = (_prices.price_nano_per_second, _usage.surcharge_rate_nano)
-    for row in connection.execute(grouped(*_duration_sums(), groups=[*keys, _prices.currency, *rate])):
-        group = (*row[: len(keys)], row.currency)
-        duration_ns = _duration_of(row)
-        durations[group] += duration_ns
-        costs[group] += cost_atto(duration_ns, row.price_nano_per_second + row.surcharge_rate_nano)
-    leases = {tuple(row[:-1]): row.leases for row in connection.execute(grouped(_LEASES, groups=[*keys, _prices.currency]))}
-    return [_summary_row(by, group, durations[group], costs[group], leases[group]) for group in sorted(durations)]
+    query = (
+        select(*keys, _prices.currency, *_SUMS, _LEASES)
+        .select_from(schema.usage.join(schema.segments, _segments.usage_id == _usage.id))
+        .join(schema.prices, _prices.id == _segments.price_id)
+        .outerjoin(schema.reversals, _reversals.usage_id == _usage.id)
+        .where(*_visible(scope), *_within(window), _reversals.usage_id.is_(None))
+        .group_by(*keys, _prices.currency)
+    )
+    rows = sorted(connection.execute(query), key=lambda row: tuple(row[: len(keys) + 1]))
+    return [_summary_row(by, row) for row in rows]
 
 
 def statement(connection: Connection, tenant: str, user: str | None, month: Month, now_ns: int) -> Statement:
     """The tenant's month, or one user's part. Raises LedgerError where lines and ledger differ."""
-    lines = [*_usage_lines(connection, tenant, month), *_correction_lines(connection, tenant, month)]
+    lines = _lines(connection, tenant, month)
     whole_month = statement_of(tenant, None, month, now_ns, lines)
     check_against_ledger(whole_month, posted(connection, receivable(tenant), month))
     if user is None:
@@ -142,77 +168,44 @@ def check_tenant(connection: Connection, tenant: str) -> None:
         raise UnknownTenant(f"Nothing was ever recorded for a tenant {tenant!r}.")
 
 
-def posted(connection: Connection, account: str, month: Month | None) -> dict[str, int]:
-    """What an account's postings sum to by currency, in atto-units; of one month where given."""
-    postings, accounts = schema.postings.c, schema.accounts.c
-    milli_sums, atto_sums = _halved(postings.milli, "milli"), _halved(postings.atto, "atto")
+def posted(connection: Connection, account: str, period: Month | None) -> dict[str, int]:
+    """What an account's postings sum to by currency, in atto-units; of one period where given. Reads the projection."""
+    balances, accounts = schema.balances.c, schema.accounts.c
     query = (
-        select(postings.currency, *milli_sums, *atto_sums)
-        .join(schema.accounts, accounts.id == postings.account_id)
+        select(balances.currency, balances.milli, balances.atto)
+        .join(schema.accounts, accounts.id == balances.account_id)
         .where(accounts.name == account)
-        .group_by(postings.currency)
     )
-    if month is not None:
-        query = query.where(postings.month == str(month))
-    return {row.currency: whole(_joined(row, "milli"), _joined(row, "atto")) for row in connection.execute(query)}
+    if period is not None:
+        query = query.where(balances.period == str(period))
+    sums: dict[str, int] = defaultdict(int)
+    for row in connection.execute(query):
+        sums[row.currency] += whole(row.milli, row.atto)
+    return dict(sums)
 
 
-def _usage_lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
-    starts_before, ends_after = _usage.started_at_ns < month.start_ns, _usage.started_at_ns + _usage.duration_ns > month.end_ns
-    overlaps = and_(
-        _usage.tenant == tenant,
-        _usage.started_at_ns > month.start_ns - USAGE_DURATION_NS_MAX - 1,
-        _usage.started_at_ns < month.end_ns,
-        or_(_usage.started_at_ns >= month.start_ns, _usage.started_at_ns + _usage.duration_ns > month.start_ns),
+def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
+    group = (_usage.user_name, _segments.price_id, _segments.surcharge_nano_per_second, _segments.reversal)
+    query = (
+        select(*group, *halved(_segments.duration_ns, "duration"), _LEASES)
+        .select_from(schema.segments.join(schema.usage, _usage.id == _segments.usage_id))
+        .join(schema.accounts, schema.accounts.c.id == _segments.account_id)
+        .where(schema.accounts.c.name == receivable(tenant), _segments.period == str(month))
+        .group_by(*group)
     )
-    crosses = or_(starts_before, ends_after)
-    group = _LINE
-    durations: dict[LineKey, int] = defaultdict(int)
-    inside = select(*group, *_duration_sums()).where(overlaps, ~crosses).group_by(*group)
-    for row in connection.execute(inside):
-        durations[_line_key(row)] += _duration_of(row)
-    for row in connection.execute(select(*group, _usage.started_at_ns, _usage.duration_ns).where(overlaps, crosses)):
-        durations[_line_key(row)] += part_in(month, row.started_at_ns, row.duration_ns)
-    leases = _lease_counts(connection, select(*group, _LEASES).where(overlaps).group_by(*group))
-    return _lines(connection, "usage", durations, leases)
-
-
-def _correction_lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
-    reversal = schema.transactions.alias()
-    group = _LINE
-    corrected = and_(
-        _usage.tenant == tenant,
-        reversal.c.kind == "reversal",
-        reversal.c.posted_at_ns >= month.start_ns,
-        reversal.c.posted_at_ns < month.end_ns,
-    )
-    joined = schema.usage.join(reversal, reversal.c.reverses == _usage.transaction_id)
-    query = select(*group, *_duration_sums()).select_from(joined).where(corrected).group_by(*group)
-    durations = {_line_key(row): -_duration_of(row) for row in connection.execute(query)}
-    leases = _lease_counts(connection, select(*group, _LEASES).select_from(joined).where(corrected).group_by(*group))
-    return _lines(connection, "correction", durations, leases)
-
-
-def _lines(
-    connection: Connection,
-    kind: Literal["usage", "correction"],
-    durations: dict[LineKey, int],
-    leases: dict[LineKey, int],
-) -> list[Line]:
-    wanted = {price_id for _, price_id, _ in durations}
-    prices = {row.id: price_of(row) for row in connection.execute(select(schema.prices)) if row.id in wanted}
+    rows = connection.execute(query).all()
+    prices = {id: price for price, id in price_ids(connection).items()} if rows else {}
     return [
-        line_of(kind, user, prices[price_id], surcharge, leases[user, price_id, surcharge], duration)
-        for (user, price_id, surcharge), duration in durations.items()
+        line_of(
+            "correction" if row.reversal else "usage",
+            row.user_name,
+            prices[row.price_id],
+            row.surcharge_nano_per_second,
+            row.leases,
+            joined(row, "duration"),
+        )
+        for row in rows
     ]
-
-
-def _line_key(row: Row[Any]) -> LineKey:
-    return row.user_name, row.price_id, row.surcharge_rate_nano
-
-
-def _lease_counts(connection: Connection, query: Select[Any]) -> dict[LineKey, int]:
-    return {_line_key(row): row.leases for row in connection.execute(query)}
 
 
 def _visible(scope: Scope) -> list[ColumnElement[bool]]:
@@ -234,26 +227,20 @@ def _within(window: Window) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _summary_row(by: Sequence[By], group: tuple[Any, ...], duration_ns: int, cost: int, leases: int) -> SummaryRow:
-    keys = dict(zip(by, group, strict=False))
-    return SummaryRow(keys.get("tenant"), keys.get("user"), keys.get("flavor"), group[-1], duration_ns, cost, leases)
+def _summary_row(by: Sequence[By], row: Row[*tuple[Any, ...]]) -> SummaryRow:
+    keys = dict(zip(by, row, strict=False))
+    cost = whole(joined(row, "milli"), joined(row, "atto"))
+    return SummaryRow(keys.get("tenant"), keys.get("user"), keys.get("flavor"), row.currency, joined(row, "duration"), cost, row.leases)
 
 
-def _halved(column: ColumnElement[int], name: str) -> tuple[ColumnElement[int], ColumnElement[int]]:
-    """Sums of the billions and of the rest; :func:`_joined` puts them together."""
+def halved(column: ColumnElement[int], name: str) -> tuple[ColumnElement[int], ColumnElement[int]]:
+    """Sums of the billions and of the rest; :func:`joined` puts them together."""
     return func.sum(column // _BILLION).label(f"{name}_billions"), func.sum(column % _BILLION).label(f"{name}_rest")
 
 
-def _joined(row: Row[Any], name: str) -> int:
+def joined(row: Row[*tuple[Any, ...]], name: str) -> int:
     return int(row._mapping[f"{name}_billions"]) * _BILLION + int(row._mapping[f"{name}_rest"])
 
 
-def _duration_sums() -> tuple[ColumnElement[int], ColumnElement[int]]:
-    return _halved(_usage.duration_ns, "duration")
-
-
-def _duration_of(row: Row[Any]) -> int:
-    return _joined(row, "duration")
-
-
+_SUMS = (*halved(_segments.duration_ns, "duration"), *halved(_segments.milli, "milli"), *halved(_segments.atto, "atto"))
 _LEASES: ColumnElement[int] = func.count(distinct(_usage.lease)).label("leases")

@@ -1,14 +1,23 @@
 """The tables. ``migrations/`` creates them and the triggers that keep them append-only and balanced; a test compares both.
 
 A transaction is written in three steps inside one database transaction: its row, its postings, its *seal*. The row's deferred
-foreign key wants the seal at commit; the seal's trigger wants the postings to sum to zero per currency; nothing can be added
-to what is sealed. So no database that enforces its constraints ever holds an unbalanced transaction, whoever writes to it.
+foreign key wants the seal at commit; the seal's trigger wants the postings to sum to zero per currency, and adds them to
+``balances``; nothing can be added to what is sealed. So no database that enforces its constraints ever holds an unbalanced
+transaction, whoever writes to it.
+
+``usage`` and ``segments`` are the sub-ledger: a record that the pool sent, and the pieces it was rated in. Each segment points to
+the transaction that posted it, and ``checks.py`` holds the sums of the segments against the postings.
+
+On SQLite the tables with many rows lie in the order of their primary key, which spares each row a second tree.
+
+An exact amount is two columns, ``milli·10^15 + atto`` of 1e-18 units (:func:`forebay_billing.money.halves`).
 """
 
 from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -26,6 +35,22 @@ NAME_CHARS_MAX = 128
 LABEL_CHARS_MAX = 2048
 LOGIN_CHARS_MAX = 255
 """Longest name of a login that JupyterHub keeps."""
+KEY_CHARS_MAX = 255
+"""Longest idempotency key."""
+KINDS = (
+    "usage",
+    "reversal",
+    "reserve",
+    "void",
+    "expire",
+    "post",
+    "credit",
+    "adjustment",
+    "payment",
+    "refund",
+    "fee",
+)
+"""Causes of a transaction."""
 _NAME = String(NAME_CHARS_MAX)
 
 metadata = MetaData(
@@ -72,9 +97,9 @@ transactions = Table(
     ),
     Column("kind", String(16), nullable=False),
     Column("posted_at_ns", BigInteger, nullable=False),
-    Column("reverses", BigInteger, ForeignKey("transactions.id"), nullable=True, unique=True),
-    Index("ix_transactions_reversal_posted_at_ns", "kind", "posted_at_ns"),
-    CheckConstraint("kind IN ('usage', 'reversal')", name="kind"),
+    Column("reverses", BigInteger, ForeignKey("transactions.id"), nullable=True),
+    Index(None, "reverses"),
+    CheckConstraint(f"kind IN ({', '.join(repr(kind) for kind in KINDS)})", name="kind"),
     CheckConstraint("(kind = 'reversal') = (reverses IS NOT NULL)", name="reversal_reverses"),
 )
 
@@ -82,29 +107,53 @@ postings = Table(
     "postings",
     metadata,
     Column("transaction_id", BigInteger, ForeignKey("transactions.id"), primary_key=True, autoincrement=False),
-    Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("account_id", Integer, ForeignKey("accounts.id"), nullable=False),
-    Column("month", String(7), nullable=False),
-    Column("currency", String(3), nullable=False),
+    Column("account_id", Integer, ForeignKey("accounts.id"), primary_key=True, autoincrement=False),
+    Column("period", String(7), primary_key=True),
+    Column("currency", String(3), primary_key=True),
     Column("milli", BigInteger, nullable=False),
     Column("atto", BigInteger, nullable=False),
-    Index(None, "account_id", "month"),
+    Index(None, "account_id", "period"),
     CheckConstraint("atto > -1000000000000000 AND atto < 1000000000000000", name="atto_below_a_milli"),
+    sqlite_with_rowid=False,
 )
 
 seals = Table(
     "seals",
     metadata,
     Column("transaction_id", BigInteger, ForeignKey("transactions.id"), primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
 )
+
+balances = Table(
+    "balances",
+    metadata,
+    Column("account_id", Integer, ForeignKey("accounts.id"), primary_key=True, autoincrement=False),
+    Column("period", String(7), primary_key=True),
+    Column("currency", String(3), primary_key=True),
+    Column("milli", BigInteger, nullable=False),
+    Column("atto", BigInteger, nullable=False),
+    CheckConstraint("milli > -9000000000000000000 AND milli < 9000000000000000000", name="milli_within_64_bits"),
+    sqlite_with_rowid=False,
+)
+"""What the sealed postings sum to: a projection that a trigger keeps, and that can be made anew from them."""
+
+periods = Table(
+    "periods",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("tenant", _NAME, nullable=False),
+    Column("period", String(7), nullable=False),
+    Column("finalised_at_ns", BigInteger, nullable=False),
+    UniqueConstraint("tenant", "period"),
+)
+"""Months that are closed for a tenant: what is posted later goes to the first open one after."""
 
 usage = Table(
     "usage",
     metadata,
-    Column("transaction_id", BigInteger, ForeignKey("transactions.id"), primary_key=True, autoincrement=False),
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column("source", _NAME, nullable=False),
     Column("record_id", _NAME, nullable=False),
-    Column("digest", LargeBinary(32), nullable=False),
     Column("tenant", _NAME, nullable=False),
     Column("user_name", _NAME, nullable=False),
     Column("session", _NAME, nullable=False),
@@ -116,20 +165,64 @@ usage = Table(
     Column("flavor", _NAME, nullable=False),
     Column("device_model", _NAME, nullable=False),
     Column("devices", Integer, nullable=False),
+    Column("share_milli", Integer, nullable=False),
+    Column("surcharge_nano_per_second", BigInteger, nullable=False),
     Column("started_at_ns", BigInteger, nullable=False),
     Column("duration_ns", BigInteger, nullable=False),
     Column("close_reason", _NAME, nullable=False),
-    Column("share_milli", Integer, nullable=False, server_default="1000"),
-    Column("surcharge_nano_per_second", BigInteger, nullable=False, server_default="0"),
-    Column("surcharge_rate_nano", BigInteger, nullable=False, server_default="0"),
-    Column("price_id", BigInteger, ForeignKey("prices.id"), nullable=False),
     Column("received_at_ns", BigInteger, nullable=False),
     UniqueConstraint("source", "record_id"),
     Index(None, "started_at_ns"),
     Index(None, "tenant", "started_at_ns"),
     Index(None, "tenant", "user_name", "started_at_ns"),
     CheckConstraint("duration_ns >= 0", name="duration_not_below_zero"),
+    CheckConstraint("devices >= 1 AND share_milli >= 1 AND share_milli <= 1000", name="devices_and_share"),
+    CheckConstraint("surcharge_nano_per_second >= 0", name="surcharge_not_below_zero"),
+    sqlite_with_rowid=False,
 )
+
+segments = Table(
+    "segments",
+    metadata,
+    Column("usage_id", BigInteger, ForeignKey("usage.id"), primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("transaction_id", BigInteger, ForeignKey("transactions.id"), nullable=False),
+    Column("account_id", Integer, ForeignKey("accounts.id"), nullable=False),
+    Column("period", String(7), nullable=False),
+    Column("price_id", BigInteger, ForeignKey("prices.id"), nullable=False),
+    Column("surcharge_nano_per_second", BigInteger, nullable=False),
+    Column("started_at_ns", BigInteger, nullable=False),
+    Column("duration_ns", BigInteger, nullable=False),
+    Column("milli", BigInteger, nullable=False),
+    Column("atto", BigInteger, nullable=False),
+    Column("late", Boolean, nullable=False),
+    Column("reversal", Boolean, nullable=False),
+    Index(None, "account_id", "period"),
+    CheckConstraint("atto > -1000000000000000 AND atto < 1000000000000000", name="atto_below_a_milli"),
+    sqlite_with_rowid=False,
+)
+"""``account_id`` is the tenant's receivable account. A reversal takes a segment back: durations and amounts are negative then."""
+
+reversals = Table(
+    "reversals",
+    metadata,
+    Column("usage_id", BigInteger, ForeignKey("usage.id"), primary_key=True, autoincrement=False),
+    Column("transaction_id", BigInteger, ForeignKey("transactions.id"), nullable=False, unique=True),
+    sqlite_with_rowid=False,
+)
+"""Which usage was taken back, and by which transaction: once at most."""
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("caller", String(LOGIN_CHARS_MAX), primary_key=True),
+    Column("key", String(KEY_CHARS_MAX), primary_key=True),
+    Column("digest", LargeBinary(32), nullable=False),
+    Column("answer", Text, nullable=False),
+    Column("at_ns", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What was answered to a change that carried an idempotency key, written with the change itself."""
 
 audit = Table(
     "audit",

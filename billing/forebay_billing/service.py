@@ -36,6 +36,7 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/corrections", handlers.CorrectionsHandler),
     (r"api/summary", handlers.SummaryHandler),
     (r"api/statement", handlers.StatementHandler),
+    (r"api/check", handlers.CheckHandler),
     (r"metrics", handlers.MetricsHandler),
     (r"health", handlers.HealthHandler),
 )
@@ -46,9 +47,9 @@ class Service:
 
     def __init__(self, settings: Settings, authenticator: Authenticator, clock_ns: Callable[[], int] = time.time_ns) -> None:
         metrics = Metrics()
-        self.store = Store(open_engines(settings.database_url, settings.busy_seconds), settings.currency_of, clock_ns, metrics.committed)
+        self.store = Store(open_engines(settings.database_url, settings.busy_seconds), clock_ns, metrics.committed)
         metrics.watch_queue(lambda: self.store.writes_waiting)
-        context = {"context": handlers.Context(self.store, authenticator, metrics, clock_ns)}
+        context = {"context": handlers.Context(self.store, authenticator, metrics, clock_ns, settings.currency_of)}
         routes = [(re.escape(settings.prefix) + path, handler, context) for path, handler in ENDPOINTS]
         application = Application(
             routes, default_handler_class=handlers.UnknownHandler, default_handler_args=context, log_function=lambda handler: None

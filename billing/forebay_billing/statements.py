@@ -12,12 +12,11 @@ from forebay_billing.months import Month
 from forebay_billing.types import Line, PriceVersion, Statement, Total
 
 
-def line_of(kind: Literal["usage", "correction"], user: str, price: PriceVersion, surcharge: int, leases: int, duration_ns: int) -> Line:
-    """The line of all usage of ``user`` under ``price`` and ``surcharge`` (nano-units per second). Rounds, once.
-
-    ``duration_ns`` is negative in a correction.
-    """
-    cost = cost_atto(duration_ns, price.price_nano_per_second + surcharge)
+def line_of(
+    kind: Literal["usage", "correction"], user: str, price: PriceVersion, surcharge_nano_per_second: int, leases: int, duration_ns: int
+) -> Line:
+    """The line of all usage of ``user`` under ``price`` and surcharge; ``duration_ns`` is negative in a correction. Rounds, once."""
+    cost = cost_atto(duration_ns, price.price_nano_per_second + surcharge_nano_per_second)
     return Line(
         kind=kind,
         user=user,
@@ -25,7 +24,7 @@ def line_of(kind: Literal["usage", "correction"], user: str, price: PriceVersion
         currency=price.currency,
         price_version=price.version,
         price_nano_per_second=price.price_nano_per_second,
-        surcharge_nano_per_second=surcharge,
+        surcharge_nano_per_second=surcharge_nano_per_second,
         leases=leases,
         duration_ns=duration_ns,
         cost_atto=cost,
@@ -35,7 +34,7 @@ def line_of(kind: Literal["usage", "correction"], user: str, price: PriceVersion
 
 def statement_of(tenant: str, user: str | None, month: Month, now_ns: int, lines: Iterable[Line]) -> Statement:
     """The statement of ``lines``, ordered by user, flavor, currency, price version, surcharge, corrections last."""
-    ordered = tuple(sorted(lines, key=_order))
+    ordered = tuple(sorted(lines, key=_place))
     exact: dict[str, int] = defaultdict(int)
     rounded: dict[str, int] = defaultdict(int)
     for line in ordered:
@@ -45,8 +44,8 @@ def statement_of(tenant: str, user: str | None, month: Month, now_ns: int, lines
     return Statement(tenant, user, month, now_ns >= month.end_ns, ordered, totals)
 
 
-def _order(line: Line) -> tuple[str, str, str, int, int, bool]:
-    return (line.user, line.flavor, line.currency, line.price_version, line.surcharge_nano_per_second, line.kind != "usage")
+def _place(line: Line) -> tuple[str, str, str, int, int, bool]:
+    return line.user, line.flavor, line.currency, line.price_version, line.surcharge_nano_per_second, line.kind != "usage"
 
 
 def check_against_ledger(statement: Statement, receivable_atto: Mapping[str, int]) -> None:

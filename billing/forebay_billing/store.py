@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, text
 
-from forebay_billing import journal, queries
+from forebay_billing import checks, journal, queries
 from forebay_billing.access import Scope
+from forebay_billing.books import Books
 from forebay_billing.engines import READERS_MAX, Engines, migrate, reading, writing
 from forebay_billing.errors import CLOSING, StoreUnavailable
+from forebay_billing.idempotency import Done, Key, once
 from forebay_billing.months import Month
 from forebay_billing.prices import PriceBook
-from forebay_billing.types import PriceVersion, Statement, UsageRecord
+from forebay_billing.types import Statement
 from forebay_billing.writer import Writer
 
 T = TypeVar("T")
 
 
 class Store:
-    """Owns ``engines`` and its threads until :meth:`close`. ``currency_of(tenant)`` is what a tenant is billed in.
+    """Owns ``engines`` and its threads until :meth:`close`.
 
     Every method may raise StoreUnavailable; of the writing ones nothing has happened then.
     """
@@ -30,16 +32,14 @@ class Store:
     def __init__(
         self,
         engines: Engines,
-        currency_of: Callable[[str], str],
         clock_ns: Callable[[], int],
         on_commit: Callable[[int, float], None] = lambda jobs, seconds: None,
     ) -> None:
         self._engines = engines
-        self._currency_of = currency_of
         self._clock_ns = clock_ns
         migrate(engines)
         with writing(engines) as connection:
-            self.seeded = journal.seed(connection, clock_ns())
+            self.seeded = journal.seed(Books(connection), clock_ns())
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="billing-reader")
         self._writer = Writer(engines, on_commit)
         self._closed = False
@@ -56,23 +56,9 @@ class Store:
         self._readers.shutdown()
         self._engines.dispose()
 
-    async def post_usage(self, records: Sequence[UsageRecord]) -> journal.Accepted:
-        """See :func:`journal.post_usage`."""
-        return await self._write(lambda connection: journal.post_usage(connection, records, self._currency_of, self._clock_ns))
-
-    async def change_price(
-        self, flavor: str, currency: str, price_nano_per_second: int, valid_from_ns: int | None, who: str, new: bool
-    ) -> PriceVersion:
-        """See :func:`journal.change_price`."""
-
-        def job(connection: Connection) -> PriceVersion:
-            return journal.change_price(connection, flavor, currency, price_nano_per_second, valid_from_ns, self._clock_ns, who, new)
-
-        return await self._write(job)
-
-    async def correct(self, source: str, record_id: str, reason: str, who: str) -> int:
-        """See :func:`journal.correct`."""
-        return await self._write(lambda connection: journal.correct(connection, source, record_id, reason, self._clock_ns, who))
+    async def change(self, key: Key | None, work: Callable[[Books], T], document: Callable[[T], Any]) -> Done[T]:
+        """Does ``work`` in the writer's next transaction, once for a ``key``. See :func:`forebay_billing.idempotency.once`."""
+        return await asyncio.wrap_future(self._writer.submit(lambda books: once(books, key, work, document, self._clock_ns())))
 
     async def price_book(self) -> PriceBook:
         """All prices."""
@@ -94,12 +80,13 @@ class Store:
         """See :func:`queries.check_tenant`."""
         await self._read(lambda connection: queries.check_tenant(connection, tenant))
 
+    async def differences(self) -> list[checks.Difference]:
+        """See :func:`checks.differences`."""
+        return await self._read(checks.differences)
+
     async def check(self) -> None:
         """Returns when the database answers."""
         await self._read(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
-
-    async def _write(self, job: Callable[[Connection], T]) -> T:
-        return await asyncio.wrap_future(self._writer.submit(job))
 
     async def _read(self, work: Callable[[Connection], T]) -> T:
         if self._closed:

@@ -1,6 +1,6 @@
-"""The service in one page: usage records are rated by price versions and become transactions of the ledger.
+"""The service in one page: usage records are split into segments, each rated by one price version, and posted to the ledger.
 
-UsageRecord ──rated by──► PriceVersion ──posted as──► Transaction(Posting, Posting, …) ──summed up in──► Statement
+UsageRecord ──rated as──► Segment, Segment, … ──posted, a batch at a time, as──► Transaction(Posting, …) ──summed up in──► Statement
 """
 
 from __future__ import annotations
@@ -58,20 +58,42 @@ class PriceVersion:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """A piece of a usage record under one price, within one UTC hour: what is billed. ``position`` counts from 0 in the record.
+
+    ``period`` is the month that it is billed in: its own, or, where that was finalised, the first open one after (``late``).
+    ``surcharge_nano_per_second`` is that of all devices held, for their share, in whole nano-units. ``amount_atto`` is exact.
+    """
+
+    position: int
+    started_at_ns: int
+    duration_ns: int
+    price: PriceVersion
+    surcharge_nano_per_second: int
+    amount_atto: int
+    period: Month
+    late: bool
+
+
+Kind = Literal["usage", "reversal", "reserve", "void", "expire", "post", "credit", "adjustment", "payment", "refund", "fee"]
+"""What caused a transaction."""
+
+
+@dataclass(frozen=True)
 class Posting:
-    """One entry: ``amount_atto`` on ``account``, counted into the statement of ``month``. A debit is positive."""
+    """One entry: ``amount_atto`` on ``account``, counted into the statement of ``period``. A debit is positive."""
 
     account: str
-    month: Month
+    period: Month
     currency: str
     amount_atto: int
 
 
 @dataclass(frozen=True)
 class Transaction:
-    """Postings that sum to zero per currency. Made by :mod:`forebay_billing.ledger` only."""
+    """Postings that sum to zero per currency, one per (account, period, currency). Made by :func:`forebay_billing.ledger.balanced` only."""
 
-    kind: Literal["usage", "reversal"]
+    kind: Kind
     postings: tuple[Posting, ...]
 
 
@@ -111,6 +133,6 @@ class Statement:
     user: str | None
     month: Month
     final: bool
-    """Whether the month is over. Records may still arrive late, and then stand in it."""
+    """Whether the month is over. Records may still arrive late, and then stand in it until it is finalised."""
     lines: tuple[Line, ...]
     totals: tuple[Total, ...]

@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection
-
+from forebay_billing import failpoints
+from forebay_billing.books import Books, Memory
 from forebay_billing.engines import Engines, writing
 from forebay_billing.errors import CLOSING, BillingError, StoreUnavailable
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Job:
-    work: Callable[[Connection], Any]
+    work: Callable[[Books], Any]
     future: Future[Any]
 
 
@@ -38,6 +38,7 @@ class Writer:
         self._engines = engines
         self._on_commit = on_commit
         self._queue: queue.Queue[_Job | None] = queue.Queue(QUEUE_JOBS_MAX)
+        self._memory = Memory()
         self._closed = False
         self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="billing-writer")
@@ -48,7 +49,7 @@ class Writer:
         """Jobs that wait for their group."""
         return self._queue.qsize()
 
-    def submit(self, work: Callable[[Connection], T]) -> Future[T]:
+    def submit(self, work: Callable[[Books], T]) -> Future[T]:
         """Runs ``work`` in a later group; the future ends after its commit, with the result, a BillingError or StoreUnavailable."""
         future: Future[T] = Future()
         with self._closing:
@@ -90,27 +91,27 @@ class Writer:
         outcomes: list[tuple[Future[Any], Any]] = []
         try:
             with writing(self._engines) as connection:
+                books = Books(connection, self._memory)
                 for job in group:
-                    outcomes.append((job.future, _run_alone(job, connection)))
+                    savepoint = connection.begin_nested()
+                    try:
+                        outcomes.append((job.future, job.work(books)))
+                        savepoint.commit()
+                    except BillingError as refusal:
+                        savepoint.rollback()
+                        self._memory = Memory()
+                        books = Books(connection, self._memory)
+                        outcomes.append((job.future, refusal))
+                failpoints.reach("commit.before")
         except Exception as error:
+            self._memory = Memory()
             for job in group:
                 job.future.set_exception(error)
             return
+        failpoints.reach("commit.after")
         self._on_commit(len(group), time.monotonic() - started)
         for future, outcome in outcomes:
             if isinstance(outcome, BillingError):
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
-
-
-def _run_alone(job: _Job, connection: Connection) -> Any:
-    """The job's result, or the BillingError for which it was taken back. What the database raises passes through."""
-    savepoint = connection.begin_nested()
-    try:
-        result = job.work(connection)
-    except BillingError as refusal:
-        savepoint.rollback()
-        return refusal
-    savepoint.commit()
-    return result

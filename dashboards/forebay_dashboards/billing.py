@@ -34,7 +34,7 @@ class Billing:
         return await self._upstream.read(_PRICES, token, "api/prices", {"history": 1, "flavor": flavor})
 
     async def set_price(self, token: str, flavor: str, nano_per_second: int, currency: str) -> PriceVersion:
-        """The new version; it applies to leases opened from then on."""
+        """The new version; it applies to device time from then on."""
         body = {"price_nano_per_second": nano_per_second, "currency": currency}
         return await self._upstream.write(_PRICE, token, f"api/prices/{quote(flavor, safe='')}", body)
 

@@ -64,7 +64,7 @@ class Editor:
 
 @dataclass(frozen=True)
 class NewPrice:
-    """A price for leases opened from now on."""
+    """A price for device time from now on."""
 
     nano_per_second: int
     currency: str

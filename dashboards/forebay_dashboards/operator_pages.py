@@ -211,4 +211,4 @@ class PriceHistoryPage(FlavorTable):
 def _saved_sentence(name: str, edit: Edit) -> str:
     if not edit.flavor_changed and edit.price is None:
         return f"Nothing was changed in {name}."
-    return f"{name} is saved. It applies to leases opened from now on."
+    return f"{name} is saved. A price applies from now on, the rest to leases opened from now on."

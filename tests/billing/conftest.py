@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from forebay_billing.books import Books
 from forebay_billing.engines import Engines, migrate, open_engines, writing
 from forebay_billing.journal import seed
 from forebay_billing.months import Month
@@ -126,7 +127,7 @@ def seeded_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     engines = open_engines(f"sqlite:///{path}", 1)
     migrate(engines)
     with writing(engines) as connection:
-        seed(connection, NOW_NS)
+        seed(Books(connection), NOW_NS)
     engines.dispose()
     return path
 

@@ -35,6 +35,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "price history": ("GET", "/api/prices?history=1", {}, set(ALL)),
     "set a price": ("PUT", "/api/prices/small.64gb", {"json": {"price_nano_per_second": 1, "currency": "USD"}}, {"operator"}),
     "correct": ("POST", "/api/corrections", {"json": {"source": "pool", "id": "secret-1/1", "reason": "x"}}, {"operator"}),
+    "check": ("GET", "/api/check", {}, SEES_ALL),
     "metrics through a proxy": ("GET", "/metrics", {"headers": {"X-Forwarded-For": "192.0.2.1"}}, SEES_ALL),
 }
 

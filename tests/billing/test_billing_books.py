@@ -11,22 +11,33 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from forebay_billing import journal, queries
+from forebay_billing import checks, journal, queries, schema
 from forebay_billing.access import Scope
+from forebay_billing.books import Books
 from forebay_billing.engines import Engines, reading, writing
-from forebay_billing.errors import AlreadyCorrected, LedgerError, RecordConflict, UnknownRecord, UnknownTenant
-from forebay_billing.ledger import REVENUE, balanced, balances, receivable, reversal_transaction, usage_transaction
+from forebay_billing.errors import (
+    AlreadyCorrected,
+    InvalidRequest,
+    LedgerError,
+    RecordConflict,
+    TooLarge,
+    UnknownRecord,
+    UnknownTenant,
+)
+from forebay_billing.ledger import REVENUE, TRANSACTION_UNITS_MAX, balanced, receivable, transfer
+from forebay_billing.money import ATTO_PER_UNIT, whole
 from forebay_billing.months import Month
 from forebay_billing.prices import seed_prices
 from forebay_billing.statements import check_against_ledger, line_of, statement_of
 from forebay_billing.types import Posting, PriceVersion, UsageRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import func, literal, select, text
 
 NOW_NS = Month(2027, 2).start_ns
 MONTHS = [Month(2026, 9), Month(2026, 10), Month(2026, 11), Month(2026, 12), Month(2027, 1), Month(2027, 2), Month(2027, 3)]
 TENANTS = ("acme", "globex")
-CHANGE_NS = Month(2026, 11).start_ns + 14 * 86_400 * 10**9
+CHANGE_NS = Month(2026, 11).start_ns + 14 * 86_400 * 10**9 + 1_234_567_891_011
 CHANGED_PRICE = 777_777
 """What small.64gb costs from CHANGE_NS on, in its version 2."""
 PRICES = {price.flavor: price.price_nano_per_second for price in seed_prices(0)}
@@ -35,36 +46,46 @@ PRICES = {price.flavor: price.price_nano_per_second for price in seed_prices(0)}
 def records_of(usage: Callable[..., UsageRecord]) -> st.SearchStrategy[list[UsageRecord]]:
     """Lists of records with distinct ids, many of them across a month's end."""
     near_a_border = st.builds(
-        lambda month, offset: month.end_ns + offset, st.sampled_from(MONTHS[1:4]), st.integers(-(40 * 86_400 * 10**9), 10**9)
+        lambda month, offset: month.end_ns + offset,
+        st.sampled_from(MONTHS[1:4]),
+        st.one_of(st.integers(-(10 * 86_400 * 10**9), 10**9), st.just(CHANGE_NS - MONTHS[2].end_ns)),
     )
     record = st.builds(
-        lambda tenant, user, flavor, start, duration, lease: usage(
-            tenant=tenant, user=user, flavor=flavor, started_at_ns=start, duration_ns=duration, lease=f"lease-{lease}"
+        lambda tenant, user, flavor, start, duration, lease, surcharge, share: usage(
+            tenant=tenant, user=user, flavor=flavor, started_at_ns=start, duration_ns=duration, lease=f"lease-{lease}",
+            devices=1 if share < 1000 else 3, share_milli=share, surcharge_nano_per_second=surcharge,
         ),
         st.sampled_from(TENANTS),
         st.sampled_from(["ann", "bob"]),
         st.sampled_from(["dev.1gb", "small.64gb", "48xlarge.24576gb"]),
         near_a_border,
-        st.one_of(st.integers(0, 10**9), st.integers(0, 70 * 86_400 * 10**9)),
+        st.one_of(st.integers(0, 10**9), st.integers(0, 5 * 86_400 * 10**9)),
         st.integers(0, 5),
-    )
+        st.sampled_from([0, 7]),
+        st.sampled_from([1, 333, 1000]),
+    )  # fmt: skip
     return st.lists(record, max_size=12).map(lambda found: [replace(one, id=f"record-{n}") for n, one in enumerate(found)])
 
 
 def change_price(engines: Engines) -> None:
     with writing(engines) as connection:
-        journal.change_price(connection, "small.64gb", "USD", CHANGED_PRICE, None, lambda: CHANGE_NS, "operator")
+        journal.change_price(Books(connection), "small.64gb", "USD", CHANGED_PRICE, None, lambda: CHANGE_NS, "operator")
 
 
-def rate(record: UsageRecord) -> tuple[int, int]:
-    """Version and price of a record."""
-    changed = record.flavor == "small.64gb" and record.started_at_ns >= CHANGE_NS
+def rate(record: UsageRecord, at_ns: int) -> tuple[int, int]:
+    """Version and price of a record at a moment."""
+    changed = record.flavor == "small.64gb" and at_ns >= CHANGE_NS
     return (2, CHANGED_PRICE) if changed else (1, PRICES[record.flavor])
+
+
+def surcharge_of(record: UsageRecord) -> int:
+    """In nano-units per second, of all its devices: rounded as a rate."""
+    return round(Fraction(record.surcharge_nano_per_second * record.devices * record.share_milli, 1000))
 
 
 def post(engines: Engines, records: list[UsageRecord]) -> journal.Accepted:
     with writing(engines) as connection:
-        return journal.post_usage(connection, records, lambda tenant: "USD", lambda: NOW_NS)
+        return journal.post_usage(Books(connection), records, lambda tenant: "USD", lambda: NOW_NS)
 
 
 def statements(engines: Engines) -> dict[tuple[str, str], Any]:
@@ -75,29 +96,59 @@ def statements(engines: Engines) -> dict[tuple[str, str], Any]:
                 statement = queries.statement(connection, tenant, None, month, NOW_NS)
                 if statement.lines:
                     found[tenant, str(month)] = [
-                        (line.user, line.flavor, line.price_version, line.duration_ns, line.cost_atto) for line in statement.lines
+                        (line.user, line.flavor, line.price_version, line.surcharge_nano_per_second, line.duration_ns, line.cost_atto)
+                        for line in statement.lines
                     ]
     return found
 
 
 def modelled(records: list[UsageRecord]) -> dict[tuple[str, str], Any]:
-    """The same by walking from midnight to midnight."""
-    used: dict[tuple[str, str], dict[tuple[str, str, int, int], int]] = defaultdict(lambda: defaultdict(int))
+    """The same by walking from midnight to midnight, with a stop at the price change."""
+    used: dict[tuple[str, str], dict[tuple[str, str, int, int], Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    times: dict[tuple[str, str], dict[tuple[str, str, int, int], int]] = defaultdict(lambda: defaultdict(int))
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     day_ns = 86_400 * 10**9
     for record in records:
         at_ns, left_ns = record.started_at_ns, record.duration_ns
         while True:
             step_ns = min(left_ns, day_ns - at_ns % day_ns)
+            if at_ns < CHANGE_NS < at_ns + step_ns:
+                step_ns = CHANGE_NS - at_ns
             month = (epoch + timedelta(days=at_ns // day_ns)).strftime("%Y-%m")
-            used[record.tenant, month][record.user, record.flavor, *rate(record)] += step_ns
+            version, price = rate(record, at_ns)
+            key = (record.user, record.flavor, version, surcharge_of(record))
+            times[record.tenant, month][key] += step_ns
+            used[record.tenant, month][key] += Fraction(step_ns, 10**9) * (price + surcharge_of(record)) / 10**9
             at_ns, left_ns = at_ns + step_ns, left_ns - step_ns
             if left_ns == 0:
                 break
     return {
-        key: [(user, flavor, version, used_ns, used_ns * price) for (user, flavor, version, price), used_ns in sorted(lines.items())]
-        for key, lines in used.items()
+        month: [(*key, times[month][key], cost * 10**18) for key, cost in sorted(lines.items())]
+        for month, lines in used.items()
     }
+
+
+def owed_for(records: list[UsageRecord]) -> int:
+    """What they cost, in atto-units."""
+    return int(sum(cost for lines in modelled(records).values() for *_, cost in lines))
+
+
+def segments(engines: Engines) -> list[Any]:
+    """What was rated, named by the record and not by the order of arrival."""
+    columns = [column for column in schema.segments.c if column.name not in ("usage_id", "transaction_id", "account_id")]
+    query = select(schema.usage.c.source, schema.usage.c.record_id, *columns).join(schema.usage)
+    with reading(engines) as connection:
+        return sorted(tuple(row) for row in connection.execute(query))
+
+
+def assert_sound(engines: Engines) -> None:
+    """The books agree with themselves, and the balances are what the postings sum to."""
+    with writing(engines) as connection:
+        assert checks.differences(connection) == []
+        query = select(schema.balances).order_by(*schema.balances.primary_key)
+        projected = [(*row[:3], whole(row.milli, row.atto)) for row in connection.execute(query)]
+        checks.rebuild_balances(Books(connection))
+        assert [(*row[:3], whole(row.milli, row.atto)) for row in connection.execute(query)] == projected
 
 
 def ledger(engines: Engines) -> dict[str, dict[str, int]]:
@@ -106,32 +157,40 @@ def ledger(engines: Engines) -> dict[str, dict[str, int]]:
         return {account: queries.posted(connection, account, None) for account in accounts}
 
 
-@settings(max_examples=40, deadline=None)
+def deliver(data: st.DataObject, engines: Engines, records: list[UsageRecord], again: list[UsageRecord]) -> None:
+    """In some order and some batches."""
+    deliveries = data.draw(st.permutations(records + again))
+    cuts = data.draw(st.lists(st.integers(0, len(deliveries)), max_size=3).map(sorted))
+    accepted = duplicates = 0
+    for start, end in zip([0, *cuts], [*cuts, len(deliveries)], strict=True):
+        done = post(engines, list(deliveries[start:end]))
+        accepted, duplicates = accepted + done.accepted, duplicates + done.duplicates
+    assert (accepted, duplicates) == (len(records), len(again))
+
+
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_any_order_and_repetition_of_deliveries_gives_the_same_books(
+def test_any_order_and_repetition_of_deliveries_gives_the_same_segments_ledger_and_statements(
     data: st.DataObject, usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
 ) -> None:
     records = data.draw(records_of(usage))
     again = data.draw(st.lists(st.sampled_from(records), max_size=10)) if records else []
-    deliveries = data.draw(st.permutations(records + again))
-    cuts = data.draw(st.lists(st.integers(0, len(deliveries)), max_size=3).map(sorted))
-    with fresh_books() as engines:
-        change_price(engines)
-        accepted = duplicates = 0
-        for start, end in zip([0, *cuts], [*cuts, len(deliveries)], strict=True):
-            done = post(engines, list(deliveries[start:end]))
-            accepted, duplicates = accepted + done.accepted, duplicates + done.duplicates
-        assert (accepted, duplicates) == (len(records), len(again))
-        assert statements(engines) == modelled(records)
-        books = ledger(engines)
-        assert sum(sums.get("USD", 0) for sums in books.values()) == 0
-        owed = sum(record.duration_ns * rate(record)[1] for record in records)
-        assert -books[REVENUE].get("USD", 0) == owed
-        with reading(engines) as connection:
-            rows = queries.summary(connection, Scope(None, None), queries.Window(None, None), ["tenant", "user", "flavor"])
-            everything = queries.summary(connection, Scope(None, None), queries.Window(None, None), [])
-        assert sum(row.cost_atto for row in rows) == sum(row.cost_atto for row in everything) == owed
-        assert sum(row.leases for row in everything) == len({record.lease for record in records})
+    seen = []
+    for _ in range(2):
+        with fresh_books() as engines:
+            change_price(engines)
+            deliver(data, engines, records, again)
+            assert_sound(engines)
+            assert statements(engines) == modelled(records)
+            seen.append((segments(engines), ledger(engines), statements(engines)))
+            owed = owed_for(records)
+            assert -ledger(engines)[REVENUE].get("USD", 0) == owed
+            with reading(engines) as connection:
+                rows = queries.summary(connection, Scope(None, None), queries.Window(None, None), ["tenant", "user", "flavor"])
+                everything = queries.summary(connection, Scope(None, None), queries.Window(None, None), [])
+            assert sum(row.cost_atto for row in rows) == sum(row.cost_atto for row in everything) == owed
+            assert sum(row.leases for row in everything) == len({record.lease for record in records})
+    assert seen[0] == seen[1]
 
 
 @settings(max_examples=20, deadline=None)
@@ -148,13 +207,14 @@ def test_corrections_take_back_exactly_what_was_posted(
         before = statements(engines)
         with writing(engines) as connection:
             for record in wrong:
-                journal.correct(connection, record.source, record.id, "test", lambda: NOW_NS, "operator")
+                journal.correct(Books(connection), record.source, record.id, "test", lambda: NOW_NS, "operator")
         after = statements(engines)
+        assert_sound(engines)
         present = str(Month.of(NOW_NS))
         assert {key: lines for key, lines in after.items() if key[1] != present} == {
             key: lines for key, lines in before.items() if key[1] != present
         }
-        owed = sum(record.duration_ns * rate(record)[1] for record in kept)
+        owed = owed_for(kept)
         assert -ledger(engines)[REVENUE].get("USD", 0) == owed
         assert sum(cost for lines in after.values() for *_, cost in lines) == owed
         with reading(engines) as connection:
@@ -162,17 +222,97 @@ def test_corrections_take_back_exactly_what_was_posted(
         assert sum(row.cost_atto for row in rows) == owed
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_every_transaction_sums_to_zero_in_the_whole_and_in_each_month(data: st.DataObject, usage: Callable[..., UsageRecord]) -> None:
-    for record in data.draw(records_of(usage)):
-        price = PriceVersion(record.flavor, "USD", 1, PRICES[record.flavor], 0, 0, "seed")
-        entry = usage_transaction(record, price)
-        assert balances(entry.postings) == {"USD": 0}
-        for month in {posting.month for posting in entry.postings}:
-            assert balances(posting for posting in entry.postings if posting.month == month) == {"USD": 0}
-        undone = reversal_transaction(record, price, MONTHS[-1])
-        assert balances(posting for posting in (*entry.postings, *undone.postings) if posting.account != REVENUE) == {"USD": 0}
+def test_what_arrives_after_a_month_was_finalised_is_billed_in_the_next_open_one(
+    data: st.DataObject, usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
+) -> None:
+    records = data.draw(records_of(usage))
+    late = data.draw(st.lists(st.sampled_from(records), unique=True)) if records else []
+    early = [record for record in records if record not in late]
+    closed = MONTHS[:3]
+    with fresh_books() as engines:
+        change_price(engines)
+        post(engines, early)
+        before = statements(engines)
+        with writing(engines) as connection:
+            for month in closed:
+                Books(connection).finalise("acme", month, NOW_NS)
+        post(engines, late)
+        after = statements(engines)
+        assert_sound(engines)
+        for key in before.keys() | after.keys():
+            if key[0] == "acme" and key[1] in map(str, closed):
+                assert after.get(key) == before.get(key)
+            elif key[0] == "globex":
+                assert after[key] == modelled(records)[key]
+        assert sum(cost for lines in after.values() for *_, cost in lines) == owed_for(records)
+        with reading(engines) as connection:
+            query = select(schema.usage.c.record_id, schema.usage.c.tenant, schema.segments).join(schema.usage)
+            for row in connection.execute(query):
+                own = Month.of(row.started_at_ns)
+                is_late = row.tenant == "acme" and own in closed and row.record_id in {record.id for record in late}
+                assert (row.late, row.period) == (is_late, "2026-12" if is_late else str(own))
+
+
+def test_a_correction_after_the_present_month_was_finalised_stands_in_the_next(
+    usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
+) -> None:
+    with fresh_books() as engines:
+        post(engines, [usage("a/1")])
+        with writing(engines) as connection:
+            books = Books(connection)
+            books.finalise("acme", Month.of(NOW_NS), NOW_NS)
+            journal.correct(books, "pool", "a/1", "device failed", lambda: NOW_NS, "operator")
+        assert_sound(engines)
+        found = statements(engines)
+    assert [(month, [cost for *_, cost in lines]) for (_, month), lines in found.items()] == [
+        ("2026-11", [60 * 555_556 * 10**9]),
+        ("2027-03", [-60 * 555_556 * 10**9]),
+    ]
+
+
+def test_a_batch_is_one_transaction_with_one_posting_for_each_account_and_period(
+    usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
+) -> None:
+    batch = [usage(f"{n}/1", tenant=TENANTS[n % 2], started_at_ns=MONTHS[n % 3].start_ns) for n in range(60)]
+    with fresh_books() as engines:
+        post(engines, batch)
+        with reading(engines) as connection:
+            counts = [
+                connection.execute(select(func.count()).select_from(table)).scalar_one()
+                for table in (schema.transactions, schema.postings, schema.segments)
+            ]
+        assert counts == [1, 3 * 3, 60]
+
+
+@pytest.mark.parametrize(
+    ("statement", "between"),
+    [
+        ("UPDATE segments SET atto = atto + 1 WHERE usage_id = 1", "segments and postings"),
+        ("UPDATE segments SET transaction_id = 2 WHERE usage_id = 1", "segments and postings"),
+        ("UPDATE segments SET period = '2026-12' WHERE usage_id = 1", "segments and postings"),
+        ("UPDATE segments SET duration_ns = duration_ns - 1 WHERE usage_id = 1", "usage and segments"),
+        ("DELETE FROM segments WHERE usage_id = 1", "usage and segments"),
+        ("UPDATE balances SET milli = milli + 1 WHERE account_id = 1", "postings and balances"),
+        ("DELETE FROM balances WHERE account_id = 1", "postings and balances"),
+        ("UPDATE postings SET atto = atto - 1 WHERE account_id = 1", "debits and credits"),
+    ],
+)
+def test_the_check_finds_what_was_falsified(
+    usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any], statement: str, between: str
+) -> None:
+    with fresh_books() as engines:
+        post(engines, [usage("a/1"), usage("b/1")])
+        post(engines, [usage("c/1")])
+        assert_sound(engines)
+        with engines.writer.begin() as connection:
+            for table in ("segments", "postings"):
+                for verb in ("update", "delete"):
+                    connection.execute(text(f"DROP TRIGGER {table}_refuse_{verb}"))
+            connection.execute(text(statement))
+        with reading(engines) as connection:
+            assert between in {found.between for found in checks.differences(connection)}
 
 
 def test_an_unbalanced_transaction_cannot_be_made() -> None:
@@ -186,10 +326,10 @@ def test_an_unbalanced_transaction_cannot_be_made() -> None:
 
 
 def test_a_statement_that_differs_from_the_ledger_is_withheld() -> None:
-    line = line_of("usage", "ann", PriceVersion("dev.1gb", "USD", 1, 7, 0, 0, "seed"), 0, 1, 3)
+    line = line_of("usage", "ann", PriceVersion("dev.1gb", "USD", 1, 7, 0, 0, "seed"), 2, 1, 3)
     statement = statement_of("acme", None, MONTHS[0], NOW_NS, [line])
-    check_against_ledger(statement, {"USD": 21})
-    for posted in ({"USD": 22}, {}, {"USD": 21, "EUR": 1}):
+    check_against_ledger(statement, {"USD": 27})
+    for posted in ({"USD": 28}, {}, {"USD": 27, "EUR": 1}):
         with pytest.raises(LedgerError, match="withheld"):
             check_against_ledger(statement, posted)
 
@@ -215,11 +355,11 @@ def test_a_record_can_be_corrected_once(usage: Callable[..., UsageRecord], fresh
     with fresh_books() as engines:
         post(engines, [usage("a/1")])
         with writing(engines) as connection:
-            journal.correct(connection, "pool", "a/1", "device failed", lambda: NOW_NS, "operator")
+            journal.correct(Books(connection), "pool", "a/1", "device failed", lambda: NOW_NS, "operator")
             with pytest.raises(AlreadyCorrected, match="pool/a/1 was reversed already"):
-                journal.correct(connection, "pool", "a/1", "again", lambda: NOW_NS, "operator")
+                journal.correct(Books(connection), "pool", "a/1", "again", lambda: NOW_NS, "operator")
             with pytest.raises(UnknownRecord, match="pool/b/1"):
-                journal.correct(connection, "pool", "b/1", "none", lambda: NOW_NS, "operator")
+                journal.correct(Books(connection), "pool", "b/1", "none", lambda: NOW_NS, "operator")
         with reading(engines) as connection:
             page = queries.usage_page(connection, Scope(None, None), queries.Window(None, None), 10, None)
             with pytest.raises(UnknownTenant, match="'umbrella'"):
@@ -228,17 +368,39 @@ def test_a_record_can_be_corrected_once(usage: Callable[..., UsageRecord], fresh
 
 
 def test_sums_beyond_sixty_four_bits_stay_exact(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
-    longest = queries.USAGE_DURATION_NS_MAX
-    records = [usage(f"{n}/1", duration_ns=longest, started_at_ns=Month(2025, 1).start_ns, flavor="48xlarge.24576gb") for n in range(600)]
-    assert 600 * longest > 2**64
+    """Of costs in the books, and of durations of a few segments that are made absurd."""
+    records = [usage(f"{n}/1", duration_ns=10**12 - 1, surcharge_nano_per_second=10**12 - 555_557) for n in range(60)]
     with fresh_books() as engines:
         post(engines, records)
-        with reading(engines) as connection:
+        assert_sound(engines)
+        with writing(engines) as connection:
             (row,) = queries.summary(connection, Scope("acme", None), queries.Window(None, None), ["flavor"])
-            statement = queries.statement(connection, "acme", None, Month(2025, 6), NOW_NS)
-        assert row.duration_ns == 600 * longest
-        assert row.cost_atto == 600 * longest * PRICES["48xlarge.24576gb"]
-        assert statement.totals[0].cost_atto == 600 * 30 * 86_400 * 10**9 * PRICES["48xlarge.24576gb"]
+            assert row.cost_atto == 60 * (10**12 - 1) * (10**12 - 1) > 2**64
+            statement = queries.statement(connection, "acme", None, Month(2026, 11), NOW_NS)
+            assert statement.totals[0].cost_atto == row.cost_atto
+            changed = {"duration_ns": literal(2**62), "position": schema.segments.c.position + 1}
+            absurd = select(*(changed.get(column.name, column) for column in schema.segments.c))
+            connection.execute(schema.segments.insert().from_select(schema.segments.c.keys(), absurd))
+            (row,) = queries.summary(connection, Scope("acme", None), queries.Window(None, None), ["flavor"])
+            assert row.duration_ns == 60 * (2**62 + 10**12 - 1)
+
+
+def test_a_batch_of_very_long_records_is_bounded_but_one_alone_is_not(
+    usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
+) -> None:
+    long = [usage(f"{n}/1", duration_ns=366 * 86_400 * 10**9, started_at_ns=Month(2025, 1).start_ns) for n in range(3)]
+    with fresh_books() as engines:
+        with pytest.raises(TooLarge, match="20000 hourly segments"):
+            post(engines, long)
+        assert ledger(engines)[REVENUE] == {}
+        assert post(engines, long[:1]).accepted == 1
+        assert_sound(engines)
+
+
+def test_a_transaction_of_absurd_amounts_cannot_be_made() -> None:
+    too_much = transfer("a", "b", MONTHS[0], "USD", TRANSACTION_UNITS_MAX * ATTO_PER_UNIT + 1)
+    with pytest.raises(InvalidRequest, match="units of a currency at once"):
+        balanced("usage", too_much)
 
 
 def test_ten_thousand_cells_in_batches_make_one_line_that_equals_their_sum(
@@ -251,7 +413,7 @@ def test_ten_thousand_cells_in_batches_make_one_line_that_equals_their_sum(
     ]
     with fresh_books() as engines:
         with writing(engines) as connection:
-            journal.change_price(connection, "small.64gb", "USD", 830_556, None, lambda: Month(2026, 10).start_ns, "operator")
+            journal.change_price(Books(connection), "small.64gb", "USD", 830_556, None, lambda: Month(2026, 10).start_ns, "operator")
         for start in range(0, len(records), 1000):
             post(engines, records[start : start + 1000])
         with reading(engines) as connection:

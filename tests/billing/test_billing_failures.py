@@ -13,11 +13,12 @@ from typing import Any
 import psycopg
 import pytest
 from forebay_billing import queries
+from forebay_billing.books import Books
 from forebay_billing.engines import Engines, reading
 from forebay_billing.errors import Forbidden, LedgerError, StoreUnavailable
 from forebay_billing.types import Span, UsageRecord
 from forebay_billing.writer import QUEUE_JOBS_MAX, Writer
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 
 def path_of(running: Any) -> Path:
@@ -137,7 +138,7 @@ class Gate:
         self.entered = threading.Event()
         self.opened = threading.Event()
 
-    def __call__(self, connection: Connection) -> str:
+    def __call__(self, books: Books) -> str:
         self.entered.set()
         assert self.opened.wait(30)
         return "gate"
@@ -156,9 +157,9 @@ def held_writer(fresh_books: Callable[[], Any]) -> Any:
         writer.close()
 
 
-def insert_account(id: int) -> Callable[[Connection], int]:
-    def job(connection: Connection) -> int:
-        connection.execute(text(f"INSERT INTO accounts (id, name) VALUES ({id}, 'account-{id}')"))  # noqa: S608 - a number
+def insert_account(id: int) -> Callable[[Books], int]:
+    def job(books: Books) -> int:
+        books.connection.execute(text(f"INSERT INTO accounts (id, name) VALUES ({id}, 'account-{id}')"))  # noqa: S608 - a number
         return id
 
     return job
@@ -169,8 +170,8 @@ def accounts(engines: Engines) -> int:
         return int(connection.execute(text("SELECT count(*) FROM accounts")).scalar_one())
 
 
-def refuse(connection: Connection) -> None:
-    insert_account(99)(connection)
+def refuse(books: Books) -> None:
+    insert_account(99)(books)
     raise Forbidden("no")
 
 

@@ -48,7 +48,19 @@ def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, 
         "price_nano_per_second": 555_556,
         "price_version": 1,
         "cost_nano": 2_000_001_600,
+        "cost_exact": "2.000001600000000000",
         "currency": "USD",
+        "rates": [
+            {
+                "price_version": 1,
+                "price_nano_per_second": 555_556,
+                "surcharge_nano_per_second": 0,
+                "duration_ns": HOUR_NS,
+                "cost_exact": "2.000001600000000000",
+                "period": "2026-11",
+                "late": False,
+            }
+        ],
         "corrected_at_ns": None,
     }
     rows = run.get("operator", "/api/summary", by="tenant,user,flavor", tenant="acme").json()
@@ -69,20 +81,23 @@ def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, 
         ("acme-member", "4.00", "4.000003200000555556"),
         ("acme-owner", "0.00", "0.000520860000000000"),
     ]
-    assert statement["totals"] == [{"currency": "USD", "amount": "4.00", "cost_nano": 4_000_524_060, "cost_exact": "4.000524060000555556"}]
+    total = {"currency": "USD", "amount": "4.00", "cost_nano": 4_000_524_060, "cost_exact": "4.000524060000555556"}
+    assert statement["totals"] == [total]
 
 
-def test_a_price_change_applies_to_what_starts_afterwards(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_price_change_applies_from_its_moment_on(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
     run = running_anywhere
     changed = run.set_price("small.64gb", price_nano_per_second=1_000_000, currency="USD")
     expected = {
         "flavor": "small.64gb", "price_nano_per_second": 1_000_000, "currency": "USD", "valid_from_ns": run.clock.now_ns, "version": 2,
     }  # fmt: skip
     assert changed.status_code == 200 and changed.json() == expected
-    before, after = usage("a/1", started_at_ns=run.clock.now_ns - 1), usage("b/1", started_at_ns=run.clock.now_ns)
-    assert run.post_usage(before, after).json() == {"accepted": 2, "duplicates": 0}
-    costs = {record["id"]: record["cost_nano"] for record in run.get("pool", "/api/usage").json()["records"]}
-    assert costs == {"a/1": 60 * 555_556, "b/1": 60 * 1_000_000}
+    across, after = usage("a/1", started_at_ns=run.clock.now_ns - 15 * 10**9), usage("b/1", started_at_ns=run.clock.now_ns)
+    assert run.post_usage(across, after).json() == {"accepted": 2, "duplicates": 0}
+    records = {record["id"]: record for record in run.get("pool", "/api/usage").json()["records"]}
+    costs = {id: record["cost_nano"] for id, record in records.items()}
+    assert costs == {"a/1": 15 * 555_556 + 45 * 1_000_000, "b/1": 60 * 1_000_000}
+    assert [(rate["price_version"], rate["duration_ns"]) for rate in records["a/1"]["rates"]] == [(1, 15 * 10**9), (2, 45 * 10**9)]
     assert expected in run.get("acme-member", "/api/prices").json()
     history = run.get("acme-member", "/api/prices", flavor="small.64gb", history="1").json()
     assert [(price["version"], price["changed_by"], price["changed_at_ns"]) for price in history] == [
@@ -90,7 +105,62 @@ def test_a_price_change_applies_to_what_starts_afterwards(running_anywhere: Any,
         (2, "operator", run.clock.now_ns),
     ]
     lines = run.get("acme-owner", "/api/statement", month="2026-11").json()["lines"]
-    assert [(line["price_version"], line["cost_nano"]) for line in lines] == [(1, 33_333_360), (2, 60_000_000)]
+    assert [(line["price_version"], line["cost_nano"]) for line in lines] == [(1, 8_333_340), (2, 105_000_000)]
+
+
+def test_a_surcharge_is_billed_by_devices_and_share_as_a_whole_rate(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    run = running_anywhere
+    shared = usage("a/1", duration_ns=1, share_milli=333, surcharge_nano_per_second=7)
+    gang = usage("b/1", duration_ns=HOUR_NS, devices=8, surcharge_nano_per_second=1000, user="acme-owner")
+    assert run.post_usage(shared, gang).json() == {"accepted": 2, "duplicates": 0}
+    records = {record["id"]: record for record in run.get("pool", "/api/usage").json()["records"]}
+    assert records["a/1"]["cost_exact"] == "0.000000000000555558"
+    assert records["a/1"]["rates"][0]["surcharge_nano_per_second"] == 2
+    assert records["b/1"]["cost_nano"] == 3600 * (555_556 + 8_000)
+    lines = run.get("acme-owner", "/api/statement", month="2026-11").json()["lines"]
+    assert [(line["surcharge_nano_per_second"], line["cost_exact"]) for line in lines] == [
+        (2, "0.000000000000555558"),
+        (8_000, "2.028801600000000000"),
+    ]
+    page = run.get("acme-owner", "/api/statement", month="2026-11", format="html").text
+    assert "2.0288016 USD" in page and "0.0288 of it for the devices" in page
+    assert run.get("operator", "/api/check").json() == {"differences": []}
+
+
+def test_a_change_that_is_sent_twice_under_one_key_happens_once(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    run = running_anywhere
+    run.post_usage(usage("a/1"))
+    price = {"price_nano_per_second": 7, "currency": "USD"}
+    correction = {"source": "pool", "id": "a/1", "reason": "the device failed"}
+    requests = (("PUT", "/api/prices/dev.1gb", price), ("POST", "/api/corrections", correction))
+    for number, (method, path, body) in enumerate(requests):
+        headers = {"Idempotency-Key": f"key-{number}"}
+        answers = [run.request("operator", method, path, json=body, headers=headers) for _ in range(3)]
+        assert {(answer.status_code, answer.text) for answer in answers} == {(200, answers[0].text)}
+        other = {**body, "reason": "another"} if "reason" in body else {**body, "price_nano_per_second": 8}
+        assert "key-" in check_refusal(run.request("operator", method, path, json=other, headers=headers), 409, "key_reused")
+    assert run.get("operator", "/api/prices", flavor="dev.1gb").json()[0]["version"] == 2
+    again = run.request("operator", "POST", "/api/corrections", json=correction, headers={"Idempotency-Key": "new"})
+    check_refusal(again, 409, "already_corrected")
+    assert run.request("pool", "POST", "/api/usage", json={"records": []}, headers={"Idempotency-Key": "key-0"}).status_code == 200
+    assert run.get("operator", "/api/check").json() == {"differences": []}
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256, "a\tb"])
+def test_a_key_that_cannot_be_is_refused(running: Any, key: str) -> None:
+    price = {"price_nano_per_second": 7, "currency": "USD"}
+    answer = running.request("operator", "PUT", "/api/prices/dev.1gb", json=price, headers={"Idempotency-Key": key})
+    assert "Idempotency-Key" in check_refusal(answer, 400, "invalid")
+    assert running.get("operator", "/api/prices", flavor="dev.1gb").json()[0]["version"] == 1
+
+
+def test_a_refused_change_may_be_sent_again_under_its_key(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    body = {"records": [asdict(usage("a/1", flavor="huge.1tb"))]}
+    headers = {"Idempotency-Key": "one"}
+    check_refusal(running.request("pool", "POST", "/api/usage", json=body, headers=headers), 422, "unpriced")
+    running.set_price("huge.1tb", price_nano_per_second=5, currency="USD", valid_from_ns=0, new=True)
+    for _ in range(2):
+        assert running.request("pool", "POST", "/api/usage", json=body, headers=headers).json() == {"accepted": 1, "duplicates": 0}
 
 
 def test_a_price_can_be_set_for_later(running: Any) -> None:
@@ -132,6 +202,11 @@ def test_a_bad_price_is_refused_and_the_book_stays(running: Any, flavor: str, bo
         {"duration_ns": 367 * 86_400 * 10**9},
         {"started_at_ns": 2**63},
         {"devices": 0},
+        {"share_milli": 0},
+        {"share_milli": 1001},
+        {"surcharge_nano_per_second": -1},
+        {"surcharge_nano_per_second": 10**15, "devices": 2},
+        {"surcharge_nano_per_second": 0.5},
         {"tenant": ""},
         {"user": "u" * 129},
         {"flavor": "small\x0064gb"},

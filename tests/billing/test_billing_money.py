@@ -25,7 +25,7 @@ from forebay_billing.types import PriceVersion
 from hypothesis import given
 from hypothesis import strategies as st
 
-AMOUNTS = st.integers(-(10**33), 10**33)
+AMOUNTS = st.integers(-(10**36), 10**36)
 
 
 @given(AMOUNTS, st.integers(1, 10**18))

@@ -1,4 +1,4 @@
-"""Months are UTC, and splitting at their borders loses nothing."""
+"""Months are UTC."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 from forebay_billing.errors import InvalidRequest
-from forebay_billing.months import Month, part_in, parts
+from forebay_billing.months import Month
 from hypothesis import given
 from hypothesis import strategies as st
 
 STARTS = st.integers(0, Month(2200, 1).start_ns)
-DURATIONS = st.integers(0, 366 * 86_400 * 10**9)
 
 
 @given(STARTS)
@@ -21,22 +20,6 @@ def test_a_moment_lies_in_its_month(time_ns: int) -> None:
     assert (month.year, month.month) == (moment.year, moment.month)
     assert month.start_ns <= time_ns < month.end_ns
     assert Month.parse(str(month)) == month
-
-
-@given(STARTS, DURATIONS)
-def test_splitting_at_month_ends_keeps_the_sum(started_at_ns: int, duration_ns: int) -> None:
-    split = parts(started_at_ns, duration_ns)
-    assert sum(part for _, part in split) == duration_ns
-    assert all(part > 0 for _, part in split) or duration_ns == 0
-    assert [month for month, _ in split] == sorted({month for month, _ in split})
-    assert all(part_in(month, started_at_ns, duration_ns) == part for month, part in split)
-
-
-def test_a_stretch_that_ends_with_the_month_stays_in_it() -> None:
-    november = Month(2026, 11)
-    assert parts(november.end_ns - 5, 5) == [(november, 5)]
-    assert parts(november.end_ns - 5, 6) == [(november, 5), (Month(2026, 12), 1)]
-    assert parts(november.end_ns, 0) == [(Month(2026, 12), 0)]
 
 
 def test_months_follow_each_other_over_new_year_and_leap_days() -> None:

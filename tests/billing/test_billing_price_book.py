@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from forebay_billing.errors import BillingError, InvalidPrice, KnownFlavor, UnknownFlavor, Unpriced
+from forebay_billing.errors import BillingError, InvalidPrice, KnownFlavor, UnknownFlavor
 from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook, seed_prices
-from forebay_billing.types import PriceVersion, UsageRecord
+from forebay_billing.types import PriceVersion
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,14 +32,11 @@ def test_in_force_is_the_latest_start_and_of_equal_starts_the_later_version(star
     assert PriceBook(reversed(versions)).at("small.64gb", "USD", time_ns) == expected
 
 
-def test_usage_is_rated_by_the_version_in_force_when_it_started(usage: Callable[..., UsageRecord]) -> None:
-    book = PriceBook([version(1, 0), version(2, 1000)])
-    assert [book.rate(usage(started_at_ns=start, duration_ns=5000), "USD").version for start in (0, 999, 1000, 1001)] == [1, 1, 2, 2]
-
-
-def test_usage_without_a_price_in_the_tenants_currency_is_refused(usage: Callable[..., UsageRecord]) -> None:
-    with pytest.raises(Unpriced, match=r"'small.64gb', which had no price in EUR .* PUT api/prices/small.64gb"):
-        PriceBook([version(1, 0)]).rate(usage(), "EUR")
+@given(st.lists(st.integers(0, 50), max_size=8), st.integers(0, 60), st.integers(0, 60))
+def test_changes_are_the_moments_within_at_which_another_version_begins(starts: list[int], after_ns: int, before_ns: int) -> None:
+    book = PriceBook(version(number, start) for number, start in enumerate(starts, 1))
+    assert book.changes("small.64gb", "USD", after_ns, before_ns) == sorted({start for start in starts if after_ns < start < before_ns})
+    assert book.changes("small.64gb", "EUR", after_ns, before_ns) == []
 
 
 def test_versions_count_per_flavor_and_currency() -> None:
@@ -83,11 +78,11 @@ def test_a_new_flavor_gets_its_first_price_only_when_it_is_called_new() -> None:
             book.next_version(name, "USD", 7, None, 100, "ann", new=True)
 
 
-def test_a_first_price_may_be_valid_from_the_past_and_prices_what_came_before(usage: Callable[..., UsageRecord]) -> None:
+def test_a_first_price_may_be_valid_from_the_past_and_prices_what_came_before() -> None:
     book = PriceBook([version(1, 0)])
     in_yen = book.next_version("small.64gb", "JPY", 7, 20, 100, "ann")
     assert in_yen.valid_from_ns == 20
-    assert PriceBook([version(1, 0), in_yen]).rate(usage(started_at_ns=20), "JPY") == in_yen
+    assert PriceBook([version(1, 0), in_yen]).at("small.64gb", "JPY", 20) == in_yen
     with pytest.raises(InvalidPrice, match="from the past"):
         book.next_version("small.64gb", "JPY", 7, -1, 100, "ann")
     with pytest.raises(InvalidPrice, match="from the past"):

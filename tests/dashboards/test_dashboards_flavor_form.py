@@ -147,7 +147,7 @@ def test_a_price_changed_on_the_page_is_that_of_the_next_lease_and_not_of_the_op
         first = session.acquire()
         old = first.flavor.price_nano_per_second
         saved = cloud.post("operator", "operator/flavors/dev.4gb/edit", {**form_of(cloud, "dev.4gb"), "price": "7.2"})
-        assert "dev.4gb is saved. It applies to leases opened from now on." in saved.text
+        assert "dev.4gb is saved. A price applies from now on, the rest to leases opened from now on." in saved.text
         assert "7.20 USD/h" in saved.text
         assert session.release(first.epoch).cost_nano is not None
         second = session.acquire()

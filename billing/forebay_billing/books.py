@@ -1,0 +1,161 @@
+"""The open books: one database transaction of the only writer, and what it remembers from the last one.
+
+Ids grow by one and rows are never changed, so the largest ids say whether the database is as this process left it: what was
+remembered of a table is used only while its largest id is the same. Another process may therefore write in between. Whoever takes
+back what was written with an instance must forget its memory too (:class:`forebay_billing.writer.Writer` does).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, func, insert, select
+
+from forebay_billing import schema
+from forebay_billing.money import halves
+from forebay_billing.months import Month
+from forebay_billing.prices import PriceBook
+from forebay_billing.types import PriceVersion, Transaction
+
+ACCOUNTS_REMEMBERED_MAX = 100_000
+TENANTS_REMEMBERED_MAX = 100_000
+_NUMBERED = (schema.usage, schema.transactions, schema.accounts, schema.prices, schema.periods, schema.audit)
+_HEADS = select(*(select(func.max(table.c.id)).scalar_subquery().label(table.name) for table in _NUMBERED))
+
+
+@dataclass
+class Memory:
+    """What was read before, and the largest ids for which it holds."""
+
+    heads: dict[str, int] = field(default_factory=dict)
+    accounts: dict[str, int] = field(default_factory=dict)
+    prices: dict[PriceVersion, int] | None = None
+    book: PriceBook | None = None
+    finalised: dict[str, frozenset[Month]] = field(default_factory=dict)
+
+
+def price_of(row: Row[Any]) -> PriceVersion:
+    """The price version in a row of ``prices``."""
+    return PriceVersion(
+        row.flavor, row.currency, row.version, row.price_nano_per_second, row.valid_from_ns, row.changed_at_ns, row.changed_by
+    )
+
+
+def price_ids(connection: Connection) -> dict[PriceVersion, int]:
+    """All price versions with the ids that segments point to."""
+    return {price_of(row): row.id for row in connection.execute(select(schema.prices))}
+
+
+class Books:
+    """What the functions that write work with. Lives as long as the database transaction of ``connection``."""
+
+    def __init__(self, connection: Connection, memory: Memory | None = None) -> None:
+        self.connection = connection
+        self._memory = Memory() if memory is None else memory
+        self._look_again()
+
+    def _look_again(self) -> None:
+        memory, row = self._memory, self.connection.execute(_HEADS).one()
+        heads = {table.name: int(largest or 0) for table, largest in zip(_NUMBERED, row, strict=True)}
+        if heads["accounts"] != memory.heads.get("accounts") or len(memory.accounts) > ACCOUNTS_REMEMBERED_MAX:
+            memory.accounts = {}
+        if heads["prices"] != memory.heads.get("prices"):
+            memory.prices = memory.book = None
+        if heads["periods"] != memory.heads.get("periods") or len(memory.finalised) > TENANTS_REMEMBERED_MAX:
+            memory.finalised = {}
+        memory.heads = heads
+
+    def take_ids(self, table: Table, count: int = 1) -> int:
+        """The first of ``count`` new ids of a table that is numbered; ids have no gaps, as there is only one writer."""
+        first = self._memory.heads[table.name] + 1
+        self._memory.heads[table.name] += count
+        return first
+
+    def prices(self) -> dict[PriceVersion, int]:
+        """All price versions with their ids."""
+        if self._memory.prices is None:
+            self._memory.prices = price_ids(self.connection)
+        return self._memory.prices
+
+    def price_book(self) -> PriceBook:
+        """All prices."""
+        if self._memory.book is None:
+            self._memory.book = PriceBook(self.prices())
+        return self._memory.book
+
+    def append_price(self, version: PriceVersion) -> None:
+        """Writes a version that the price book has made."""
+        row = {name: getattr(version, name) for name in PriceVersion.__dataclass_fields__}
+        self.connection.execute(insert(schema.prices).values(id=self.take_ids(schema.prices), **row))
+        self._memory.prices = self._memory.book = None
+
+    def finalised(self, tenant: str) -> frozenset[Month]:
+        """The months that are closed for ``tenant``."""
+        known = self._memory.finalised.get(tenant)
+        if known is None:
+            periods = schema.periods.c
+            rows = self.connection.execute(select(periods.period).where(periods.tenant == tenant)).scalars()
+            known = self._memory.finalised[tenant] = frozenset(map(Month.parse, rows))
+        return known
+
+    def finalise(self, tenant: str, month: Month, now_ns: int) -> None:
+        """Closes ``month`` for ``tenant``, for ever: what is posted later goes to the first open month after it."""
+        row = {"id": self.take_ids(schema.periods), "tenant": tenant, "period": str(month), "finalised_at_ns": now_ns}
+        self.connection.execute(insert(schema.periods), [row])
+        self._memory.finalised.pop(tenant, None)
+
+    def account_ids(self, names: Iterable[str]) -> dict[str, int]:
+        """Ids of accounts by name; opens those that are missing."""
+        wanted, known = set(names), self._memory.accounts
+        unknown = sorted(name for name in wanted if name not in known)
+        if unknown:
+            accounts = schema.accounts.c
+            known.update((row.name, row.id) for row in self.connection.execute(select(schema.accounts).where(accounts.name.in_(unknown))))
+            missing = [name for name in unknown if name not in known]
+            if missing:
+                first = self.take_ids(schema.accounts, len(missing))
+                rows = [{"id": id, "name": name} for id, name in enumerate(missing, first)]
+                self.connection.execute(insert(schema.accounts), rows)
+                known.update(zip(missing, range(first, first + len(missing)), strict=True))
+        return {name: known[name] for name in wanted}
+
+    def append(self, entry: Transaction, now_ns: int, reverses: int | None = None) -> int:
+        """Writes and seals ``entry``; returns the transaction's id, to which the rows of the sub-ledger point that explain it."""
+        accounts = self.account_ids(posting.account for posting in entry.postings)
+        transaction_id = self.take_ids(schema.transactions)
+        row = {"id": transaction_id, "kind": entry.kind, "posted_at_ns": now_ns, "reverses": reverses}
+        self.connection.execute(insert(schema.transactions), [row])
+        postings = []
+        for posting in entry.postings:
+            milli, atto = halves(posting.amount_atto)
+            postings.append(
+                {
+                    "transaction_id": transaction_id,
+                    "account_id": accounts[posting.account],
+                    "period": str(posting.period),
+                    "currency": posting.currency,
+                    "milli": milli,
+                    "atto": atto,
+                }
+            )
+        self.connection.execute(insert(schema.postings), postings)
+        self.connection.execute(insert(schema.seals), [{"transaction_id": transaction_id}])
+        return transaction_id
+
+    def append_audit(
+        self, at_ns: int, who: str, action: str, subject: str, before: Mapping[str, Any] | None, after: Mapping[str, Any]
+    ) -> None:
+        """Writes who changed what, and when; ``before`` is None where there was nothing."""
+        row = {
+            "id": self.take_ids(schema.audit),
+            "at_ns": at_ns,
+            "who": who,
+            "action": action,
+            "subject": subject,
+            "before": None if before is None else json.dumps(before, sort_keys=True),
+            "after": json.dumps(after, sort_keys=True),
+        }
+        self.connection.execute(insert(schema.audit), [row])

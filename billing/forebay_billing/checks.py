@@ -1,0 +1,125 @@
+"""Whether the books agree with themselves, and the projections made anew. Reads all of the ledger, in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, literal, null, or_, select, union_all
+
+from forebay_billing import schema
+from forebay_billing.books import Books
+from forebay_billing.money import halves, whole
+from forebay_billing.queries import halved, joined
+
+RATED = ("usage", "reversal")
+"""Kinds of transactions that segments explain."""
+
+Pair = Literal["segments and postings", "postings and balances", "debits and credits", "usage and segments"]
+
+_segments, _postings, _transactions = schema.segments.c, schema.postings.c, schema.transactions.c
+_balances, _accounts, _prices, _usage = schema.balances.c, schema.accounts.c, schema.prices.c, schema.usage.c
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two sums that should be one, and are not: the first less the second, in atto-units, or in nanoseconds of usage."""
+
+    between: Pair
+    subject: str
+    difference: int
+
+
+def differences(connection: Connection) -> list[Difference]:
+    """All there are; none in sound books."""
+    names: dict[int | None, str] = {row.id: row.name for row in connection.execute(select(schema.accounts))}
+    found: list[Difference] = []
+    pairs: tuple[tuple[Pair, Select[Any], Select[Any]], ...] = (
+        ("segments and postings", _of_segments(), _of_rated_postings()),
+        ("postings and balances", _of_postings(), _of_balances()),
+        ("debits and credits", _of_currencies(), _of_currencies().where(literal(False))),
+    )
+    for pair, first, second in pairs:
+        for row, atto in _unequal(connection, first, second):
+            where = (f"transaction {row.transaction_id}", names.get(row.account_id), row.period, row.currency)
+            subject = " ".join(str(part) for part in where[row.transaction_id is None :] if part is not None)
+            found.append(Difference(pair, subject, atto))
+    return found + list(_unexplained(connection))
+
+
+def rebuild_balances(books: Books) -> None:
+    """Makes the projection anew from the postings."""
+    books.connection.execute(delete(schema.balances))
+    rows = [
+        {"account_id": row.account_id, "period": row.period, "currency": row.currency, **_halves(atto)}
+        for row, atto in _sums(books.connection, _of_postings())
+    ]
+    if rows:
+        books.connection.execute(insert(schema.balances), rows)
+
+
+def _halves(atto: int) -> dict[str, int]:
+    milli, rest = halves(atto)
+    return {"milli": milli, "atto": rest}
+
+
+def _of_segments() -> Select[Any]:
+    joined_to_prices = schema.segments.join(schema.prices, _prices.id == _segments.price_id)
+    key = (_segments.transaction_id, _segments.account_id, _segments.period, _prices.currency)
+    return select(*key, _segments.milli, _segments.atto).select_from(joined_to_prices)
+
+
+def _of_rated_postings() -> Select[Any]:
+    """The postings on tenants' accounts that segments explain."""
+    joined_to_rest = schema.postings.join(schema.transactions, _transactions.id == _postings.transaction_id).join(
+        schema.accounts, _accounts.id == _postings.account_id
+    )
+    key = (_postings.transaction_id, _postings.account_id, _postings.period, _postings.currency)
+    owed = (_transactions.kind.in_(RATED), _accounts.name.like("receivable:%"))
+    return select(*key, _postings.milli, _postings.atto).select_from(joined_to_rest).where(*owed)
+
+
+def _of_postings() -> Select[Any]:
+    key = (null().label("transaction_id"), _postings.account_id, _postings.period, _postings.currency)
+    return select(*key, _postings.milli, _postings.atto)
+
+
+def _of_balances() -> Select[Any]:
+    key = (null().label("transaction_id"), _balances.account_id, _balances.period, _balances.currency)
+    return select(*key, _balances.milli, _balances.atto)
+
+
+def _of_currencies() -> Select[Any]:
+    key = (null().label("transaction_id"), null().label("account_id"), null().label("period"), _postings.currency)
+    return select(*key, _postings.milli, _postings.atto)
+
+
+def _unequal(connection: Connection, first: Select[Any], second: Select[Any]) -> Iterator[tuple[Any, int]]:
+    """The keys under which the amounts of two queries differ, and by how much."""
+    taken = second.subquery()
+    negative = select(*(column if column.name not in ("milli", "atto") else (-column).label(column.name) for column in taken.c))
+    return ((row, atto) for row, atto in _sums(connection, union_all(first, negative)) if atto)
+
+
+def _sums(connection: Connection, query: Any) -> Iterator[tuple[Any, int]]:
+    amounts = query.subquery().c
+    key: list[ColumnElement[Any]] = [amounts.transaction_id, amounts.account_id, amounts.period, amounts.currency]
+    sums = select(*key, *halved(amounts.milli, "milli"), *halved(amounts.atto, "atto")).group_by(*key).order_by(*key)
+    for row in connection.execute(sums):
+        yield row, whole(joined(row, "milli"), joined(row, "atto"))
+
+
+def _unexplained(connection: Connection) -> Iterator[Difference]:
+    """Records whose segments do not last as long as they do, or, once reversed, do not sum to nothing."""
+    expected_ns = case((schema.reversals.c.usage_id.is_(None), _usage.duration_ns), else_=0)
+    segments_ns = func.coalesce(func.sum(_segments.duration_ns), 0)
+    query = (
+        select(_usage.source, _usage.record_id, expected_ns.label("expected"), segments_ns.label("found"))
+        .outerjoin(schema.segments, _segments.usage_id == _usage.id)
+        .outerjoin(schema.reversals, schema.reversals.c.usage_id == _usage.id)
+        .group_by(_usage.id, _usage.source, _usage.record_id, _usage.duration_ns, schema.reversals.c.usage_id)
+        .having(or_(segments_ns != expected_ns, func.count(_segments.position) == 0))
+    )
+    for row in connection.execute(query):
+        yield Difference("usage and segments", f"{row.source}/{row.record_id}", int(row.expected) - int(row.found))

@@ -1,0 +1,82 @@
+"""What usage costs: splits a record at price changes, full UTC hours and month ends, and prices each segment exactly.
+
+What a record costs depends on the record and the price book alone, so that the order of deliveries never matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from forebay_billing.errors import InvalidRequest, Unpriced
+from forebay_billing.money import cost_atto, round_half_even
+from forebay_billing.months import Month
+from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook
+from forebay_billing.types import PriceVersion, Segment, UsageRecord
+
+HOUR_NS = 3600 * 10**9
+WHOLE_MILLI = 1000
+"""A whole device, in thousandths."""
+
+
+def segments_of(record: UsageRecord, book: PriceBook, currency: str, finalised: Collection[Month]) -> list[Segment]:
+    """The segments of ``record`` in order; their durations sum to the record's. ``finalised`` are the tenant's closed months.
+
+    Raises Unpriced where no price was in force when the record started, InvalidRequest for a surcharge that cannot be.
+    """
+    surcharge = surcharge_rate(record)
+    started_at_ns, ended_at_ns = record.started_at_ns, record.started_at_ns + record.duration_ns
+    segments: list[Segment] = []
+    at_ns = started_at_ns
+    for end_ns in [*_cuts(record.flavor, currency, started_at_ns, ended_at_ns, book), ended_at_ns]:
+        price = book.at(record.flavor, currency, at_ns)
+        if price is None:
+            raise _unpriced(record, currency)
+        segments.append(_segment(len(segments), at_ns, end_ns - at_ns, price, surcharge, finalised))
+        at_ns = end_ns
+    return segments
+
+
+def surcharge_rate(record: UsageRecord) -> int:
+    """What a second of the record's devices costs beside the flavor's price, in whole nano-units. Raises InvalidRequest.
+
+    A rate, not an amount, is rounded (half-even): so every amount made with it is exact, and the pool tells its users the same rate.
+    """
+    surcharge = round_half_even(record.surcharge_nano_per_second * record.devices * record.share_milli, WHOLE_MILLI)
+    if surcharge > PRICE_NANO_PER_SECOND_MAX:
+        raise InvalidRequest(
+            f"Usage {record.source}/{record.id} has a surcharge of {record.surcharge_nano_per_second} nano-units per second for each of "
+            f"{record.devices} devices; all together it is at most {PRICE_NANO_PER_SECOND_MAX}."
+        )
+    return surcharge
+
+
+def open_period(month: Month, finalised: Collection[Month]) -> Month:
+    """``month``, or the first after it that is not finalised."""
+    while month in finalised:
+        month = month.next
+    return month
+
+
+def _cuts(flavor: str, currency: str, started_at_ns: int, ended_at_ns: int, book: PriceBook) -> list[int]:
+    """Where a stretch is split. Months end at full hours, since leap seconds do not count in Unix time."""
+    first_hour_ns = started_at_ns - started_at_ns % HOUR_NS + HOUR_NS
+    hours = range(first_hour_ns, ended_at_ns, HOUR_NS)
+    changes = book.changes(flavor, currency, started_at_ns, ended_at_ns)
+    return sorted({*hours, *changes}) if changes else list(hours)
+
+
+def _segment(
+    position: int, started_at_ns: int, duration_ns: int, price: PriceVersion, surcharge: int, finalised: Collection[Month]
+) -> Segment:
+    month = Month.of(started_at_ns)
+    period = open_period(month, finalised)
+    amount = cost_atto(duration_ns, price.price_nano_per_second + surcharge)
+    return Segment(position, started_at_ns, duration_ns, price, surcharge, amount, period, period != month)
+
+
+def _unpriced(record: UsageRecord, currency: str) -> Unpriced:
+    return Unpriced(
+        f"Usage {record.source}/{record.id} is of flavor {record.flavor!r}, which had no price in {currency} at "
+        f"{record.started_at_ns} ns; set one with PUT api/prices/{record.flavor} and a valid_from_ns "
+        "up to then, and send the usage again."
+    )

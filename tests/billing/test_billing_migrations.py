@@ -1,0 +1,188 @@
+"""Books that an earlier version wrote are carried over to the last milliardth, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import alembic.command
+import alembic.config
+import pytest
+from forebay_billing import checks, engines, journal, queries, schema
+from forebay_billing.access import Scope
+from forebay_billing.books import Books
+from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
+from forebay_billing.errors import AlreadyCorrected
+from forebay_billing.journal import Accepted
+from forebay_billing.months import Month
+from forebay_billing.types import UsageRecord
+from sqlalchemy import Connection, MetaData, Table, insert, select, text
+from sqlalchemy.exc import DBAPIError
+
+HOUR_NS = 3600 * 10**9
+NOVEMBER = Month(2026, 11)
+NOW_NS = Month(2026, 12).start_ns + 5 * HOUR_NS
+PRICE = 555_557
+MILLI = 10**15
+"""Atto-units in a milli-unit, as the first version kept amounts."""
+
+
+@dataclass(frozen=True)
+class Old:
+    """A record as an earlier version posted it: (month, atto-units) of each part."""
+
+    record: UsageRecord
+    parts: tuple[tuple[str, int], ...]
+    reversed_in: str | None
+    revision: str = "0001"
+
+
+@pytest.fixture
+def old_records(usage: Callable[..., UsageRecord]) -> list[Old]:
+    across = usage("across/1", started_at_ns=NOVEMBER.end_ns - 7, duration_ns=2 * HOUR_NS + 7)
+    long = usage("long/1", duration_ns=50 * HOUR_NS + 1, tenant="globex", user="globex-owner")
+    empty = usage("empty/1", duration_ns=0)
+    wrong = usage("wrong/1", started_at_ns=NOVEMBER.end_ns - HOUR_NS - 1, duration_ns=2 * HOUR_NS, user="acme-owner")
+    shared = usage("shared/1", duration_ns=90 * 60 * 10**9, share_milli=333, surcharge_nano_per_second=7)
+    return [
+        Old(across, (("2026-11", 7 * PRICE), ("2026-12", 2 * HOUR_NS * PRICE)), None),
+        Old(long, (("2026-11", (50 * HOUR_NS + 1) * PRICE),), None),
+        Old(empty, (("2026-11", 0),), None),
+        Old(wrong, (("2026-11", (HOUR_NS + 1) * PRICE), ("2026-12", (HOUR_NS - 1) * PRICE)), "2026-12"),
+        Old(shared, (("2026-11", 90 * 60 * 10**9 * (PRICE + 2)),), None, "0002"),
+    ]
+
+
+def upgrade(books: Engines, revision: str) -> None:
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(Path(engines.__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    with writing(books) as connection:
+        config.attributes["connection"] = connection
+        alembic.command.upgrade(config, revision)
+
+
+def write_old(books: Engines, olds: list[Old], revision: str) -> None:
+    """What the version of ``revision`` wrote, by its own tables."""
+    with writing(books) as connection:
+        names = ("prices", "accounts", "transactions", "postings", "seals", "usage", "audit")
+        tables = {name: Table(name, MetaData(), autoload_with=connection, resolve_fks=False) for name in names}
+
+        def add(table: str, /, **row: Any) -> None:
+            connection.execute(insert(tables[table]).values(**row))
+
+        number: int = connection.execute(text("SELECT COALESCE(MAX(id), 0) FROM transactions")).scalar_one()
+        if number == 0:
+            _write_start(add)
+        for old in olds:
+            if old.revision != revision:
+                continue
+            number += 1
+            _write_transaction(add, number, "usage", old, old.parts, None)
+            record = old.record
+            added = {"share_milli": 333, "surcharge_nano_per_second": 7, "surcharge_rate_nano": 2} if revision == "0002" else {}
+            add(
+                "usage", transaction_id=number, source=record.source, record_id=record.id, digest=b"d" * 32, tenant=record.tenant,
+                user_name=record.user, session=record.session, lease=record.lease, span_id=record.span.id, span_kind=record.span.kind,
+                span_label=record.span.label, span_cell=record.span.cell, flavor=record.flavor, device_model=record.device_model,
+                devices=record.devices, started_at_ns=record.started_at_ns, duration_ns=record.duration_ns,
+                close_reason=record.close_reason, price_id=1, received_at_ns=NOW_NS, **added,
+            )  # fmt: skip
+            if old.reversed_in is not None:
+                number += 1
+                whole = -sum(atto for _, atto in old.parts)
+                _write_transaction(add, number, "reversal", old, ((old.reversed_in, whole),), number - 1)
+
+
+def _write_start(add: Any) -> None:
+    add(
+        "prices", id=1, flavor="small.64gb", currency="USD", version=1, price_nano_per_second=PRICE, valid_from_ns=0,
+        changed_at_ns=1, changed_by="seed",
+    )  # fmt: skip
+    add("audit", id=1, at_ns=1, who="seed", action="price.change", subject="small.64gb/USD", before=None, after="{}")
+    for id, name in enumerate(("receivable:acme", "receivable:globex", "revenue"), 1):
+        add("accounts", id=id, name=name)
+
+
+def _write_transaction(add: Any, id: int, kind: str, old: Old, parts: tuple[tuple[str, int], ...], reverses: int | None) -> None:
+    add("transactions", id=id, kind=kind, posted_at_ns=NOW_NS, reverses=reverses)
+    tenant = 1 if old.record.tenant == "acme" else 2
+    for position, (month, atto) in enumerate(parts):
+        for side, (account, amount) in enumerate(((tenant, atto), (3, -atto))):
+            sign = 1 if amount >= 0 else -1
+            milli, rest = divmod(abs(amount), MILLI)
+            add(
+                "postings", transaction_id=id, position=2 * position + side, account_id=account, month=month, currency="USD",
+                milli=sign * milli, atto=sign * rest,
+            )  # fmt: skip
+    add("seals", transaction_id=id)
+
+
+@pytest.fixture
+def carried_over(database_url: str, old_records: list[Old]) -> Any:
+    books = open_engines(database_url, 2)
+    try:
+        upgrade(books, "0001")
+        write_old(books, old_records, "0001")
+        upgrade(books, "0002")
+        write_old(books, old_records, "0002")
+        migrate(books)
+        yield books
+    finally:
+        books.dispose()
+
+
+def rows(connection: Connection, table: Table) -> list[Any]:
+    return list(connection.execute(select(table)))
+
+
+def test_amounts_records_and_reversals_are_what_they_were(carried_over: Engines, old_records: list[Old]) -> None:
+    expected: dict[tuple[str, str], int] = {}
+    for old in old_records:
+        for month, atto in old.parts:
+            expected[old.record.tenant, month] = expected.get((old.record.tenant, month), 0) + atto
+        if old.reversed_in is not None:
+            expected[old.record.tenant, old.reversed_in] -= sum(atto for _, atto in old.parts)
+    with reading(carried_over) as connection:
+        assert checks.differences(connection) == []
+        for (tenant, month), atto in expected.items():
+            statement = queries.statement(connection, tenant, None, Month.parse(month), NOW_NS)
+            assert [total.cost_atto for total in statement.totals] == [atto]
+        charges = queries.usage_page(connection, Scope(None, None), queries.Window(None, None), 10, None).charges
+        segments = rows(connection, schema.segments)
+    assert {charge.record for charge in charges} == {old.record for old in old_records}
+    corrected = {charge.record.id for charge in charges if charge.corrected_at_ns is not None}
+    assert corrected == {old.record.id for old in old_records if old.reversed_in is not None}
+    assert len([row for row in segments if row.usage_id == 2]) == 51
+    assert all(abs(row.duration_ns) <= HOUR_NS for row in segments)
+
+
+def test_what_was_known_is_known_and_new_records_go_on_from_there(
+    carried_over: Engines, old_records: list[Old], usage: Callable[..., UsageRecord]
+) -> None:
+    with writing(carried_over) as connection:
+        books = Books(connection)
+        again = [*(old.record for old in old_records), usage("new/1", surcharge_nano_per_second=3)]
+        assert journal.post_usage(books, again, lambda tenant: "USD", lambda: NOW_NS) == Accepted(
+            1, len(old_records), {"USD": 60 * 10**9 * (PRICE + 3)}
+        )
+        with pytest.raises(AlreadyCorrected):
+            journal.correct(books, "pool", "wrong/1", "again", lambda: NOW_NS, "operator")
+        journal.correct(books, "pool", "across/1", "wrong", lambda: NOW_NS, "operator")
+        assert checks.differences(connection) == []
+        assert [row.id for row in rows(connection, schema.transactions)] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_the_guards_hold_on_what_was_carried_over(carried_over: Engines) -> None:
+    for table in ("transactions", "postings", "seals", "usage", "segments", "reversals"):
+        with pytest.raises(DBAPIError, match="append-only"), carried_over.writer.begin() as connection:
+            connection.execute(text(f"DELETE FROM {table}"))  # noqa: S608 - our tables
+    with pytest.raises(DBAPIError, match="does not sum to zero"), carried_over.writer.begin() as connection:
+        connection.execute(insert(schema.transactions).values(id=100, kind="usage", posted_at_ns=1, reverses=None))
+        connection.execute(insert(schema.seals).values(transaction_id=100))
+    if carried_over.writer.dialect.name == "sqlite":
+        with carried_over.writer.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
+            assert connection.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"

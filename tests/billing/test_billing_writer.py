@@ -1,0 +1,92 @@
+"""What the writer remembers is never stale, and a kill around a commit leaves all of a change or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as NotAnswered
+from typing import Any
+
+import pytest
+from forebay_billing import checks, failpoints, journal, schema
+from forebay_billing.books import Books, Memory
+from forebay_billing.engines import Engines, reading, writing
+from forebay_billing.errors import Unpriced
+from forebay_billing.ledger import receivable
+from forebay_billing.months import Month
+from forebay_billing.types import UsageRecord
+from forebay_billing.writer import Writer
+
+NOW_NS = Month(2026, 12).start_ns
+
+
+class Killed(BaseException):
+    """What no code of the service catches."""
+
+
+def posting(*records: UsageRecord) -> Callable[[Books], journal.Accepted]:
+    return lambda books: journal.post_usage(books, records, lambda tenant: "USD", lambda: NOW_NS)
+
+
+def test_what_another_process_wrote_in_between_is_seen(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
+    memory = Memory()
+    with fresh_books() as engines:
+        with writing(engines) as connection:
+            posting(usage("a/1"))(Books(connection, memory))
+        assert memory.book is not None and memory.accounts and memory.finalised
+        with writing(engines) as connection:
+            other = Books(connection)
+            journal.change_price(other, "small.64gb", "USD", 7, None, lambda: NOW_NS, "operator")
+            other.finalise("acme", Month(2026, 12), NOW_NS)
+            posting(usage("b/1", tenant="globex"))(other)
+        with writing(engines) as connection:
+            books = Books(connection, memory)
+            done = posting(usage("c/1", tenant="globex", started_at_ns=NOW_NS), usage("d/1", started_at_ns=NOW_NS))(books)
+            assert done.cost_atto == {"USD": 2 * 60 * 7 * 10**9}
+            assert books.finalised("acme") == {Month(2026, 12)}
+            assert books.account_ids([receivable("globex")]) == Books(connection).account_ids([receivable("globex")])
+            assert checks.differences(connection) == []
+
+
+def test_what_a_refused_write_had_read_into_memory_is_forgotten(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
+    def opened_then_refused(books: Books) -> None:
+        books.account_ids([receivable("umbrella")])
+        books.finalise("acme", Month(2026, 11), NOW_NS)
+        raise Unpriced("no")
+
+    with fresh_books() as engines:
+        writer = Writer(engines, lambda jobs, seconds: None)
+        try:
+            assert isinstance(writer.submit(opened_then_refused).exception(30), Unpriced)
+            assert writer.submit(posting(usage("a/1"), usage("b/1", tenant="globex"))).result(30).accepted == 2
+        finally:
+            writer.close()
+        with reading(engines) as connection:
+            assert checks.differences(connection) == []
+            assert {row.period for row in connection.execute(schema.segments.select())} == {"2026-11"}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(("point", "durable"), [("commit.before", 0), ("commit.after", 1)])
+def test_a_kill_around_a_commit_leaves_all_or_nothing_and_the_same_again_is_billed_once(
+    usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any], point: str, durable: int
+) -> None:
+    def kill(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    def deliver(engines: Engines) -> journal.Accepted | None:
+        writer = Writer(engines, lambda jobs, seconds: None)
+        try:
+            return writer.submit(posting(usage("a/1"))).result(1)
+        except NotAnswered:
+            return None
+        finally:
+            writer.close()
+
+    with fresh_books() as engines:
+        with failpoints.armed(kill):
+            assert deliver(engines) is None
+        again = deliver(engines)
+        assert again is not None and (again.accepted, again.duplicates) == (1 - durable, durable)
+        with reading(engines) as connection:
+            assert checks.differences(connection) == []
