@@ -57,7 +57,7 @@ class Storm(Outages):
     def __init__(self, seed: int, machine: Machine = StateMachine, strict: bool = True) -> None:
         self.seed = seed
         self.strict = strict
-        """Whether the state machine's own invariants are checked too, at every tick: between two, backfill may see a place late."""
+        """Whether the state machine's own invariants are checked too, after every event."""
         self.chance = chance = random.Random(seed)
         self.roughness = chance.choice([0.0, 0.3, 1.0])
         """Share of the links' faults that strike."""
@@ -129,8 +129,8 @@ class Storm(Outages):
 
     def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
         self.steps += 1
-        if self.strict and isinstance(event, Tick):
-            validate(self.machine)
+        if self.strict:
+            validate(self.machine, ticked=isinstance(event, Tick))
 
     # People come
 

@@ -16,7 +16,7 @@ def shadow_ns(request: Request, fleet: Fleet, lengths: Lengths, now_ns: int) -> 
     devices, name = request.lane
     flavor = fleet.flavors[name]
     seats = [fleet.seats[device] for device in devices] or fleet.may_serve(flavor)
-    needed = fleet.demand_milli(flavor, devices) - sum(seat.free_milli for seat in seats)
+    needed = fleet.demand_milli(request.lane) - sum(seat.free_milli for seat in seats)
     ends: list[tuple[int, int]] = []
     for seat in seats:
         for session, hold in seat.holders.items():

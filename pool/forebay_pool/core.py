@@ -8,15 +8,17 @@ from typing import Any
 from forebay_wire import messages as wire
 
 from forebay_pool.estimates import Lengths
+from forebay_pool.explanations import Why
+from forebay_pool.fair_share import Turns
 from forebay_pool.fleet import Fleet
 from forebay_pool.forecast import Arrivals
 from forebay_pool.instructions import Instruction, Keep, Note, Show, TellClient
-from forebay_pool.line import Line
+from forebay_pool.line import Line, Rank
 from forebay_pool.policies import Policy
 from forebay_pool.quotas import Account, Accounts
 from forebay_pool.ranking import Ranking
 from forebay_pool.story import Story
-from forebay_pool.types import Device, Flavor, Lease, Limits, Node, Place, Price, Request, Seat, Session, SessionState
+from forebay_pool.types import Device, Flavor, Lane, Lease, Limits, Make, Node, Place, Price, Request, Seat, Session, SessionState
 
 
 class Core:
@@ -52,7 +54,13 @@ class Core:
         self._look_anew = False
         """Whether the event at hand may let anybody in the line start, wherever that is."""
         self._promised: dict[str, Request] = {}
-        """Devices with something free that wait for a request to have its turn, and that request."""
+        """Devices with something free that are kept for a request whose session's tensors are there, and that request."""
+        self._keepers: dict[Make, Request] = {}
+        """Of those whose tensors are nowhere, the first that waits for devices of the make: all that is free of it is kept for it."""
+        self._unsettled: dict[Make, bool] = {}
+        """Makes whose keeper may be another from now on, and whether the one there was is gone."""
+        self._stopped: dict[Make, Turns[Rank]] = {}
+        """Sessions that could start where their tensors are, if that was not kept for the make's keeper."""
         self._leases: dict[str, Lease] = {}
         """Those that are open or closing."""
         self._revoked: dict[str, Lease] = {}
@@ -63,6 +71,8 @@ class Core:
         """Nodes whose leases are taken back at a time."""
         self._overfull: dict[str, str] = {}
         """Sessions that end because they may not be parked, each with what it is told."""
+        self._whys: dict[tuple[Lane, str], Why] = {}
+        """Why those of a lane and a tenant wait, as of the event at hand."""
         self._orders = 0
         self._launches = 0
         self._on: dict[type[Any], Callable[[Any], None]] = {}

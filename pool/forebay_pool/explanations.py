@@ -27,6 +27,8 @@ def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
         return _why_not_there(session, fleet, min(here, key=lambda seat: (seat.is_open, seat.free_milli)))
     flavor = fleet.flavors[session.flavor]
     count, free, closed, some = census = fleet.census(flavor)
+    if not count:
+        return Why("shortage", f"No device here serves {session.flavor} at present.")
     if closed == count:
         return Why("draining", f"{why_closed(some[0])}; all {count} devices that serve {session.flavor} are closed.")
     if len(fleet.workers) >= workers_max:

@@ -14,27 +14,33 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
+from itertools import islice
 from typing import Generic, TypeVar
 
 NOTHING = -math.inf
 """The logarithm of no usage at all."""
+STALE_MAX = 64
+"""Entries of a heap whose members left or were put in anew are dropped when there are more than this, and more than there are members."""
 
 
 class Usage:
     """What somebody used, decayed, and still uses. Milli-devices times nanoseconds."""
 
-    __slots__ = ("_half_life_ns", "_level", "_rate_milli", "_since_ns")
+    __slots__ = ("_asked", "_half_life_ns", "_level", "_rate_milli", "_since_ns")
 
     def __init__(self, half_life_ns: int) -> None:
         self._half_life_ns = half_life_ns
         self._level = NOTHING
         self._rate_milli = 0
         self._since_ns = 0
+        self._asked = (0, NOTHING)
+        """When the level was asked for last, and what it was: within an event it is asked for often."""
 
     def hold(self, change_milli: int, now_ns: int) -> None:
         """So many more thousandths of devices are held from now on; fewer if negative."""
         self._level, self._since_ns = self.level(now_ns), now_ns
         self._rate_milli += change_milli
+        self._asked = (now_ns, self._level)
 
     @property
     def floor(self) -> float:
@@ -43,6 +49,13 @@ class Usage:
 
     def level(self, now_ns: int) -> float:
         """log2 of the forward-decayed sum: comparable with others' of the same half-life, never falling."""
+        asked_ns, level = self._asked
+        if asked_ns != now_ns:
+            level = self._level_at(now_ns)
+            self._asked = (now_ns, level)
+        return level
+
+    def _level_at(self, now_ns: int) -> float:
         age_ns = now_ns - self._since_ns
         if not self._rate_milli or age_ns <= 0:
             return self._level
@@ -87,6 +100,17 @@ class Turns(Generic[Key]):
         if known is None or bound < known:
             self._keys[name] = bound
             heapq.heappush(self._heap, (bound, name))
+            if len(self._heap) > STALE_MAX + 2 * len(self._keys):
+                self._heap = [(key, known_name) for known_name, key in self._keys.items()]
+                heapq.heapify(self._heap)
+
+    def drop(self, name: str) -> None:
+        """Takes the member out, if it is one; its entry goes when it comes up."""
+        self._keys.pop(name, None)
+
+    def oldest(self, most: int) -> list[str]:
+        """Those who were put in longest ago, at most so many."""
+        return list(islice(self._keys, most))
 
     def first(self, key_of: Callable[[str], Key | None]) -> tuple[str, Key] | None:
         """The member with the least key, and its key. A member whose key is None is dropped."""

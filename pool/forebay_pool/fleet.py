@@ -15,10 +15,12 @@ from forebay_pool.placement import UNBOUND, Bounds, Placement
 from forebay_pool.policies import Policy
 from forebay_pool.ranking import Ranking
 from forebay_pool.stock import Stock
-from forebay_pool.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Node, Place, Seat, Session, Worker
+from forebay_pool.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Make, Node, Place, Seat, Session, Worker
 
 NAMES_MAX = 4
 """A sentence names at most so many devices."""
+DEMANDS_MAX = 1_000_000
+"""Lanes whose demand is remembered."""
 
 
 class Census(NamedTuple):
@@ -54,8 +56,10 @@ class Fleet:
         """Workers of one device without a session, starting or warm, by kind."""
         self.placement = Placement(self.demand, ranking)
         self.capacity = Capacity(self)
-        self._serves: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._serves: dict[Make, tuple[str, ...]] = {}
+        self._makes: dict[str, tuple[Make, ...]] = {}
         self._rivals: dict[str, tuple[str, ...]] = {}
+        self._demands: dict[Lane, int] = {}
         self.join(devices)
 
     def join(self, devices: Iterable[Device]) -> list[Seat]:
@@ -85,13 +89,27 @@ class Fleet:
     def _index_flavors(self) -> None:
         self.capacity.forget()
         self._rivals.clear()
-        makes = {(seat.device.model, seat.device.memory_bytes): seat.device for seat in self.seats.values()}
-        for make, device in makes.items():
+        self._demands.clear()
+        for make, device in {seat.device.make: seat.device for seat in self.seats.values()}.items():
             self._serves[make] = tuple(f.name for f in self.flavors.values() if any(suits(device, f, e) for e in f.equivalents))
+        self._makes = {name: tuple(make for make, served in self._serves.items() if name in served) for name in self.flavors}
+
+    @property
+    def makes(self) -> Iterable[Make]:
+        """All makes of devices that were ever here."""
+        return self._serves
+
+    def makes_of(self, flavor: str) -> tuple[Make, ...]:
+        """The makes that serve the flavor, alone or in a gang."""
+        return self._makes.get(flavor, ())
+
+    def served_by(self, make: Make) -> tuple[str, ...]:
+        """The names of the flavors that devices of the make serve, alone or in a gang."""
+        return self._serves[make]
 
     def flavors_of(self, seat: Seat) -> tuple[str, ...]:
         """The names of the flavors that the device serves, alone or in a gang."""
-        return self._serves[seat.device.model, seat.device.memory_bytes]
+        return self._serves[seat.device.make]
 
     def rivals_of(self, flavor: str) -> tuple[str, ...]:
         """The flavors that some device serves beside this one, itself included."""
@@ -101,8 +119,17 @@ class Fleet:
             found = self._rivals[flavor] = tuple(beside)
         return found
 
-    def demand_milli(self, flavor: Flavor, devices: tuple[str, ...] = ()) -> int:
-        """The least compute that serves the flavor, in thousandths of devices; on just these devices, if any are named."""
+    def demand_milli(self, lane: Lane) -> int:
+        """The least compute that serves the lane's flavor, in thousandths of devices; on just its devices, if it names any."""
+        found = self._demands.get(lane)
+        if found is None:
+            if len(self._demands) >= DEMANDS_MAX:
+                self._demands.clear()
+            found = self._demands[lane] = self._demand_milli(*lane)
+        return found
+
+    def _demand_milli(self, devices: tuple[str, ...], name: str) -> int:
+        flavor = self.flavors[name]
         if devices:
             fitting = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
         else:
@@ -137,7 +164,7 @@ class Fleet:
         if first.held_bytes + memory_bytes > first.device.memory_bytes:
             raise InvariantBroken(f"{first.device.id} has not {gib(memory_bytes)} for session {session.id} beside {gib(first.held_bytes)}")
         for seat in seats:
-            seat.holders[session] = hold = Hold(place.share_milli, memory_bytes if seat is first else 0)
+            seat.holders[session] = hold = Hold(place.share_milli, memory_bytes if seat is first else 0, place.devices)
             seat.held_bytes += hold.memory_bytes
             seat.free_milli -= hold.share_milli
             self.changed(seat)
@@ -177,14 +204,6 @@ class Fleet:
 
     # Places
 
-    def find(self, session: Session, held_bytes: int, workers_max: int, bounds: Bounds = UNBOUND) -> Place | None:
-        """The best place that is free for the session now: where its tensors are if it has any, which took ``held_bytes`` there."""
-        flavor = self.flavors[session.flavor]
-        if session.worker is not None:
-            place = self._place_of(session.worker, flavor, max(held_bytes, memory_limit(flavor, session.worker.device)))
-            return place if place is not None and bounds.allow(place) else None
-        return self.choose(flavor, session.tenant, len(self.workers) < workers_max, bounds)
-
     def choose(self, flavor: Flavor, tenant: str, room_for_workers: bool, bounds: Bounds = UNBOUND) -> Place | None:
         """The best free place for a session without tensors."""
         return self.placement.choose(flavor, tenant, self.policy, room_for_workers, bounds)
@@ -193,8 +212,10 @@ class Fleet:
         """Whether as much is free as the flavor takes, though not together; asked where no place was found."""
         return self.placement.is_fragmented(flavor, tenant, self.policy)
 
-    def _place_of(self, worker: Worker, flavor: Flavor, need_bytes: int) -> Place | None:
+    def place_at(self, worker: Worker, flavor: Flavor, held_bytes: int) -> Place | None:
+        """The worker's devices, if they are free for its session now, which took ``held_bytes`` there."""
         seats = [self.seats[device.id] for device in worker.devices]
+        need_bytes = max(held_bytes, memory_limit(flavor, worker.device))
         if seats[0].held_bytes + need_bytes > worker.device.memory_bytes:
             return None
         for equivalent in equivalents_for(worker.devices, flavor):
@@ -266,6 +287,7 @@ class Fleet:
             raise InvariantBroken(f"worker {worker.id} is {worker.state} and cannot serve session {session.id}")
         self._count_spare(worker, -1)
         worker.session, session.worker, worker.state = session, worker, "assigning"
+        self.placement.changed(self.seats[worker.device.id])
 
     def let_go(self, worker: Worker, session: Session, image_bytes: int, source: wire.Source) -> None:
         """The session left the worker, which holds its tensors off the device from here on, and nothing else."""
@@ -275,6 +297,12 @@ class Fleet:
         worker.deadline_ns = worker.leave_by_ns = None
         worker.memory_bytes, worker.parked_bytes, worker.source = 0, image_bytes, source
         self.reserve(worker, 0)
+        self._wants_worker(session)
+
+    def _wants_worker(self, session: Session) -> None:
+        """The session has no worker from here on: it waits for one where it has claimed a place."""
+        if session.request is not None and session.request.place is not None:
+            self.placement.changed(self.seats[session.request.place.devices[0].id])
 
     def retire(self, worker: Worker, drains_milli: int) -> None:
         """The worker serves nobody from here on; the share of its devices that it may still use waits until it is gone."""
@@ -283,9 +311,10 @@ class Fleet:
         worker.state, worker.parking, worker.restoring, worker.deadline_ns, worker.leave_by_ns = "ending", False, False, None, None
         if worker.keeps is not None:
             worker.keeps.image, worker.keeps = None, None
-        if worker.session is not None:
-            worker.session.worker = None
-            worker.session = None
+        session, worker.session = worker.session, None
+        if session is not None:
+            session.worker = None
+            self._wants_worker(session)
         for device in worker.devices:
             seat = self.seats[device.id]
             if seat.free_milli < drains_milli:

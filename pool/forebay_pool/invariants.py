@@ -7,19 +7,23 @@ from collections import Counter
 from forebay_pool.capacity import memory_limit
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.line import lane_of
-from forebay_pool.placement import spares_for
+from forebay_pool.placement import spares_for, spares_left
 from forebay_pool.room import residents
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.stock import Stock
 from forebay_pool.types import WHOLE_MILLI, Lease, Seat, Session, Worker
 
 
-def validate(machine: StateMachine) -> None:
-    """Checks everything; for tests and simulations, since it looks at every object."""
+def validate(machine: StateMachine, ticked: bool = False) -> None:
+    """Checks everything; for tests and simulations, since it looks at every object.
+
+    After no event is anything left free that somebody waits for and that is kept for nobody else. Time alone makes those come first whose
+    share grows slower, and lets those pass who will be done before it matters (backfill): ``ticked`` says that a tick has seen to that.
+    """
     for session in machine.sessions.values():
         _check_session(machine, session)
     for seat in machine.fleet.seats.values():
-        _check_seat(machine, seat)
+        _check_seat(machine, seat, ticked)
     for worker in machine.fleet.workers.values():
         _check_worker(machine, worker)
     for stock in machine.fleet.stocks.values():
@@ -68,7 +72,7 @@ def _check_lease(machine: StateMachine, session: Session, lease: Lease) -> None:
     _demand(machine, worker.reserved_bytes >= memory_limit(lease.flavor, lease.device), "a lease has less memory than its flavor", *ids)
 
 
-def _check_seat(machine: StateMachine, seat: Seat) -> None:
+def _check_seat(machine: StateMachine, seat: Seat, ticked: bool) -> None:
     name = seat.device.id
     fits = seat.reserved_bytes <= seat.device.memory_bytes or seat.unsure > 0
     _demand(machine, fits, "more memory is set aside than the device has", name)
@@ -80,6 +84,8 @@ def _check_seat(machine: StateMachine, seat: Seat) -> None:
     taken = held_bytes + sum(w.reserved_bytes for w in seat.own_workers if w.session is None or w.session not in seat.holders)
     _demand(machine, seat.taken_bytes == taken, f"{seat.taken_bytes} bytes of a device are counted as taken, {taken} are", name)
     _demand(machine, seat.spares == len(spares_for(seat, (seat.device,))), "the count of started workers is wrong", name)
+    listed = bool(seat.open_milli) and spares_left(seat) > 0
+    _demand(machine, machine.fleet.placement.lists_spares(seat) == listed, f"started workers are to be found: {not listed}", name)
     _demand(machine, not seat.empties or not residents(seat), "sessions rest on a device that is being emptied", name)
     for holder in seat.holders:
         _demand(machine, machine.sessions.get(holder.id) is holder, "a device is held by a dead session", name, holder.id)
@@ -93,7 +99,8 @@ def _check_seat(machine: StateMachine, seat: Seat) -> None:
         ending = worker.state == "ending" and seat.workers.get(worker.id) is worker
         _demand(machine, ending, "a device waits for a worker that does not end", name, worker.id)
     for head in [] if machine.stopping else machine.heads_for(seat):
-        _demand(machine, machine.find_place(head) is None, "a device is free while somebody waits for it", name, head.session.id)
+        place = machine.find_place(head, passes=ticked)
+        _demand(machine, place is None, "a device is free while somebody waits for it", name, head.session.id)
 
 
 def _check_stock(machine: StateMachine, stock: Stock) -> None:
@@ -143,6 +150,11 @@ def _check_line(machine: StateMachine) -> None:
         _demand(machine, machine.line.is_reachable(request), "a request waits where nobody looks", session.id)
         for name in request.blocks:
             _demand(machine, machine.promised_to(name) is request, "a device is kept for somebody else", name, session.id)
+
+
+    for (model, _), keeper in machine.keepers.items():
+        alive = machine.line.waiting.get(keeper.order) is keeper and not keeper.lane[0]
+        _demand(machine, alive, f"{model} is kept for nobody", keeper.session.id)
 
 
 def _check_accounts(machine: StateMachine) -> None:

@@ -130,9 +130,14 @@ class Line:
         """The first of each lane that may use the device and that no quota stops, by rank."""
         return self._in_turn([*self._at.get(seat.device.id, ()), *(((), flavor) for flavor in flavors)], now_ns)
 
-    def heads(self, now_ns: int) -> list[Request]:
-        """The first of every lane, by rank."""
-        return self._in_turn(list(self._lanes), now_ns)
+    def heads_anywhere(self, flavors: Iterable[str], now_ns: int) -> list[Request]:
+        """The first of those of each flavor for whom any device will do, and whom no quota stops, by rank."""
+        return self._in_turn([((), flavor) for flavor in flavors], now_ns)
+
+    @property
+    def homes(self) -> Iterable[str]:
+        """The devices on which tensors of sessions in the line are."""
+        return list(self._at)
 
     def _in_turn(self, lanes: list[Lane], now_ns: int) -> list[Request]:
         heads = [head for head in (self.head(lane, now_ns) for lane in lanes if lane in self._lanes) if head is not None]
@@ -205,7 +210,7 @@ class Line:
 
     def demand_milli(self, lane: Lane) -> int:
         """The least, in thousandths of devices, that one of the lane needs."""
-        return self._fleet.demand_milli(self._fleet.flavors[lane[1]], lane[0])
+        return self._fleet.demand_milli(lane)
 
     def rank(self, request: Request, now_ns: int) -> Rank:
         """Where the request stands at present, quotas apart."""

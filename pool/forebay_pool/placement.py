@@ -5,28 +5,49 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from forebay_pool.capacity import memory_limit, suits
 from forebay_pool.fragmentation import Demand
 from forebay_pool.policies import Policy
 from forebay_pool.ranking import Candidate, ForebayRanking, Rank, Ranking
 from forebay_pool.stock import Group, Stock, seat_order
-from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Place, Seat, Session, Worker
+from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Make, Place, Seat, Session, Worker
 
+GROUPS_MAX = 64
+"""Nodes of a file that are looked at for one where what is free is not kept for others."""
 SPARES_MAX = 16
 """Seats with a started worker that are ranked for a placement, where others would do too."""
+
+
+class Kept(Protocol):
+    """What is kept for others."""
+
+    def has_make(self, make: Make) -> bool:
+        """Whether all devices of the make are."""
+        ...
+
+    def has_device(self, device: Device) -> bool:
+        """Whether the device is, by itself or with its make."""
+        ...
 
 
 class Bounds(NamedTuple):
     """What a place may not exceed, and must not touch."""
 
     most_milli: float = math.inf
+    least_bytes: int = 0
+    """Memory that its first device has at least."""
+    kept: Kept | None = None
     avoid: Collection[str] = ()
-    """Ids of devices that are kept for somebody else."""
+    """Ids of devices that it should do without."""
 
     def allow(self, place: Place) -> bool:
-        return len(place.devices) * place.share_milli <= self.most_milli and not any(device.id in self.avoid for device in place.devices)
+        small = len(place.devices) * place.share_milli <= self.most_milli and self.least_bytes <= place.devices[0].memory_bytes
+        return small and not any(self.bar(device) for device in place.devices)
+
+    def bar(self, device: Device) -> bool:
+        return device.id in self.avoid or (self.kept is not None and self.kept.has_device(device))
 
 
 class Need(NamedTuple):
@@ -34,7 +55,7 @@ class Need(NamedTuple):
 
     flavor: Flavor
     equivalent: Equivalent
-    avoid: Collection[str]
+    bounds: Bounds
 
 
 UNBOUND = Bounds()
@@ -60,14 +81,25 @@ class Placement:
     def changed(self, seat: Seat) -> None:
         """Something about the seat is not as it was."""
         self.stocks[seat.device.model].changed(seat)
+        if seat.spares:
+            self._file_spares(seat)
 
     def spares_changed(self, seat: Seat, change: int) -> None:
         """So many more spare workers are on the seat."""
         seat.spares += change
-        if seat.spares:
-            self._spares[seat.device.model][seat.device.id] = seat
+        self._file_spares(seat)
+
+    def _file_spares(self, seat: Seat) -> None:
+        """A seat with spare workers is filed as long as something of it may be leased, and nobody waits for all of them."""
+        filed = self._spares[seat.device.model]
+        if seat.spares and seat.open_milli and spares_left(seat) > 0:
+            filed[seat.device.id] = seat
         else:
-            self._spares[seat.device.model].pop(seat.device.id, None)
+            filed.pop(seat.device.id, None)
+
+    def lists_spares(self, seat: Seat) -> bool:
+        """Whether the seat is found by its spare workers. For checks."""
+        return seat.device.id in self._spares[seat.device.model]
 
     def free_of(self, model: str) -> Iterator[Seat]:
         """Every device of the model of which something may be leased."""
@@ -83,7 +115,11 @@ class Placement:
                 continue
             if equivalent.count * equivalent.share_milli > bounds.most_milli:
                 continue
-            for seats, candidate in self._candidates(Need(flavor, equivalent, bounds.avoid), policy, room_for_workers):
+            if bounds.kept is not None and all(bounds.kept.has_make(make) for make in self.stocks[equivalent.model].makes):
+                continue
+            for seats, candidate in self._candidates(Need(flavor, equivalent, bounds), policy, room_for_workers):
+                if candidate.seat.device.memory_bytes < bounds.least_bytes:
+                    continue  # the first of a gang's devices may be smaller than the one the session had
                 rank = (candidate.seat.failures, *self._ranking.rank(candidate, self._demand, policy))
                 if best_rank is None or rank < best_rank:
                     best, best_rank = tuple(seat.device for seat in seats), rank
@@ -102,11 +138,11 @@ class Placement:
                 yield seats, _candidate(seats[0], need, stock)
 
     def _singles(self, stock: Stock, need: Need, room_for_workers: bool) -> Iterator[Seat]:
-        started = (seat for seat in self._spares[need.equivalent.model].values() if spares_left(seat) > 0 and _fits(seat, need))
+        started = (seat for seat in self._spares[need.equivalent.model].values() if _fits(seat, need))
         yield from islice(started, SPARES_MAX if room_for_workers else None)
         if room_for_workers:
             for groups in stock.groups_with(need.equivalent.share_milli, 1):
-                fitting = (_best_seats(group, need) for group in groups)
+                fitting = (_best_seats(group, need) for group in islice(groups, GROUPS_MAX))
                 yield from next((seats for seats in fitting if seats), ())
 
     def is_fragmented(self, flavor: Flavor, tenant: str, policy: Policy) -> bool:
@@ -144,11 +180,11 @@ def _best_seats(group: Group, need: Need) -> list[Seat]:
 
 def _fits(seat: Seat, need: Need) -> bool:
     """Whether the share and the flavor's memory are free, residents not counted."""
-    if seat.open_milli < need.equivalent.share_milli or seat.device.id in need.avoid:
+    if seat.open_milli < need.equivalent.share_milli or not suits(seat.device, need.flavor, need.equivalent):
         return False
-    if not suits(seat.device, need.flavor, need.equivalent):
+    if seat.held_bytes and seat.held_bytes + memory_limit(need.flavor, seat.device) > seat.device.memory_bytes:
         return False
-    return not seat.held_bytes or seat.held_bytes + memory_limit(need.flavor, seat.device) <= seat.device.memory_bytes
+    return not need.bounds.bar(seat.device)
 
 
 def _candidate(seat: Seat, need: Need, stock: Stock) -> Candidate:
@@ -162,7 +198,7 @@ def _gangs(stock: Stock, need: Need, policy: Policy) -> Iterator[list[Seat]]:
     count = need.equivalent.count
     found = False
     for groups in stock.groups_with(WHOLE_MILLI, count):
-        fitting = (_whole_seats(group, need) for group in groups)
+        fitting = (_whole_seats(group, need) for group in islice(groups, GROUPS_MAX))
         seats = next((seats for seats in fitting if len(seats) >= count), None)
         if seats is not None:
             found = True
@@ -179,7 +215,8 @@ def _gangs(stock: Stock, need: Need, policy: Policy) -> Iterator[list[Seat]]:
 
 def _gather(groups: Iterator[Group], need: Need) -> list[Seat]:
     """As many whole devices as the gang takes, from the nodes with most first, so that it lies in few nodes."""
-    return list(islice((seat for group in groups for seat in _whole_seats(group, need)), need.equivalent.count))
+    near = islice(groups, need.equivalent.count + GROUPS_MAX)
+    return list(islice((seat for group in near for seat in _whole_seats(group, need)), need.equivalent.count))
 
 
 def _whole_seats(group: Group, need: Need) -> list[Seat]:
@@ -194,8 +231,7 @@ def spares_for(seat: Seat, devices: tuple[Device, ...]) -> list[Worker]:
 
 def in_want(seat: Seat, devices: tuple[Device, ...]) -> list[Session]:
     """Those who claimed exactly these devices, the first of which is the seat's, and have no worker yet."""
-    placed = [(s, s.request.place) for s in seat.holders if s.worker is None and s.request is not None]
-    return [session for session, place in placed if place is not None and place.devices == devices]
+    return [session for session, hold in seat.holders.items() if session.worker is None and hold.devices == devices]
 
 
 def spares_left(seat: Seat) -> int:

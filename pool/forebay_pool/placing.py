@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from forebay_wire import messages as wire
 
@@ -10,23 +11,35 @@ from forebay_pool.backfill import shadow_ns
 from forebay_pool.capacity import equivalents_for, memory_limit
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.explanations import DRAINING, why_placing
+from forebay_pool.fair_share import Turns
 from forebay_pool.grants import assignment
 from forebay_pool.instructions import Keep, Launch, Show, TellWorker
 from forebay_pool.line import lane_of
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.metering import rate
 from forebay_pool.parking import Fate, ended_sentence, eviction, fate, fullness
-from forebay_pool.placement import Bounds, in_want, spares_for
+from forebay_pool.placement import UNBOUND, Bounds, in_want, spares_for
 from forebay_pool.room import has_room, parking_space, surplus_bytes
 from forebay_pool.telling import Telling
-from forebay_pool.types import Device, Lease, Place, Request, Seat, Session, Standing, Worker
+from forebay_pool.types import WHOLE_MILLI, Device, Lane, Lease, Make, Place, Request, Seat, Session, Standing, Worker
 
+MOVERS_MAX = 4_096
+"""So many of the line are gone through in a tick, to have those move whose devices stay busy."""
+MOVES_MAX = 64
+"""So many of them are looked for a place for."""
 SHADOW_SECONDS = 1
 """How long an estimate of when somebody can start is good."""
 
 
 class Placing(Telling):
-    """Gives devices to requests."""
+    """Gives devices to requests.
+
+    What is free and cannot serve the first who waits yet is kept for it: a device for whoever waits there, because its tensors are there;
+    all that is free of a make for the first of those who wait for any (the keeper), so that nothing needs to be noted device by device.
+    """
+
+    _movers: Iterator[Request] | None = None
+    """Those of the line that are yet to be looked at whether they can move."""
 
     def _request(self, session: Session, number: int, span: wire.Span, priority: int, order: int | None = None) -> None:
         """Files a request; ``order`` is its place in the order of arrival, if it had one before."""
@@ -57,24 +70,45 @@ class Placing(Telling):
             self._claim(request, place)
             return
         self.line.add(request)
-        head = self.line.head(request.lane, self._now)
-        if head is not None and head[1] is request:
-            self._free_up(*self.fleet.free_for(session))
-        for holder in set(self._promised.values()):
-            if self.line.rank(request, self._now) < self.line.rank(holder, self._now):
-                self._free_up(*holder.blocks.values())
+        self._contend(request.lane, request)
 
-    def find_place(self, request: Request) -> Place | None:
-        """Where the request's lease can be opened now, without what is kept for those before it."""
+    def _contend(self, lane: Lane, newcomer: Request) -> None:
+        """Something may have to be kept for somebody who came into the lane, if it is the first there."""
+        head = self.line.head(lane, self._now)
+        if head is None or head[1] is not newcomer:
+            return
+        if lane[0]:
+            self._free_up(*(self.fleet.seats[device] for device in lane[0]))
+        else:
+            self._unsettle(self.fleet.makes_of(lane[1]), gone=False)
+
+    def _unsettle(self, makes: Iterable[Make], gone: bool) -> None:
+        """Who is the makes' keeper is found out at the end of the event; with ``gone`` who waited for the one there was may start."""
+        for make in makes:
+            self._unsettled[make] = gone or self._unsettled.get(make, False)
+
+    def find_place(self, request: Request, passes: bool = True) -> Place | None:
+        """Where the request's lease can be opened now, without what is kept for those before it; not ``passes``: for anybody else."""
         if not self.accepting:
             return None
+        session, kept = request.session, Keeping(self, request, passes)
+        if session.worker is not None:
+            return self._find_there(request, session.worker, kept)
+        place = self._choose_besides(request, session.avoid, kept) if session.avoid else None
+        return place or self._choose_besides(request, (), kept)
+
+    def _find_there(self, request: Request, worker: Worker, kept: Keeping) -> Place | None:
+        """Where its tensors are, if what it needs is free there."""
         session = request.session
-        if session.worker is None and session.avoid:
-            place = self._choose_besides(request, session.avoid)
-            if place is not None:
-                return place
-        held_bytes = self._held_bytes(session)
-        return self._within_bounds(request, lambda bounds: self.fleet.find(session, held_bytes, self.limits.workers_max, bounds))
+        place = self.fleet.place_at(worker, self.fleet.flavors[session.flavor], self._held_bytes(session))
+        if place is None or not self._bounds(request).allow(place) or not self._may_make_room(place, session):
+            return None
+        if not any(kept.has_device(device) for device in place.devices):
+            return place
+        for make in {device.make: None for device in place.devices}:
+            if make in self._keepers:
+                self._stopped.setdefault(make, Turns()).put(session.id, self.line.rank(request, self._now))
+        return None
 
     def _find_elsewhere(self, request: Request) -> Place | None:
         """Where the session could move that cannot go on where its tensors are."""
@@ -83,46 +117,75 @@ class Placing(Telling):
             return None
         devices = session.worker.devices
         still_serve = equivalents_for(devices, self.fleet.flavors[session.flavor])
-        return self._choose_besides(request, devices if still_serve else ())
+        return self._choose_besides(request, devices if still_serve else (), Keeping(self, request))
 
-    def _choose_besides(self, request: Request, devices: tuple[Device, ...]) -> Place | None:
+    def _choose_besides(self, request: Request, devices: tuple[Device, ...], kept: Keeping) -> Place | None:
         """The best free place without any of the devices."""
-        session, room_for_workers = request.session, len(self.fleet.workers) < self.limits.workers_max
-        flavor, besides = self.fleet.flavors[session.flavor], {device.id for device in devices}
+        session, besides = request.session, {device.id for device in devices}
+        bounds = self._bounds(request)._replace(kept=kept, avoid=besides)
+        while (place := self._choose(session, bounds)) is not None and not self._may_make_room(place, session):
+            bounds = bounds._replace(avoid={*bounds.avoid, place.devices[0].id})
+        return place
 
-        def choose(bounds: Bounds) -> Place | None:
-            return self.fleet.choose(flavor, session.tenant, room_for_workers, bounds._replace(avoid={*bounds.avoid, *besides}))
+    def _choose(self, session: Session, bounds: Bounds = UNBOUND) -> Place | None:
+        return self.fleet.choose(self.fleet.flavors[session.flavor], session.tenant, self.has_room_for_workers, bounds)
 
-        return self._within_bounds(request, choose)
+    def _bounds(self, request: Request) -> Bounds:
+        """What its quotas and its tensors allow."""
+        return Bounds(self.accounts.room_milli(request.session), tensor_bytes(request.session))
 
-    def _within_bounds(self, request: Request, choose: Callable[[Bounds], Place | None]) -> Place | None:
-        """What is chosen without that which is kept for those before the request; who those are is asked only where it matters."""
-        session, room_milli = request.session, self.accounts.room_milli(request.session)
-        full: set[str] = set()
-        place = choose(Bounds(room_milli))
-        while place is not None and not self._may_make_room(place, session):
-            full.add(place.devices[0].id)
-            place = choose(Bounds(room_milli, full))
-        if place is not None and tensor_bytes(session) > place.devices[0].memory_bytes:
-            return None  # the first of a gang's devices may be smaller than the one the session had
-        if place is None or not any(device.id in self._promised for device in place.devices):
-            return place
-        may = {holder: self._may_pass(request, holder) for holder in set(self._promised.values())}
-        place = choose(Bounds(room_milli, full | {device for device, holder in self._promised.items() if not may[holder]}))
-        return place if place is not None and self._may_make_room(place, session) else None
+    @property
+    def has_room_for_workers(self) -> bool:
+        return len(self.fleet.workers) < self.limits.workers_max
+
+    def promised_to(self, device: str) -> Request | None:
+        """Whom the device itself is kept for."""
+        return self._promised.get(device)
+
+    def has_way(self, request: Request, device: Device) -> bool:
+        """Whether room can be made for it there: nothing is kept for who waits for residents that may not be parked."""
+        return self._may_make_room(Place((device,), WHOLE_MILLI), request.session)
+
+    @property
+    def keepers(self) -> Mapping[Make, Request]:
+        """Whom all that is free of each make is kept for."""
+        return self._keepers
+
+    def keeper_of(self, make: Make) -> Request | None:
+        """Whom all that is free of the make is kept for."""
+        return self._keepers.get(make)
 
     def _move_waiting(self) -> None:
-        """Those whose devices stay busy go where something is left: what is free now, nobody needs who stands before them."""
-        for request in list(self.line.waiting.values()):
-            if request.lane[0] and self.accounts.bar(request.session, self.line.demand_milli(request.lane), self._now) is None:
-                place = self._find_elsewhere(request)
-                if place is not None:
-                    self._leave_line(request)
-                    self._claim(request, place)
+        """Those whose devices stay busy go where something is left: what is free now, nobody needs who stands before them.
 
-    def _may_pass(self, request: Request, holder: Request) -> bool:
+        So many are looked at in a tick; the next one goes on from there.
+        """
+        walk = self._movers or iter(list(self.line.waiting.values()))
+        self._movers = walk
+        hopeless: set[tuple[str, str]] = set()
+        looked = tries = 0
+        for request in islice(walk, MOVERS_MAX):
+            looked += 1
+            session = request.session
+            if not request.lane[0] or (session.flavor, session.tenant) in hopeless or self.line.waiting.get(request.order) is not request:
+                continue
+            if self.accounts.bar(session, self.line.demand_milli(request.lane), self._now) is not None:
+                continue
+            place = self._find_elsewhere(request)
+            if place is not None:
+                self._leave_line(request)
+                self._claim(request, place)
+            elif self._choose(session) is None:
+                hopeless.add((session.flavor, session.tenant))
+            tries += 1
+            if tries == MOVES_MAX:
+                return
+        if looked < MOVERS_MAX:
+            self._movers = None
+
+    def may_pass(self, request: Request, holder: Request) -> bool:
         """Whether the request may take what is kept for another: it comes before it, or will be done by then (backfill)."""
-        if request is holder or self.line.rank(request, self._now) < self.line.rank(holder, self._now):
+        if self.line.rank(request, self._now) < self.line.rank(holder, self._now):
             return True
         if holder.aged or self._now - holder.arrived_ns >= self.limits.backfill_seconds_max * SECOND:
             return False
@@ -187,7 +250,7 @@ class Placing(Telling):
         if worker.state == "bound" and worker.reserved_bytes and not (worker.parking or worker.unsure) and self._fate(worker) == "park":
             worker.parking = True
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
-            host_bytes, spill_bytes = parking_space(worker, self.fleet.workers.values(), self.limits)
+            host_bytes, spill_bytes = parking_space(worker, self.fleet.seats[worker.device.id].node, self.limits)
             self._out.append(TellWorker(worker.id, wire.Park(host_bytes_max=host_bytes, spill_bytes_max=spill_bytes)))
 
     def _fate(self, worker: Worker) -> Fate:
@@ -376,6 +439,11 @@ class Placing(Telling):
         for device in blocked:
             del self._promised[device]
         self._free_up(*blocked.values())
+        for make in [make for make, keeper in self._keepers.items() if keeper is request]:
+            del self._keepers[make]
+            self._unsettle((make,), gone=True)
+        for stopped in self._stopped.values():
+            stopped.drop(request.session.id)
         if request.session.worker is not None:
             self._free_up(*(self.fleet.seats[device.id] for device in request.session.worker.devices))
 
@@ -390,6 +458,35 @@ class Placing(Telling):
     def _free_up(self, *seats: Seat) -> None:
         """Something of the seats may be free: they are offered to the line at the end of the event."""
         self._loose |= {seat.device.id: seat for seat in seats}
+
+
+class Keeping:
+    """What of the fleet is kept for others than the request, who it may not pass; each of them is asked once, and only where it matters."""
+
+    __slots__ = ("_may", "_passes", "_placing", "_request")
+
+    def __init__(self, placing: Placing, request: Request, passes: bool = True) -> None:
+        self._passes = passes
+        self._placing = placing
+        self._request = request
+        self._may: dict[Request, bool] = {}
+
+    def has_make(self, make: Make) -> bool:
+        return not self._placing.accounts.bound_parking and self._bars(self._placing.keeper_of(make))
+
+    def has_device(self, device: Device) -> bool:
+        if self._bars(self._placing.promised_to(device.id)):
+            return True
+        keeper = self._placing.keeper_of(device.make)
+        return keeper is not None and self._bars(keeper) and self._placing.has_way(keeper, device)
+
+    def _bars(self, holder: Request | None) -> bool:
+        if holder is None or holder is self._request:
+            return False
+        may = self._may.get(holder)
+        if may is None:
+            may = self._may[holder] = self._passes and self._placing.may_pass(self._request, holder)
+        return not may
 
 
 def tensor_bytes(session: Session) -> int:

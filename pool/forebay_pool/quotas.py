@@ -198,6 +198,7 @@ class Accounts:
     def __init__(self, half_life_seconds: float) -> None:
         self._half_life_ns = int(half_life_seconds * SECOND)
         self._accounts: dict[tuple[str, str | None], Account] = {}
+        self._pairs: dict[tuple[str, str], tuple[Account, Account]] = {}
         self.windowed: dict[Account, None] = {}
         """Those with a window: what they may changes as time passes."""
         self.bound_parking: dict[Account, None] = {}
@@ -231,7 +232,11 @@ class Accounts:
 
     def both(self, session: Session) -> tuple[Account, Account]:
         """The accounts that the session's leases count for: its tenant's, and its user's."""
-        return self.of(session.tenant), self.of(session.tenant, session.user)
+        key = (session.tenant, session.user)
+        found = self._pairs.get(key)
+        if found is None:
+            found = self._pairs[key] = (self.of(session.tenant), self.of(*key))
+        return found
 
     def priority_of(self, session: Session, asked: int) -> int:
         """The priority that a request gets: what was asked for, capped by what the quotas allow."""

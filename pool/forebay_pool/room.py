@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay_pool.types import Limits, Seat, Session, Worker
+from forebay_pool.types import Limits, Node, Seat, Session, Worker
 
 
 def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:
@@ -35,9 +35,9 @@ def by_use(workers: Iterable[Worker]) -> list[Worker]:
     return [worker for _, worker in sorted(uses, key=lambda pair: pair[0])]
 
 
-def parking_space(worker: Worker, workers: Iterable[Worker], limits: Limits) -> tuple[int, int]:
+def parking_space(worker: Worker, node: Node, limits: Limits) -> tuple[int, int]:
     """What is left on the worker's host for its session: bytes of memory, and of disk."""
-    others = [other for other in workers if other.device.node == worker.device.node and other is not worker]
+    others = [other for seat in node.seats for other in seat.own_workers if other is not worker]
     on_disk = sum(other.spilled_bytes for other in others)
     in_memory = sum((other.parked_bytes or 0) - other.spilled_bytes for other in others)
     coming = sum(other.reserved_bytes for other in others if other.parking)

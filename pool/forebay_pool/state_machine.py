@@ -135,8 +135,7 @@ class StateMachine(Operations):
         self._check_deadlines()
         if self.line.waiting:
             self.line.promote(self._now - int(self.limits.wait_seconds_max * SECOND))
-            self._free_up(*(self.fleet.seats[device] for device in self._promised))
-            self._offer_seats()
+            self._offer_again()
             self._move_waiting()
             self._tell_line(anew=True)
         if not self.stopping:

@@ -15,7 +15,7 @@ from sortedcontainers import SortedDict, SortedList
 
 from forebay_pool.fragmentation import Profile
 from forebay_pool.ranking import Ranking
-from forebay_pool.types import WHOLE_MILLI, Kind, Seat
+from forebay_pool.types import WHOLE_MILLI, Kind, Make, Seat
 
 FILES_MAX = 128
 """Files that are looked at for a placement."""
@@ -52,6 +52,7 @@ class Stock:
         self._ranking = ranking
         self.groups: dict[str, Group] = {}
         self.kinds: set[Kind] = set()
+        self.makes: set[Make] = set()
         self._files: SortedDict[Profile, SortedList[tuple[int, int, int]]] = SortedDict()
         self._numbered: dict[int, Group] = {}
         self._wholes: dict[str | None, SortedList[tuple[int, int]]] = {None: SortedList()}
@@ -69,6 +70,7 @@ class Stock:
     def add(self, seat: Seat) -> None:
         device = seat.device
         self.kinds.add(device.kind)
+        self.makes.add(device.make)
         self.count += 1
         group = self.groups.get(device.node)
         if group is None:

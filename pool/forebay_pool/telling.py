@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from operator import itemgetter
 
 from forebay_wire import messages as wire
 
-from forebay_pool.crowd import Crowd
+from forebay_pool.crowd import Ahead
 from forebay_pool.estimates import estimate_seconds, rough
 from forebay_pool.explanations import STORE, Why, why_waiting
 from forebay_pool.instructions import Show
@@ -18,6 +21,10 @@ from forebay_pool.types import Lane, Look, Request, Seat, Session, Standing
 
 LOOK_MAX = 256
 """So many of the line are looked at, and told, at a time; a longer line is gone through in several looks."""
+RANKED_MAX = 256
+"""So many of the line are ranked at a time."""
+RANKING = 64
+"""Of LOOK_MAX, for how many that counts."""
 UNESTIMATED = ("quota", "budget", "store")
 """Waits whose end no lease's length tells."""
 
@@ -25,7 +32,7 @@ UNESTIMATED = ("quota", "budget", "store")
 class Telling(Leases):
     """Goes through the line, a bounded part at a time."""
 
-    _walk: Iterator[tuple[Request, Standing]] | None = None
+    _walk: Iterator[tuple[Request, Standing] | None] | None = None
     _walked_changes = -1
 
     @property
@@ -40,39 +47,43 @@ class Telling(Leases):
     def _tell_line(self, anew: bool) -> None:
         if self._walk is None and anew and self.line.waiting:
             self._walk, self._walked_changes = self._standings(), self.line.changes
-        if self._walk is not None:
-            for _ in range(LOOK_MAX):
-                found = next(self._walk, None)
-                if found is None:
-                    self._walk = None
-                    return
+        self._whys.clear()
+        effort = 0
+        for found in self._walk or ():
+            if found is not None:
                 self._tell_queued(*found)
+            effort += RANKING if found is None else 1
+            if effort >= LOOK_MAX:
+                return
+        self._walk = None
 
-    def _standings(self) -> Iterator[tuple[Request, Standing]]:
-        """All who wait, in the order in which their turns would come as things are; a walk over a snapshot of the line."""
-        everyone, work = Crowd(self.fleet), Crowd(self.fleet)
-        tenants: dict[str, Crowd] = {}
-        for _, request in sorted(self._ranked(), key=lambda ranked: ranked[0]):
+    def _standings(self) -> Iterator[tuple[Request, Standing] | None]:
+        """All who wait, in the order in which their turns would come as things are; a walk over a snapshot of the line.
+
+        None: so many were ranked, and nobody is told yet.
+        """
+        ranked: list[list[tuple[tuple[bool, Rank], Request]]] = []
+        everybody = iter(list(self.line.waiting.values()))
+        while some := list(islice(everybody, RANKED_MAX)):
+            ranked.append(sorted(self._ranked(some), key=itemgetter(0)))
+            yield None
+        ahead, tenants = Ahead(self.fleet), dict[str, Ahead]()
+        for _, request in heapq.merge(*ranked, key=itemgetter(0)):
             if self.line.waiting.get(request.order) is not request:
                 continue
-            lane, own = request.lane, tenants.setdefault(request.session.tenant, Crowd(self.fleet))
-            ahead, ahead_own, ahead_ns = (crowd.rivals(lane, 0) for crowd in (everyone, own, work))
-            yield request, self._standing(request, ahead, ahead_own, ahead_ns)
-            everyone.add(lane, 0)
-            own.add(lane, 0)
-            work.add(lane, 0, self.lengths.mean_ns(lane[1]) or 0)
+            lane, own = request.lane, tenants.setdefault(request.session.tenant, Ahead(self.fleet))
+            count, work_ns = ahead.of(lane)
+            yield request, self._standing(request, count, own.of(lane)[0], work_ns)
+            mean_ns = self.lengths.mean_ns(lane[1]) or 0
+            ahead.add(lane, mean_ns)
+            own.add(lane, mean_ns)
 
-    def _ranked(self) -> Iterator[tuple[tuple[bool, Rank], Request]]:
+    def _ranked(self, requests: Iterable[Request]) -> Iterator[tuple[tuple[bool, Rank], Request]]:
         """Everybody's rank; whom a quota stops comes after those whom none does."""
-        known: dict[tuple[str, str, Lane, int], tuple[bool, Rank]] = {}
-        for request in self.line.waiting.values():
-            session = request.session
-            key = (session.tenant, session.user, request.lane, request.level)
-            if key not in known:
-                barred = self.accounts.bar(session, self.line.demand_milli(request.lane), self._now) is not None
-                known[key] = (barred, self.line.rank(request, self._now))
-            barred, rank = known[key]
-            yield (barred, (*rank[:3], request.order)), request
+        for request in requests:
+            if self.line.waiting.get(request.order) is request:
+                barred = self.accounts.bar(request.session, self.line.demand_milli(request.lane), self._now) is not None
+                yield (barred, self.line.rank(request, self._now)), request
 
     def _standing(self, request: Request, ahead: int, ahead_tenant: int, ahead_ns: int | None) -> Standing:
         why = self._why(request)
@@ -91,7 +102,11 @@ class Telling(Leases):
         if barred is not None:
             account, bar = barred
             return Why(bar, account.why(bar, demand_milli, self._now))
-        return self._why_kept_out(session) or why_waiting(session, self.fleet, self.limits.workers_max)
+        key = (request.lane, session.tenant)
+        why = self._whys.get(key)
+        if why is None:
+            why = self._whys[key] = self._why_kept_out(session) or why_waiting(session, self.fleet, self.limits.workers_max)
+        return why
 
     def _why_kept_out(self, session: Session) -> Why | None:
         """Whether somebody who may not be parked is in the way wherever something is free."""
@@ -105,6 +120,7 @@ class Telling(Leases):
 
     def _tell_newcomer(self, request: Request) -> None:
         """Tells somebody who has just come into the line: as if all of its level came before it, until the next look knows better."""
+        self._whys.clear()
         ahead = max(0, self.line.crowd.rivals(request.lane, request.level) - 1)
         self._tell_queued(request, self._standing(request, ahead, 0, None if ahead else 0))
 

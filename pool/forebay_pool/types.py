@@ -37,6 +37,8 @@ BudgetState = Literal["open", "wait", "refuse"]
 PRIORITY_MAX = 99
 AGED = PRIORITY_MAX + 1
 """The level of requests that waited too long: before every priority."""
+Make = tuple[str, int]
+"""Devices that serve the same flavors: a model, with so many bytes of memory."""
 Lane = tuple[tuple[str, ...], str]
 """Those in the line who need the same: the devices that their tensors are on (none: any will do), and the flavor."""
 
@@ -60,6 +62,10 @@ class Device:
     """Relative speed class; 100 is the reference."""
     switch: str = ""
     """The network switch that its node hangs on; empty where nobody said."""
+
+    @property
+    def make(self) -> Make:
+        return self.model, self.memory_bytes
 
     @property
     def local(self) -> str:
@@ -278,7 +284,7 @@ class Request:
     preempts: dict[str, Lease] = field(default_factory=dict)
     """The leases that are revoked for it."""
     blocks: dict[str, Seat] = field(default_factory=dict)
-    """Seats with something free that wait for it to have its turn."""
+    """Seats with something free that wait for it to have its turn: its session's tensors are there."""
     arrived_unix_ns: int = 0
     priority: int = 0
     aged: bool = False
@@ -410,6 +416,8 @@ class Hold:
 
     share_milli: int
     memory_bytes: int
+    devices: tuple[Device, ...]
+    """All that the lease holds."""
 
 
 @dataclass(slots=True, eq=False)

@@ -221,7 +221,8 @@ class Workers(Clearing):
         if worker.state != "ending":
             self._note("worker_failed", worker=worker.id, device=worker.device.id, cause=event.cause)
             self._part(worker, event.cause, drains=False)
-        self._look_anew = self._look_anew or len(self.fleet.workers) == self.limits.workers_max
+        if not self.has_room_for_workers:
+            self._unsettle(self.fleet.makes, gone=True)
         self.fleet.remove(worker)
         self._show_and_settle(worker)
 

@@ -83,7 +83,7 @@ class World:
     def do(self, event: Event) -> list[Instruction]:
         self.fresh = self.machine.handle(event, self.now)
         self.out += self.fresh
-        validate(self.machine)
+        validate(self.machine, ticked=isinstance(event, Tick))
         return self.fresh
 
     def wait(self, seconds: float) -> None:

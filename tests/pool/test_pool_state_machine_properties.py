@@ -142,7 +142,7 @@ class PoolHistory(RuleBasedStateMachine):
                     held.confirmed_ns = self.now
         for instruction in self.machine.handle(event, self.now):
             self.carry_out(event, instruction)
-        validate(self.machine)
+        validate(self.machine, ticked=isinstance(event, Tick))
 
     def listens(self, worker: str) -> bool:
         known = self.machine.fleet.workers.get(worker)
