@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from forebay_pool.estimates import Lengths
 from forebay_pool.fleet import Fleet
-from forebay_pool.types import Request
+from forebay_pool.types import Request, Seat
 
 
 def shadow_ns(request: Request, fleet: Fleet, lengths: Lengths, now_ns: int) -> int | None:
@@ -14,19 +16,24 @@ def shadow_ns(request: Request, fleet: Fleet, lengths: Lengths, now_ns: int) -> 
     promises. A lease that has lasted longer than the average is expected to last as long again.
     """
     devices, name = request.lane
-    flavor = fleet.flavors[name]
-    seats = [fleet.seats[device] for device in devices] or fleet.may_serve(flavor)
-    needed = fleet.demand_milli(request.lane) - sum(seat.free_milli for seat in seats)
-    ends: list[tuple[int, int]] = []
-    for seat in seats:
-        for session, hold in seat.holders.items():
-            length_ns = lengths.mean_ns(session.flavor)
-            if length_ns is None:
-                return None
-            began_ns = now_ns if session.lease is None else session.lease.opened_ns
-            ends.append((began_ns + length_ns if began_ns + length_ns > now_ns else now_ns + length_ns, hold.share_milli))
-    for end_ns, share_milli in sorted(ends):
+    needed = fleet.demand_milli(request.lane)
+    if devices:
+        seats = [fleet.seats[device] for device in devices]
+        needed -= sum(seat.free_milli for seat in seats)
+        ends: Iterable[tuple[int, int]] = sorted(end for seat in seats for end in _ends(seat, lengths, now_ns))
+    else:
+        makes = fleet.makes_of(name)
+        needed -= sum(fleet.ends.free_milli[make] for make in makes)
+        ends = fleet.ends.next_ends(makes, lengths, now_ns)
+    for end_ns, share_milli in ends if lengths.known else ():
         needed -= share_milli
         if needed <= 0:
             return end_ns
     return None
+
+
+def _ends(seat: Seat, lengths: Lengths, now_ns: int) -> Iterator[tuple[int, int]]:
+    for session, hold in seat.holders.items():
+        length_ns = lengths.mean_ns(session.flavor) or 0
+        began_ns = now_ns if session.lease is None else session.lease.opened_ns
+        yield began_ns + length_ns if began_ns + length_ns > now_ns else now_ns + length_ns, hold.share_milli

@@ -17,6 +17,7 @@ from forebay_pool.line import Line, Rank
 from forebay_pool.policies import Policy
 from forebay_pool.quotas import Account, Accounts
 from forebay_pool.ranking import Ranking
+from forebay_pool.revocable import Revocable
 from forebay_pool.story import Story
 from forebay_pool.types import Device, Flavor, Lane, Lease, Limits, Make, Node, Place, Price, Request, Seat, Session, SessionState
 
@@ -63,6 +64,8 @@ class Core:
         """Sessions that could start where their tensors are, if that was not kept for the make's keeper."""
         self._leases: dict[str, Lease] = {}
         """Those that are open or closing."""
+        self._revocable = Revocable()
+        """Those of them that a higher priority may take."""
         self._revoked: dict[str, Lease] = {}
         """Those of them that are being taken back."""
         self._roused: dict[Account, None] = {}

@@ -18,6 +18,11 @@ class Lengths:
         self._means[flavor] = _with(self._means.get(flavor, (0, 0.0)), duration_ns)
         self._all = _with(self._all, duration_ns)
 
+    @property
+    def known(self) -> bool:
+        """Whether any lease has ended."""
+        return bool(self._all[0])
+
     def mean_ns(self, flavor: str) -> int | None:
         """How long a lease of the flavor lasts; that of any where there was none of it; None where there was none at all."""
         count, mean = self._means.get(flavor, self._all)

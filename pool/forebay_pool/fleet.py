@@ -9,6 +9,7 @@ from typing import NamedTuple
 from forebay_wire import messages as wire
 
 from forebay_pool.capacity import Capacity, equivalents_for, gib, memory_limit, suits
+from forebay_pool.ends import Ends
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.fragmentation import Demand
 from forebay_pool.placement import UNBOUND, Bounds, Placement
@@ -56,6 +57,7 @@ class Fleet:
         """Workers of one device without a session, starting or warm, by kind."""
         self.placement = Placement(self.demand, ranking)
         self.capacity = Capacity(self)
+        self.ends = Ends()
         self._serves: dict[Make, tuple[str, ...]] = {}
         self._makes: dict[str, tuple[Make, ...]] = {}
         self._rivals: dict[str, tuple[str, ...]] = {}
@@ -73,6 +75,7 @@ class Fleet:
             node.seats.append(seat)
             self.spare.setdefault(device.kind, 0)
             self.placement.add(seat)
+            self.ends.free_milli[device.make] += seat.free_milli
             new.append(seat)
         self._index_flavors()
         return new
@@ -166,16 +169,22 @@ class Fleet:
         for seat in seats:
             seat.holders[session] = hold = Hold(place.share_milli, memory_bytes if seat is first else 0, place.devices)
             seat.held_bytes += hold.memory_bytes
-            seat.free_milli -= hold.share_milli
+            self._give_free(seat, -hold.share_milli)
             self.changed(seat)
+        self.ends.hold(session, place)
+
+    def _give_free(self, seat: Seat, change_milli: int) -> None:
+        seat.free_milli += change_milli
+        self.ends.free_milli[seat.device.make] += change_milli
 
     def leave(self, place: Place, session: Session) -> None:
         """Gives the session's place back."""
         for seat in self.seats_of(place):
             hold = seat.holders.pop(session)
             seat.held_bytes -= hold.memory_bytes
-            seat.free_milli += hold.share_milli
+            self._give_free(seat, hold.share_milli)
             self.changed(seat)
+        self.ends.leave(session)
 
     def reserve(self, worker: Worker, memory_bytes: int) -> None:
         """Sets memory aside for the worker, in place of what was."""
@@ -241,10 +250,6 @@ class Fleet:
         some = islice((seat for stock in stocks for group in stock.groups.values() for seat in group.seats), NAMES_MAX)
         return Census(sum(s.count for s in stocks), sum(s.free for s in stocks), sum(s.closed for s in stocks), list(some))
 
-    def may_serve(self, flavor: Flavor) -> list[Seat]:
-        """Every seat that serves the flavor, free or not."""
-        return [seat for seat in self.seats.values() if flavor.name in self.flavors_of(seat)]
-
     def is_free(self, seat: Seat) -> bool:
         """Whether anything of the device may be leased now."""
         return seat.open_milli > 0
@@ -273,7 +278,7 @@ class Fleet:
         for device in worker.devices:
             seat = self.seats[device.id]
             del seat.workers[worker.id]
-            seat.free_milli += seat.draining.pop(worker, 0)
+            self._give_free(seat, seat.draining.pop(worker, 0))
             self.changed(seat)
 
     def _count_spare(self, worker: Worker, change: int) -> None:
@@ -321,7 +326,7 @@ class Fleet:
                 raise InvariantBroken(f"{device.id} has {seat.free_milli}/1000 free, and worker {worker.id} drains {drains_milli}")
             if drains_milli:
                 seat.draining[worker] = drains_milli
-                seat.free_milli -= drains_milli
+                self._give_free(seat, -drains_milli)
             self.changed(seat)
 
     def why_not(self, flavor: Flavor, tenant: str | None = None) -> str | None:

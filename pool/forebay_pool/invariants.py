@@ -11,7 +11,7 @@ from forebay_pool.placement import spares_for, spares_left
 from forebay_pool.room import residents
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.stock import Stock
-from forebay_pool.types import WHOLE_MILLI, Lease, Seat, Session, Worker
+from forebay_pool.types import WHOLE_MILLI, Lease, Make, Seat, Session, Worker
 
 
 def validate(machine: StateMachine, ticked: bool = False) -> None:
@@ -28,6 +28,7 @@ def validate(machine: StateMachine, ticked: bool = False) -> None:
         _check_worker(machine, worker)
     for stock in machine.fleet.stocks.values():
         _check_stock(machine, stock)
+    _check_ends(machine)
     _check_line(machine)
     _check_accounts(machine)
     _check_counts(machine)
@@ -119,6 +120,18 @@ def _check_stock(machine: StateMachine, stock: Stock) -> None:
         wholes = sum(group.whole for group in stock.groups.values() if switch in (None, group.switch))
         fullest = sum(group.whole for group in stock.fullest(switch))
         _demand(machine, wholes == fullest, f"{wholes} whole devices are free, and {fullest} filed", str(switch))
+
+
+def _check_ends(machine: StateMachine) -> None:
+    """What is expected to be free again is what is held."""
+    free, held = Counter[Make](), Counter[Make]()
+    for seat in machine.fleet.seats.values():
+        free[seat.device.make] += seat.free_milli
+        held[seat.device.make] += sum(hold.share_milli for hold in seat.holders.values())
+    ends = machine.fleet.ends
+    for make, milli in free.items():
+        _demand(machine, ends.free_milli[make] == milli, f"{milli}/1000 are free of {make}, and others counted")
+        _demand(machine, ends.held_milli(make) == held[make], f"{held[make]}/1000 of {make} are held, and others are to end")
 
 
 def _check_worker(machine: StateMachine, worker: Worker) -> None:

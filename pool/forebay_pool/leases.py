@@ -25,6 +25,8 @@ class Leases(Core):
     def _list_lease(self, lease: Lease) -> None:
         """It is open from now on; ``_close`` takes it off the lists."""
         self._leases[lease.id] = lease
+        self._revocable.add(lease)
+        self.fleet.ends.open(lease.session, lease.flavor.name, lease.opened_ns)
         for account in self.accounts.both(lease.session):
             account.leases[lease.id] = lease
 
@@ -32,6 +34,7 @@ class Leases(Core):
         """Has the worker stop at the next command's boundary; the lease closes when it has."""
         if lease.state == "open" and lease.session.worker is not None:
             lease.state, lease.ending = "closing", reason
+            self._revocable.discard(lease)
             lease.session.worker.deadline_ns = self._now + int(self.limits.close_seconds * SECOND)
             self._out += (TellWorker(lease.session.worker.id, wire.Close(epoch=lease.epoch)), Show(lease))
 
@@ -53,6 +56,7 @@ class Leases(Core):
         self._give_place(lease.place, session)
         self.lengths.add(lease.flavor.name, lease.duration_ns)
         del self._leases[lease.id]
+        self._revocable.discard(lease)
         self._revoked.pop(lease.id, None)
         for account in self.accounts.both(session):
             del account.leases[lease.id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 from forebay_wire import messages as wire
 
@@ -24,6 +24,7 @@ class Revoking(Offering):
         if lease.state != "open" or lease.revoked_for is not None:
             return
         lease.revoked_for = sentence
+        self._revocable.discard(lease)
         lease.revoke_ns = self._now + int(self.limits.revoke_grace_seconds * SECOND)
         self._revoked[lease.id] = lease
         session = lease.session
@@ -41,11 +42,13 @@ class Revoking(Offering):
             if account.quota.on_exhausted == "revoke" and account.leases and account.is_exhausted(self._now):
                 for lease in list(account.leases.values()):
                     self._revoke(lease, account.why("quota", 0, self._now))
-        if self.limits.preempt_priority_gap and self._leases:
+        if self.limits.preempt_priority_gap:
             self._preempt_for_heads()
 
     def _preempt_for_heads(self) -> None:
-        lowest = min(lease.priority for lease in self._leases.values())
+        lowest = self._revocable.lowest
+        if lowest is None:
+            return
         for request in self.line.heads_above(lowest + self.limits.preempt_priority_gap, self._now):
             self._preempt_for(request)
 
@@ -57,20 +60,23 @@ class Revoking(Offering):
         if self.accounts.bar(request.session, self.line.demand_milli(request.lane), self._now) is not None:
             return
         request.preempts = {name: lease for name, lease in request.preempts.items() if name in self._leases}
+        chosen: list[Lease] = []
         needed = self.line.demand_milli(request.lane) - sum(lease.held_milli for lease in request.preempts.values())
-        for lease in sorted(self._victims(request), key=lambda lease: (lease.priority, -lease.opened_ns)):
-            if needed <= 0:
-                return
-            if lease.priority <= request.priority - gap and lease.state == "open" and lease.revoked_for is None:
-                needed -= lease.held_milli
-                request.preempts[lease.id] = lease
-                self._revoke(lease, f"A request of priority {request.priority} takes the device; this lease has priority {lease.priority}.")
+        victims = self._victims(request, request.priority - gap)
+        while needed > 0 and (lease := next(victims, None)) is not None:
+            needed -= lease.held_milli
+            request.preempts[lease.id] = lease
+            chosen.append(lease)
+        for lease in chosen:
+            self._revoke(lease, f"A request of priority {request.priority} takes the device; this lease has priority {lease.priority}.")
 
-    def _victims(self, request: Request) -> Iterable[Lease]:
-        """The open leases on devices that the request may take."""
+    def _victims(self, request: Request, priority_max: int) -> Iterator[Lease]:
+        """The open leases of such priorities on devices that the request may take, the lowest and latest first."""
         devices, flavor = request.lane
         if devices:
-            found = (session.lease for device in devices for session in self.fleet.seats[device].holders)
-            return [lease for lease in found if lease is not None]
+            holders = (session.lease for device in devices for session in self.fleet.seats[device].holders)
+            found = {lease.id: lease for lease in holders if lease is not None and lease.state == "open" and lease.revoked_for is None}
+            ordered = sorted(found.values(), key=lambda lease: (lease.priority, -lease.opened_ns))
+            return (lease for lease in ordered if lease.priority <= priority_max)
         models = {e.model for e in self.fleet.flavors[flavor].equivalents}
-        return [lease for lease in self._leases.values() if lease.device.model in models]
+        return self._revocable.victims(models, priority_max)
