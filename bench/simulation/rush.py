@@ -58,6 +58,10 @@ PAUSE_SECONDS = (0.02, 0.4)
 LEAVES_SHARE = 0.01
 """Of the leases that close, those after which the session ends and another one comes."""
 HEARTBEAT_SECONDS = 5.0
+RAMP_NS = 2 * SECOND_NS
+"""Within so long everybody comes."""
+SETTLED_NS = 5 * SECOND_NS
+"""By then the line is as long as it stays."""
 LOOK_NS = 100 * MILLISECOND_NS
 TICK_NS = SECOND_NS
 
@@ -145,13 +149,10 @@ class Rush:
         tenants = max(2, sessions // SESSIONS_PER_TENANT)
         for tenant in range(tenants):
             self._say(0, QuotaSet(f"t{tenant}", None, self._some_quota(devices * 1000 // tenants)))
-        ramp_ns = SECOND_NS + sessions * MILLISECOND_NS // 10
         for _ in range(sessions):
-            self._come(int(self.chance.uniform(0, ramp_ns)), f"t{self.chance.randrange(tenants)}")
+            self._come(int(self.chance.uniform(0, RAMP_NS)), f"t{self.chance.randrange(tenants)}")
         self._say(TICK_NS, Tick(UNIX_OFFSET_NS))
         self._say(LOOK_NS, Look())
-        self.settled_ns = 2 * ramp_ns + 5 * SECOND_NS
-        """By then everybody has come, and the line is as long as it stays."""
 
     def _some_quota(self, fair_milli: int) -> Quota:
         """Three in ten may hold about their part of the fleet, one in ten for so many seconds of a window."""

@@ -18,6 +18,7 @@ from forebay_hub.identity import Authenticator, HubAuthenticator
 from forebay_pool import embedded
 from forebay_pool.errors import PoolError, SettingsError
 from forebay_pool.follower import Follower
+from forebay_pool.garbage import collect_rarely
 from forebay_pool.leadership import Leadership
 from forebay_pool.service import Service
 from forebay_pool.settings import Settings, load
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
+        collect_rarely()
         return asyncio.run(_embedded(settings, options) if options.embedded else _serve(settings, os.environ))
     except PoolError as error:
         print(f"forebay-pool: {error}", file=sys.stderr)

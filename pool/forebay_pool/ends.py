@@ -46,7 +46,11 @@ class Ends:
     def _file(self, session: Session, held: list[tuple[Make, str, Entry]]) -> None:
         self._entries[session] = held
         for make, flavor, entry in held:
-            self._holds.setdefault(make, {}).setdefault(flavor, SortedList()).add(entry)
+            holds = self._holds.setdefault(make, {})
+            filed = holds.get(flavor)
+            if filed is None:
+                filed = holds[flavor] = SortedList()
+            filed.add(entry)
 
     def leave(self, session: Session) -> None:
         """It holds nothing any more."""

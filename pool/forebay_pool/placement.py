@@ -115,7 +115,10 @@ class Placement:
                 continue
             if equivalent.count * equivalent.share_milli > bounds.most_milli:
                 continue
-            if bounds.kept is not None and all(bounds.kept.has_make(make) for make in self.stocks[equivalent.model].makes):
+            stock = self.stocks[equivalent.model]
+            if not stock.has_free(equivalent.share_milli, equivalent.count):
+                continue
+            if bounds.kept is not None and all(bounds.kept.has_make(make) for make in stock.makes):
                 continue
             for seats, candidate in self._candidates(Need(flavor, equivalent, bounds), policy, room_for_workers):
                 if candidate.seat.device.memory_bytes < bounds.least_bytes:
@@ -199,7 +202,8 @@ def _gangs(stock: Stock, need: Need, policy: Policy) -> Iterator[list[Seat]]:
     found = False
     for groups in stock.groups_with(WHOLE_MILLI, count):
         fitting = (_whole_seats(group, need) for group in islice(groups, GROUPS_MAX))
-        seats = next((seats for seats in fitting if len(seats) >= count), None)
+        large = (seats for seats in fitting if len(seats) >= count and seats[0].device.memory_bytes >= need.bounds.least_bytes)
+        seats = next(large, None)
         if seats is not None:
             found = True
             yield seats[:count]

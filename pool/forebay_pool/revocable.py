@@ -29,7 +29,11 @@ class Revocable:
     def add(self, lease: Lease) -> None:
         entry = (-lease.opened_ns, lease.id)
         self._leases[lease.id] = (lease, entry)
-        self._filed.setdefault(lease.priority, {}).setdefault(lease.device.model, SortedList()).add(entry)
+        models = self._filed.setdefault(lease.priority, {})
+        filed = models.get(lease.device.model)
+        if filed is None:
+            filed = models[lease.device.model] = SortedList()
+        filed.add(entry)
 
     def discard(self, lease: Lease) -> None:
         """It is taken back, or closed."""

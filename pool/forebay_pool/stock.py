@@ -8,6 +8,7 @@ that fit on no node.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -55,6 +56,8 @@ class Stock:
         self.makes: set[Make] = set()
         self._files: SortedDict[Profile, SortedList[tuple[int, int, int]]] = SortedDict()
         self._numbered: dict[int, Group] = {}
+        self._tops: Counter[int] = Counter()
+        """How many groups have at most so much free on a device."""
         self._wholes: dict[str | None, SortedList[tuple[int, int]]] = {None: SortedList()}
         """Groups with whole devices free as (minus how many, number): all of them, and those of each switch."""
         self._switch_wholes: dict[str, int] = {}
@@ -104,11 +107,17 @@ class Stock:
             return
         failures, order = min((seat.failures, self._ranking.order(seat)) for seat in free)
         group.order = (failures, order, group.number)
-        self._files.setdefault(group.profile, SortedList()).add(group.order)
+        filed = self._files.get(group.profile)
+        if filed is None:
+            filed = self._files[group.profile] = SortedList()
+        filed.add(group.order)
+        self._tops[group.profile[-1]] += 1
         if group.whole:
             self._count_wholes(group, group.whole)
+            if group.switch not in self._wholes:
+                self._wholes[group.switch] = SortedList()
             for switch in (None, group.switch):
-                self._wholes.setdefault(switch, SortedList()).add((-group.whole, group.number))
+                self._wholes[switch].add((-group.whole, group.number))
 
     def _unfile(self, group: Group) -> None:
         self.free -= group.free
@@ -116,6 +125,7 @@ class Stock:
         self.free_milli -= sum(group.profile)
         if not group.profile:
             return
+        self._tops[group.profile[-1]] -= 1
         filed = self._files[group.profile]
         filed.remove(group.order)
         if not filed:
@@ -133,6 +143,11 @@ class Stock:
         self._switch_wholes[group.switch] = after = before + change
         if after:
             self._switches.add((after, group.switch))
+
+    def has_free(self, share_milli: int, count: int) -> bool:
+        """Whether so much is free on some device, or so many whole devices are."""
+        self.refresh()
+        return self.whole >= count if count > 1 else any(groups and top >= share_milli for top, groups in self._tops.items())
 
     def groups_with(self, share_milli: int, count: int) -> Iterator[Iterator[Group]]:
         """File by file, the nodes with so much free on a device, or with so many whole devices free; the first of each are the best."""

@@ -9,6 +9,7 @@ import pytest
 from forebay_pool import stock as stock_module
 from forebay_pool.fleet import Fleet
 from forebay_pool.fragmentation import Demand
+from forebay_pool.placement import Bounds
 from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.ranking import ForebayRanking, Ranking
 from forebay_pool.types import Device, Equivalent, Flavor, Place, Session
@@ -234,3 +235,36 @@ def test_a_choice_looks_at_as_few_nodes_however_many_there_are(count: int, monke
     for name in ("whole", "half", "four"):
         assert lab.choose(name) is not None
     assert len(looked) <= 9
+
+
+# Sessions that bring tensors
+
+
+class Elsewhere:
+    """Keeps one device for somebody else."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def has_make(self, make: tuple[str, int]) -> bool:
+        return False
+
+    def has_device(self, device: Device) -> bool:
+        return device.id == self.device
+
+
+def test_the_first_of_a_gang_holds_the_tensors_that_the_session_brings_whatever_else_is_kept_for_others() -> None:
+    """Together a gang's devices hold the flavor's memory; but the tensors are all on the first."""
+    pair = flavor("pair", Equivalent("A", 2), gib=10)
+    small = [Device(f"s/null:{i}", "s", "null", i, "A", 8 * GIB) for i in range(2)]
+    large = [Device(f"l/null:{i}", "l", "null", i, "A", 64 * GIB) for i in range(2)]
+    fleet = Fleet([*small, *large], {"pair": pair})
+
+    def chosen(bounds: Bounds) -> list[str] | None:
+        place = fleet.choose(pair, "acme", True, bounds)
+        return None if place is None else [device.id for device in place.devices]
+
+    ten_gib = Bounds(least_bytes=10 * GIB)
+    assert chosen(ten_gib) == ["l/null:0", "l/null:1"]
+    assert chosen(Bounds(kept=Elsewhere("l/null:1"))) == ["s/null:0", "s/null:1"]
+    assert chosen(ten_gib._replace(kept=Elsewhere("l/null:1"))) is None
