@@ -17,7 +17,7 @@ from forebay_pool.leases import Leases
 from forebay_pool.line import Rank
 from forebay_pool.parking import fate, stays_sentence
 from forebay_pool.room import residents
-from forebay_pool.types import Lane, Look, Request, Seat, Session, Standing
+from forebay_pool.types import Look, Request, Seat, Session, Standing
 
 LOOK_MAX = 256
 """So many of the line are looked at, and told, at a time; a longer line is gone through in several looks."""
