@@ -76,6 +76,9 @@ class Core:
         """Sessions that end because they may not be parked, each with what it is told."""
         self._whys: dict[tuple[Lane, str], Why] = {}
         """Why those of a lane and a tenant wait, as of the event at hand."""
+        self._awaited: dict[str, Session] = {}
+        """Sessions that waited when the pool before this one stopped: nobody is given anything before they have asked again."""
+        self._awaited_until_ns = 0
         self._orders = 0
         self._launches = 0
         self._on: dict[type[Any], Callable[[Any], None]] = {}

@@ -17,6 +17,7 @@ class Why(NamedTuple):
 
 
 STORE = Why("store", "Usage records cannot be written at present; leases open again once they can.")
+GATHERING = Why("starting", "The pool has just started; those who waited before are heard first.")
 DRAINING = Why("draining", "The session's previous lease is still draining.")
 
 

@@ -42,6 +42,16 @@ class Usage:
         self._rate_milli += change_milli
         self._asked = (now_ns, self._level)
 
+    def spent(self, milli: int, start_ns: int, end_ns: int) -> None:
+        """So many thousandths of devices were held then; in any order."""
+        if milli and end_ns > start_ns:
+            self._level = _log_of_sum(self._level, self._integral(milli, start_ns, end_ns))
+
+    def spent_at_once(self, amount: int, at_ns: int) -> None:
+        """So many milli-devices times nanoseconds were used about then; in any order."""
+        if amount:
+            self._level = _log_of_sum(self._level, math.log2(amount) + at_ns / self._half_life_ns)
+
     @property
     def floor(self) -> float:
         """What the level was when the hold changed last; it has not fallen since."""
@@ -59,10 +69,12 @@ class Usage:
         age_ns = now_ns - self._since_ns
         if not self._rate_milli or age_ns <= 0:
             return self._level
-        # The integral of rate * 2 ** (t / half_life) from since to now.
-        shrunk = -math.expm1(-age_ns * math.log(2) / self._half_life_ns)
-        used = math.log2(self._rate_milli * self._half_life_ns / math.log(2) * shrunk) + now_ns / self._half_life_ns
-        return _log_of_sum(self._level, used)
+        return _log_of_sum(self._level, self._integral(self._rate_milli, self._since_ns, now_ns))
+
+    def _integral(self, rate_milli: int, start_ns: int, end_ns: int) -> float:
+        """log2 of the integral of rate * 2 ** (t / half_life)."""
+        shrunk = -math.expm1(-(end_ns - start_ns) * math.log(2) / self._half_life_ns)
+        return math.log2(rate_milli * self._half_life_ns / math.log(2) * shrunk) + end_ns / self._half_life_ns
 
     def device_seconds(self, now_ns: int) -> float:
         """The decayed usage itself."""

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field, replace
 
 from forebay_wire import messages as wire
 
+from forebay_pool.history import History
 from forebay_pool.types import Lease, Price, Session, UsageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class KeptWait:
+    """Where a session stands in the line."""
+
+    number: int
+    """The client's own, of its request."""
+    arrived_unix_ns: int
+    order: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,8 @@ class KeptSession:
     """Whether its worker was ever given a lease."""
     reserved_bytes: int
     parked_bytes: int | None
+    priority: int = 0
+    waits: KeptWait | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +113,20 @@ class KeptLease:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """All that a pool left. ``closed`` has, by session, the last lease of each that was closed and metered."""
+    """All that a pool left, and what its usage records tell by the monotonic clock.
+
+    ``closed`` has, by session, the last lease of each that was closed and metered.
+    """
 
     sessions: tuple[KeptSession, ...] = ()
     workers: tuple[KeptWorker, ...] = ()
     leases: tuple[KeptLease, ...] = ()
     closed: Mapping[str, UsageRecord] = field(default_factory=dict)
+    history: History = field(default_factory=History)
 
 
 def kept_session(session: Session) -> KeptSession:
-    worker = session.image or session.worker
+    worker, request = session.image or session.worker, session.request
     return KeptSession(
         id=session.id,
         secret=session.secret,
@@ -124,6 +141,8 @@ def kept_session(session: Session) -> KeptSession:
         opened=worker is not None and worker.opened,
         reserved_bytes=0 if worker is None else worker.reserved_bytes,
         parked_bytes=None if worker is None else worker.parked_bytes,
+        priority=session.priority,
+        waits=session.waited if request is None else KeptWait(request.number, request.arrived_unix_ns, request.order),
     )
 
 

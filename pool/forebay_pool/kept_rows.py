@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from forebay_wire import messages as wire
 from sqlalchemy import Connection, Table, bindparam, delete, select, update
 
 from forebay_pool.batch import Batch
-from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker
+from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWait, KeptWorker
 from forebay_pool.tables import OPEN_LEASES, SEGMENTS, SESSIONS, WORKERS
 from forebay_pool.types import Price, UsageRecord
 
@@ -79,6 +80,8 @@ def _session_row(session: KeptSession) -> dict[str, Any]:
         "opened": int(session.opened),
         "reserved_bytes": session.reserved_bytes,
         "parked_bytes": session.parked_bytes,
+        "priority": session.priority,
+        "waits": None if session.waits is None else json.dumps(asdict(session.waits)),
     }
 
 
@@ -97,6 +100,8 @@ def _session(row: Any) -> KeptSession:
         opened=bool(row.opened),
         reserved_bytes=row.reserved_bytes,
         parked_bytes=row.parked_bytes,
+        priority=row.priority,
+        waits=None if row.waits is None else KeptWait(**json.loads(row.waits)),
     )
 
 

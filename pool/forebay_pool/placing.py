@@ -43,6 +43,12 @@ class Placing(Telling):
 
     def _request(self, session: Session, number: int, span: wire.Span, priority: int, order: int | None = None) -> None:
         """Files a request; ``order`` is its place in the order of arrival, if it had one before."""
+        waited, session.waited = session.waited, None
+        arrived_unix_ns = self._now + self._unix_offset_ns
+        if waited is not None and waited.number == number and order is None:
+            order, arrived_unix_ns = waited.order, min(arrived_unix_ns, waited.arrived_unix_ns)
+        if self._awaited.pop(session.id, None) is not None:
+            self._look_anew = True
         self._orders += order is None
         self.fleet.demand.add(session.flavor)
         self.arrivals.add(session.flavor, self._now)
@@ -51,14 +57,16 @@ class Placing(Telling):
             number=number,
             span=span,
             order=self._orders if order is None else order,
-            arrived_ns=self._now,
-            arrived_unix_ns=self._now + self._unix_offset_ns,
+            arrived_ns=arrived_unix_ns - self._unix_offset_ns,
+            arrived_unix_ns=arrived_unix_ns,
             priority=self.accounts.priority_of(session, priority),
         )
         if session.lease is None:
             self._place(request)
         if session.request is request:
             self._tell_place(request)
+            if request.place is None:
+                self._keep(session)
         self._touch(session)
 
     def _place(self, request: Request) -> None:
@@ -89,7 +97,7 @@ class Placing(Telling):
 
     def find_place(self, request: Request, passes: bool = True) -> Place | None:
         """Where the request's lease can be opened now, without what is kept for those before it; not ``passes``: for anybody else."""
-        if not self.accepting:
+        if not self.accepting or self._awaited:
             return None
         session, kept = request.session, Keeping(self, request, passes)
         if session.worker is not None:
@@ -113,7 +121,7 @@ class Placing(Telling):
     def _find_elsewhere(self, request: Request) -> Place | None:
         """Where the session could move that cannot go on where its tensors are."""
         session = request.session
-        if not self.accepting or session.worker is None or session.pinned:
+        if not self.accepting or self._awaited or session.worker is None or session.pinned:
             return None
         devices = session.worker.devices
         still_serve = equivalents_for(devices, self.fleet.flavors[session.flavor])
@@ -388,6 +396,7 @@ class Placing(Telling):
     def _drop_request(self, session: Session, refusal: wire.Refused | None) -> None:
         """The session waits no longer; the place it had claimed goes to whose turn it is."""
         self._forget_request(session)
+        self._keep(session)
         if refusal is not None:
             self._tell(session.id, refusal)
         self._touch(session)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from forebay_pool.fair_share import Usage
+from forebay_pool.history import History, Spent
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.types import BudgetState, Lease, Quota, Session
 
@@ -43,6 +44,11 @@ class Window:
             self._marks[-1] = (time_ns, total, min(rate, last_rate))
         self._marks.append((now_ns, self._total, self.rate_milli))
         self._forget(now_ns)
+
+    def spend(self, amount: int, now_ns: int) -> None:
+        """So much was used at once."""
+        self._total += amount
+        self.hold(0, now_ns)
 
     def used(self, now_ns: int) -> int:
         """What was held since ``now_ns - length_ns``; never less."""
@@ -107,6 +113,24 @@ class Account:
         elif self.window is None or self.window.length_ns != length_ns:
             self.window = Window(length_ns)
             self.window.hold(self.held_milli, now_ns)
+
+    def begin_with(self, all_spent: Iterable[Spent], now_ns: int) -> None:
+        """What was used before this pool began; asked before anything is held."""
+        if self.window is None:
+            return
+        self.window = Window(self.window.length_ns)
+        changes = []
+        for spent in all_spent:
+            if spent.amount:
+                changes.append((spent.end_ns, 0, spent.amount))
+            if spent.milli and spent.end_ns > spent.start_ns:
+                changes += [(spent.start_ns, spent.milli, 0), (spent.end_ns, -spent.milli, 0)]
+        for at_ns, change_milli, amount in sorted(changes):
+            if amount:
+                self.window.spend(amount, at_ns)
+            else:
+                self.window.hold(change_milli, at_ns)
+        self.window.hold(0, now_ns)
 
     def hold(self, change_milli: int, now_ns: int) -> None:
         self.held_milli += change_milli
@@ -229,6 +253,17 @@ class Accounts:
         if quota.parked_bytes is not None:
             self.bound_parking[account] = None
         return account
+
+    def begin_with(self, history: History, open_leases: Iterable[Spent], now_ns: int) -> None:
+        """What was used before this pool began; the leases that it left open are in no record yet."""
+        still = list(open_leases)
+        for spent in (*history.shares, *still):
+            for account in (self.of(spent.tenant), self.of(spent.tenant, spent.user)):
+                account.usage.spent(spent.milli, spent.start_ns, spent.end_ns)
+                account.usage.spent_at_once(spent.amount, spent.end_ns)
+        for account in self.windowed:
+            own = [spent for spent in still if spent.tenant == account.tenant and account.user in (None, spent.user)]
+            account.begin_with((*history.windows.get((account.tenant, account.user), ()), *own), now_ns)
 
     def both(self, session: Session) -> tuple[Account, Account]:
         """The accounts that the session's leases count for: its tenant's, and its user's."""

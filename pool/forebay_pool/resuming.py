@@ -9,14 +9,18 @@ from __future__ import annotations
 from forebay_wire import messages as wire
 
 from forebay_pool.grants import assignment
+from forebay_pool.history import Spent
 from forebay_pool.instructions import Confirm, Keep, Kill, Meter, Show, TellWorker
-from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker
+from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWait, KeptWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.sessions import Sessions
 from forebay_pool.types import Device, Lease, Place, Restored, Session, SessionAway, Worker, WorkerAway
 
 CONFIRM_SECONDS = 2.0
 """How often it is written until when leases are confirmed: what a crash may cost us, at most, of a lease that ends with it."""
+
+GATHER_SECONDS = 2.0
+"""How long a pool that starts waits for those who stood in the line, before it gives to others what they were to get."""
 
 
 class Resuming(Sessions):
@@ -38,7 +42,9 @@ class Resuming(Sessions):
             return
         session.away_ns, session.stalled = self._now, event.stalled
         self._away[session.id] = session
-        if session.request is not None and (session.request.number or event.stalled):
+        request = session.request
+        if request is not None and (request.number or event.stalled):
+            session.waited = KeptWait(request.number, request.arrived_unix_ns, request.order)
             self._drop_request(session, None)
         if not event.stalled or session.worker is None:
             return
@@ -65,6 +71,13 @@ class Resuming(Sessions):
             elif session.away_ns < until_ns:
                 self._note("session_absent", session=session.id, tenant=session.tenant)
                 self._end(session, "released", None)
+
+    def _gather(self) -> None:
+        """Those who waited have asked again, or have had time to: from here on leases open."""
+        for session in list(self._awaited.values()):
+            if self.sessions.get(session.id) is not session or self._now >= self._awaited_until_ns:
+                del self._awaited[session.id]
+                self._look_anew = True
 
     def _write_confirmations(self) -> None:
         if self._now - self._confirmed_ns < int(CONFIRM_SECONDS * SECOND):
@@ -180,6 +193,7 @@ class Resuming(Sessions):
 
     def _restored(self, event: Restored) -> None:
         kept = event.kept
+        self._begin_with(kept)
         for worker in kept.workers:
             self._restore_worker(worker)
         for session in kept.sessions:
@@ -188,7 +202,24 @@ class Resuming(Sessions):
             self._restore_lease(lease)
         for restored in self.sessions.values():
             self._touch(restored)
+            if restored.waited is not None:
+                self._awaited[restored.id] = restored
+        self._awaited_until_ns = self._now + int(min(GATHER_SECONDS, self.limits.resume_seconds) * SECOND)
         self._note("restored", sessions=len(self.sessions), workers=len(self.fleet.workers), leases=len(kept.leases))
+
+    def _begin_with(self, kept: Kept) -> None:
+        """What the tenants used, and who came after whom: as the pool before knew it."""
+        held = [
+            Spent(lease.tenant, lease.user, lease.opened_ns, self._held_until_ns(lease, kept), len(lease.devices) * lease.share_milli)
+            for lease in kept.leases
+        ]
+        self.accounts.begin_with(kept.history, held, self._now)
+        self._orders = max((session.waits.order for session in kept.sessions if session.waits is not None), default=self._orders)
+
+    def _held_until_ns(self, lease: KeptLease, kept: Kept) -> int:
+        """Up to now if it goes on, else to where it is known to have been held."""
+        lives = any(session.id == lease.session for session in kept.sessions) and bool(self._devices(lease.devices))
+        return self._now if lives else lease.opened_ns + lease.confirmed_ns
 
     def _restore_worker(self, kept: KeptWorker) -> None:
         devices = self._devices(kept.devices)
@@ -212,6 +243,8 @@ class Resuming(Sessions):
             user=kept.user,
             process=kept.process,
             flavor=kept.flavor,
+            priority=kept.priority,
+            waited=kept.waits,
             since_ns=self._now,
             since_unix_ns=kept.since_unix_ns,
             epoch=kept.epoch,

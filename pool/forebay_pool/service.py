@@ -189,7 +189,8 @@ class Service:
             self._models = self.store.models()
             self._closures = self.store.closures()
             self._quotas = [QuotaSet(*quota) for quota in self.store.quotas()]
-            return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}, self.store.kept()
+            kept = self.store.kept(self.settings.limits.fair_share_half_life_seconds)
+            return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}, kept
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"the database cannot be read: {error}") from error
 

@@ -159,6 +159,8 @@ class Sessions(Workers):
 
     def _cancel(self, message: wire.Cancel) -> None:
         session = self._session
+        if session.waited is not None and session.waited.number == message.request:
+            session.waited = None
         if session.request is not None and session.request.number == message.request:
             self._drop_request(session, None)
         elif session.lease is not None and session.lease.number == message.request:

@@ -130,6 +130,7 @@ class StateMachine(Operations):
         self._unix_offset_ns = event.unix_offset_ns
         self._check_workers()
         self._give_up_absent()
+        self._gather()
         self._write_confirmations()
         self._check_revocations()
         self._check_deadlines()

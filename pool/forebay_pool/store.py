@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from alembic import command
@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from forebay_pool import kept_rows
+from forebay_pool import history_rows, kept_rows
 from forebay_pool.batch import Batch
 from forebay_pool.errors import Deposed, StoreUnavailable
 from forebay_pool.host import boot_id
@@ -185,10 +185,13 @@ class Store:
                 connection.execute(self._insert(OUTBOX).on_conflict_do_nothing(), [{"segment": record.id} for record in batch.records])
             kept_rows.write(connection, self._insert, batch, boot_id())
 
-    def kept(self) -> Kept:
-        """What the pool that led before left."""
+    def kept(self, half_life_seconds: float = 0.0) -> Kept:
+        """What the pool that led before left, and what was used lately: within some half-lives of the fair share, and quotas' windows."""
+        quotas, now_ns, now_unix_ns = self.quotas(), time.monotonic_ns(), time.time_ns()
         with self.engine.connect() as connection:
-            return kept_rows.read(connection, boot_id(), time.monotonic_ns(), time.time_ns())
+            kept = kept_rows.read(connection, boot_id(), now_ns, now_unix_ns)
+            used = history_rows.read(connection, half_life_seconds, quotas, now_unix_ns)
+        return replace(kept, history=used.later(now_ns - now_unix_ns))
 
     def undelivered(self, source: str, most: int) -> list[Undelivered]:
         """The oldest records that billing has not taken, in order."""

@@ -57,6 +57,7 @@ SEGMENTS = Table(
     Column("span", Text, nullable=False, comment="JSON of the wire's Span"),
 )
 Index("lease_segments_by_tenant", SEGMENTS.c.tenant, SEGMENTS.c.started_at_unix_ns)
+Index("lease_segments_by_end", SEGMENTS.c.started_at_unix_ns + SEGMENTS.c.duration_ns)
 
 OUTBOX = Table(
     "usage_outbox",
@@ -90,6 +91,8 @@ SESSIONS = Table(
     Column("opened", Integer, nullable=False, comment="1: its worker was ever given a lease"),
     Column("reserved_bytes", BigInteger, nullable=False, comment="Set aside for it on its worker's device"),
     Column("parked_bytes", BigInteger, nullable=True, comment="In host memory, where it is parked"),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("waits", Text, nullable=True, comment="JSON: {number, arrived_unix_ns, order} of its request, while it waits"),
 )
 
 WORKERS = Table(

@@ -11,7 +11,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.crowd import Ahead
 from forebay_pool.estimates import estimate_seconds, rough
-from forebay_pool.explanations import STORE, Why, why_waiting
+from forebay_pool.explanations import GATHERING, STORE, Why, why_waiting
 from forebay_pool.instructions import Show
 from forebay_pool.leases import Leases
 from forebay_pool.line import Rank
@@ -97,6 +97,8 @@ class Telling(Leases):
         session = request.session
         if not self.accepting:
             return STORE
+        if self._awaited:
+            return GATHERING
         demand_milli = self.line.demand_milli(request.lane)
         barred = self.accounts.bar(session, demand_milli, self._now)
         if barred is not None:

@@ -20,7 +20,7 @@ from forebay_wire import messages as wire
 from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 
 if TYPE_CHECKING:
-    from forebay_pool.kept import Kept
+    from forebay_pool.kept import Kept, KeptWait
 
 WHOLE_MILLI = 1000
 """A device's compute, in thousandths."""
@@ -376,6 +376,8 @@ class Session:
     """What its client was told last of a lease's end."""
     away_ns: int | None = None
     """Since when its client has no link and is waited for."""
+    waited: KeptWait | None = None
+    """Where it stood in the line when its link broke; its client asks again when it is back."""
     stalled: bool = False
     """Its client stopped reading: nothing computes for it until it is back."""
 

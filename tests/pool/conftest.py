@@ -35,6 +35,8 @@ from forebay_wire import messages as wire
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from websockets.asyncio.client import ClientConnection, connect
 
+sys.path.insert(0, str(Path(__file__).parent))  # for waiting_people
+
 GIB = 2**30
 MS = 1_000_000
 SECOND = 1_000_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
@@ -22,6 +23,8 @@ import psutil
 import pytest
 import sqlalchemy
 from forebay.service import Service
+from forebay_wire import messages as wire
+from waiting_people import Person, call, queue
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
@@ -42,6 +45,16 @@ for step in range({STEPS}):
     loss.backward()
     optimizer.step()
     print(step, loss.item().hex(), flush=True)
+    time.sleep(0.05)
+"""
+
+
+HOLDER = """
+import time, torch
+kept = torch.zeros(4, device="cuda")
+while True:
+    kept += 1
+    print(kept[0].item(), flush=True)
     time.sleep(0.05)
 """
 
@@ -103,11 +116,11 @@ class Pools:
             self.processes.append(subprocess.Popen(command, env=self._environment, stdout=log, stderr=log))
         return self.processes[-1]
 
-    def train(self, url: str) -> subprocess.Popen[str]:
-        """The training loop as a process whose pool is at ``url``."""
+    def train(self, url: str, text: str = TRAINING) -> subprocess.Popen[str]:
+        """The training loop, or another program, as a process whose pool is at ``url``."""
         environment = {**self._environment, "FOREBAY_URL": url, "FOREBAY_TOKEN": "ada"}
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen([sys.executable, "-c", TRAINING], env=environment, **pipes)
+        return subprocess.Popen([sys.executable, "-c", text], env=environment, **pipes)
 
     def rows(self, statement: str) -> list[Any]:
         engine = sqlalchemy.create_engine(self.database_url)
@@ -220,6 +233,68 @@ def test_a_training_loop_goes_on_over_a_killed_pool_and_its_lease_is_one_bill(po
     assert mine.rows("select id from sessions") == mine.rows("select id from workers") == []
 
 
+async def _order_survives(mine: Pools, port: int, url: str, then: Callable[[], int]) -> None:
+    """``then`` kills the pool at ``port``, and returns where another one leads; ``url`` names both."""
+    await call(port, "api/quotas/acme", "PUT", {"device_seconds": 1000, "window_seconds": 600, "priority_max": 50})
+    ben, cy, dee, eve = people = Person("ben"), Person("cy", 20), Person("dee"), Person("eve", -5)
+    for person in people:
+        await person.join(port)
+    await ben.ask()
+    granted = await ben.hears(wire.Granted)
+    await asyncio.sleep(1.5)  # from here on ben has used more than the others
+    await ben.say(wire.Release(epoch=granted.epoch))
+    await ben.hears(wire.LeaseClosed)
+    holder = mine.train(url, HOLDER)
+    assert holder.stdout is not None
+    try:
+        await asyncio.to_thread(holder.stdout.readline)
+        for person in people:
+            await person.ask(2 if person is ben else 1)
+            await person.hears(wire.Queued)
+        before = await queue(port, ["cy", "dee", "ben", "eve"])
+        mine.until(lambda: len(mine.rows("select id from sessions where waits is not null")) == 4)
+        port = await asyncio.to_thread(then)
+        for person in (eve, ben, dee, cy):
+            await person.back(port, 2 if person is ben else 1)
+        assert await queue(port, [name for name, _, _ in before]) == before
+        await _window_is_as_the_records_say(mine, port)
+        holder.kill()
+        assert await cy.hears(wire.Granted)
+        await queue(port, ["dee", "ben", "eve"])
+    finally:
+        holder.kill()
+        holder.communicate()
+        for person in people:
+            await person.leave()
+
+
+async def _window_is_as_the_records_say(mine: Pools, port: int) -> None:
+    ((closed_ns,),) = mine.rows("select sum(duration_ns) from lease_segments")
+    ((opened_unix_ns,),) = mine.rows("select opened_unix_ns from open_leases")
+    asked_ns = time.time_ns()
+    quota = await call(port, "api/quotas/acme")
+    answered_ns = time.time_ns()
+    least, most = ((int(closed_ns) + now_ns - opened_unix_ns) / 1e9 for now_ns in (asked_ns, answered_ns))
+    assert closed_ns >= 1_500_000_000
+    assert least - 0.05 <= quota["used_device_seconds"] <= most + 0.65  # a window of 600 s forgets in steps of 0.6 s
+    assert quota["decayed_device_seconds"] == pytest.approx(quota["used_device_seconds"], rel=0.05, abs=0.2)
+
+
+def test_a_pool_that_starts_again_knows_who_came_first_and_what_was_used(pools: Callable[..., Pools]) -> None:
+    mine, port = pools(), free_port()
+    mine.start(port)
+    mine.until(lambda: answers(port))
+
+    def again() -> int:
+        mine.processes[0].kill()
+        mine.processes[0].wait()
+        mine.start(port)
+        return port
+
+    asyncio.run(_order_survives(mine, port, f"http://127.0.0.1:{port}/", again))
+    mine.stop()
+
+
 # Two pools on one PostgreSQL
 
 
@@ -330,3 +405,14 @@ def test_a_leader_that_is_told_to_stop_leaves_its_sessions_to_the_second(
 
     assert losses_of(training, STEPS // 3, hand_over) == undisturbed
     both.until(lambda: len(both.rows("select id from lease_segments")) == 1)
+
+
+def test_the_second_pool_knows_who_came_first_and_what_was_used(replicas: tuple[Pools, list[int]]) -> None:
+    both, ports = replicas
+
+    def fail_over() -> int:
+        both.processes[0].kill()
+        both.until(lambda: role(ports[1]) == "leader")
+        return ports[1]
+
+    asyncio.run(_order_survives(both, ports[0], address_of(ports), fail_over))
