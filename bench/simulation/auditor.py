@@ -299,13 +299,18 @@ class Auditor:
         }
 
     def _falls_silent(self, process: Process) -> None:
-        """A worker that ever held a lease takes its session with it."""
+        """A worker that ever held a lease takes its session with it, unless the one before it still has the tensors."""
         if process.heard:
             process.heard = False
             self.failed.add(process.name)
             guest = self.guests.get(process.session or "")
             if process.opened and guest is not None and guest.home == process.name:
-                del self.guests[process.session or ""]
+                others = (other for other in self.processes.values() if other is not process and other.session == process.session)
+                before = next((other for other in others if other.left and other.heard), None)
+                if before is None:
+                    del self.guests[process.session or ""]
+                else:
+                    guest.home = before.name
 
     # What the pool does
 

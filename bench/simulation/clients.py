@@ -28,6 +28,7 @@ class Client:
         """The lease it believes to hold."""
         self.request = 0
         self.waits = False
+        self._moves = False
         """It sent ``request`` and has no answer yet."""
         self.over = False
         self.welcome = False
@@ -135,11 +136,27 @@ class Client:
         self.leave()
 
     def _granted(self, granted: wire.Granted) -> None:
+        if not self._arrives(granted):
+            return
         self.lease = granted
         if granted.request in (0, self.request):
             self.waits = False
         self._connect(granted.worker)
         self._flush()
+
+    def _arrives(self, granted: wire.Granted) -> bool:
+        """Whether it can go where it is told to: after a move it says so; from a worker that it did not leave it cannot."""
+        worker = self.world.workers.get(granted.worker)
+        if self._worker is not None and worker is not self._worker:
+            self.lost()
+            return False
+        if self._moves and worker is None:
+            self._say(wire.Unreached(epoch=granted.epoch))
+            return False
+        if self._moves:
+            self._moves = False
+            self._say(wire.Arrived(epoch=granted.epoch))
+        return True
 
     def _connect(self, name: str) -> None:
         worker = self.world.workers.get(name)
@@ -152,6 +169,7 @@ class Client:
         if self._to_worker is not None:
             self._to_worker.send(Leaving())
             self._to_worker = self._worker = None
+            self._moves = True
 
     def _hang_up(self) -> None:
         if self._to_worker is not None:

@@ -353,15 +353,19 @@ class Session:
                 self._stream.leave()
 
     def _follow(self, link: _Link, granted: messages.Granted) -> None:
-        error: ForebayError | None = None
         with link.connecting:
             if link.worker != granted.worker and link.over is None:
-                link.away = False
+                if not link.away:
+                    self._finish(link, SessionEnded("The worker of this session is gone, with what it was sent; run your code again."))
+                    return
                 try:
-                    self._connect_worker(link, granted)
-                except ForebayError as refused:
-                    error = refused
-        self._settle_grant(link, granted, error)
+                    self._stream.connect(granted.address, bytes.fromhex(granted.ticket))
+                except RuntimeError:  # nothing was sent there, and the tensors are where they were: another grant follows
+                    self._send(link, messages.Unreached(epoch=granted.epoch))
+                    return
+                link.worker, link.away = granted.worker, False
+                self._send(link, messages.Arrived(epoch=granted.epoch))
+        self._settle_grant(link, granted, None)
 
     # The reader
 

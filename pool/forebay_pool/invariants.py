@@ -43,7 +43,7 @@ def _check_session(machine: StateMachine, session: Session) -> None:
     name, lease, request, worker = session.id, session.lease, session.request, session.worker
     _demand(machine, session.state == session.doing, f"a session says {session.state} and is {session.doing}", name)
     if session.image is not None:
-        holds = session.image.keeps is session and (worker is None or not worker.opened)
+        holds = session.image.keeps is session and (worker is None or not worker.opened or lease is not None)
         _demand(machine, holds, "a session's tensors are in two places, or in none", name)
     if worker is not None:
         mutual = worker.session is session and machine.fleet.workers.get(worker.id) is worker
@@ -148,7 +148,7 @@ def _check_worker(machine: StateMachine, worker: Worker) -> None:
         alive = machine.sessions.get(kept.id) is kept and kept.image is worker
         _demand(machine, alive and worker.source is not None, "a worker keeps what nobody comes for", name)
         _demand(machine, worker.reserved_bytes == 0 and worker.parked_bytes is not None, "a worker keeps an image on its device", name)
-    fetches = worker.opened or worker.state in ("assigning", "ending")
+    fetches = worker.opened or worker.state in ("assigning", "ending") or (session is not None and session.image is not None)
     _demand(machine, fetches or worker.reserved_bytes == 0, "memory is set aside for a worker without tensors", name)
     _demand(machine, not worker.parking or worker.deadline_ns is not None, "a worker parks without a deadline", name)
     _demand(machine, worker.parked_bytes is None or worker.reserved_bytes == 0, "a parked worker holds device memory", name)

@@ -126,7 +126,9 @@ class Kept:
 
 
 def kept_session(session: Session) -> KeptSession:
-    worker, request = session.image or session.worker, session.request
+    worker, request = session.worker, session.request
+    if worker is None or not worker.opened:
+        worker = session.image or worker
     return KeptSession(
         id=session.id,
         secret=session.secret,

@@ -370,6 +370,7 @@ class Placing(Telling):
             waited_ns=self._now - request.arrived_ns,
             priority=request.priority,
             order=request.order,
+            attempts=request.attempts,
             opened_ns=self._now,
             opened_unix_ns=self._now + self._unix_offset_ns,
             confirmed_ns=self._now,
@@ -500,5 +501,5 @@ class Keeping:
 
 def tensor_bytes(session: Session) -> int:
     """What the session's tensors take, wherever they are."""
-    holder = session.worker or session.image
+    holder = session.image or session.worker
     return 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)

@@ -60,7 +60,7 @@ def workers_die(number: int, attempts: int, cause: str) -> Refused:
 
 def why_not(session: Session, flavor: Flavor, fleet: Fleet) -> str | None:
     """Why the session cannot have this flavor; None if it can. Its tensors move to where it is served, unless they cannot."""
-    holder = session.worker or session.image
+    holder = session.image or session.worker
     held_bytes = 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)
     if held_bytes > flavor.memory_bytes:
         return f"This session holds {gib(held_bytes)}, and {flavor.name} has {gib(flavor.memory_bytes)}; free tensors first."

@@ -171,6 +171,16 @@ class Sessions(Workers):
         if lease is not None and lease.epoch == message.epoch:
             self._give_back(lease)
 
+    def _arrived(self, message: wire.Arrived) -> None:
+        lease = self._session.lease
+        if lease is not None and lease.epoch == message.epoch:
+            self._let_image_go(self._session)
+
+    def _unreached(self, message: wire.Unreached) -> None:
+        lease, worker = self._session.lease, self._session.worker
+        if lease is not None and lease.epoch == message.epoch and worker is not None:
+            self._fail(worker, "its session's process could not connect to it")
+
     def _choose_flavor(self, message: wire.ChooseFlavor) -> None:
         session = self._session
         flavor = self.fleet.flavors.get(message.flavor)

@@ -89,6 +89,8 @@ class StateMachine(Operations):
             wire.Cancel: self._cancel,
             wire.ChooseFlavor: self._choose_flavor,
             wire.ChoosePriority: self._choose_priority,
+            wire.Arrived: self._arrived,
+            wire.Unreached: self._unreached,
             wire.Release: self._release,
             wire.Ready: self._ready,
             wire.Assigned: self._assigned,

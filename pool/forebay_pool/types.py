@@ -329,6 +329,8 @@ class Lease:
     priority: int = 0
     order: int = 0
     """The request's place in the order of arrival."""
+    attempts: int = 0
+    """Workers that died before its client was at one."""
     revoked_for: str | None = None
     """Why it is being taken back, in a sentence; None while it is not."""
     revoke_ns: int = 0
@@ -363,7 +365,7 @@ class Session:
     request: Request | None = None
     lease: Lease | None = None
     image: Worker | None = None
-    """The worker that it left last, and that holds its tensors; it has no other worker that does."""
+    """The worker that it left last, and that holds its tensors as they were then, until its client is at another that has them."""
     left: str = ""
     """The name of that worker, or of the one before, which its client may still be at."""
     avoid: tuple[Device, ...] = ()

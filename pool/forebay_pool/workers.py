@@ -12,6 +12,7 @@ from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.placement import in_want, spares_for
 from forebay_pool.types import (
     CloseReason,
+    Lease,
     Place,
     Request,
     Session,
@@ -140,6 +141,7 @@ class Workers(Clearing):
         worker, session = self._worker, self._worker.session
         if session is None or worker.state != "bound":
             return
+        self._let_image_go(session)
         lease = session.lease
         goes_on = lease is not None and lease.state == "open" and not self.stopping
         if lease is not None:
@@ -163,16 +165,30 @@ class Workers(Clearing):
         return place is not None and image_bytes <= place.devices[0].memory_bytes
 
     def _taken_over(self, worker: Worker, session: Session) -> None:
-        """The worker has the tensors that it was told to fetch: the one that the session left may go."""
+        """The worker has the tensors that it was told to fetch. The one that the session left keeps them until the client is here."""
         if session.image is None:
             return
         if session.request is None or session.request.place is None:
             self._dismiss(worker, drains_milli=0)  # nobody waits for the lease any more, and nothing is set aside for the tensors here
             return
-        worker.opened = True
         self._note("session_moved", session=session.id, tenant=session.tenant, worker=worker.id, device=worker.device.id)
-        self._dismiss(session.image, drains_milli=0)
-        self._less_is_parked(session)
+
+    def _let_image_go(self, session: Session) -> None:
+        """The worker that fetched the tensors serves the client: the one that the session left may go."""
+        if session.image is not None and session.worker is not None and session.worker.opened:
+            self._dismiss(session.image, drains_milli=0)
+            self._less_is_parked(session)
+            self._keep(session)
+
+    def _go_back(self, session: Session, lease: Lease, cause: str) -> None:
+        """The worker died before the client sent it anything: another one fetches the tensors from where they still are."""
+        if lease.attempts + 1 >= self.limits.worker_attempts_max:
+            why = f"{lease.attempts + 1} workers in a row died as this session moved to them ({cause}); tell an operator."
+            self._end(session, "failed", why)
+            return
+        self._request(session, lease.number, lease.span, lease.priority, lease.order)
+        if session.request is not None:
+            session.request.attempts = lease.attempts + 1
         self._keep(session)
 
     def _session_moved(self, event: SessionMoved) -> None:
@@ -257,7 +273,11 @@ class Workers(Clearing):
             self.fleet.found_dead(seat, seat.failures + 1)
             pause_seconds = min(RETRY_SECONDS_MAX, 2 ** min(seat.failures - 1, 10))
             seat.retry_ns = self._now + pause_seconds * SECOND
-        if kept is not None:
+        if kept is not None and kept.worker is not None and kept.worker.state == "bound":
+            kept.worker.opened = True  # it has them
+            self._touch(kept)
+            self._keep(kept)
+        elif kept is not None:
             if kept.worker is not None:
                 self._dismiss(kept.worker, drains_milli=0)
             self._lose(kept, f"The worker on {worker.device.id} that held this session's tensors is gone ({cause}).")
@@ -266,6 +286,8 @@ class Workers(Clearing):
             request = wanting[-1].request if len(wanting) > len(spares_for(seat, worker.devices)) else None
             if request is not None:
                 self._retry(request, cause)
+        elif opened and session.image is not None and lease is not None and not self.stopping:
+            self._go_back(session, lease, cause)
         elif opened:
             self._lose(session, f"The worker on {worker.device.id} that held this session's tensors is gone ({cause}).")
         elif session.request is not None:
@@ -306,6 +328,7 @@ class Workers(Clearing):
         lease = None if session is None else session.lease
         if session is None or lease is None or lease.epoch != epoch:
             return
+        self._let_image_go(session)
         taken_back = lease.state == "closing" and (interrupted or lease.ending != "revoked")
         self._close(lease, lease.ending if taken_back else reason, self._now - idle_ns)
         if session.request is not None:
@@ -333,7 +356,7 @@ class Workers(Clearing):
         self._less_is_parked(session)
         for holder in (worker, session.image):
             if holder is not None and holder.state != "ending":
-                self._dismiss(holder, 0 if lease is None else lease.place.share_milli)
+                self._dismiss(holder, lease.place.share_milli if lease is not None and holder is worker else 0)
         if sentence is not None:
             self._tell(session.id, wire.SessionLost(message=sentence))
         self._bury(session, "ended")

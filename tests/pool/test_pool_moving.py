@@ -13,7 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from forebay_pool.instructions import TellClient
+from forebay_wire import messages as wire
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
@@ -236,5 +239,63 @@ def test_a_stopped_process_stays_where_it_is_and_goes_on_there(pool: Make, setti
             assert session.worker is worker
             training.process.send_signal(signal.SIGCONT)
             assert await training.rest() == undisturbed
+
+    asyncio.run(scenario())
+
+
+def kill_at_the_grant(running: Any, times: int) -> list[str]:
+    """Kills the worker that has fetched a session, as often as that, just before its client hears that it may go there; their names."""
+    shell, killed = running.service.shell, []
+    tell = shell._do[TellClient]
+
+    def told(instruction: TellClient) -> None:
+        session = running.machine.sessions.get(instruction.session)
+        message = instruction.message
+        moves = isinstance(message, wire.Granted) and session is not None and session.image is not None
+        if moves and message.worker not in killed and len(killed) < times:
+            killed.append(message.worker)
+            process = psutil.Process(shell.launcher._pids[killed[-1]])
+            process.kill()
+            with contextlib.suppress(psutil.TimeoutExpired, psutil.NoSuchProcess):
+                process.wait(1)
+        tell(instruction)
+
+    shell._do[TellClient] = told
+    return killed
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_worker_that_dies_before_the_client_is_there_is_replaced_and_nothing_is_lost(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], times: int
+) -> None:
+    async def scenario() -> None:
+        async with pool(**settings) as running, started(running) as training:
+            killed = kill_at_the_grant(running, times)
+            await training.until_step(5)
+            session = session_of(running)
+            first = session.worker.id
+            await running.call("POST", f"api/sessions/{session.id}/move", body={})
+            await running.until(lambda: len(killed) == times and session.lease is not None and session.image is None)
+            assert session.worker.id not in (first, *killed)
+            assert await training.rest() == undisturbed
+            await running.until(lambda: len(running.records()) == 2 + times)
+            records = running.records()
+            assert [record["close_reason"] for record in records] == ["moved", *["failed"] * times, "drained"]
+            assert all(record["duration_ns"] == 0 for record in records if record["close_reason"] == "failed")
+
+    asyncio.run(scenario())
+
+
+def test_workers_that_die_again_and_again_under_a_moving_session_end_it_with_a_sentence(pool: Make, settings: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with pool(**settings) as running, started(running) as training:
+            killed = kill_at_the_grant(running, 99)
+            await training.until_step(5)
+            await running.call("POST", f"api/sessions/{session_of(running).id}/move", body={})
+            while await training.line():
+                pass
+            assert "3 workers in a row died as this session moved to them (" in await training.errors()
+            assert len(killed) == 3
+            await running.until(lambda: all(worker.spare for worker in running.machine.fleet.workers.values()))
 
     asyncio.run(scenario())

@@ -293,6 +293,7 @@ def test_a_pool_that_starts_again_knows_who_came_first_and_what_was_used(pools: 
 
     asyncio.run(_order_survives(mine, port, f"http://127.0.0.1:{port}/", again))
     mine.stop()
+    assert mine.rows("select id from sessions") == mine.rows("select id from open_leases") == []
 
 
 # Two pools on one PostgreSQL
@@ -416,3 +417,4 @@ def test_the_second_pool_knows_who_came_first_and_what_was_used(replicas: tuple[
         return ports[1]
 
     asyncio.run(_order_survives(both, ports[0], address_of(ports), fail_over))
+    assert role(ports[1]) == "leader"

@@ -137,6 +137,20 @@ class ChoosePriority(Message):
     priority: Priority
 
 
+class Arrived(Message):
+    """The client is at the worker of a :class:`Granted` that its session moved to: the worker that it left is needed no more."""
+
+    type: Literal["arrived"] = "arrived"
+    epoch: Count
+
+
+class Unreached(Message):
+    """The client cannot connect to that worker, and sent it nothing: the session is to go on at another one."""
+
+    type: Literal["unreached"] = "unreached"
+    epoch: Count
+
+
 class Release(Message):
     """Gives an open lease back now, without waiting for idleness. Answered by :class:`LeaseClosed`."""
 
@@ -459,7 +473,9 @@ class End(Message):
     type: Literal["end"] = "end"
 
 
-FromClient = Annotated[Hello | ResumeSession | Acquire | Cancel | ChooseFlavor | ChoosePriority | Release, Field(discriminator="type")]
+FromClient = Annotated[
+    Hello | ResumeSession | Acquire | Cancel | ChooseFlavor | ChoosePriority | Arrived | Unreached | Release, Field(discriminator="type")
+]
 ToClient = Annotated[
     SessionOpened | Queued | Granted | Revoking | LeaseClosed | Leave | SessionLost | Refused, Field(discriminator="type")
 ]
