@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,7 +67,8 @@ def cluster() -> Iterator[RayCluster]:
 def on_ray(pool: Callable[..., Any], cluster: RayCluster) -> Callable[..., Any]:
     """A pool whose workers run on the cluster."""
     group = {"kind": "cpu", "memory": "2 GiB", "count": 1}
-    return lambda: pool(
+    return lambda **more: pool(
+        **more,
         launcher="ray",
         ray_address=cluster.cluster.address,
         worker_python=Path(sys.executable),
@@ -127,6 +129,43 @@ def test_a_gang_holds_devices_of_several_nodes_and_gives_all_of_them_back(on_ray
             await client.hears(wire.LeaseClosed)
             await running.until(running.records)
             assert running.records()[0]["devices"] == 2
+
+    asyncio.run(scenario())
+
+
+def test_workers_on_ray_are_taken_over_by_the_pool_that_leads_next(on_ray: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        async with on_ray(port=port, resume_seconds=30.0) as first:
+            await put_flavor(first, "pair", {"model": "cpu-dev", "count": 2})
+            client = await first.client()
+            opened = await client.hello("pair")
+            await client.ask()
+            granted = await client.hears(wire.Granted)
+            process = worker_process(granted.worker)
+            await first.until(lambda: first.machine.sessions[client.session].lease.confirmed_ns > 0)
+            await asyncio.sleep(1.0)  # the lease is on disk
+            await first.service.leave()
+            assert process.is_running()
+            async with on_ray(port=port, resume_seconds=30.0) as second:
+                session = second.machine.sessions[client.session]
+                assert (session.lease.id, session.worker.id) == (granted.lease, granted.worker)
+                await second.until(lambda: session.worker.away_ns is None)
+                assert {row["device"] for row in await second.get("api/devices") if row["state"] == "leased"} == {"n0/cpu:0", "n1/cpu:0"}
+                again = await second.client()
+                await again.say(wire.ResumeSession(session=client.session, key=opened.resume_key, epoch=granted.epoch))
+                await again.hears(wire.SessionOpened)
+                await again.say(wire.Release(epoch=granted.epoch))
+                closed = await again.hears(wire.LeaseClosed)
+                assert closed.lease == granted.lease and closed.duration_ns > 1_000_000_000
+                await again.link.close()
+                await second.until(lambda: granted.worker not in second.machine.fleet.workers)
+                await second.until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+                with pytest.raises(ValueError, match="Failed to look up actor"):
+                    ray.get_actor(granted.worker, namespace="forebay")
+            first.machine.sessions.clear()
+            first.machine.fleet.workers.clear()
 
     asyncio.run(scenario())
 
