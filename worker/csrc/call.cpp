@@ -5,6 +5,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/TensorImpl.h>
 
+#include "contract.h"
 #include "memory.h"
 #include "operators.h"
 
@@ -222,6 +223,7 @@ void Caller::bind_outputs(const std::vector<OutputPlan>& outputs, const uint64_t
 
 void Caller::execute(Plan& plan) {
   if (trouble_) std::rethrow_exception(trouble_);
+  if (!plan.breach.empty()) throw CommandError(wire::FailureCode::kOperator, plan.breach);
   storages_.check_room(plan.new_bytes);
   if (plan.random) {
     const auto generator = device_.seeded_generator(seed_, counter_);
@@ -229,6 +231,7 @@ void Caller::execute(Plan& plan) {
       if (plan.arguments[index].tag == Tag::kGenerator) stack_[index] = generator;
     }
   }
+  if (!plan.bounds.empty()) check_bounds(plan, stack_);
   plan.op.callBoxed(stack_);
   check_mutated(plan);
   next_new_ = 0;

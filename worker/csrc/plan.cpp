@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include "contract.h"
 #include "operators.h"
 
 namespace forebay::worker {
@@ -242,7 +243,10 @@ LayoutRef Layouts::intern(const wire::Geometry& geometry) {
 }
 
 std::unique_ptr<Plan> make_plan(const wire::Template& source, c10::OperatorHandle op, const Device& device, Layouts& layouts) {
-  return Planner(op, device, layouts).make(source);
+  auto plan = Planner(op, device, layouts).make(source);
+  plan->breach = breach_of_contract(*plan);
+  if (device.is_host() && device.computes()) note_bounds(*plan);
+  return plan;
 }
 
 }  // namespace forebay::worker

@@ -39,6 +39,21 @@ struct OutputPlan {
   std::vector<OutputPlan> items;
 };
 
+// A tensor of whole numbers that lead into another one.
+struct Bound {
+  enum class Kind {
+    kOffsets,  // from 0 to below the end
+    kPivots,   // from 1 to below the end
+    kBlocks,   // from 1 to below the end, or below 0 as far
+    kLengths,  // not below 0, and below the end as sums over the last dimension
+    kBags,     // fewer than the end of them lie below another number
+  };
+  size_t argument;
+  int64_t end;
+  int64_t below = 0;  // kBags
+  Kind kind = Kind::kOffsets;
+};
+
 struct Plan {
   explicit Plan(c10::OperatorHandle handle) : op(handle) {}
 
@@ -53,6 +68,8 @@ struct Plan {
   size_t new_storages = 0;
   int64_t new_bytes = 0;          // of all new storages
   size_t items = 0;               // arguments and outputs with their lists' items
+  std::string breach;             // of the operator's contract: a call fails
+  std::vector<Bound> bounds;      // of its contract, to be looked at in each call
 };
 
 // Geometries of all templates, each kept once.

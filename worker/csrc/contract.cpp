@@ -1,0 +1,401 @@
+#include "contract.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/lt.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
+#include <ATen/ops/sum.h>
+#include <c10/util/Exception.h>
+
+namespace forebay::worker {
+
+namespace {
+
+using wire::Tag;
+
+struct Contract {
+  std::string_view name;   // after "aten::", of all overloads
+  std::string_view terms;  // with spaces between
+};
+
+constexpr Contract kContracts[] = {
+#include "contracts.inc"
+};
+
+struct Term {
+  std::string_view argument;
+  bool each = false;  // tensor of a list
+  char relation = '=';
+  std::string_view what;
+  bool rows = false;   // the last dimension's elements are neighbours
+  bool dense = false;  // all elements lie together
+  bool filled = false;  // there are elements
+  bool given = false;   // the argument is not left out
+  bool or_none = false;  // or there are no elements, and nothing else matters
+  std::string_view flag;
+  bool flag_set = true;
+};
+
+Term term_of(std::string_view text) {
+  Term term;
+  if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
+    term.flag = text.substr(colon + 1);
+    text = text.substr(0, colon);
+    if (term.flag.front() == '!') {
+      term.flag_set = false;
+      term.flag.remove_prefix(1);
+    }
+  }
+  const size_t relation = text.find_first_of("=~<>#%^&|;@$");
+  if (text[relation] == '=' || text[relation] == '~') {
+    for (; text.find_last_of("/!+0^") == text.size() - 1; text.remove_suffix(1)) {
+      term.rows |= text.back() == '/';
+      term.dense |= text.back() == '!';
+      term.filled |= text.back() == '+';
+      term.given |= text.back() == '^';
+      term.or_none |= text.back() == '0';
+    }
+  }
+  term.argument = text.substr(0, relation);
+  term.relation = text[relation];
+  term.what = text.substr(relation + 1);
+  if (term.argument.ends_with("[]")) {
+    term.each = true;
+    term.argument.remove_suffix(2);
+  }
+  return term;
+}
+
+std::vector<Term> terms_of(const c10::OperatorHandle& op) {
+  const auto name = std::string_view(op.schema().name()).substr(std::string_view("aten::").size());
+  std::vector<Term> terms;
+  for (const auto& contract : kContracts) {
+    if (contract.name != name) continue;
+    for (std::string_view rest = contract.terms; !rest.empty();) {
+      const size_t space = std::min(rest.find(' '), rest.size());
+      terms.push_back(term_of(rest.substr(0, space)));
+      rest.remove_prefix(std::min(space + 1, rest.size()));
+    }
+  }
+  return terms;
+}
+
+std::string text_of(const std::vector<int64_t>& sizes) {
+  std::string text = "[";
+  for (const int64_t size : sizes) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+using Sizes = std::vector<int64_t>;
+
+// What the letters, and *, stand for.
+struct Names {
+  std::map<char, int64_t> sizes;
+  std::optional<Sizes> rest;
+
+  bool bind(char name, int64_t size) {
+    if (name == '.') return true;
+    if (name == '1') return size == 1;
+    if (name >= 'A' && name <= 'Z') return size > 0 && bind(static_cast<char>(name - 'A' + 'a'), size);
+    return sizes.emplace(name, size).first->second == size;
+  }
+};
+
+// Dimensions against a pattern: those before * or ? from the front, those behind it from the back.
+bool matches(const Sizes& sizes, std::string_view pattern, Names& names) {
+  const size_t wild = pattern.find_first_of("*?");
+  const std::string_view front = pattern.substr(0, wild), back = wild == std::string_view::npos ? "" : pattern.substr(wild + 1);
+  const size_t fixed = front.size() + back.size();
+  if (sizes.size() < fixed || (wild == std::string_view::npos && sizes.size() != fixed)) return false;
+  for (size_t dim = 0; dim < front.size(); ++dim) {
+    if (!names.bind(front[dim], sizes[dim])) return false;
+  }
+  for (size_t dim = 0; dim < back.size(); ++dim) {
+    if (!names.bind(back[dim], sizes[sizes.size() - back.size() + dim])) return false;
+  }
+  if (wild == std::string_view::npos || pattern[wild] == '?') return true;
+  Sizes rest(sizes.begin() + static_cast<std::ptrdiff_t>(front.size()), sizes.end() - static_cast<std::ptrdiff_t>(back.size()));
+  if (!names.rest) names.rest = std::move(rest);
+  else return *names.rest == rest;
+  return true;
+}
+
+// Whether a tensor of these dimensions broadcasts to those that the pattern stands for: * first, if it is there, then letters.
+bool broadcasts(const Sizes& sizes, std::string_view pattern, Names& names) {
+  const size_t rest = pattern.front() == '*' && names.rest ? names.rest->size() : 0;
+  if (pattern.front() == '*') pattern.remove_prefix(1);
+  if (sizes.size() > rest + pattern.size()) return false;
+  const size_t missing = rest + pattern.size() - sizes.size();
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    const size_t place = missing + dim;
+    if (sizes[dim] == 1) continue;
+    if (place < rest ? (*names.rest)[place] != sizes[dim] : !names.bind(pattern[place - rest], sizes[dim])) return false;
+  }
+  return true;
+}
+
+// A number that a call binds has no dimensions.
+const Layout* layout_of(const ArgumentPlan& argument) {
+  static const Layout number = [] {
+    Layout layout;
+    layout.span = layout.numel = 1;
+    return layout;
+  }();
+  if (argument.tag == Tag::kScalarTensor) return &number;
+  return argument.tag == Tag::kTensor ? argument.layout.get() : nullptr;
+}
+
+class Check {
+ public:
+  explicit Check(const Plan& plan) : plan_(plan), schema_(plan.op.schema()) {}
+
+  std::string run() {
+    for (const Term& term : terms_of(plan_.op)) {
+      if (!has(term.argument) && !term.given) continue;
+      if (!term.flag.empty() && argument(term.flag).prototype.toBool() != term.flag_set) continue;
+      if (!has(term.argument)) return std::string(term.argument) + " is missing";
+      std::string breach = term.each ? each(term) : one(term);
+      if (!breach.empty()) return breach;
+    }
+    return "";
+  }
+
+  // One overload may lack what another one has.
+  bool has(std::string_view name) const {
+    return std::any_of(schema_.arguments().begin(), schema_.arguments().end(), [&](const auto& argument) { return argument.name() == name; });
+  }
+
+  size_t index_of(std::string_view name) const {
+    for (size_t index = 0; index < schema_.arguments().size(); ++index) {
+      if (schema_.arguments()[index].name() == name) return index;
+    }
+    throw std::logic_error("the contract of " + schema_.name() + " names an argument " + std::string(name) + ", which it does not have");
+  }
+
+  const ArgumentPlan& argument(std::string_view name) const { return plan_.arguments[index_of(name)]; }
+
+  // What a term says of a tensor's whole numbers; nothing where it depends on an argument that is not given.
+  std::optional<Bound> bound(const Term& term, size_t index) const {
+    std::string_view end = term.what;
+    Bound::Kind kind = Bound::Kind::kOffsets;
+    if (end.front() == '1' || end.front() == '-') {
+      kind = end.front() == '1' ? Bound::Kind::kPivots : Bound::Kind::kBlocks;
+      end.remove_prefix(1);
+    }
+    if (end.front() == '<') return Bound{index, size_of(end[1]) + 1, size_of(end[2]), Bound::Kind::kBags};
+    const bool includes_end = end.back() == '+' || kind != Bound::Kind::kOffsets;
+    if (end.back() == '+') end.remove_suffix(1);
+    int64_t size = 1;
+    if (end.size() == 1 || end[1] == '*') {
+      for (const char letter : end) size *= letter == '*' ? 1 : size_of(letter);
+    } else {
+      size = argument(end).prototype.toInt();
+    }
+    return size < 0 ? std::nullopt : std::optional(Bound{index, size + includes_end, 0, kind});
+  }
+
+  // -1 where nothing that was given says it.
+  int64_t size_of(char letter) const {
+    const auto size = names_.sizes.find(letter);
+    return size == names_.sizes.end() ? -1 : size->second;
+  }
+
+  // Of the other tensor, along the operator's dimension "axis".
+  int64_t size_along_axis(const Term& term) const {
+    const Layout* layout = layout_of(argument(term.what));
+    const auto rank = layout == nullptr ? 0 : static_cast<int64_t>(layout->sizes.size());
+    const int64_t axis = argument("axis").prototype.toInt();
+    if (axis < -rank || axis >= rank) return -1;
+    return layout->sizes[static_cast<size_t>(axis < 0 ? axis + rank : axis)];
+  }
+
+ private:
+  std::string one(const Term& term) {
+    const ArgumentPlan& given = argument(term.argument);
+    switch (term.relation) {
+      case '<':
+        return dimensions(term, given);
+      case '#':
+        return count(term, given);
+      case '>':
+        return above(term, given);
+      case '^':
+        return slices(term, given);
+      case '&':
+        return half(term, given);
+      case '|':
+        return pivots(term, given);
+      case ';':
+        return multiple(term, given);
+      case '@':
+      case '$':
+        return "";
+      case '%':
+        return given.tag == Tag::kInt ? within(term, given) : "";
+      default:
+        return tensor(term, term.argument, given, names_);
+    }
+  }
+
+  std::string tensor(const Term& term, std::string_view called, const ArgumentPlan& given, Names& names) const {
+    const Layout* layout = layout_of(given);
+    if (layout == nullptr && term.given) return std::string(called) + " is missing";
+    if (layout == nullptr || (term.or_none && layout->numel == 0)) return "";
+    const bool fits = term.relation == '=' ? matches(layout->sizes, term.what, names) : broadcasts(layout->sizes, term.what, names);
+    const std::string subject = std::string(called) + " " + text_of(layout->sizes);
+    if (!fits) return subject + " does not fit the other arguments";
+    if (term.filled && layout->numel == 0) return subject + " has no elements";
+    if (layout->numel == 0) return "";
+    if (term.rows && !layout->sizes.empty() && layout->sizes.back() != 1 && layout->strides.back() != 1) {
+      return subject + " must have rows of neighbouring elements; call contiguous() first";
+    }
+    if (term.dense && layout->span != layout->numel) return subject + " must have its elements together; call contiguous() first";
+    return "";
+  }
+
+  std::string each(const Term& term) {
+    const ArgumentPlan& given = argument(term.argument);
+    if (given.tag != Tag::kTensorList || given.items.empty()) return "";  // kernels say themselves which list may be empty
+    if (!count_) count_ = given.items.size();
+    if (*count_ != given.items.size()) {
+      return std::string(term.argument) + " has " + std::to_string(given.items.size()) + " tensors, not " + std::to_string(*count_);
+    }
+    each_.resize(*count_);
+    for (size_t index = 0; index < given.items.size(); ++index) {
+      std::string breach = tensor(term, std::string(term.argument) + "[" + std::to_string(index) + "]", given.items[index], each_[index]);
+      if (!breach.empty()) return breach;
+    }
+    return "";
+  }
+
+  static Sizes numbers(const ArgumentPlan& given) {
+    if (given.tag == Tag::kInt) return {given.prototype.toInt()};
+    if (given.tag != Tag::kIntList) return {};
+    return given.prototype.toIntVector();
+  }
+
+  std::string dimensions(const Term& term, const ArgumentPlan& given) const {
+    const bool from_zero = term.what.front() == '0';
+    const Layout* layout = layout_of(argument(term.what.substr(from_zero)));
+    if (layout == nullptr) return "";
+    const auto rank = static_cast<int64_t>(std::max<size_t>(layout->sizes.size(), 1));
+    std::vector<bool> named(static_cast<size_t>(rank));
+    for (const int64_t dim : numbers(given)) {
+      const int64_t wrapped = dim < 0 ? dim + rank : dim;
+      const bool fits = dim >= (from_zero ? 0 : -rank) && dim < rank && !named[static_cast<size_t>(wrapped)];
+      if (!fits) return std::string(term.argument) + " names dimension " + std::to_string(dim) + ", of " + std::to_string(rank) + ", or names it twice";
+      named[static_cast<size_t>(wrapped)] = true;
+    }
+    return "";
+  }
+
+  std::string count(const Term& term, const ArgumentPlan& given) const {
+    const std::string size = std::to_string(numbers(given).size());
+    const bool fits = given.tag != Tag::kIntList || (size.size() == 1 && term.what.find(size) != std::string_view::npos);
+    return fits ? "" : std::string(term.argument) + " has " + size + " numbers";
+  }
+
+  std::string multiple(const Term& term, const ArgumentPlan& given) const {
+    const bool fits = given.prototype.toInt() % argument(term.what).prototype.toInt() == 0;
+    return fits ? "" : std::string(term.argument) + " is no multiple of " + std::string(term.what);
+  }
+
+  static std::string above(const Term& term, const ArgumentPlan& given) {
+    const int64_t least = term.what.front() - '0';
+    for (const int64_t number : numbers(given)) {
+      if (number <= least) return std::string(term.argument) + " is " + std::to_string(number);
+    }
+    return "";
+  }
+
+  static std::string within(const Term& term, const ArgumentPlan& given) {
+    const int64_t number = given.prototype.toInt(), end = term.what.front() - '0';
+    return number >= 0 && number < end ? "" : std::string(term.argument) + " is " + std::to_string(number);
+  }
+
+  // As many elements as the other tensor has slices along the operator's dimension.
+  std::string slices(const Term& term, const ArgumentPlan& given) const {
+    const Layout *own = layout_of(given), *whole = layout_of(argument(term.what));
+    if (own == nullptr || whole == nullptr) return "";
+    const auto rank = static_cast<int64_t>(whole->sizes.size());
+    const int64_t dim = argument("dim").prototype.toInt();
+    const bool fits = dim >= -rank && dim < rank && own->numel == whole->sizes[static_cast<size_t>(dim < 0 ? dim + rank : dim)];
+    return fits ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
+  }
+
+  // One number for each row or column of the other tensor's matrices, whichever are fewer.
+  std::string pivots(const Term& term, const ArgumentPlan& given) const {
+    const Layout *own = layout_of(given), *whole = layout_of(argument(term.what));
+    if (own == nullptr || whole == nullptr) return "";
+    const size_t rank = whole->sizes.size();
+    const bool fits = rank >= 2 && !own->sizes.empty() && own->sizes.back() == std::min(whole->sizes[rank - 1], whole->sizes[rank - 2]);
+    return fits ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
+  }
+
+  // The length of a signal whose half spectrum the tensor holds along the last of the operator's dimensions.
+  std::string half(const Term& term, const ArgumentPlan& given) const {
+    const Layout* layout = layout_of(argument(term.what));
+    const Sizes dims = numbers(argument("dim"));
+    if (layout == nullptr || dims.empty() || layout->sizes.empty()) return "";
+    const auto rank = static_cast<int64_t>(layout->sizes.size());
+    const int64_t length = given.prototype.toInt(), size = layout->sizes[static_cast<size_t>(dims.back() < 0 ? dims.back() + rank : dims.back())];
+    if (length >= 1 && length / 2 + 1 == size) return "";
+    return std::string(term.argument) + " is " + std::to_string(length) + " for a half spectrum of " + std::to_string(size);
+  }
+
+  const Plan& plan_;
+  const c10::FunctionSchema& schema_;
+  Names names_;
+  std::optional<size_t> count_;
+  std::vector<Names> each_;
+};
+
+}  // namespace
+
+std::string breach_of_contract(const Plan& plan) { return Check(plan).run(); }
+
+void note_bounds(Plan& plan) {
+  Check check(plan);
+  if (!check.run().empty()) return;
+  for (const Term& term : terms_of(plan.op)) {
+    if (!check.has(term.argument)) continue;
+    const size_t index = check.index_of(term.argument);
+    if (plan.arguments[index].tag != Tag::kTensor || plan.arguments[index].layout->numel == 0) continue;
+    if (term.relation == '%') {
+      if (const auto bound = check.bound(term, index)) plan.bounds.push_back(*bound);
+    } else if (term.relation == '@' || term.relation == '$') {
+      plan.bounds.push_back({index, check.size_along_axis(term) + 1, 0, term.relation == '@' ? Bound::Kind::kOffsets : Bound::Kind::kLengths});
+    }
+  }
+}
+
+void check_bounds(const Plan& plan, const torch::jit::Stack& stack) {
+  for (const auto& bound : plan.bounds) {
+    auto numbers = stack[bound.argument].toTensor();
+    if (bound.kind == Bound::Kind::kBags) {
+      const int64_t bags = numbers.lt(bound.below).sum().item().toLong();
+      const auto& name = plan.op.schema().arguments()[bound.argument].name();
+      TORCH_CHECK_INDEX(bags < bound.end && numbers.min().item().toLong() == 0, name, " begins ", bags, " bags where there are ", bound.end - 1,
+                        ", or none at 0");
+      continue;
+    }
+    if (bound.kind == Bound::Kind::kBlocks) numbers = numbers.abs();
+    const auto [least, most] = at::aminmax(numbers);
+    const int64_t first = least.item().toLong();
+    const int64_t last = bound.kind == Bound::Kind::kLengths ? numbers.sum(-1).max().item().toLong() : most.item().toLong();
+    const bool from_one = bound.kind == Bound::Kind::kPivots || bound.kind == Bound::Kind::kBlocks;
+    TORCH_CHECK_INDEX(first >= (from_one ? 1 : 0) && most.item().toLong() < bound.end && last < bound.end,
+                      plan.op.schema().arguments()[bound.argument].name(), " holds ", first, " to ", last, ", which leads out of the other arguments");
+  }
+}
+
+}  // namespace forebay::worker

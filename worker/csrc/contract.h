@@ -1,0 +1,21 @@
+// What the arguments of some operators must be to one another, because their kernels take it for granted: PyTorch calls them only with what it
+// has made itself. A client may call them with anything.
+#pragma once
+
+#include <string>
+
+#include "plan.h"
+
+namespace forebay::worker {
+
+// Holds the arguments of a plan against contracts.inc: a sentence on what is wrong, or nothing. Throws std::logic_error where a contract
+// does not fit the operator's schema.
+std::string breach_of_contract(const Plan& plan);
+
+// The same for whole numbers in tensors on the host that lead into other tensors; throws c10::IndexError.
+void check_bounds(const Plan& plan, const torch::jit::Stack& stack);
+
+// Adds what check_bounds has to look at.
+void note_bounds(Plan& plan);
+
+}  // namespace forebay::worker
