@@ -175,6 +175,7 @@ void download(Tensor& self, const Tensor& source, bool non_blocking) {
 
 Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
+  if (source._is_zerotensor()) return self.zero_();
   TORCH_CHECK(self.device().is_cuda() || self.device().is_cpu(), "cannot copy from the virtual device to ", self.device());
   TORCH_CHECK(source.device().is_cuda() || source.device().is_cpu(), "cannot copy from ", source.device(), " to the virtual device");
   if (self.device().is_cuda() && source.device().is_cuda()) {

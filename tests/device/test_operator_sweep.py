@@ -1,5 +1,5 @@
 """PyTorch's operator database against the CPU: five dtypes, eight variants, two samples a case or eight (``--full-sweep``); and
-the arguments it must refuse, and PyTorch's higher-order operators."""
+the arguments it must refuse, PyTorch's higher-order operators, forward-mode derivatives and vmap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLES, SAMPLES_FULL = 2, 8
 SECONDS_MAX, SECONDS_MAX_FULL = 280, 1800
 CASES_MIN = {"float32": 3900, "bfloat16": 3200, "int64": 2300, "bool": 1700, "complex64": 2200}
 PASSING_SHARE_MIN = 0.99
-FUNCTION_CASES_MIN = {"error": 200, "hop": 10}
+FUNCTION_CASES_MIN = {"error": 200, "hop": 10, "dual": 480, "vmap": 580}
 
 
 def exception_of(case: str) -> dict[str, str] | None:
@@ -98,7 +98,9 @@ def test_all_but_the_listed_cases_give_the_cpu_s_results(
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX_FULL)
 @pytest.mark.parametrize("variant", FUNCTION_CASES_MIN)
-def test_wrong_arguments_and_higher_order_operators_behave_as_pytorch_says(variant: str, worker: tuple[str, str], tmp_path: Path) -> None:
+def test_wrong_arguments_higher_order_operators_and_function_transforms_behave_as_pytorch_says(
+    variant: str, worker: tuple[str, str], tmp_path: Path
+) -> None:
     results = sweep("function_sweep.py", worker, tmp_path, ["--variants", variant], SECONDS_MAX)
     check(results)
     assert len(results) >= FUNCTION_CASES_MIN[variant]
