@@ -63,6 +63,8 @@ CASES = [
     Case("notebooks", "cell", 2.0),
 ]
 
+LEVELS: tuple[Level, ...] = ("lifetime", "process", "cell")
+
 
 def plans_of(tasks: list[Task], reading: str, options: argparse.Namespace) -> list[Plan]:
     """The sessions of the window's tasks, in the order of the trace; times begin at the window's."""
@@ -79,9 +81,9 @@ def plans_of(tasks: list[Task], reading: str, options: argparse.Namespace) -> li
             if opens == begin > 0 or opens < 0:
                 opens = begin - chance.randrange(WARM_UP_SECONDS)
             seconds = closes - opens
-            cells = Behaviour().cells(seconds, chance) if reading == "notebooks" else [Cell(seconds * SECOND_NS, 0)]
+            thinks_ns, cells = Behaviour().cells(seconds, chance) if reading == "notebooks" else (0, [Cell(seconds * SECOND_NS, 0)])
             first, last = (opens - begin) * SECOND_NS + WARM_UP_NS, (closes - begin) * SECOND_NS + WARM_UP_NS
-            plans.append(Plan(f"{task.name}.{copy}", task.gpus, task.share_milli, first, last, cells))
+            plans.append(Plan(f"{task.name}.{copy}", task.gpus, task.share_milli, first, last, cells, thinks_ns))
     return plans
 
 
@@ -162,6 +164,7 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=1, help="only the trace's last days; 0: all 149")
     parser.add_argument("--copies", type=int, default=1, help="so many times the trace's load")
     parser.add_argument("--gpus", type=int, help="replay on so many GPUs instead of looking for the smallest fleet")
+    parser.add_argument("--held-by", action="append", choices=["lifetime", "process", "cell"], help="only these (lifetime is always there)")
     parser.add_argument("--reading", choices=["tasks", "notebooks"], help="only this reading")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -173,7 +176,7 @@ def main() -> int:
     rows = []
     lifetime_gpu_ns = 0.0
     for case in CASES:
-        if options.reading not in (None, case.reading):
+        if options.reading not in (None, case.reading) or case.level not in ("lifetime", *(options.held_by or LEVELS)):
             continue
         plans = plans_of(tasks, case.reading, options)
         print(f"{case.reading}, {case.label}: {len(plans)} sessions, {sum(len(p.cells) for p in plans)} cells", file=sys.stderr)

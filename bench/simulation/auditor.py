@@ -245,7 +245,7 @@ class Auditor:
             self.moved.add(process.session or "")
         guest = self.guests.get(message.session or "")
         if guest is not None and process.heard and process.session == message.session:
-            if message.assigned:
+            if message.assigned and guest.home in (None, process.name):
                 self._took_over(process, message.session or "")
             guest.epoch = max(guest.epoch, message.epoch or 0, 0 if message.ended is None else message.ended.epoch)
             if message.client_gone and message.left is None:

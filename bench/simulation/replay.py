@@ -43,6 +43,8 @@ class Plan:
     opens_ns: int
     ends_ns: int
     cells: list[Cell] = field(repr=False)
+    thinks_ns: int = 0
+    """From its begin to its first cell's."""
 
     @property
     def flavor(self) -> str:
@@ -137,7 +139,7 @@ class Replay(World):
         return sum(self.agenda.now_ns - since_ns > PATIENCE_NS for since_ns in since)
 
     def _open(self, plan: Plan) -> None:
-        Notebook(self, plan.name, plan.flavor, plan.cells, self.level, plan.ends_ns).open()
+        Notebook(self, plan, self.level).open()
 
     # What sessions tell
 
@@ -157,7 +159,7 @@ class Replay(World):
 
     def closed(self, session: Notebook) -> None:
         whole = session.worked_ns + session.waited_ns
-        self.paces.append(session.worked_ns / whole if whole else 1.0)
+        self.paces.append(session.worked_ns / whole if session.worked_ns else 1.0)
         self.worked_gpu_ns += session.worked_ns * self._demands[session.name]
         self.agenda.after(SECOND_NS, lambda: self.forget(session))
 

@@ -106,6 +106,8 @@ class Storm(Outages):
             raise StoryTold(self._story(str(caught), *caught.ids)) from caught
         except InvariantBroken as broken:
             raise StoryTold(self._story(str(broken))) from broken
+        except Exception as error:  # whatever the pool raises ends it, and everybody's work
+            raise StoryTold(self._story(f"the pool raised {error!r}")) from error
 
     def _play(self) -> None:
         self._set_prices(1.0)

@@ -254,6 +254,12 @@ class Fleet:
         """Whether anything of the device may be leased now."""
         return seat.open_milli > 0
 
+    def nearest_flavor(self, worker: Worker) -> Flavor | None:
+        """The smallest flavor that the worker's devices serve, and that holds what is set aside for it there; None if there is none."""
+        served = [flavor for flavor in self.flavors.values() if equivalents_for(worker.devices, flavor)]
+        enough = [flavor for flavor in served if memory_limit(flavor, worker.device) >= worker.reserved_bytes]
+        return min(enough, key=lambda flavor: (flavor.memory_bytes, flavor.name), default=None)
+
     # Workers
 
     def add(self, worker: Worker) -> None:

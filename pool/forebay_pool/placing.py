@@ -326,6 +326,7 @@ class Placing(Telling):
     def _stay(self, worker: Worker, session: Session) -> None:
         """The session does not leave the worker: its request waits for that one's device. Nothing is lost."""
         worker.leave_by_ns, worker.stays = None, True
+        self._keep_to_flavor(worker, session)
         request, lease = session.request, session.lease
         if request is None:
             return
@@ -336,6 +337,15 @@ class Placing(Telling):
         elif lease.state == "open" and lease.span.id == request.span.id:
             lease.number, session.request = request.number, None
             self._tell_granted(lease)
+
+    def _keep_to_flavor(self, worker: Worker, session: Session) -> None:
+        """A flavor that its worker's devices do not serve cannot be had before what waits there is done: it has one that they serve."""
+        if not equivalents_for(worker.devices, self.fleet.flavors[session.flavor]):
+            flavor = self.fleet.nearest_flavor(worker)
+            if flavor is not None:
+                session.flavor = flavor.name
+                self._tell_flavor(session)
+                self._keep(session)
 
     def _launch(self, devices: tuple[Device, ...]) -> None:
         self._launches += 1

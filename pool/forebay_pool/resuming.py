@@ -145,6 +145,9 @@ class Resuming(Sessions):
         if not worker.opened and (message.epoch is not None or message.ended is not None):
             worker.opened = True
             self.fleet.reserve(worker, max(worker.reserved_bytes, message.memory_bytes))
+            if worker.session is not None:
+                self._touch(worker.session)
+                self._keep(worker.session)
 
     def _resume_spare(self, worker: Worker) -> None:
         """It serves nobody as far as it knows: it is ready, or did not hear of its session, or has lost it."""

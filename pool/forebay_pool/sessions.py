@@ -6,7 +6,6 @@ from forebay_wire import messages as wire
 
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.grants import flavor_message, resume_key
 from forebay_pool.instructions import Show
 from forebay_pool.line import lane_of
 from forebay_pool.types import (
@@ -62,18 +61,6 @@ class Sessions(Workers):
             return refusals.unknown_flavor(event.flavor, self.fleet)
         why = self.fleet.why_not(flavor, event.tenant)
         return None if why is None else refusals.not_servable(f"{why} Choose another flavor (`forebay flavor list`).")
-
-    def _tell_flavor(self, session: Session) -> None:
-        flavor = flavor_message(self.fleet.flavors[session.flavor], self.prices.get(session.flavor))
-        opened = wire.SessionOpened(
-            session=session.id,
-            flavor=flavor,
-            heartbeat_seconds=self.limits.session_heartbeat_seconds,
-            resume_key=resume_key(session),
-            resume_seconds=self.limits.resume_seconds,
-            priority=self.accounts.priority_of(session, session.priority),
-        )
-        self._tell(session.id, opened)
 
     def _session_over(self, event: SessionLeft | SessionDismissed) -> None:
         session = self.sessions.get(event.session)

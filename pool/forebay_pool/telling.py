@@ -12,6 +12,7 @@ from forebay_wire import messages as wire
 from forebay_pool.crowd import Ahead
 from forebay_pool.estimates import estimate_seconds, rough
 from forebay_pool.explanations import GATHERING, STORE, Why, why_waiting
+from forebay_pool.grants import flavor_message, resume_key
 from forebay_pool.instructions import Show
 from forebay_pool.leases import Leases
 from forebay_pool.line import Rank
@@ -34,6 +35,18 @@ class Telling(Leases):
 
     _walk: Iterator[tuple[Request, Standing] | None] | None = None
     _walked_changes = -1
+
+    def _tell_flavor(self, session: Session) -> None:
+        flavor = flavor_message(self.fleet.flavors[session.flavor], self.prices.get(session.flavor))
+        opened = wire.SessionOpened(
+            session=session.id,
+            flavor=flavor,
+            heartbeat_seconds=self.limits.session_heartbeat_seconds,
+            resume_key=resume_key(session),
+            resume_seconds=self.limits.resume_seconds,
+            priority=self.accounts.priority_of(session, session.priority),
+        )
+        self._tell(session.id, opened)
 
     @property
     def line_changed(self) -> bool:
