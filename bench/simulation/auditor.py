@@ -68,6 +68,8 @@ class Process:
     told_to_park_ns: int = 0
     opened: bool = False
     """Whether it ever held a lease: then it has tensors to lose."""
+    fetches: bool = False
+    """Whether it was told to take the session over from another worker."""
     left: bool = False
     """Whether it only holds the session's tensors, for another worker to fetch."""
     told_to_close: int | None = None
@@ -245,8 +247,9 @@ class Auditor:
             self.moved.add(process.session or "")
         guest = self.guests.get(message.session or "")
         if guest is not None and process.heard and process.session == message.session:
-            if message.assigned and guest.home in (None, process.name):
+            if message.assigned and process.fetches:
                 self._took_over(process, message.session or "")
+        if guest is not None and process.heard and guest.home == process.name:  # another one the pool does not take back
             guest.epoch = max(guest.epoch, message.epoch or 0, 0 if message.ended is None else message.ended.epoch)
             if message.client_gone and message.left is None:
                 del self.guests[message.session or ""]
@@ -288,7 +291,7 @@ class Auditor:
         known = {worker.id for worker in kept.workers}
         self.processes |= {name: self.buried[name] for name in known & set(self.buried)}
         for process in self.processes.values():
-            process.away, process.heard = True, True
+            process.away, process.heard, process.fetches = True, True, False
         for name in set(self.processes) - known:
             self._falls_silent(self.processes.pop(name))
         homes = {session.id: session.worker if session.worker in known else None for session in kept.sessions}
@@ -352,7 +355,9 @@ class Auditor:
                 mine = process.session in (None, message.session)
                 self._demand(mine, "a worker is given a second session", process.name, message.session)
                 self._demand(message.session in self.guests, "a worker is given a dead session", process.name, message.session)
-                process.session, process.ticket = message.session, message.ticket
+                process.session, process.ticket, process.fetches = message.session, message.ticket, message.source is not None
+                if message.source is None:
+                    self.guests[message.session].home = process.name
             case wire.Open():
                 self._opened(process, message)
             case wire.Restore():

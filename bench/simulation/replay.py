@@ -92,7 +92,8 @@ class Replay(World):
         self, devices: list[Device], plans: list[Plan], level: Level, limits: Limits, seed: int, counts_from_ns: int
     ) -> None:
         machine = StateMachine(devices, flavors_of(plans, dict.fromkeys(device.model for device in devices)), limits, "sim", UNIX_OFFSET_NS)
-        super().__init__(machine, Agenda(), Timings(), lambda: LINK_NS, TICK_NS)
+        timings = Timings(spare_heartbeat_ns=int(limits.heartbeat_seconds * SECOND_NS))  # nothing fails: as rare as the others'
+        super().__init__(machine, Agenda(), timings, lambda: LINK_NS, TICK_NS)
         self.plans = plans
         self.level: Level = level
         self.counts_from_ns = counts_from_ns

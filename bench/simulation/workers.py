@@ -20,8 +20,6 @@ from simulation.links import Link
 if TYPE_CHECKING:
     from simulation.world import World
 
-UNASSIGNED_HEARTBEAT_NS = 5 * SECOND_NS
-
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -60,6 +58,8 @@ class Timings:
     """From launch to Ready: an interpreter, torch, and the device's context."""
     assign_ns: int = 1 * MILLISECOND_NS
     exit_ns: int = 20 * MILLISECOND_NS
+    spare_heartbeat_ns: int = 5 * SECOND_NS
+    """Between two heartbeats of a worker that serves nobody yet."""
     copy_bytes_per_second: int = 12_000_000_000
     """Between device and host memory; PCIe 3.0 x16 with pinned memory reaches 12 GB/s."""
 
@@ -93,7 +93,7 @@ class Worker:
         self._starved = False
         self.tensor_bytes = 0
         self._idle_release_ns = 0
-        self._heartbeat_ns = UNASSIGNED_HEARTBEAT_NS
+        self._heartbeat_ns = world.timings.spare_heartbeat_ns
         self._orders: deque[wire.ToWorker] = deque()
         self._commands: deque[Command] = deque()
         self._busy = False
@@ -107,6 +107,8 @@ class Worker:
         """Whether it ever said that it is ready."""
         self._ended: tuple[wire.Ended, int] | None = None
         """The last lease that is over, and when it ended."""
+        self._said_epoch: int | None = None
+        """As ``Standing.epoch``: of the last lease that it was ordered to open, until that is over."""
         self._left_as: wire.Left | None = None
         self._client_gone = False
         self._has_assigned = False
@@ -173,7 +175,7 @@ class Worker:
             worker=self.name,
             address=f"unix:/{self.name}",
             session=self.session,
-            epoch=self.epoch,
+            epoch=self._said_epoch,
             ended=ended,
             starved=self._starved,
             client_gone=self._client_gone,
@@ -189,6 +191,8 @@ class Worker:
         """The pool's order has arrived; it is obeyed at the next command boundary."""
         if self.responds:
             self._orders.append(order)
+            if isinstance(order, wire.Open):
+                self._said_epoch = order.epoch
             if not self._busy:
                 self._turn += 1
                 self._step()
@@ -294,7 +298,7 @@ class Worker:
             case wire.Close():
                 if self.epoch is not None:
                     self._note_end("drained", 0)
-                self.epoch = None
+                self.epoch = self._said_epoch = None
                 self._say(wire.Closed(epoch=order.epoch))
             case wire.Park() if self.parked_bytes is not None:
                 self._say(wire.Parked(bytes=self.parked_bytes))
@@ -322,7 +326,7 @@ class Worker:
         return self.world.timings.copy_ns(self.device_bytes)
 
     def _left(self) -> None:
-        self.epoch = None
+        self.epoch = self._said_epoch = None
         if self.parked_bytes is None:
             self.parked_bytes, self.device_bytes = self.device_bytes, 0
         self._left_as = wire.Left(bytes=self.parked_bytes, address=self.name, ticket="a" * 64)
@@ -360,7 +364,7 @@ class Worker:
         self._ended = (wire.Ended(epoch=self.epoch or 0, reason=reason, idle_ns=idle_ns, ago_ns=0), self.world.agenda.now_ns)
 
     def _shut(self, message: wire.FromWorker) -> None:
-        self.epoch = None
+        self.epoch = self._said_epoch = None
         self._say(message)
 
     # Small things

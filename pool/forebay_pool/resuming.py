@@ -127,6 +127,7 @@ class Resuming(Sessions):
                 self._taken_over(worker, session)
             session.epoch = max(session.epoch, message.epoch or 0, message.ended.epoch if message.ended is not None else 0)
             self._resume_lease(worker, session, message)
+            self._close_unknown(worker)
             self._resume_parking(worker, session, message)
             if message.left is not None:
                 self._left(message.left)
@@ -163,11 +164,12 @@ class Resuming(Sessions):
 
     def _resume_lease(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
         lease, ended = session.lease, message.ended
+        known = None if lease is None else lease.epoch
+        worker.unknown_epoch = None if message.epoch == known else message.epoch
+        if worker.unknown_epoch is not None:
+            self.fleet.doubt(worker, True)
         if lease is None:
-            if message.epoch is not None:  # granted by a pool that died before it was written: it is free, and over
-                self.fleet.doubt(worker, True)
-                worker.deadline_ns = self._now + int(self.limits.close_seconds * SECOND)
-                self._out.append(TellWorker(worker.id, wire.Close(epoch=message.epoch)))
+            pass
         elif message.epoch == lease.epoch:
             lease.confirmed_ns = self._now
             if lease.state == "closing":
@@ -177,6 +179,12 @@ class Resuming(Sessions):
             self._close_for_worker(lease.epoch, ended.reason, ended.idle_ns + ended.ago_ns)
         else:
             self._close_for_worker(lease.epoch, "failed", self._now - lease.confirmed_ns)
+
+    def _close_unknown(self, worker: Worker) -> None:
+        """Granted by a pool that died before it was written: it is free, and over. Nothing opens there before the worker says so."""
+        if worker.unknown_epoch is not None:
+            worker.deadline_ns = self._now + int(self.limits.close_seconds * SECOND)
+            self._out.append(TellWorker(worker.id, wire.Close(epoch=worker.unknown_epoch)))
 
     def _resume_parking(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
         if message.parked_bytes is not None and session.lease is None:

@@ -235,6 +235,8 @@ class Worker:
     """Whether it was ever given a lease, or took a session over: from then on it has tensors to lose."""
     away_ns: int | None = None
     """Since when it has no link and is waited for; None while it has one, or never had."""
+    unknown_epoch: int | None = None
+    """Of a lease that it holds and this pool does not know: told to close, and not closed yet."""
     unsure: bool = False
     """Whether it may execute what this pool does not know of: another pool left it, and it has not said yet how it stands."""
     starved: bool = False

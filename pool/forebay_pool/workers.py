@@ -301,16 +301,28 @@ class Workers(Clearing):
             return
         self._drop_request(request.session, refusals.workers_die(request.number, request.attempts, cause))
 
+    def _know(self, epoch: int) -> None:
+        """The worker stopped; if that was a lease that this pool did not know, its devices may be leased again."""
+        worker = self._worker
+        if worker.unknown_epoch is not None and epoch >= worker.unknown_epoch:
+            worker.unknown_epoch = worker.deadline_ns = None
+            self.fleet.doubt(worker, False)
+            self._empty(self.fleet.seats[worker.device.id])
+            self._show_and_settle(worker)
+
     def _drained(self, message: wire.Drained) -> None:
         self._measured(message.memory_bytes)
+        self._know(message.epoch)
         self._close_for_worker(message.epoch, "drained", 0)
 
     def _idle(self, message: wire.Idle) -> None:
         self._measured(message.memory_bytes)
+        self._know(message.epoch)
         self._close_for_worker(message.epoch, "idle", message.idle_ns)
 
     def _closed(self, message: wire.Closed) -> None:
         self._measured(message.memory_bytes)
+        self._know(message.epoch)
         self._close_for_worker(message.epoch, "drained", 0, interrupted=True)
 
     def _measured(self, memory_bytes: int | None) -> None:
@@ -319,11 +331,6 @@ class Workers(Clearing):
 
     def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
         """The worker has stopped. A lease that was revoked in the middle of its work is asked for again."""
-        if self._worker.unsure and self._worker.away_ns is None:
-            self.fleet.doubt(self._worker, False)
-            self._worker.deadline_ns = None
-            self._empty(self.fleet.seats[self._worker.device.id])
-            self._show_and_settle(self._worker)
         session = self._worker.session
         lease = None if session is None else session.lease
         if session is None or lease is None or lease.epoch != epoch:

@@ -22,12 +22,19 @@ from simulation.storm import Storm, StoryTold
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 200
+FOUND = (254, 267, 273, 331, 371, 432, 436, 521, 523, 537, 596, 654, 707, 765, 790, 795, 1379, 1478, 1518)
+"""Seeds beyond those that found something once."""
 MUTANT_SEEDS = 60
 """A broken state machine must be caught within so many."""
 
 
 def test_two_hundred_seeds_of_faults_find_nothing() -> None:
     assert play_many(0, SEEDS, os.cpu_count() or 1) == 0
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_a_seed_found_once_it_finds_no_more(seed: int) -> None:
+    assert play(seed)[2] is None
 
 
 def test_the_storm_does_what_it_says() -> None:
