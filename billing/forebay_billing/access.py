@@ -52,3 +52,22 @@ def check_may_scrape(identity: Identity) -> None:
     """Raises Forbidden unless the caller is an operator or one of our services."""
     if not (identity.may(OPERATE) or identity.may(SERVICE)):
         raise Forbidden(f"{identity.name} needs the scope {OPERATE} or {SERVICE} to read metrics or check the books.")
+
+
+def check_may_operate_payments(identity: Identity) -> None:
+    """Raises Forbidden unless the caller is an operator."""
+    if not identity.may(OPERATE):
+        raise Forbidden(f"{identity.name} needs the scope {OPERATE} to see or change how tenants are charged.")
+
+
+def paying_tenant(identity: Identity, tenant: str | None) -> str:
+    """The tenant for which ``identity`` may see and arrange payments: its own for an admin, any for an operator. Raises Forbidden."""
+    if identity.may(OPERATE) and tenant is not None:
+        return tenant
+    if identity.kind != "user" or identity.tenant is None:
+        raise Forbidden(f"{identity.name} belongs to no tenant; an operator names one.")
+    if tenant not in (None, identity.tenant):
+        raise Forbidden(f"The user {identity.name} belongs to the tenant {identity.tenant} and may not arrange another's payments.")
+    if not identity.may(TENANT):
+        raise Forbidden(f"{identity.name} needs the scope {TENANT} to see and arrange the tenant's payments.")
+    return identity.tenant

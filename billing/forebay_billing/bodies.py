@@ -87,6 +87,26 @@ class CorrectionBody(_Body):
     reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=_NO_NUL)]
 
 
+class ContactBody(_Body):
+    """``PUT api/payments/contacts/{tenant}``."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=150, pattern=_NO_NUL)]
+    email: Annotated[str, StringConstraints(min_length=3, max_length=512, pattern=r"^[^@\s\x00]+@[^@\s\x00]+$")] | None = None
+
+
+class PortalBody(_Body):
+    """``POST api/payments/portal``; a tenant's admin may leave the tenant out."""
+
+    tenant: Name | None = None
+
+
+class DeadLetterBody(_Body):
+    """``POST api/payments/outbox/{id}``."""
+
+    action: Literal["retry", "skip"]
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=_NO_NUL)]
+
+
 class _Query(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -136,6 +156,26 @@ class StatementQuery(_Query):
     user: Name | None = None
     month: str
     format: Literal["json", "html", "csv"] = "json"
+
+
+class PaymentInvoicesQuery(_Query):
+    """``GET api/payments/invoices``."""
+
+    tenant: Name | None = None
+
+
+class OutboxQuery(_Query):
+    """``GET api/payments/outbox``."""
+
+    state: Literal["waiting", "done", "dead", "skipped"] | None = None
+    tenant: Name | None = None
+
+
+class ReconciliationQuery(_Query):
+    """``GET api/payments/reconciliation``."""
+
+    since_ns: TimeNs
+    until_ns: TimeNs
 
 
 class NoQuery(_Query):

@@ -87,6 +87,27 @@ class RecordConflict(BillingError):
     code = "conflict"
 
 
+class PaymentsOff(BillingError):
+    """This installation sends nothing to Stripe, or the tenant is not known there yet."""
+
+    status = 409
+    code = "payments_off"
+
+
+class BadWebhook(BillingError):
+    """A webhook that is not proven to come from Stripe, or not now. The message has neither payload nor secret."""
+
+    status = 400
+    code = "bad_webhook"
+
+
+class PaymentsUnavailable(BillingError):
+    """Stripe did not answer, or refused. Nothing of ours has changed."""
+
+    status = 502
+    code = "payments_unavailable"
+
+
 class AlreadyCorrected(BillingError):
     """A usage record can be reversed once."""
 

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from forebay_hub.identity import Authenticator, Identity, IdentityUnavailable
 from pydantic import BaseModel
@@ -38,6 +38,9 @@ from forebay_billing.schema import KEY_CHARS_MAX
 from forebay_billing.store import Store
 from forebay_billing.types import PriceVersion
 
+if TYPE_CHECKING:
+    from forebay_billing.payments.desk import Desk
+
 log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
@@ -61,6 +64,8 @@ class Context:
     clock_ns: Callable[[], int]
     currency_of: Callable[[str], str]
     """What a tenant is billed in."""
+    desk: Desk | None
+    """Payments, where they are on."""
 
 
 @stream_request_body

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -34,6 +34,15 @@ class Metrics:
         )
         self._writes_waiting = Gauge("forebay_billing_writes_waiting", "Writes that wait for their commit.", registry=self._registry)
         self.unavailable = Counter("forebay_billing_store_unavailable", "Requests answered 503.", registry=self._registry)
+
+        self._payment_orders = Gauge(
+            "forebay_billing_payment_orders", "Orders to Stripe that are not settled.", ["state"], registry=self._registry
+        )
+
+    def paying(self, counts: Mapping[str, int]) -> None:
+        """How many orders to Stripe are in each state."""
+        for state in ("waiting", "dead"):
+            self._payment_orders.labels(state).set(counts.get(state, 0))
 
     def watch_queue(self, waiting: Callable[[], int]) -> None:
         """Reads the gauge of waiting writes from ``waiting``."""

@@ -9,18 +9,22 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from forebay_hub.identity import Authenticator, HubAuthenticator, TokenAuthenticator
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_billing import handlers
+from forebay_billing import handlers, payment_handlers
 from forebay_billing.engines import open_engines
 from forebay_billing.errors import ConfigurationError
 from forebay_billing.metrics import Metrics
 from forebay_billing.settings import Settings
 from forebay_billing.store import Store
+
+if TYPE_CHECKING:
+    from forebay_billing.payments.desk import Desk
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +41,13 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/summary", handlers.SummaryHandler),
     (r"api/statement", handlers.StatementHandler),
     (r"api/check", handlers.CheckHandler),
+    (r"api/payments/contacts/([^/]+)", payment_handlers.ContactHandler),
+    (r"api/payments/invoices", payment_handlers.PaymentInvoicesHandler),
+    (r"api/payments/portal", payment_handlers.PortalHandler),
+    (r"api/payments/outbox", payment_handlers.OutboxHandler),
+    (r"api/payments/outbox/([^/]+)", payment_handlers.DeadLetterHandler),
+    (r"api/payments/reconciliation", payment_handlers.ReconciliationHandler),
+    (r"api/payments/webhook", payment_handlers.WebhookHandler),
     (r"metrics", handlers.MetricsHandler),
     (r"health", handlers.HealthHandler),
 )
@@ -49,7 +60,8 @@ class Service:
         metrics = Metrics()
         self.store = Store(open_engines(settings.database_url, settings.busy_seconds), clock_ns, metrics.committed)
         metrics.watch_queue(lambda: self.store.writes_waiting)
-        context = {"context": handlers.Context(self.store, authenticator, metrics, clock_ns, settings.currency_of)}
+        self._desk = _open_desk(self.store, settings, clock_ns, metrics)
+        context = {"context": handlers.Context(self.store, authenticator, metrics, clock_ns, settings.currency_of, self._desk)}
         routes = [(re.escape(settings.prefix) + path, handler, context) for path, handler in ENDPOINTS]
         application = Application(
             routes, default_handler_class=handlers.UnknownHandler, default_handler_args=context, log_function=lambda handler: None
@@ -73,9 +85,25 @@ class Service:
     async def close(self) -> None:
         """Stops listening, finishes what was accepted, closes the database."""
         self._server.stop()
+        if self._desk is not None:
+            await self._desk.close()
         await asyncio.to_thread(self.store.close)
         await self._server.close_all_connections()
         log.info("action=service.stop port=%d", self.port)
+
+
+def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], metrics: Metrics) -> Desk | None:
+    """Payments, where they are on. Stripe's library is large and is not imported where they are off."""
+    if settings.stripe_mode == "off":
+        return None
+    from forebay_billing.payments.desk import Desk
+    from forebay_billing.payments.source import BooksSource
+
+    try:
+        return Desk(store, settings, clock_ns, BooksSource(), metrics.paying)
+    except ConfigurationError:
+        store.close()
+        raise
 
 
 def authenticator_of(settings: Settings) -> Authenticator:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from forebay_hub.identity import Identity
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from forebay_billing.currencies import DECIMALS
 from forebay_billing.errors import ConfigurationError
@@ -24,6 +24,11 @@ def _currency(code: str) -> str:
 
 
 Currency = Annotated[str, AfterValidator(_currency)]
+
+
+def _several(value: Any) -> Any:
+    """One secret may be given without brackets."""
+    return (value,) if isinstance(value, str) else value
 
 
 class TokenSettings(BaseModel):
@@ -57,12 +62,60 @@ class Settings(BaseModel):
     tokens: Annotated[tuple[TokenSettings, ...], Field(description="Fixed callers, for an installation without a hub.")] = ()
     currency: Annotated[Currency, Field(description="Currency in which tenants are billed.")] = "USD"
     tenant_currencies: Annotated[dict[str, Currency], Field(description="Other currencies, by tenant.")] = {}
+    stripe_mode: Annotated[
+        Literal["off", "invoices", "meters"],
+        Field(description="What Stripe is told: nothing, our invoices line by line, or hourly sums of usage."),
+    ] = "off"
+    stripe_key: Annotated[SecretStr | None, Field(description="Stripe's API key, better restricted than secret.")] = None
+    stripe_key_file: Annotated[Path | None, Field(description="A file with the API key, instead.")] = None
+    stripe_webhook_secrets: Annotated[
+        tuple[SecretStr, ...], BeforeValidator(_several), Field(description="Signing secrets of our webhook endpoints at Stripe.")
+    ] = ()
+    stripe_webhook_secrets_file: Annotated[Path | None, Field(description="A file with these secrets, one a line, instead.")] = None
+    stripe_auto_advance: Annotated[bool, Field(description="Whether Stripe collects finalised invoices by itself.")] = True
+    stripe_collection: Annotated[
+        Literal["charge_automatically", "send_invoice"], Field(description="Charge the payment method, or send a link to pay.")
+    ] = "charge_automatically"
+    stripe_days_until_due: Annotated[int, Field(ge=0, le=365, description="Days to pay an invoice that was sent.")] = 30
+    stripe_meter_price: Annotated[
+        str | None, Field(pattern=r"^price_\w+$", description="The metered price that customers are subscribed to in the mode meters.")
+    ] = None
+    stripe_return_url: Annotated[
+        str | None, Field(pattern=r"^https?://", description="Where Stripe's customer portal leads back to.")
+    ] = None
+    stripe_api_url: Annotated[
+        str | None, Field(pattern=r"^https?://", description="Another address of Stripe's API, such as a proxy's.")
+    ] = None
     busy_seconds: Annotated[float, Field(gt=0, le=60, description="How long a locked database is waited for.")] = 2.0
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="Least severe records to log.")] = "INFO"
+
+    def stripe_key_text(self) -> str:
+        """The API key. Raises ConfigurationError where there is none."""
+        text = _secret(self.stripe_key, self.stripe_key_file, "stripe_key_file")
+        if not text:
+            raise ConfigurationError(f"stripe_mode is {self.stripe_mode}: set stripe_key_file or stripe_key, Stripe's API key.")
+        return text
+
+    def stripe_webhook_secret_texts(self) -> tuple[str, ...]:
+        """The signing secrets; without any, every webhook is refused. Raises ConfigurationError for a file that cannot be read."""
+        given = tuple(secret.get_secret_value().strip() for secret in self.stripe_webhook_secrets)
+        listed = _secret(None, self.stripe_webhook_secrets_file, "stripe_webhook_secrets_file").split()
+        return tuple(secret for secret in (*given, *listed) if secret)
 
     def currency_of(self, tenant: str) -> str:
         """What ``tenant`` is billed in."""
         return self.tenant_currencies.get(tenant, self.currency)
+
+
+def _secret(given: SecretStr | None, path: Path | None, setting: str) -> str:
+    if given is not None:
+        return given.get_secret_value().strip()
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{setting}: {path} cannot be read ({type(error).__name__}).") from None
 
 
 def load_settings(path: Path | None, environment: Mapping[str, str]) -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, text
@@ -62,38 +62,43 @@ class Store:
 
     async def price_book(self) -> PriceBook:
         """All prices."""
-        return await self._read(queries.price_book)
+        return await self.read(queries.price_book)
 
     async def usage_page(self, scope: Scope, window: queries.Window, limit: int, after: tuple[int, int] | None) -> queries.Page:
         """See :func:`queries.usage_page`."""
-        return await self._read(lambda connection: queries.usage_page(connection, scope, window, limit, after))
+        return await self.read(lambda connection: queries.usage_page(connection, scope, window, limit, after))
 
     async def summary(self, scope: Scope, window: queries.Window, by: Sequence[queries.By]) -> list[queries.SummaryRow]:
         """See :func:`queries.summary`."""
-        return await self._read(lambda connection: queries.summary(connection, scope, window, by))
+        return await self.read(lambda connection: queries.summary(connection, scope, window, by))
 
     async def statement(self, tenant: str, user: str | None, month: Month) -> Statement:
         """See :func:`queries.statement`."""
-        return await self._read(lambda connection: queries.statement(connection, tenant, user, month, self._clock_ns()))
+        return await self.read(lambda connection: queries.statement(connection, tenant, user, month, self._clock_ns()))
 
     async def check_tenant(self, tenant: str) -> None:
         """See :func:`queries.check_tenant`."""
-        await self._read(lambda connection: queries.check_tenant(connection, tenant))
+        await self.read(lambda connection: queries.check_tenant(connection, tenant))
 
     async def differences(self) -> list[checks.Difference]:
         """See :func:`checks.differences`."""
-        return await self._read(checks.differences)
+        return await self.read(checks.differences)
 
     async def check(self) -> None:
         """Returns when the database answers."""
-        await self._read(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
+        await self.read(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
 
-    async def _read(self, work: Callable[[Connection], T]) -> T:
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Runs ``work`` in a snapshot on a reader's thread."""
         if self._closed:
             raise StoreUnavailable(CLOSING)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, self.snapshot, work)
 
-        def run() -> T:
-            with reading(self._engines) as connection:
-                return work(connection)
+    def snapshot(self, work: Callable[[Connection], T]) -> T:
+        """Runs ``work`` in a snapshot on the caller's thread."""
+        with reading(self._engines) as connection:
+            return work(connection)
 
-        return await asyncio.get_running_loop().run_in_executor(self._readers, run)
+    def submit(self, work: Callable[[Books], T]) -> Future[T]:
+        """Does ``work`` in the writer's next transaction: for the service's own threads, which need no key."""
+        return self._writer.submit(work)

@@ -19,8 +19,8 @@ from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 NOW_NS = Month(2026, 12).start_ns
-GUARDED = sorted(schema.metadata.tables.keys() - {"balances"})
-"""All but what is a projection of the others."""
+GUARDED = sorted(name for name in schema.metadata.tables.keys() - {"balances"} if not name.startswith("payment_"))
+"""All but what is a projection of the others, or says how far a delivery has come."""
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from forebay_billing.schema import metadata
+from forebay_billing.payments.tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 with context.begin_transaction():

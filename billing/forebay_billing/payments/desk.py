@@ -1,0 +1,162 @@
+"""Payments as the rest of the service sees them: what handlers ask, and the loop that runs beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import stripe
+from sqlalchemy import Connection
+
+from forebay_billing.books import Books
+from forebay_billing.errors import BadWebhook, BillingError, PaymentsOff, PaymentsUnavailable
+from forebay_billing.payments import inbox, metering, objects, outbox
+from forebay_billing.payments.exporter import Exporter
+from forebay_billing.payments.gateway import Gateway
+from forebay_billing.payments.orders import ExportSource
+from forebay_billing.payments.reconciliation import Ours, Reader, Report, compare
+from forebay_billing.payments.retries import StripeFailure
+from forebay_billing.payments.terms import Terms
+from forebay_billing.settings import Settings
+from forebay_billing.store import Store
+
+log = logging.getLogger(__name__)
+
+STEP_SECONDS = 1.0
+COLLECT_SECONDS = 300.0
+REFUSALS_AUDITED_PER_MINUTE = 30
+"""Anybody can send webhooks that are refused; the audit must not grow as fast as they like. All are counted and logged."""
+
+T = TypeVar("T")
+
+
+class _StoreBooks:
+    """The store's transactions for the exporter's threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def write(self, job: Callable[[Connection], T]) -> T:
+        return self._store.submit(lambda books: job(books.connection)).result()
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        return self._store.snapshot(work)
+
+
+class Desk:
+    """Owns gateway and loop until :meth:`close`. ``source`` tells of the books; ``on_counts`` is told how many orders wait or are dead."""
+
+    def __init__(
+        self, store: Store, settings: Settings, clock_ns: Callable[[], int], source: ExportSource,
+        on_counts: Callable[[Mapping[str, int]], None],
+    ) -> None:  # fmt: skip
+        mode = settings.stripe_mode
+        if mode == "off":
+            raise PaymentsOff("stripe_mode is off.")
+        self._store = store
+        self._clock_ns = clock_ns
+        self._source = source
+        self._on_counts = on_counts
+        self._secrets = settings.stripe_webhook_secret_texts()
+        self._return_url = settings.stripe_return_url
+        self._gateway = Gateway(settings.stripe_key_text(), settings.stripe_api_url)
+        terms = Terms(
+            mode, settings.stripe_auto_advance, settings.stripe_collection, settings.stripe_days_until_due, settings.stripe_meter_price
+        )  # fmt: skip
+        self._terms = terms
+        chance = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._exporter = Exporter(_StoreBooks(store), self._gateway, terms, clock_ns, chance.random)
+        self._stop = asyncio.Event()
+        self._audited: list[int] = []
+        self._task = asyncio.create_task(self._run(), name="billing-payments")
+
+    async def close(self) -> None:
+        """Lets the calls that are under way come to their end."""
+        self._stop.set()
+        await self._task
+        await asyncio.to_thread(self._exporter.close)
+
+    async def hear(self, payload: bytes, header: str | None, sender: str) -> bool:
+        """A webhook; false for one that was heard before. Raises BadWebhook, of which the audit tells."""
+        now_ns = self._clock_ns()
+        try:
+            notice = inbox.verified(payload, header, self._secrets, now_ns)
+        except BadWebhook as error:
+            await self._audit_refusal(str(error), sender, now_ns)
+            raise
+        return await self._write(lambda books: inbox.note(books.connection, notice, now_ns))
+
+    async def portal(self, tenant: str) -> str:
+        """A link for the tenant's admin to Stripe's customer portal. Raises PaymentsOff, PaymentsUnavailable."""
+        known = await self._store.read(lambda connection: objects.find(connection, "customer", tenant))
+        if known is None or known.status != "active":
+            raise PaymentsOff(f"The tenant {tenant} has no customer at Stripe; an operator sets its contact with api/payments/contacts.")
+        try:
+            return await asyncio.to_thread(self._open_portal, known.stripe_id)
+        except StripeFailure as failure:
+            raise PaymentsUnavailable(str(failure)) from None
+
+    async def reconcile(self, since_ns: int, until_ns: int) -> Report:
+        """Ours against Stripe's, of what was finalised, granted or used in that time. Raises PaymentsUnavailable."""
+        metered = self._terms.mode == "meters"
+        truth = self._source
+
+        def read(connection: Connection) -> tuple[Ours, list[objects.Known]]:
+            hours = truth.meter_hours(connection, since_ns, until_ns) if metered else []
+            ours = Ours(
+                truth.customers(connection),
+                [] if metered else truth.invoices(connection, since_ns, until_ns),
+                [] if metered else truth.credit_notes(connection, since_ns, until_ns),
+                truth.credit_grants(connection, since_ns, until_ns),
+                metering.due_at_stripe(connection, hours, since_ns, until_ns),
+            )
+            return ours, objects.of_kind(connection, "customer", None)
+
+        ours, known = await self._store.read(read)
+        try:
+            theirs = await asyncio.to_thread(Reader(self._gateway).theirs, ours, known)
+        except StripeFailure as failure:
+            raise PaymentsUnavailable(str(failure)) from None
+        return compare(ours, theirs)
+
+    def _open_portal(self, customer: str) -> str:
+        params: stripe.params.billing_portal.SessionCreateParams = {"customer": customer}
+        if self._return_url is not None:
+            params["return_url"] = self._return_url
+        return self._gateway.call("portal", lambda client: client.v1.billing_portal.sessions.create(params)).url
+
+    async def _audit_refusal(self, reason: str, sender: str, now_ns: int) -> None:
+        log.warning("action=payments.webhook.refused sender=%s reason=%r", sender, reason)
+        self._audited = [at_ns for at_ns in self._audited if now_ns - at_ns < 60 * 10**9]
+        if len(self._audited) < REFUSALS_AUDITED_PER_MINUTE:
+            self._audited.append(now_ns)
+            after = {"refused": reason, "sender": sender}
+            await self._write(lambda books: books.append_audit(now_ns, "webhook", "payments.webhook", sender, None, after))
+
+    async def _write(self, job: Callable[[Books], T]) -> T:
+        return await asyncio.wrap_future(self._store.submit(job))
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        collect_at = loop.time()
+        while not self._stop.is_set():
+            busy = False
+            try:
+                if self._terms.mode == "meters" and loop.time() >= collect_at:
+                    collect_at = loop.time() + COLLECT_SECONDS
+                    await asyncio.to_thread(self._exporter.collect, self._source)
+                done = await asyncio.to_thread(self._exporter.step)
+                busy = done.sent > 0 or done.events > 0
+                self._on_counts(await self._store.read(outbox.unsettled))
+            except BillingError as error:
+                log.warning("action=payments.step.failed error=%r", str(error))
+            except Exception:
+                log.exception("action=payments.step.failed")
+            if not busy:
+                try:
+                    await asyncio.wait_for(self._stop.wait(), STEP_SECONDS)
+                except TimeoutError:
+                    continue

@@ -1,0 +1,164 @@
+"""The loop that empties the outbox and the inbox of webhooks. Calls are made outside of transactions; what came of them is written only by
+whoever still holds the row."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+from forebay_billing import failpoints
+from forebay_billing.errors import BillingError
+from forebay_billing.payments import inbox, metering, objects, outbox
+from forebay_billing.payments.delivery import Delivered, Delivery, Facts
+from forebay_billing.payments.gateway import Gateway
+from forebay_billing.payments.inbox import PaymentSink
+from forebay_billing.payments.orders import CreditNote, ExportSource, LateUsage, MeterEvent
+from forebay_billing.payments.outbox import Claim
+from forebay_billing.payments.retries import Dead, StripeFailure, next_step
+from forebay_billing.payments.terms import Terms
+
+log = logging.getLogger(__name__)
+
+CALLS_AT_ONCE = 4
+"""Tenants served at the same time; Stripe allows far more calls a second than these make."""
+SETTLE_NS = 300 * 10**9
+"""Usage of an hour is read this long after its end, so that most of its records are there and one event carries them."""
+WINDOW_NS = 40 * 86_400 * 10**9
+"""Hours this old are looked at again for late records."""
+
+T = TypeVar("T")
+
+
+class Books(Protocol):
+    """Transactions, as the service or a test gives them."""
+
+    def write(self, job: Callable[[Connection], T]) -> T:
+        """Runs ``job`` and returns after its commit."""
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Runs ``work`` in a snapshot."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one step did."""
+
+    sent: int
+    failed: int
+    events: int
+
+
+class Exporter:
+    """``clock_ns``, ``chance`` (uniform in [0, 1)) and all that does I/O are given, so that a simulator can be them.
+
+    ``sink(connection, before, after)`` hears of every change of an object that Stripe told of, in the transaction that notes it.
+    """
+
+    def __init__(
+        self, books: Books, gateway: Gateway, terms: Terms, clock_ns: Callable[[], int], chance: Callable[[], float],
+        sink: PaymentSink = inbox.nobody,
+    ) -> None:  # fmt: skip
+        self._books = books
+        self._delivery = Delivery(gateway, terms)
+        self._inbox = inbox.Inbox(gateway, sink)
+        self._clock_ns = clock_ns
+        self._chance = chance
+        self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="billing-payments")
+
+    def close(self) -> None:
+        """Waits for the calls that are under way."""
+        self._threads.shutdown()
+
+    def step(self) -> Round:
+        """Sends what is due, once each, and handles the events that wait. What fails is tried again by a later step."""
+        claims = self._books.write(lambda connection: outbox.claim(connection, self._clock_ns()))
+        failpoints.reach("payments.claimed")
+        sent = list(self._threads.map(self._send, claims))
+        handled = self._handle_events()
+        return Round(sum(sent), len(sent) - sum(sent), handled)
+
+    def collect(self, source: ExportSource) -> int:
+        """Hands over what the meters have not been told of; gives the number of new rows."""
+        now_ns = self._clock_ns()
+        since_ns, until_ns = (now_ns - WINDOW_NS) // metering.HOUR_NS * metering.HOUR_NS, now_ns - SETTLE_NS
+        hours = self._books.read(lambda connection: source.meter_hours(connection, since_ns, until_ns))
+        made = self._books.write(lambda connection: metering.collect(connection, hours, since_ns, until_ns))
+        failpoints.reach("payments.collected")
+        return made
+
+    def _send(self, held: Claim) -> bool:
+        try:
+            facts = self._books.read(lambda connection: _facts(connection, held))
+            delivered = self._delivery.send(held, facts, self._clock_ns())
+        except StripeFailure as failure:
+            self._failed(held, failure)
+            return False
+        except BillingError:
+            raise
+        except Exception as error:
+            log.exception("action=payments.fault tenant=%s kind=%s subject=%s", held.order.tenant, held.order.kind, held.order.subject)
+            self._failed(held, StripeFailure("unreachable", f"This service failed with {type(error).__name__}; its log has the cause."))
+            return False
+        self._books.write(lambda connection: _settle(connection, held, delivered, self._clock_ns()))
+        failpoints.reach("payments.settled")
+        log.info("action=payments.sent tenant=%s kind=%s subject=%s", held.order.tenant, held.order.kind, held.order.subject)
+        return True
+
+    def _failed(self, held: Claim, failure: StripeFailure) -> None:
+        now_ns = self._clock_ns()
+        step = next_step(failure, held.attempt, now_ns - held.first_tried_at_ns, self._chance())
+        log.warning(
+            "action=payments.failed tenant=%s kind=%s subject=%s attempt=%d cause=%s error=%r", held.order.tenant, held.order.kind,
+            held.order.subject, held.attempt, failure.cause, str(failure),
+        )  # fmt: skip
+        if isinstance(step, Dead):
+            self._books.write(lambda connection: outbox.dead(connection, held, now_ns, str(failure)))
+        else:
+            at_ns = now_ns + int(step.seconds * 10**9)
+            self._books.write(lambda connection: outbox.later(connection, held, at_ns, step.look, str(failure)))
+
+    def _handle_events(self) -> int:
+        now_ns = self._clock_ns()
+        waiting: Sequence[Any] = self._books.read(lambda connection: inbox.waiting(connection, now_ns))
+        for event in waiting:
+            try:
+                change = self._inbox.read(event, now_ns)
+            except StripeFailure as failure:
+                self._event_failed(event, failure)
+                continue
+            self._books.write(partial(self._inbox.apply, event=event, change=change, now_ns=now_ns))
+            failpoints.reach("payments.event.handled")
+        return len(waiting)
+
+    def _event_failed(self, event: Any, failure: StripeFailure) -> None:
+        now_ns = self._clock_ns()
+        step = next_step(failure, event.attempts + 1, now_ns - event.received_at_ns, self._chance())
+        log.warning("action=payments.event.failed event=%s type=%s cause=%s error=%r", event.id, event.type, failure.cause, str(failure))
+        at_ns = None if isinstance(step, Dead) else now_ns + int(step.seconds * 10**9)
+        self._books.write(lambda connection: inbox.later(connection, event, at_ns, str(failure)))
+
+
+def _facts(connection: Connection, held: Claim) -> Facts:
+    order = held.order
+    return Facts(
+        customer=objects.find(connection, "customer", order.tenant),
+        invoice=objects.find(connection, "invoice", order.invoice) if isinstance(order, CreditNote) else None,
+        hour=metering.hour_facts(connection, order) if isinstance(order, MeterEvent) and held.look else None,
+    )
+
+
+def _settle(connection: Connection, held: Claim, delivered: Delivered, now_ns: int) -> None:
+    if not outbox.done(connection, held, now_ns, delivered.note):
+        return
+    if delivered.known is not None:
+        objects.save_unless_later(connection, delivered.known)
+    if delivered.instead is not None:
+        outbox.put(connection, delivered.instead, now_ns)
+        if isinstance(held.order, MeterEvent) and isinstance(delivered.instead, LateUsage):
+            metering.move_to_item(connection, held.order, delivered.instead)

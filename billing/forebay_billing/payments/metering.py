@@ -1,0 +1,248 @@
+"""Billing Meters: hourly sums of money, late hours another way.
+
+A meter counts nano-units of its currency, so that surcharges, shares of devices and price changes within the hour are in it exactly, and
+one price at Stripe (one nano-unit costs one nano-unit) serves for ever. Device time would need a meter and a price for each of
+our price versions. Values are whole numbers, since the books' atto-units are rounded half-even once per tenant, meter and hour.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import stripe
+from sqlalchemy import ColumnElement, Connection, func, insert, select
+
+from forebay_billing.payments import outbox
+from forebay_billing.payments.amounts import meter_parts, minor_of_nano
+from forebay_billing.payments.gateway import PAGE_OBJECTS, Gateway
+from forebay_billing.payments.orders import LateUsage, MeterEvent, MeterHour
+from forebay_billing.payments.outbox import Claim
+from forebay_billing.payments.retries import StripeFailure
+from forebay_billing.payments.tables import meter_hours
+from forebay_billing.payments.tables import outbox as outbox_table
+
+HOUR_NS = 3600 * 10**9
+PAST_NS_MAX = 35 * 86_400 * 10**9
+"""Stripe takes timestamps of the past 35 calendar days …"""
+PAST_NS_KEPT_BACK = 86_400 * 10**9
+"""… of which a day is kept back, for retries and days of other lengths. It takes 5 minutes ahead too; hours are sent once they are over."""
+UNCERTAIN_MAX = 12
+"""Events of an hour of which nobody knows whether Stripe took them: more cannot be told apart by the sum."""
+
+
+def too_old(hour_ns: int, now_ns: int) -> bool:
+    """Whether the hour must go another way than the meter's."""
+    return hour_ns < now_ns - PAST_NS_MAX + PAST_NS_KEPT_BACK
+
+
+def identifier(held: Claim) -> str:
+    """The meter event's identifier: the same for every try of a row until an operator asks for another."""
+    return f"forebay-{held.idempotency}"
+
+
+def late_usage(events: Sequence[MeterEvent]) -> LateUsage:
+    """One item for the hours of one tenant and currency, named after the first of them."""
+    first = min(events, key=lambda event: (event.hour_ns, event.meter, event.sequence))
+    last = max(event.hour_ns for event in events)
+    total = sum(event.value for event in events)
+    return LateUsage(
+        id=first.subject,
+        tenant=first.tenant,
+        currency=first.currency,
+        amount_minor=minor_of_nano(total, first.currency),
+        description=f"Usage of {len({event.hour_ns for event in events})} earlier hours",
+        started_at_ns=first.hour_ns,
+        ended_at_ns=last + HOUR_NS,
+    )
+
+
+def collect(connection: Connection, hours: Iterable[MeterHour], since_ns: int, now_ns: int) -> int:
+    """Puts into the outbox what the hours have more (or less) than was handed over before; gives the number of new rows.
+
+    ``hours`` are all from ``since_ns`` on in which something was used; only those that are over count. Records that come late make
+    further events of their hour, those too late for the meter one item.
+    """
+    made = 0
+    late: dict[tuple[str, str], list[MeterEvent]] = {}
+    present = {(hour.tenant, hour.meter, hour.hour_ns): hour for hour in hours}
+    for known in _handed_over(connection, since_ns, now_ns, meter_hours.c.sequence > 0):
+        present.setdefault((known.tenant, known.meter, known.hour_ns), replace(known, value=0))
+    for _, hour in sorted(present.items()):
+        if hour.hour_ns + HOUR_NS > now_ns:
+            continue
+        key = (meter_hours.c.tenant == hour.tenant) & (meter_hours.c.meter == hour.meter) & (meter_hours.c.hour_ns == hour.hour_ns)
+        rows = connection.execute(select(meter_hours.c.value, meter_hours.c.sequence).where(key)).all()
+        sequence = max((row.sequence for row in rows), default=0)
+        for position, part in enumerate(meter_parts(hour.value - sum(row.value for row in rows)), 1):
+            event = MeterEvent(hour.tenant, hour.meter, hour.currency, hour.hour_ns, sequence + position, part)
+            if too_old(hour.hour_ns, now_ns):
+                late.setdefault((hour.tenant, hour.currency), []).append(event)
+                continue
+            outbox.put(connection, event, now_ns)
+            _note(connection, event, None)
+            made += 1
+    for events in late.values():
+        item = late_usage(events)
+        outbox.put(connection, item, now_ns)
+        for event in events:
+            _note(connection, event, item.id)
+        made += 1
+    return made
+
+
+@dataclass(frozen=True)
+class HourFacts:
+    """The sum of an hour's events that Stripe has taken for sure, and those (sequence, value) of which nobody knows, by sequence."""
+
+    taken: int
+    uncertain: tuple[tuple[int, int], ...]
+
+
+def hour_facts(connection: Connection, event: MeterEvent) -> HourFacts:
+    """What became of the hour's events, ``event`` being one of those of which nobody knows."""
+    c, o = meter_hours.c, outbox_table.c
+    of_hour = (c.tenant == event.tenant) & (c.meter == event.meter) & (c.hour_ns == event.hour_ns) & c.late.is_(None)
+    values: dict[int, int] = {row.sequence: row.value for row in connection.execute(select(c.sequence, c.value).where(of_hour))}
+    subjects = {replace(event, sequence=sequence).subject: sequence for sequence in values}
+    rows = connection.execute(
+        select(o.subject, o.state, o.attempts).where(o.kind == "meter_event", o.subject.in_(sorted(subjects)), o.state != "skipped")
+    )
+    states = {subjects[row.subject]: (row.state, row.attempts) for row in rows}
+    unknown = [sequence for sequence, (state, attempts) in sorted(states.items()) if state != "done" and attempts > 0]
+    done = sum(values[sequence] for sequence, (state, _) in states.items() if state == "done")
+    return HourFacts(done, tuple((sequence, values[sequence]) for sequence in unknown))
+
+
+def taken_of(counted: int, facts: HourFacts) -> frozenset[int] | None:
+    """Which of the uncertain events Stripe's sum has in it: the first subset that explains it, None where none does.
+
+    Where several do, any of them gives the right sum, as long as everybody chooses the same.
+    """
+    if len(facts.uncertain) > UNCERTAIN_MAX:
+        return None
+    for chosen in product((True, False), repeat=len(facts.uncertain)):
+        inside = [event for event, is_in in zip(facts.uncertain, chosen, strict=True) if is_in]
+        if facts.taken + sum(value for _, value in inside) == counted:
+            return frozenset(sequence for sequence, _ in inside)
+    return None
+
+
+def due_at_stripe(connection: Connection, hours: Iterable[MeterHour], since_ns: int, until_ns: int) -> list[MeterHour]:
+    """What the meters ought to count of ``hours``: all but what went as items."""
+    gone = _handed_over(connection, since_ns, until_ns, meter_hours.c.late.is_not(None))
+    late = {(hour.tenant, hour.meter, hour.hour_ns): hour.value for hour in gone}
+    return [replace(hour, value=hour.value - late.get((hour.tenant, hour.meter, hour.hour_ns), 0)) for hour in hours]
+
+
+def _handed_over(connection: Connection, since_ns: int, until_ns: int, which: ColumnElement[bool]) -> list[MeterHour]:
+    """What was handed over, by hour."""
+    c = meter_hours.c
+    query = (
+        select(c.tenant, c.meter, c.currency, c.hour_ns, func.sum(c.value))
+        .where(c.hour_ns >= since_ns, c.hour_ns < until_ns, which)
+        .group_by(c.tenant, c.meter, c.currency, c.hour_ns)
+    )
+    rows = connection.execute(query)
+    return [MeterHour(tenant, meter, currency, hour_ns, int(value)) for tenant, meter, currency, hour_ns, value in rows]
+
+
+def move_to_item(connection: Connection, event: MeterEvent, item: LateUsage) -> None:
+    """Notes that ``event`` went as ``item`` after all."""
+    c = meter_hours.c
+    condition = (c.tenant == event.tenant) & (c.meter == event.meter) & (c.hour_ns == event.hour_ns) & (c.sequence == event.sequence)
+    connection.execute(meter_hours.update().where(condition).values(late=item.id))
+
+
+def _note(connection: Connection, event: MeterEvent, late: str | None) -> None:
+    connection.execute(
+        insert(meter_hours).values(
+            tenant=event.tenant, meter=event.meter, hour_ns=event.hour_ns, sequence=event.sequence, currency=event.currency,
+            value=event.value, late=late,
+        )
+    )  # fmt: skip
+
+
+class Meters:
+    """Meters and their events at Stripe. Methods raise StripeFailure."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._ids: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def ensure(self, name: str, held: Claim) -> str:
+        """The id of the meter that takes events called ``name``; makes one where there is none. Asks again where the row failed before."""
+        with self._lock:
+            if held.look or name not in self._ids:
+                self._ids[name] = self.find(name) or self._create(name, held)
+            return self._ids[name]
+
+    def find(self, name: str) -> str | None:
+        """Its id, None where there is none. Refuses one that was deactivated: whoever did that had a reason."""
+
+        def read(client: stripe.StripeClient) -> tuple[str, str] | None:
+            meters = client.v1.billing.meters.list({"limit": PAGE_OBJECTS}).auto_paging_iter()
+            return next(((meter.id, str(meter.status)) for meter in meters if meter.event_name == name), None)
+
+        found = self._gateway.call("meter.look", read)
+        if found is not None and found[1] != "active":
+            raise StripeFailure("refused", f"The meter {name} was deactivated at Stripe; reactivate it, then retry.")
+        return None if found is None else found[0]
+
+    def _create(self, name: str, held: Claim) -> str:
+        params: stripe.params.billing.MeterCreateParams = {
+            "display_name": f"{name} (nano-units)",
+            "event_name": name,
+            "default_aggregation": {"formula": "sum"},
+            "customer_mapping": {"type": "by_id", "event_payload_key": "stripe_customer_id"},
+            "value_settings": {"event_payload_key": "value"},
+        }
+        options: stripe.RequestOptions = {"idempotency_key": held.key("meter")}
+        return self._gateway.call("meter.create", lambda client: client.v1.billing.meters.create(params, options)).id
+
+    def send(self, held: Claim, order: MeterEvent, customer: str) -> None:
+        """One event, timed at its hour's start."""
+        params: stripe.params.billing.MeterEventCreateParams = {
+            "event_name": order.meter,
+            "identifier": identifier(held),
+            "timestamp": order.hour_ns // 10**9,
+            "payload": {"stripe_customer_id": customer, "value": str(order.value)},
+        }
+        try:
+            self._gateway.call(
+                "meter_event.create", lambda client: client.v1.billing.meter_events.create(params, {"idempotency_key": held.key("event")})
+            )
+        except StripeFailure as failure:
+            if failure.cause != "refused" or "already exists" not in str(failure):
+                raise
+
+    def hour_sum(self, meter: str, customer: str, hour_ns: int) -> int:
+        """What Stripe has counted in the hour; it counts after a while."""
+
+        def read(client: stripe.StripeClient) -> int:
+            params: stripe.params.billing.MeterEventSummaryListParams = {
+                "customer": customer,
+                "start_time": hour_ns // 10**9,
+                "end_time": (hour_ns + HOUR_NS) // 10**9,
+                "value_grouping_window": "hour",
+                "limit": PAGE_OBJECTS,
+            }
+            summaries = client.v1.billing.meters.event_summaries.list(meter, params)
+            return sum(round(summary.aggregated_value) for summary in summaries.auto_paging_iter())
+
+        return self._gateway.call("meter_event.look", read)
+
+    def taken(self, meter: str, order: MeterEvent, customer: str, facts: HourFacts) -> bool:
+        """Whether the hour's sum has the event in it already. Where the sum is not to be explained, it may be by and by."""
+        counted = self.hour_sum(meter, customer, order.hour_ns)
+        inside = taken_of(counted, facts)
+        if inside is None:
+            raise StripeFailure(
+                "conflict",
+                f"Stripe counts {counted} in the hour of {order.subject}; {facts.taken} was taken, and no part of what is uncertain "
+                "makes up for the rest. Compare with the reconciliation, then skip this or try again.",
+            )
+        return order.sequence in inside

@@ -1,0 +1,244 @@
+"""Hourly sums at Stripe's meters equal ours, late and corrected hours included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from forebay_billing.payments import metering, outbox
+from forebay_billing.payments.amounts import METER_VALUE_MAX, meter_parts
+from forebay_billing.payments.orders import MeterHour
+from hypothesis import given
+from hypothesis import strategies as st
+from stripe_emulator import Fault
+
+HOUR_NS = 3600 * 10**9
+DAY_NS = 24 * HOUR_NS
+METER = "forebay_usage_usd"
+
+
+class Usage:
+    """A source of hours that a test changes."""
+
+    def __init__(self) -> None:
+        self.hours: dict[tuple[str, int], int] = {}
+
+    def meter_hours(self, connection: Any, since_ns: int, until_ns: int) -> list[MeterHour]:
+        return [
+            MeterHour(tenant, METER, "USD", hour_ns, value)
+            for (tenant, hour_ns), value in self.hours.items()
+            if since_ns <= hour_ns < until_ns
+        ]
+
+
+@pytest.fixture
+def usage() -> Usage:
+    return Usage()
+
+
+@pytest.fixture
+def shop(open_shop: Callable[..., Any], emulator: Any, usage: Usage) -> Any:
+    emulator.add_price("price_nano", "usd", "0.0000001")
+    opened = open_shop(mode="meters", meter_price="price_nano")
+    opened.usage = usage
+    return opened
+
+
+@pytest.fixture
+def send(shop: Any, usage: Usage) -> Callable[[], int]:
+    """Hands over what is new, sends it, and lets Stripe count."""
+
+    def all_of_it() -> int:
+        made: int = shop.exporter.collect(usage)
+        shop.run()
+        shop.emulator.meters.process()
+        return made
+
+    return all_of_it
+
+
+def hour(shop: Any, hours_ago: int) -> int:
+    return int(shop.clock.now_ns // HOUR_NS * HOUR_NS - hours_ago * HOUR_NS)
+
+
+def test_each_hour_is_one_event_in_whole_nano_units(shop: Any, usage: Usage, send: Any, customer: Any) -> None:
+    shop.put(customer())
+    usage.hours = {("acme", hour(shop, 5)): 1_234_567_891, ("acme", hour(shop, 4)): 17}
+    assert send() == 2 and send() == 0
+    events = shop.emulator.called("POST /v1/billing/meter_events")
+    assert sorted((call.params["timestamp"], call.params["payload"]["value"]) for call in events) == [
+        (str(hour(shop, 5) // 10**9), "1234567891"),
+        (str(hour(shop, 4) // 10**9), "17"),
+    ]
+    assert shop.emulator.account.of("billing.meter")[0]["event_name"] == METER
+    assert shop.reconcile().differences == () and shop.reconcile().compared["meter_hours"] == 2
+
+
+def test_an_hour_that_is_not_over_waits(shop: Any, usage: Usage, send: Any) -> None:
+    usage.hours = {("acme", hour(shop, 0)): 5, ("acme", hour(shop, -1)): 5}
+    assert send() == 0
+    shop.clock.now_ns += HOUR_NS + 301 * 10**9
+    assert send() == 1
+
+
+def test_late_records_and_corrections_add_to_their_hour(shop: Any, usage: Usage, send: Any) -> None:
+    key = ("acme", hour(shop, 30))
+    for value in (1000, 1700, 300, None):
+        usage.hours = {} if value is None else {key: value}
+        assert send() == 1
+    values = [call.params["payload"]["value"] for call in shop.emulator.called("POST /v1/billing/meter_events")]
+    assert values == ["1000", "700", "-1400", "-300"]
+    assert shop.reconcile().differences == ()
+
+
+def test_hours_too_old_for_the_meter_go_as_one_item_of_the_next_invoice(shop: Any, usage: Usage, send: Any) -> None:
+    usage.hours = {("acme", hour(shop, 24 * 36)): 4_000_000, ("acme", hour(shop, 24 * 35)): 7_000_000, ("acme", hour(shop, 5)): 5}
+    assert send() == 2 and send() == 0
+    items = shop.emulator.account.of("invoiceitem")
+    assert [(each["amount"], each["description"], each["invoice"]) for each in items] == [(1, "Usage of 2 earlier hours", None)]
+    assert len(shop.emulator.called("POST /v1/billing/meter_events")) == 1
+    assert shop.reconcile().differences == ()
+
+
+def test_an_hour_that_grew_too_old_while_it_waited_goes_as_an_item(shop: Any, usage: Usage, send: Any) -> None:
+    usage.hours = {("acme", hour(shop, 24 * 33)): 25_000_000}
+    shop.exporter.collect(usage)
+    shop.clock.now_ns += 2 * DAY_NS
+    send()
+    assert [each["amount"] for each in shop.emulator.account.of("invoiceitem")] == [2]
+    assert shop.emulator.called("POST /v1/billing/meter_events") == [] and shop.reconcile().differences == ()
+
+
+@pytest.mark.parametrize("kind", ["busy", "conflict", "error_before", "error_after", "lost_before", "lost_after"])
+@pytest.mark.parametrize("later_ns", [0, DAY_NS + HOUR_NS])
+def test_a_fault_counts_no_hour_twice_and_loses_none(shop: Any, usage: Usage, send: Any, kind: Any, later_ns: int) -> None:
+    """Also when both the keys and the identifiers of a day ago are forgotten."""
+    usage.hours = {("acme", hour(shop, hours_ago)): 100 + hours_ago for hours_ago in range(2, 6)}
+    shop.emulator.faults.add(*[Fault(kind, "POST /v1/billing/meter_events")] * 3)
+    shop.exporter.collect(usage)
+    while shop.emulator.faults.left:
+        shop.exporter.step()
+        shop.clock.now_ns += 10**9
+    shop.emulator.meters.process()
+    shop.clock.now_ns += later_ns
+    send()
+    assert sum(event.value for event in shop.emulator.meters.counted) == sum(usage.hours.values())
+    assert shop.reconcile().differences == ()
+
+
+def test_events_of_an_unknown_meter_are_dead_letters_until_it_is_there(shop: Any, usage: Usage, send: Any) -> None:
+    usage.hours = {("acme", hour(shop, 9)): 1}
+    send()
+    meter = shop.emulator.account.of("billing.meter")[0]
+    del shop.emulator.account.objects[meter["id"]]
+    usage.hours[("acme", hour(shop, 5))] = 42
+    send()
+    assert shop.hear_all() == [200]
+    dead = shop.rows("dead")
+    assert [row.subject for row in dead] == [f"acme/{METER}/{hour(shop, 5)}/1"] and dead[0].note.startswith("no_meter: ")
+    shop.emulator.account.objects[meter["id"]] = meter
+    shop.books.write(lambda connection: outbox.retry(connection, dead[0].id, shop.clock.now_ns))
+    send()
+    assert shop.rows("dead") == [] and shop.reconcile().differences == ()
+
+
+def test_events_of_a_deactivated_meter_are_dead_letters_until_it_is_active(shop: Any, usage: Usage, send: Any) -> None:
+    usage.hours = {("acme", hour(shop, 9)): 1}
+    send()
+    meter = shop.emulator.account.of("billing.meter")[0]["id"]
+    shop.gateway.client.v1.billing.meters.deactivate(meter)
+    usage.hours[("acme", hour(shop, 5))] = 42
+    send()
+    shop.hear_all()
+    dead = shop.rows("dead")
+    assert dead[0].note.startswith("archived_meter: ")
+    assert [(each.kind, each.ours, each.theirs) for each in shop.reconcile().differences] == [("meter hour", 42, None)]
+    shop.books.write(lambda connection: outbox.retry(connection, dead[0].id, shop.clock.now_ns))
+    shop.run()
+    assert "reactivate it, then retry" in shop.rows("dead")[0].note
+    shop.gateway.client.v1.billing.meters.reactivate(meter)
+    shop.books.write(lambda connection: outbox.retry(connection, dead[0].id, shop.clock.now_ns))
+    send()
+    assert shop.rows("dead") == [] and shop.reconcile().differences == ()
+
+
+def test_a_dead_event_holds_nothing_up(shop: Any, usage: Usage, send: Any, grant: Any) -> None:
+    usage.hours = {("acme", hour(shop, 9)): 1}
+    shop.exporter.collect(usage)
+    shop.exporter.step()
+    held = shop.books.write(lambda connection: outbox.claim(connection, shop.clock.now_ns))
+    shop.books.write(lambda connection: outbox.dead(connection, held[0], shop.clock.now_ns, "made so by the test"))
+    shop.put(grant())
+    shop.run()
+    assert [row.state for row in shop.rows()] == ["done", "dead", "done"]
+
+
+def test_stripes_own_invoice_asks_for_what_ours_does(shop: Any, usage: Usage, send: Any, customer: Any) -> None:
+    """A subscription at one nano-unit per nano-unit, over hours in each of which less than a cent was used."""
+    shop.put(customer())
+    usage.hours = {("acme", hour(shop, hours_ago)): 1_234_567 * hours_ago for hours_ago in range(2, 200)}
+    send()
+    subscription = shop.emulator.account.of("subscription")
+    assert len(subscription) == 1
+    counted = sum(event.value for event in shop.emulator.meters.counted)
+    made = shop.emulator.account.invoice_subscription(subscription[0]["id"], counted)
+    assert made["total"] == (sum(usage.hours.values()) + 5_000_000) // 10_000_000 and made["status"] == "open"
+    shop.put(customer(version=2))
+    shop.run()
+    assert len(shop.emulator.account.of("subscription")) == 1
+
+
+def test_our_other_lines_are_items_of_stripes_next_invoice_and_usage_and_credit_lines_are_not(shop: Any, invoice: Any) -> None:
+    from dataclasses import replace
+
+    lines = tuple(replace(line, role=role) for line, role in zip(invoice().lines, ("usage", "other", "credit"), strict=True))
+    shop.put(replace(invoice(), lines=lines))
+    shop.run()
+    assert shop.emulator.account.of("invoice") == []
+    assert [(each["amount"], each["invoice"]) for each in shop.emulator.account.of("invoiceitem")] == [(1234, None)]
+
+
+def test_grants_are_mirrored(shop: Any, grant: Any) -> None:
+    shop.put(grant(), grant("grant-2", category="paid", priority=50, valid_from_ns=shop.clock.now_ns + DAY_NS, expires_at_ns=None))
+    shop.run()
+    made = {each["metadata"]["forebay_grant"]: each for each in shop.emulator.account.of("billing.credit_grant")}
+    assert made["grant-1"]["amount"] == {"type": "monetary", "monetary": {"currency": "usd", "value": 5000}}
+    assert (made["grant-1"]["category"], made["grant-1"]["priority"]) == ("promotional", 10)
+    assert made["grant-1"]["expires_at"] == shop.clock.now_ns // 10**9 + 90 * 86_400
+    assert (made["grant-2"]["category"], made["grant-2"]["expires_at"]) == ("paid", None)
+    assert made["grant-2"]["effective_at"] == shop.clock.now_ns // 10**9 + 86_400
+    assert shop.reconcile().differences == ()
+
+
+@given(st.integers(0, 9), st.lists(st.tuples(st.integers(-5, 5), st.booleans()), max_size=8))
+def test_a_sum_is_explained_alike_by_all_who_ask_one_after_the_other(certain: int, events: list[tuple[int, bool]]) -> None:
+    """Each settles its own part; in the end the sum is what was counted, and what was not is sent."""
+    counted = certain + sum(value for value, there in events if there)
+    uncertain = {sequence: value for sequence, (value, _) in enumerate(events)}
+    sent = 0
+    while uncertain:
+        inside = metering.taken_of(counted + sent, metering.HourFacts(certain + sent, tuple(sorted(uncertain.items()))))
+        assert inside is not None
+        sequence = max(uncertain)
+        value = uncertain.pop(sequence)
+        certain, sent = (certain + value, sent) if sequence in inside else (certain, sent + value)
+    assert certain == counted
+
+
+def test_a_sum_that_nothing_explains_is_not_guessed_at() -> None:
+    assert metering.taken_of(4, metering.HourFacts(1, ((1, 1), (2, 1)))) is None
+    assert metering.taken_of(0, metering.HourFacts(0, tuple((n, 1) for n in range(metering.UNCERTAIN_MAX + 1)))) is None
+
+
+@given(st.integers(-(10**19), 10**19))
+def test_parts_of_a_value_sum_to_it_and_fit(value: int) -> None:
+    parts = meter_parts(value)
+    assert sum(parts) == value and all(0 < abs(part) <= METER_VALUE_MAX for part in parts)
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=20))
+def test_a_late_item_is_rounded_once(values: list[int]) -> None:
+    events = [metering.MeterEvent("acme", METER, "USD", n * HOUR_NS, 1, value) for n, value in enumerate(values)]
+    exact, got = sum(values), metering.late_usage(events).amount_minor
+    assert abs(got * 10**7 - exact) * 2 <= 10**7

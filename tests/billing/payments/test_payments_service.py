@@ -1,0 +1,242 @@
+"""Payments in the running service: endpoints, secrets, audit."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forebay_billing.engines import migrate, open_engines, reading, writing
+from forebay_billing.errors import ConfigurationError
+from forebay_billing.payments import outbox
+from forebay_billing.settings import Settings, load_settings
+from pydantic import SecretStr
+from sqlalchemy import text
+from stripe_emulator import Emulator
+
+SECONDS_MAX = 20
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture
+def paid(running_service: Any, settings: Settings, emulator: Emulator, clock: Any, database_url: str, tmp_path: Path) -> Iterator[Any]:
+    """The service with payments on, against the emulator."""
+    secrets = tmp_path / "webhooks"
+    secrets.write_text(f"{Emulator.secret}\n{Emulator.thin_secret}\n")
+    (tmp_path / "key").write_text(Emulator.api_key + "\n")
+    values = {
+        "database_url": database_url, "busy_seconds": 2.0, "stripe_mode": "invoices", "stripe_key_file": tmp_path / "key",
+        "stripe_webhook_secrets_file": secrets, "stripe_api_url": emulator.url, "stripe_return_url": "https://cloud.example/",
+    }  # fmt: skip
+    running = running_service(settings.model_copy(update=values), clock)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def wait_for(what: Callable[[], Any]) -> Any:
+    """Its first true value; the service's loop turns once a second of real time."""
+    end = time.monotonic() + SECONDS_MAX
+    while not (found := what()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
+    return found
+
+
+def put_contact(paid: Any, caller: str = "operator", tenant: str = "acme", **body: Any) -> Any:
+    return paid.request(caller, "PUT", f"/api/payments/contacts/{tenant}", json={"name": "Acme Ltd", "email": "pay@acme.example"} | body)
+
+
+def done(paid: Any, count: int) -> Callable[[], bool]:
+    return lambda: paid.get("operator", "/api/payments/outbox").json()["counts"] == {"done": count}
+
+
+def hear(paid: Any, payload: bytes, header: str) -> int:
+    return int(paid.client.post("/api/payments/webhook", content=payload, headers={"Stripe-Signature": header}).status_code)
+
+
+def audit(paid: Any, action: str) -> list[Any]:
+    engines = open_engines(paid.settings.database_url, 2)
+    with reading(engines) as connection:
+        rows = connection.execute(text("SELECT who, subject, before, after FROM audit WHERE action = :action"), {"action": action}).all()
+    engines.dispose()
+    return list(rows)
+
+
+def test_from_contact_to_invoice_to_payment(paid: Any, emulator: Emulator, invoice: Any, clock: Any) -> None:
+    assert put_contact(paid, "acme-owner").json()["version"] == 1
+    paid.service.store.submit(lambda books: outbox.put(books.connection, invoice(), clock.now_ns)).result()
+    wait_for(done(paid, 2))
+    url = "/api/payments/invoices"
+    listed = paid.get("acme-owner", url).json()
+    assert [(row["number"], row["status"], row["total_minor"], row["currency"]) for row in listed] == [("2026-000001", "open", 1219, "USD")]
+    assert listed[0]["url"].startswith("https://invoice.stripe.com/")
+    emulator.account.pay(listed[0]["stripe_id"])
+    assert emulator.deliver(lambda payload, header: hear(paid, payload, header), copies=2) == [200] * 4
+    wait_for(lambda: paid.get("acme-owner", url).json()[0]["paid_minor"] == 1219)
+    report = paid.get("operator", "/api/payments/reconciliation", since_ns=0, until_ns=clock.now_ns + 1).json()
+    assert report["differences"] == [] and report["totals"] == {"USD": {"ours": 1219, "theirs": 1219}}
+    assert [row.who for row in audit(paid, "payments.contact")] == ["acme-owner"]
+
+
+def test_usage_is_counted_by_the_meter_hour_by_hour(
+    running_service: Any, settings: Settings, emulator: Emulator, clock: Any, database_url: str, usage: Any
+) -> None:
+    """Two records over three hours, one of them corrected after it was counted. Usage is collected at each start."""
+    emulator.add_price("price_nano", "usd", "0.0000001")
+    values = {
+        "database_url": database_url, "busy_seconds": 2.0, "stripe_mode": "meters", "stripe_meter_price": "price_nano",
+        "stripe_key": SecretStr(Emulator.api_key), "stripe_api_url": emulator.url,
+    }  # fmt: skip
+    start_ns = clock.now_ns // HOUR_NS * HOUR_NS - 5 * HOUR_NS
+
+    def with_service(act: Callable[[Any], Any]) -> Any:
+        running = running_service(settings.model_copy(update=values), clock)
+        try:
+            return act(running)
+        finally:
+            running.stop()
+
+    def agreed(running: Any) -> bool:
+        emulator.meters.process()
+        report = running.get("operator", "/api/payments/reconciliation", since_ns=start_ns, until_ns=clock.now_ns).json()
+        return report["compared"]["meter_hours"] > 0 and report["differences"] == []
+
+    def counted() -> list[int]:
+        sums: dict[int, int] = {}
+        for event in emulator.meters.counted:
+            sums[event.timestamp] = sums.get(event.timestamp, 0) + event.value
+        return [value for _, value in sorted(sums.items())]
+
+    one = usage("one/1", started_at_ns=start_ns + HOUR_NS // 2, duration_ns=2 * HOUR_NS)
+    two = usage("two/1", started_at_ns=start_ns, duration_ns=60 * 10**9, surcharge_nano_per_second=7)
+    assert with_service(lambda running: running.post_usage(one, two)).status_code == 200
+    with_service(lambda running: wait_for(lambda: agreed(running)))
+    rate = 555_556
+    assert counted() == [1800 * rate + 60 * (rate + 7), 3600 * rate, 1800 * rate]
+    correction = {"source": "pool", "id": "two/1", "reason": "x"}
+    with_service(lambda running: running.request("operator", "POST", "/api/corrections", json=correction))
+    with_service(lambda running: wait_for(lambda: agreed(running)))
+    assert counted() == [1800 * rate, 3600 * rate, 1800 * rate]
+
+
+def test_the_portal_is_opened_for_the_tenants_own_customer(paid: Any, emulator: Emulator) -> None:
+    refused = paid.request("acme-owner", "POST", "/api/payments/portal", json={})
+    assert (refused.status_code, refused.json()["code"]) == (409, "payments_off")
+    put_contact(paid)
+    wait_for(done(paid, 1))
+    opened = paid.request("acme-owner", "POST", "/api/payments/portal", json={}).json()
+    assert opened["tenant"] == "acme" and opened["url"].startswith("https://billing.stripe.com/p/session/")
+    asked = emulator.called("POST /v1/billing_portal/sessions")[0].params
+    assert asked == {"customer": emulator.account.of("customer")[0]["id"], "return_url": "https://cloud.example/"}
+    other = paid.request("acme-owner", "POST", "/api/payments/portal", json={"tenant": "globex"})
+    assert (other.status_code, other.json()["code"]) == (403, "forbidden")
+
+
+def test_a_webhook_that_is_not_stripes_changes_nothing_and_is_audited(paid: Any, emulator: Emulator, clock: Any) -> None:
+    payload = '{"id": "evt_1", "object": "event", "type": "invoice.paid", "data": {"object": {"id": "in_1"}}}'
+    header = emulator.signature(payload, Emulator.secret)
+    forged = emulator.signature(payload, "whsec_forged")
+    clock.now_ns += 301 * 10**9
+    for sent in (header, forged, "", "t=1,v1=zz"):
+        answer = paid.client.post("/api/payments/webhook", content=payload, headers={"Stripe-Signature": sent})
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_webhook")
+    assert len(audit(paid, "payments.webhook")) == 4
+    for _ in range(60):
+        assert hear(paid, payload.encode(), forged) == 400
+    assert len(audit(paid, "payments.webhook")) == 30
+    engines = open_engines(paid.settings.database_url, 2)
+    with reading(engines) as connection:
+        assert connection.execute(text("SELECT count(*) FROM payment_events")).scalar_one() == 0
+    engines.dispose()
+    clock.now_ns -= 301 * 10**9
+    assert hear(paid, payload.encode(), header) == 200
+
+
+def test_a_dead_letter_is_seen_and_decided_on(paid: Any, invoice: Any, clock: Any) -> None:
+    put_contact(paid)
+    paid.service.store.submit(lambda books: outbox.put(books.connection, invoice(amounts=(5124,), currency="KWD"), clock.now_ns)).result()
+    rows = wait_for(lambda: paid.get("operator", "/api/payments/outbox", state="dead").json()["rows"])
+    assert [(row["kind"], row["subject"], row["state"]) for row in rows] == [("invoice", "2026-000001", "dead")]
+    assert "finer than the coins" in rows[0]["note"]
+    wait_for(lambda: 'forebay_billing_payment_orders{state="dead"} 1.0' in paid.get(None, "/metrics").text)
+    path = f"/api/payments/outbox/{rows[0]['id']}"
+    assert paid.request("operator", "POST", path, json={"action": "skip", "reason": "billed by hand"}).status_code == 200
+    again = paid.request("operator", "POST", path, json={"action": "retry", "reason": "x"})
+    assert (again.status_code, again.json()["code"]) == (404, "unknown_record")
+    assert [(row.who, row.subject) for row in audit(paid, "payments.dead_letter")] == [("operator", str(rows[0]["id"]))]
+
+
+def test_a_stripe_that_does_not_answer_is_a_502_and_nothing_of_ours_changes(paid: Any, emulator: Emulator) -> None:
+    from stripe_emulator import Fault
+
+    put_contact(paid)
+    wait_for(done(paid, 1))
+    emulator.faults.add(Fault("lost_before", "GET /v1/customers"), Fault("busy", "POST /v1/billing_portal"))
+    for answer in (
+        paid.get("operator", "/api/payments/reconciliation", since_ns=0, until_ns=2**60),
+        paid.request("acme-owner", "POST", "/api/payments/portal", json={}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (502, "payments_unavailable")
+
+
+def test_without_payments_their_endpoints_say_so(running: Any) -> None:
+    for answer in (
+        put_contact(running),
+        running.request("acme-owner", "POST", "/api/payments/portal", json={}),
+        running.get("operator", "/api/payments/reconciliation", since_ns=0, until_ns=1),
+        running.client.post("/api/payments/webhook", content=b"{}"),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (409, "payments_off")
+    assert running.get("operator", "/api/payments/outbox").json() == {"counts": {}, "rows": []}
+
+
+@pytest.mark.parametrize("body", [{"name": ""}, {"name": "x" * 151}, {"email": "nobody"}, {"email": "a@b\u0000"}, {"colour": "red"}])
+def test_a_contact_that_is_none_is_refused(paid: Any, body: dict[str, Any]) -> None:
+    answer = put_contact(paid, **body)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid")
+
+
+def test_secrets_are_never_shown(paid: Any, emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    put_contact(paid)
+    wait_for(done(paid, 1))
+    hear(paid, b"{}", "t=1,v1=0")
+    shown = caplog.text + repr(paid.settings) + str(paid.settings.model_dump()) + paid.get(None, "/metrics").text
+    assert not [secret for secret in (Emulator.api_key, Emulator.secret, Emulator.thin_secret) if secret in shown]
+    settings = Settings(stripe_key="sk_live_secretSecret", stripe_webhook_secrets="whsec_secretSecret")  # type: ignore[arg-type]
+    assert "secretSecret" not in repr(settings) and settings.stripe_webhook_secret_texts() == ("whsec_secretSecret",)
+
+
+def test_payments_without_a_key_are_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="stripe_key_file or stripe_key"):
+        Settings(stripe_mode="invoices").stripe_key_text()
+    with pytest.raises(ConfigurationError, match=r"stripe_key_file: .* cannot be read"):
+        Settings(stripe_mode="invoices", stripe_key_file=tmp_path / "missing").stripe_key_text()
+    (tmp_path / "billing.toml").write_text('[[tokens]]\ntoken = "token-of-the-pool-service"\nname = "pool"\nkind = "service"\n')
+    loaded = load_settings(tmp_path / "billing.toml", {"FOREBAY_BILLING_STRIPE_KEY": "sk_test_fromTheEnvironment"})
+    assert loaded.stripe_key_text() == "sk_test_fromTheEnvironment"
+
+
+def test_books_of_the_version_before_get_the_tables_and_keep_what_they_hold(database_url: str) -> None:
+    import alembic.command
+    import alembic.config
+    from forebay_billing import engines as engines_module
+
+    opened = open_engines(database_url, 2)
+    config = alembic.config.Config()
+    config.set_main_option("script_location", str(Path(engines_module.__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    with writing(opened) as connection:
+        config.attributes["connection"] = connection
+        alembic.command.upgrade(config, "0003")
+        connection.execute(text("INSERT INTO accounts (id, name) VALUES (1, 'receivable:acme')"))
+    migrate(opened)
+    with reading(opened) as connection:
+        assert connection.execute(text("SELECT name FROM accounts")).scalars().all() == ["receivable:acme"]
+        assert connection.execute(text("SELECT count(*) FROM payment_outbox")).scalar_one() == 0
+    opened.dispose()
