@@ -22,10 +22,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from forebay_pool.events import ClientSaid, SessionJoined, WorkerSaid
 from forebay_pool.instructions import Meter
 from forebay_pool.settings import Settings
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import ClientSaid, Device, Equivalent, Flavor, SessionJoined, WorkerSaid
+from forebay_pool.types import Device, Equivalent, Flavor
 from forebay_wire import messages as wire
 from forebay_wire import stream
 from report import percentile, report

@@ -10,17 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from forebay_pool.instructions import Confirm, Instruction, Kill, Launch, Meter, TellClient, TellWorker
-from forebay_pool.kept import Kept
-from forebay_pool.node_events import DeviceSet, NodeDrain
-from forebay_pool.types import (
+from forebay_pool.events import (
     BudgetSet,
     ClientSaid,
-    Device,
     Event,
-    Flavor,
     FlavorSet,
-    Price,
     PricesSet,
     QuotaSet,
     Restored,
@@ -30,12 +24,15 @@ from forebay_pool.types import (
     SessionLeft,
     ShutDown,
     Tick,
-    UsageRecord,
     WorkerAway,
     WorkerGone,
     WorkerSaid,
     WorkerUnlinked,
 )
+from forebay_pool.instructions import Confirm, Instruction, Kill, Launch, Meter, TellClient, TellWorker
+from forebay_pool.kept import Kept
+from forebay_pool.node_events import DeviceSet, NodeDrain
+from forebay_pool.types import Device, Flavor, Price, UsageRecord
 from forebay_wire import messages as wire
 
 from simulation.books import WHOLE_MILLI, ClosureBook, QuotaBook, Use

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay_pool.types import ClientSaid, SessionJoined, SessionLeft
+from forebay_pool.events import ClientSaid, SessionJoined, SessionLeft
 from forebay_wire import messages as wire
 
 from simulation.links import Link

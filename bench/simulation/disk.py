@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from forebay_pool import kept_rows
 from forebay_pool.batch import Batch
+from forebay_pool.events import Event, WorkerGone
 from forebay_pool.host import boot_id
 from forebay_pool.instructions import Confirm, Instruction, Keep, Launch, Meter
 from forebay_pool.kept import Kept, KeptWorker, kept_lease, kept_session
 from forebay_pool.store import Store
 from forebay_pool.tables import METADATA
-from forebay_pool.types import Event, Lease, WorkerGone
+from forebay_pool.types import Lease
 
 
 class Disk:

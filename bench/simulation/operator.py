@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from forebay_pool.events import BudgetSet, Event, LeaseRevoked, QuotaSet, SessionMoved
 from forebay_pool.node_events import DeviceSet, NodeDrain
-from forebay_pool.types import BudgetSet, Event, LeaseRevoked, Quota, QuotaSet, SessionMoved
+from forebay_pool.types import Quota
 
 from simulation.agenda import SECOND_NS
 

@@ -13,24 +13,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from forebay_pool.events import ClientSaid, Event, Look, QuotaSet, SessionJoined, SessionLeft, Tick, WorkerGone, WorkerSaid
 from forebay_pool.instructions import Instruction, Kill, Launch, TellClient, TellWorker
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import (
-    ClientSaid,
-    Device,
-    Equivalent,
-    Event,
-    Flavor,
-    Limits,
-    Look,
-    Quota,
-    QuotaSet,
-    SessionJoined,
-    SessionLeft,
-    Tick,
-    WorkerGone,
-    WorkerSaid,
-)
+from forebay_pool.types import Device, Equivalent, Flavor, Limits, Quota
 from forebay_wire import messages as wire
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS

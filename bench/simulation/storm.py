@@ -6,25 +6,11 @@ import random
 from collections.abc import Callable
 
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.events import ClientSaid, Event, FlavorSet, PricesSet, SessionDismissed, ShutDown, StoreChanged, Tick, WorkerSaid
 from forebay_pool.instructions import Instruction
 from forebay_pool.invariants import validate
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import (
-    ClientSaid,
-    Device,
-    Equivalent,
-    Event,
-    Flavor,
-    FlavorSet,
-    Limits,
-    Price,
-    PricesSet,
-    SessionDismissed,
-    ShutDown,
-    StoreChanged,
-    Tick,
-    WorkerSaid,
-)
+from forebay_pool.types import Device, Equivalent, Flavor, Limits, Price
 from forebay_wire.messages import ResumeSession, ResumeWorker
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda

@@ -18,9 +18,10 @@ from tornado.web import HTTPError, RequestHandler
 
 from forebay_pool.board import Watcher
 from forebay_pool.errors import RequestRefused, StoreUnavailable
+from forebay_pool.events import FlavorSet, SessionDismissed
 from forebay_pool.flavors import NAME_PATTERN, FlavorBody
 from forebay_pool.rows import device_row, flavor_row, lease_row, session_row
-from forebay_pool.types import FlavorSet, Session, SessionDismissed
+from forebay_pool.types import Session
 
 if TYPE_CHECKING:
     from forebay_pool.service import Service

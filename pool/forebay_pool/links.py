@@ -13,9 +13,9 @@ from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketProtocol
 
 from forebay_pool.errors import RequestRefused
+from forebay_pool.events import ClientSaid, SessionAway, SessionDismissed, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
 from forebay_pool.grants import resume_key
 from forebay_pool.handlers import Api, token_in
-from forebay_pool.types import ClientSaid, SessionAway, SessionDismissed, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
 
 if TYPE_CHECKING:
     from tornado.concurrent import Future

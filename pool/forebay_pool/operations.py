@@ -5,13 +5,14 @@ from __future__ import annotations
 from forebay_wire import messages as wire
 
 from forebay_pool import refusals
+from forebay_pool.events import FlavorSet
 from forebay_pool.forecast import Forecast, Load, forecast
 from forebay_pool.health import judge
 from forebay_pool.instructions import Kill, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.resuming import Resuming
-from forebay_pool.types import WHOLE_MILLI, Cordon, FlavorSet, Node, Seat, Worker
+from forebay_pool.types import WHOLE_MILLI, Cordon, Node, Seat, Worker
 
 
 class Operations(Resuming):

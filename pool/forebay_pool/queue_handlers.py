@@ -11,10 +11,11 @@ from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forebay_pool.errors import RequestRefused
+from forebay_pool.events import LeaseRevoked, QuotaSet, SessionMoved
 from forebay_pool.handlers import Api, owns, sees_all
 from forebay_pool.quotas import NO_QUOTA, Account
 from forebay_pool.rows import queue_row, quota_row
-from forebay_pool.types import PRIORITY_MAX, LeaseRevoked, Quota, QuotaSet, SessionMoved
+from forebay_pool.types import PRIORITY_MAX, Quota
 
 DEVICES_MILLI_MAX = 10**9
 DEVICE_SECONDS_MAX = 10**12

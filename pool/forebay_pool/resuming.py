@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
+from forebay_pool.events import Restored, SessionAway, WorkerAway
 from forebay_pool.grants import assignment
 from forebay_pool.history import Spent
 from forebay_pool.instructions import Confirm, Keep, Kill, Meter, Show, TellWorker
 from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWait, KeptWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.sessions import Sessions
-from forebay_pool.types import Device, Lease, Place, Restored, Session, SessionAway, Worker, WorkerAway
+from forebay_pool.types import Device, Lease, Place, Session, Worker
 
 CONFIRM_SECONDS = 2.0
 """How often it is written until when leases are confirmed: what a crash may cost us, at most, of a lease that ends with it."""

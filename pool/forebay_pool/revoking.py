@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from forebay_wire import messages as wire
 
+from forebay_pool.events import LeaseRevoked
 from forebay_pool.instructions import Show
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.offering import Offering
-from forebay_pool.types import Lease, LeaseRevoked, Request
+from forebay_pool.types import Lease, Request
 
 
 class Revoking(Offering):

@@ -23,6 +23,7 @@ from forebay_pool import endpoints, handlers, node_handlers, queue_handlers
 from forebay_pool.billing import BillingClient
 from forebay_pool.board import FLUSH_SECONDS
 from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
+from forebay_pool.events import PricesSet, QuotaSet, Restored
 from forebay_pool.flavors import seeds
 from forebay_pool.kept import Kept
 from forebay_pool.launcher import Launcher, LocalLauncher, WorkerCommand
@@ -38,7 +39,7 @@ from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.store import Store
-from forebay_pool.types import Flavor, PricesSet, QuotaSet, Restored
+from forebay_pool.types import Flavor
 from forebay_pool.writer import Writer
 
 SOCKET_DIR_CHARACTERS_MAX = 60

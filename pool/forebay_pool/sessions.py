@@ -6,18 +6,10 @@ from forebay_wire import messages as wire
 
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.events import BudgetSet, ClientSaid, QuotaSet, SessionDismissed, SessionJoined, SessionLeft
 from forebay_pool.instructions import Show
 from forebay_pool.line import lane_of
-from forebay_pool.types import (
-    BudgetSet,
-    ClientSaid,
-    QuotaSet,
-    Request,
-    Session,
-    SessionDismissed,
-    SessionJoined,
-    SessionLeft,
-)
+from forebay_pool.types import Request, Session
 from forebay_pool.workers import Workers
 
 

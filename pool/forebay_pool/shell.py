@@ -14,6 +14,7 @@ from forebay_wire.messages import Message, Refused
 
 from forebay_pool.board import Board
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.events import Event, Look, PricesSet, ShutDown, StoreChanged, Tick, WorkerAway, WorkerGone
 from forebay_pool.host import process_space
 from forebay_pool.instructions import Confirm, Instruction, Keep, Kill, Launch, Meter, Note, Show, TellClient, TellWorker
 from forebay_pool.kept import KeptWorker, kept_lease, kept_session
@@ -22,7 +23,7 @@ from forebay_pool.metrics import Metrics
 from forebay_pool.node_events import DeviceHealth
 from forebay_pool.probes import Probe
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Event, Lease, Look, PricesSet, ShutDown, StoreChanged, Tick, WorkerAway, WorkerGone
+from forebay_pool.types import Lease
 from forebay_pool.writer import Writer
 
 TICK_SECONDS = 0.25

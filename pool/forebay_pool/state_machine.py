@@ -7,21 +7,12 @@ from collections.abc import Iterable, Mapping
 from forebay_wire import messages as wire
 
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.instructions import Instruction
-from forebay_pool.metering import SECOND_NS as SECOND
-from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
-from forebay_pool.operations import Operations
-from forebay_pool.policies import Policy
-from forebay_pool.ranking import Ranking
-from forebay_pool.types import (
+from forebay_pool.events import (
     BudgetSet,
     ClientSaid,
-    Device,
     Event,
-    Flavor,
     FlavorSet,
     LeaseRevoked,
-    Limits,
     Look,
     PricesSet,
     QuotaSet,
@@ -39,6 +30,13 @@ from forebay_pool.types import (
     WorkerSaid,
     WorkerUnlinked,
 )
+from forebay_pool.instructions import Instruction
+from forebay_pool.metering import SECOND_NS as SECOND
+from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
+from forebay_pool.operations import Operations
+from forebay_pool.policies import Policy
+from forebay_pool.ranking import Ranking
+from forebay_pool.types import Device, Flavor, Limits
 
 
 class StateMachine(Operations):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from forebay_pool.events import Event
 from forebay_pool.instructions import Instruction, Show
-from forebay_pool.types import Event, Node, Seat
+from forebay_pool.types import Node, Seat
 
 EVENTS_MAX = 2_000
 """So many of the last events are remembered."""

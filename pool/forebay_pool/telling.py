@@ -11,6 +11,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.crowd import Ahead
 from forebay_pool.estimates import estimate_seconds, rough
+from forebay_pool.events import Look
 from forebay_pool.explanations import GATHERING, STORE, Why, why_waiting
 from forebay_pool.grants import flavor_message, resume_key
 from forebay_pool.instructions import Show
@@ -18,7 +19,7 @@ from forebay_pool.leases import Leases
 from forebay_pool.line import Rank
 from forebay_pool.parking import fate, stays_sentence
 from forebay_pool.room import residents
-from forebay_pool.types import Look, Request, Seat, Session, Standing
+from forebay_pool.types import Request, Seat, Session, Standing
 
 LOOK_MAX = 256
 """So many of the line are looked at, and told, at a time; a longer line is gone through in several looks."""

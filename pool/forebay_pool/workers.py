@@ -6,23 +6,12 @@ from forebay_wire import messages as wire
 
 from forebay_pool import refusals
 from forebay_pool.clearing import Clearing
+from forebay_pool.events import SessionMoved, WorkerGone, WorkerSaid, WorkerUnlinked
 from forebay_pool.fleet import lateness
 from forebay_pool.instructions import Kill, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.placement import in_want, spares_for
-from forebay_pool.types import (
-    CloseReason,
-    Lease,
-    Place,
-    Request,
-    Session,
-    SessionMoved,
-    SessionState,
-    Worker,
-    WorkerGone,
-    WorkerSaid,
-    WorkerUnlinked,
-)
+from forebay_pool.types import CloseReason, Lease, Place, Request, Session, SessionState, Worker
 
 SILENCE_HEARTBEATS = 3
 """A worker that was silent for so many heartbeats is taken for dead."""

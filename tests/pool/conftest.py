@@ -13,24 +13,13 @@ from typing import Any
 
 import pytest
 from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, Identity, TokenAuthenticator
+from forebay_pool.events import ClientSaid, Event, SessionJoined, Tick, WorkerGone, WorkerSaid
 from forebay_pool.instructions import Instruction, Kill, Launch, Meter, TellClient, TellWorker
 from forebay_pool.invariants import validate
 from forebay_pool.service import Service
 from forebay_pool.settings import load
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import (
-    ClientSaid,
-    Device,
-    Equivalent,
-    Event,
-    Flavor,
-    Limits,
-    SessionJoined,
-    Tick,
-    UsageRecord,
-    WorkerGone,
-    WorkerSaid,
-)
+from forebay_pool.types import Device, Equivalent, Flavor, Limits, UsageRecord
 from forebay_wire import messages as wire
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from websockets.asyncio.client import ClientConnection, connect

@@ -12,10 +12,11 @@ from alembic import command
 from alembic.config import Config
 from forebay_pool.batch import Batch
 from forebay_pool.errors import Deposed
+from forebay_pool.events import Restored, SessionAway, WorkerAway, WorkerGone
 from forebay_pool.instructions import Confirm, Keep, Kill, Meter, TellClient
 from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
 from forebay_pool.store import Store
-from forebay_pool.types import Lease, Price, Restored, Session, SessionAway, WorkerAway, WorkerGone
+from forebay_pool.types import Lease, Price, Session
 from forebay_wire import messages as wire
 
 SECOND = 1_000_000_000

@@ -11,7 +11,8 @@ from typing import Any
 
 import psutil
 import pytest
-from forebay_pool.types import Price, PricesSet
+from forebay_pool.events import PricesSet
+from forebay_pool.types import Price
 from forebay_wire import messages as wire
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus

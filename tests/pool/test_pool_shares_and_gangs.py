@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.events import SessionLeft, WorkerGone
 from forebay_pool.flavors import FlavorBody
 from forebay_pool.store import Store
-from forebay_pool.types import Device, Equivalent, Flavor, Place, SessionLeft, WorkerGone
+from forebay_pool.types import Device, Equivalent, Flavor, Place
 from forebay_wire import messages as wire
 from pydantic import ValidationError
 

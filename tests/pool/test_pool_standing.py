@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from forebay_pool.batch import Batch
+from forebay_pool.events import Restored, SessionAway
 from forebay_pool.fair_share import Usage
 from forebay_pool.history import History, Spent
 from forebay_pool.kept import Kept, KeptSession, KeptWait
 from forebay_pool.quotas import Accounts
 from forebay_pool.store import Store
-from forebay_pool.types import Quota, Restored, SessionAway, UsageRecord
+from forebay_pool.types import Quota, UsageRecord
 from forebay_wire import messages as wire
 
 SECOND = 1_000_000_000

@@ -6,15 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.types import (
-    Device,
-    Equivalent,
-    Flavor,
-    FlavorSet,
-    Price,
-    PricesSet,
-    SessionLeft,
-)
+from forebay_pool.events import FlavorSet, PricesSet, SessionLeft
+from forebay_pool.types import Device, Equivalent, Flavor, Price
 from forebay_wire import messages as wire
 
 GIB = 2**30

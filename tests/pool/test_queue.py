@@ -7,22 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from forebay_pool.events import BudgetSet, ClientSaid, LeaseRevoked, Look, QuotaSet, SessionJoined, SessionLeft, Tick, WorkerSaid
 from forebay_pool.telling import LOOK_MAX
-from forebay_pool.types import (
-    BudgetSet,
-    ClientSaid,
-    Device,
-    Equivalent,
-    Flavor,
-    LeaseRevoked,
-    Look,
-    Quota,
-    QuotaSet,
-    SessionJoined,
-    SessionLeft,
-    Tick,
-    WorkerSaid,
-)
+from forebay_pool.types import Device, Equivalent, Flavor, Quota
 from forebay_wire import messages as wire
 
 GIB = 2**30

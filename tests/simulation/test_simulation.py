@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forebay_pool.events import BudgetSet, Event, QuotaSet, Tick
 from forebay_pool.instructions import Instruction, Kill, Meter
 from forebay_pool.kept import KeptLease
 from forebay_pool.node_events import NodeDrain
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import BudgetSet, CloseReason, Event, Lease, QuotaSet, Request, Seat, Session, Tick, UsageRecord, Worker
+from forebay_pool.types import CloseReason, Lease, Request, Seat, Session, UsageRecord, Worker
 from forebay_wire import messages as wire
 from simulation.auditor import Caught
 from simulation.seeds import play, play_many
