@@ -30,7 +30,7 @@ from forebay_pool.events import (
     WorkerUnlinked,
 )
 from forebay_pool.instructions import Confirm, Instruction, Kill, Launch, Meter, TellClient, TellWorker
-from forebay_pool.kept import Kept
+from forebay_pool.kept import Kept, KeptSession
 from forebay_pool.node_events import DeviceSet, NodeDrain
 from forebay_pool.types import Device, Flavor, Price, UsageRecord
 from forebay_wire import messages as wire
@@ -105,6 +105,8 @@ class Guest:
     """The number of the request that has no final answer."""
     home: str | None = None
     """The worker that has its tensors."""
+    forgotten: bool = False
+    """Whether a pool died before it wrote which worker that is: the next one cannot know, and the session may be lost."""
 
 
 @dataclass(eq=False)
@@ -291,12 +293,19 @@ class Auditor:
             process.away, process.heard, process.fetches = True, True, False
         for name in set(self.processes) - known:
             self._falls_silent(self.processes.pop(name))
-        homes = {session.id: session.worker if session.worker in known else None for session in kept.sessions}
+        opened = {process.name for process in self.processes.values() if process.opened}
+        truly = {name: guest.home for name, guest in self.guests.items() if guest.home in opened}
         self.guests = {
-            session.id: Guest(session.tenant, session.user, session.flavor, True, session.epoch, home=homes[session.id])
+            session.id: self._remembered(session, known, truly.get(session.id))
             for session in kept.sessions
             if session.worker in known or not session.opened
         }
+
+    @staticmethod
+    def _remembered(session: KeptSession, known: set[str], truly: str | None) -> Guest:
+        """A session as the next pool knows it; its tensors are truly at that worker, if it has any."""
+        home = session.worker if session.worker in known else None
+        return Guest(session.tenant, session.user, session.flavor, True, session.epoch, home=home, forgotten=truly not in (None, home))
 
     def _falls_silent(self, process: Process) -> None:
         """A worker that ever held a lease takes its session with it, unless the one before it still has the tensors."""
@@ -305,12 +314,17 @@ class Auditor:
             self.failed.add(process.name)
             guest = self.guests.get(process.session or "")
             if process.opened and guest is not None and guest.home == process.name:
-                others = (other for other in self.processes.values() if other is not process and other.session == process.session)
-                before = next((other for other in others if other.left and other.heard), None)
-                if before is None:
+                if not self._goes_back(process):
                     del self.guests[process.session or ""]
-                else:
-                    guest.home = before.name
+
+    def _goes_back(self, process: Process) -> bool:
+        """Whether the session that was fetched to this worker still is where it was before."""
+        guest = self.guests.get(process.session or "")
+        others = (other for other in self.processes.values() if other is not process and other.session == process.session)
+        before = next((other for other in others if other.left and other.heard), None)
+        if guest is not None and guest.home == process.name and before is not None:
+            guest.home = before.name
+        return before is not None
 
     # What the pool does
 
@@ -366,6 +380,7 @@ class Auditor:
                 process.parking, process.told_to_park_ns = True, self.now_ns
             case wire.End():
                 process.heard = False
+                self._goes_back(process)
 
     def _opened(self, process: Process, message: wire.Open) -> None:
         session = process.session or ""
@@ -394,7 +409,8 @@ class Auditor:
             case wire.Refused() if told.session in self.guests:
                 self._refused(told.session, told.message)
             case wire.SessionLost():
-                self._demand(told.session not in self.guests, "a session is lost without a cause", told.session)
+                guest = self.guests.pop(told.session, None)
+                self._demand(guest is None or guest.forgotten, "a session is lost without a cause", told.session)
 
     def _refused(self, session: str, refused: wire.Refused) -> None:
         guest = self.guests[session]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
+from forebay_pool.capacity import memory_limit
 from forebay_pool.events import Restored, SessionAway, WorkerAway
 from forebay_pool.grants import assignment
 from forebay_pool.history import Spent
@@ -146,10 +147,8 @@ class Resuming(Sessions):
         """It had a lease, by a pool that died before that was written."""
         if not worker.opened and (message.epoch is not None or message.ended is not None):
             worker.opened = True
-            self.fleet.reserve(worker, max(worker.reserved_bytes, message.memory_bytes))
             if worker.session is not None:
-                self._touch(worker.session)
-                self._keep(worker.session)
+                self._reserve_again(worker, worker.session, max(worker.reserved_bytes, message.memory_bytes))
 
     def _resume_spare(self, worker: Worker) -> None:
         """It serves nobody as far as it knows: it is ready, or did not hear of its session, or has lost it."""
@@ -197,9 +196,13 @@ class Resuming(Sessions):
             worker.restoring, worker.deadline_ns = False, None
         elif worker.parked_bytes is not None:  # brought back for a lease, by a pool that died before it was written
             memory_bytes, worker.parked_bytes = max(worker.parked_bytes, message.memory_bytes), None
-            self.fleet.reserve(worker, memory_bytes)
-            self._touch(session)
-            self._keep(session)
+            self._reserve_again(worker, session, memory_bytes)
+
+    def _reserve_again(self, worker: Worker, session: Session, memory_bytes: int) -> None:
+        """Sets aside what a pool that died before it was written had given the session there: so much, or its flavor's limit."""
+        self.fleet.reserve(worker, max(memory_bytes, memory_limit(self.fleet.flavors[session.flavor], worker.device)))
+        self._touch(session)
+        self._keep(session)
 
     # Where another pool stopped
 
