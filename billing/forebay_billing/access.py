@@ -37,7 +37,7 @@ def usage_scope(identity: Identity, tenant: str | None, user: str | None) -> Sco
 
 
 def check_may_post_usage(identity: Identity) -> None:
-    """Raises Forbidden unless the caller is one of our services."""
+    """Usage and heartbeats. Raises Forbidden unless the caller is one of our services."""
     if not identity.may(SERVICE):
         raise Forbidden(f"{identity.name} needs the scope {SERVICE} to post usage.")
 

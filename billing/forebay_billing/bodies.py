@@ -18,6 +18,8 @@ RECORDS_MAX = 1000
 PAGE_RECORDS_MAX = 1000
 PAGE_RECORDS = 100
 DEVICES_MAX = 100_000
+PERIOD_NS_MAX = 3600 * 10**9
+"""Longest period of heartbeats."""
 
 _NO_NUL = r"^[^\x00]*$"
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARS_MAX, pattern=_NO_NUL)]
@@ -67,6 +69,34 @@ class UsageBatchBody(_Body):
     """``POST api/usage``."""
 
     records: Annotated[list[UsageBody], Field(max_length=RECORDS_MAX)]
+
+
+class LeaseBody(_Body):
+    """An open lease: the usage record that it makes if it closes now."""
+
+    record: Name
+    lease: Name
+    tenant: Name
+    user: Name
+    session: Name
+    span: SpanBody
+    flavor: Name
+    device_model: Name
+    devices: Annotated[int, Field(ge=1, le=DEVICES_MAX)]
+    share_milli: Annotated[int, Field(ge=1, le=WHOLE_MILLI)]
+    surcharge_nano_per_second: Annotated[int, Field(ge=0, le=PRICE_NANO_PER_SECOND_MAX)]
+    started_at_ns: TimeNs
+    duration_ns: Annotated[int, Field(ge=0, le=USAGE_DURATION_NS_MAX)]
+
+
+class HeartbeatBody(_Body):
+    """``POST api/heartbeats``."""
+
+    source: Name
+    sent_at_ns: TimeNs
+    period_ns: Annotated[int, Field(gt=0, le=PERIOD_NS_MAX)]
+    """Until the next heartbeat."""
+    leases: Annotated[list[LeaseBody], Field(max_length=RECORDS_MAX)]
 
 
 class PriceBody(_Body):

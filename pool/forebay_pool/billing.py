@@ -1,4 +1,4 @@
-"""What the pool asks of billing: to take usage records, and what flavors cost."""
+"""What the pool asks of billing: to take usage records and heartbeats, and what flavors cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
 from forebay_pool.errors import BillingRefused, BillingUnavailable
-from forebay_pool.types import Price
+from forebay_pool.heartbeats import Budget
+from forebay_pool.types import BudgetState, Price
 
 CONNECT_SECONDS = 2.0
 REQUEST_SECONDS = 10.0
@@ -27,6 +28,22 @@ class _PriceRow(BaseModel):
     currency: str
 
 
+class _BudgetRow(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    tenant: str
+    user: str | None
+    span: str | None
+    state: BudgetState
+    sentence: str
+
+
+class _HeartbeatAnswer(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    budgets: list[_BudgetRow]
+
+
 _PRICES = TypeAdapter(list[_PriceRow])
 
 
@@ -40,6 +57,15 @@ class BillingClient:
     async def send_usage(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Hands records over; those that billing has already are no error. Raises BillingRefused, BillingUnavailable."""
         await self._fetch("POST", "api/usage", json.dumps({"records": records}))
+
+    async def send_heartbeat(self, body: Mapping[str, Any]) -> list[Budget]:
+        """Tells of open leases; the budgets that are not open. Raises BillingRefused, BillingUnavailable."""
+        response = await self._fetch("POST", "api/heartbeats", json.dumps(body))
+        try:
+            answer = _HeartbeatAnswer.model_validate_json(response.body)
+        except ValidationError as error:
+            raise BillingUnavailable(f"billing's budgets cannot be read: {error}") from None
+        return [Budget(row.tenant, row.user, row.span, row.state, row.sentence) for row in answer.budgets]
 
     async def prices(self) -> dict[str, Price]:
         """Today's price of each flavor that has one. Raises BillingUnavailable."""

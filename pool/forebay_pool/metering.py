@@ -7,11 +7,16 @@ from forebay_pool.types import WHOLE_MILLI, Lease, Place, Price, UsageRecord
 SECOND_NS = 1_000_000_000
 
 
+def record_id(lease: Lease) -> str:
+    """Names the usage record of the lease's segment for ever."""
+    return f"{lease.id}/1"
+
+
 def usage_record(lease: Lease) -> UsageRecord:
     """The record of a closed lease's one segment."""
     session = lease.session
     return UsageRecord(
-        id=f"{lease.id}/1",
+        id=record_id(lease),
         tenant=session.tenant,
         user=session.user,
         session=session.id,

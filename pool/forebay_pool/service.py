@@ -25,6 +25,7 @@ from forebay_pool.board import FLUSH_SECONDS
 from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
 from forebay_pool.events import PricesSet, QuotaSet, Restored
 from forebay_pool.flavors import seeds
+from forebay_pool.heartbeats import Heartbeats
 from forebay_pool.kept import Kept
 from forebay_pool.launcher import Launcher, LocalLauncher, WorkerCommand
 from forebay_pool.leadership import Leadership
@@ -282,6 +283,7 @@ class Service:
         loops += (self.shell.watch_health(probe, PROBE_SECONDS) for probe in probes_of(here, self._environ))
         if self.billing is not None:
             loops.append(self._poll_prices())
+            loops.append(Heartbeats(self.shell, self.billing, self.settings.source, self.settings.billing_heartbeat_seconds).run())
         if self.outbox is not None:
             loops += (self.outbox.run(), self.outbox.retry_refused())
         for loop in loops:

@@ -109,7 +109,7 @@ class Sessions(Workers):
             why = account.never_fits(demand_milli)
             if why is not None:
                 return refusals.quota(why, number)
-            if account.budget == "refuse":
+            if account.budget in ("refuse", "drain"):
                 return refusals.budget(account.why("budget", demand_milli, self._now), number)
         return None
 

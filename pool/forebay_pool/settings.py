@@ -137,6 +137,9 @@ class Settings(BaseModel):
     )
     unwritten_records_max: Bound = Field(10_000, description="Usage records the database has not taken; beyond, no lease is opened.")
     price_poll_seconds: Seconds = Field(2.0, description="How often billing is asked for prices.")
+    billing_heartbeat_seconds: Annotated[float, Field(gt=0, le=3_600)] = Field(
+        5.0, description="How often billing is told which leases are open, and asked what budgets do."
+    )
     embedded_idle_exit_seconds: Seconds = Field(600.0, description="An embedded pool without sessions exits after so long.")
     log_level: LogLevel = Field("info", description="Least serious log record that is written.")
     worker_log_level: LogLevel = Field("warning", description="The same for workers, whose log goes into the pool's.")

@@ -29,8 +29,8 @@ WorkerState = Literal["starting", "warm", "assigning", "bound", "left", "ending"
 DeviceState = Literal["free", "placing", "leased", "draining", "cordoned", "lost"]
 NodeState = Literal["up", "draining", "lost"]
 CloseReason = Literal["drained", "idle", "released", "moved", "revoked", "failed"]
-BudgetState = Literal["open", "wait", "refuse"]
-"""What a budget does to new leases: nothing, lets their requests wait, or refuses them."""
+BudgetState = Literal["open", "wait", "refuse", "drain"]
+"""What a budget does to new leases: nothing, lets their requests wait, or refuses them, as one does that drains the open ones."""
 PRIORITY_MAX = 99
 AGED = PRIORITY_MAX + 1
 """The level of requests that waited too long: before every priority."""

@@ -1,0 +1,107 @@
+"""While leases are open billing is told of them, and answers what budgets do: both go this way, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from forebay_pool.errors import BillingRefused, BillingUnavailable
+from forebay_pool.events import BudgetSet
+from forebay_pool.metering import SECOND_NS, record_id
+from forebay_pool.shell import Shell
+from forebay_pool.types import BudgetState, Lease
+
+LEASES_MAX = 1_000
+"""Most leases that one call carries; a pool with more makes several for each heartbeat."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What billing says of a budget that is not open: a tenant's, one of its users', or that of one of their spans' labels."""
+
+    tenant: str
+    user: str | None
+    span: str | None
+    state: BudgetState
+    sentence: str
+    """Says why, to the people whom it concerns."""
+
+
+class HeartbeatSink(Protocol):
+    """Who takes heartbeats."""
+
+    async def send_heartbeat(self, body: Mapping[str, Any]) -> list[Budget]: ...
+
+
+class Heartbeats:
+    """The loop that tells billing every ``period_seconds`` which leases are open, and goes on where none is: budgets change by themselves.
+
+    Billing answers with all budgets that are not open. A call that fails changes nothing: the next one says it all again.
+    """
+
+    def __init__(self, shell: Shell, sink: HeartbeatSink, source: str, period_seconds: float) -> None:
+        self._shell = shell
+        self._sink = sink
+        self._source = source
+        self._period_seconds = period_seconds
+        self._known: dict[tuple[str, str | None], BudgetSet] = {}
+        """What the state machine was told of budgets that are not open."""
+
+    async def run(self) -> None:
+        """Beats until cancelled; a slow answer delays the next beat, and no beat is made up for."""
+        while True:
+            began = time.monotonic()
+            if self._shell.leads():
+                await self.beat()
+            await asyncio.sleep(max(0.0, began + self._period_seconds - time.monotonic()))
+
+    async def beat(self) -> None:
+        """One heartbeat."""
+        try:
+            for body in self._bodies():
+                budgets = await self._sink.send_heartbeat(body)
+        except (BillingUnavailable, BillingRefused) as error:
+            log.warning("billing did not take a heartbeat: %s", error, extra={"action": "heartbeat_failed"})
+            return
+        self.take(budgets)
+
+    def take(self, budgets: Sequence[Budget]) -> None:
+        """The one place where the pool hears of budgets: ``budgets`` are all that are not open."""
+        now = {(one.tenant, one.user): BudgetSet(one.tenant, one.user, one.state) for one in budgets if one.span is None}
+        opened = [BudgetSet(tenant, user, "open") for tenant, user in self._known if (tenant, user) not in now]
+        for event in [*opened, *(event for key, event in now.items() if self._known.get(key) != event)]:
+            self._shell.apply(event)
+        self._known = now
+
+    def _bodies(self) -> list[dict[str, Any]]:
+        now_ns, sent_at_ns = self._shell.clock_ns(), time.time_ns()
+        leases = [open_lease(s.lease, now_ns) for s in self._shell.machine.sessions.values() if s.lease is not None]
+        about = {"source": self._source, "sent_at_ns": sent_at_ns, "period_ns": int(self._period_seconds * SECOND_NS)}
+        starts = range(0, max(1, len(leases)), LEASES_MAX)
+        return [{**about, "leases": leases[start : start + LEASES_MAX]} for start in starts]
+
+
+def open_lease(lease: Lease, now_ns: int) -> dict[str, Any]:
+    """An open lease as ``POST api/heartbeats`` takes it: as the usage record that it makes if it closes now."""
+    session = lease.session
+    return {
+        "record": record_id(lease),
+        "lease": lease.id,
+        "tenant": session.tenant,
+        "user": session.user,
+        "session": session.id,
+        "span": lease.span.model_dump(),
+        "flavor": lease.flavor.name,
+        "device_model": lease.device.model,
+        "devices": len(lease.place.devices),
+        "share_milli": lease.place.share_milli,
+        "surcharge_nano_per_second": lease.surcharge_nano_per_second,
+        "started_at_ns": lease.opened_unix_ns,
+        "duration_ns": now_ns - lease.opened_ns,
+    }
