@@ -24,6 +24,20 @@ class InvalidPrice(BillingError):
     code = "invalid_price"
 
 
+class ClosedToPrices(BillingError):
+    """A price from a past that was rated already, or that lies in a finalised month."""
+
+    status = 409
+    code = "already_rated"
+
+
+class InvalidPlan(BillingError):
+    """Terms that no month can have, or a plan from a month that is finalised."""
+
+    status = 400
+    code = "invalid_plan"
+
+
 class Unauthenticated(BillingError):
     """No token, or one that is unknown, expired or revoked."""
 
