@@ -43,9 +43,20 @@ def check_may_post_usage(identity: Identity) -> None:
 
 
 def check_may_change_books(identity: Identity) -> None:
-    """Prices and corrections. Raises Forbidden unless the caller is an operator."""
+    """Prices, plans and corrections. Raises Forbidden unless the caller is an operator."""
     if not identity.may(OPERATE):
-        raise Forbidden(f"{identity.name} needs the scope {OPERATE} to change prices or correct usage.")
+        raise Forbidden(f"{identity.name} needs the scope {OPERATE} to change prices and plans or correct usage.")
+
+
+def plan_scope(identity: Identity, tenant: str | None) -> str | None:
+    """The tenant whose plan ``identity`` may see; None is all. Raises Forbidden."""
+    if identity.may(OPERATE) or identity.may(SERVICE):
+        return tenant
+    if identity.kind != "user" or identity.tenant is None or not identity.may(TENANT):
+        raise Forbidden(f"{identity.name} needs the scope {TENANT} and a tenant to see its plan.")
+    if tenant not in (None, identity.tenant):
+        raise Forbidden(f"The user {identity.name} belongs to the tenant {identity.tenant} and may not see another's plan.")
+    return identity.tenant
 
 
 def check_may_scrape(identity: Identity) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from forebay_billing.errors import InvalidRequest
+from forebay_billing.plans import Terms, Tier
 from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, TIME_NS_MAX
 from forebay_billing.queries import USAGE_DURATION_NS_MAX
 from forebay_billing.rating import WHOLE_MILLI
@@ -20,10 +21,15 @@ PAGE_RECORDS = 100
 DEVICES_MAX = 100_000
 PERIOD_NS_MAX = 3600 * 10**9
 """Longest period of heartbeats."""
+TERMS_PARTS_MAX = 1000
+"""The most that is read of what a plan lists; it may hold less."""
 
 _NO_NUL = r"^[^\x00]*$"
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARS_MAX, pattern=_NO_NUL)]
 Label = Annotated[str, StringConstraints(max_length=LABEL_CHARS_MAX, pattern=_NO_NUL)]
+Code = Annotated[str, StringConstraints(max_length=16, pattern=_NO_NUL)]
+"""A currency; whether there is such a one is for the price book to say."""
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
 TimeNs = Annotated[int, Field(ge=0, le=TIME_NS_MAX)]
 
 
@@ -103,10 +109,47 @@ class PriceBody(_Body):
     """``PUT api/prices/{flavor}``; the price book checks the values."""
 
     price_nano_per_second: int
-    currency: str
+    currency: Code
     valid_from_ns: int | None = None
     new: bool = False
     """Whether this is the first price of a flavor that the book does not hold."""
+
+
+class TierBody(_Body):
+    """``tiers`` of a plan."""
+
+    from_nano: int
+    discount_bps: int
+
+
+class TermsBody(_Body):
+    """What a plan says; :func:`forebay_billing.plans.check` checks the values."""
+
+    currency: Code
+    discount_bps: int = 0
+    free_nano: int = 0
+    free_seconds: Annotated[dict[Name, int], Field(max_length=TERMS_PARTS_MAX)] = {}
+    tiers: Annotated[tuple[TierBody, ...], Field(max_length=TERMS_PARTS_MAX)] = ()
+    commitment_nano: int = 0
+
+    def terms(self) -> Terms:
+        """The same as the core has it."""
+        return Terms(
+            currency=self.currency,
+            discount_bps=self.discount_bps,
+            free_nano=self.free_nano,
+            free_seconds=tuple(sorted(self.free_seconds.items())),
+            tiers=tuple(Tier(tier.from_nano, tier.discount_bps) for tier in self.tiers),
+            commitment_nano=self.commitment_nano,
+        )
+
+
+class PlanBody(TermsBody):
+    """``PUT api/plans/{tenant}``."""
+
+    valid_from: str
+    new: bool = False
+    """Whether nothing was recorded for the tenant yet."""
 
 
 class CorrectionBody(_Body):
@@ -145,6 +188,14 @@ class PricesQuery(_Query):
     """``GET api/prices``."""
 
     flavor: Name | None = None
+    history: Literal["0", "1"] = "0"
+
+
+class PlansQuery(_Query):
+    """``GET api/plans``."""
+
+    tenant: Name | None = None
+    month: str | None = None
     history: Literal["0", "1"] = "0"
 
 
@@ -229,6 +280,14 @@ def query_of(model: type[B], arguments: Mapping[str, str]) -> B:
         return model.model_validate(arguments)
     except ValidationError as error:
         raise InvalidRequest(_first_fault(error, "query")) from None
+
+
+def name_of(text: str, what: str) -> str:
+    """A name in a path. Raises InvalidRequest for one that no record can have."""
+    try:
+        return _NAME.validate_python(text)
+    except ValidationError as error:
+        raise InvalidRequest(_first_fault(error, what)) from None
 
 
 def _first_fault(error: ValidationError, whole: str) -> str:

@@ -22,7 +22,16 @@ from forebay_billing.types import PriceVersion, Transaction
 
 ACCOUNTS_REMEMBERED_MAX = 100_000
 TENANTS_REMEMBERED_MAX = 100_000
-_NUMBERED = (schema.usage, schema.transactions, schema.accounts, schema.prices, schema.periods, schema.audit)
+_NUMBERED = (
+    schema.usage,
+    schema.transactions,
+    schema.accounts,
+    schema.prices,
+    schema.parked_prices,
+    schema.plans,
+    schema.periods,
+    schema.audit,
+)
 _HEADS = select(*(select(func.max(table.c.id)).scalar_subquery().label(table.name) for table in _NUMBERED))
 
 

@@ -31,8 +31,15 @@ class ClosedToPrices(BillingError):
     code = "already_rated"
 
 
+class ClosedToPlans(BillingError):
+    """A plan that would change a month that is finalised."""
+
+    status = 409
+    code = "finalised"
+
+
 class InvalidPlan(BillingError):
-    """Terms that no month can have, or a plan from a month that is finalised."""
+    """Terms that no month can have, or in a currency that is not the tenant's."""
 
     status = 400
     code = "invalid_plan"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -19,8 +20,6 @@ from forebay_billing.access import check_may_change_books, check_may_post_usage,
 from forebay_billing.bodies import (
     CorrectionBody,
     NoQuery,
-    PriceBody,
-    PricesQuery,
     StatementQuery,
     SummaryQuery,
     UsageBatchBody,
@@ -36,7 +35,6 @@ from forebay_billing.months import Month
 from forebay_billing.queries import By, Window
 from forebay_billing.schema import KEY_CHARS_MAX
 from forebay_billing.store import Store
-from forebay_billing.types import PriceVersion
 
 if TYPE_CHECKING:
     from forebay_billing.payments.desk import Desk
@@ -66,6 +64,15 @@ class Context:
     """What a tenant is billed in."""
     desk: Desk | None
     """Payments, where they are on."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What somebody wants to change, for the audit, should it be refused. ``asked`` goes into JSON."""
+
+    action: str
+    subject: str
+    asked: Mapping[str, Any]
 
 
 @stream_request_body
@@ -112,12 +119,25 @@ class BillingHandler(RequestHandler):
             raise TooLarge(f"The body is longer than {BODY_BYTES_MAX} bytes; send fewer records at once.")
         return body_of(model, bytes(self._body))
 
-    async def change(self, identity: Identity, work: Callable[[Books], T], document: Callable[[T], Any]) -> T | None:
+    async def change(
+        self, identity: Identity, work: Callable[[Books], T], document: Callable[[T], Any], attempt: Attempt | None = None
+    ) -> T | None:
         """Does ``work`` and answers with the ``document`` of its result. The one way in which a request changes anything.
 
-        With an ``Idempotency-Key`` it happens once: a repetition gets the same answer, and None is returned. Raises KeyReused.
+        With an ``Idempotency-Key`` it happens once: a repetition gets the same answer, and None is returned. A refusal of what is
+        told as an ``attempt`` leaves a row in the audit, which is all that it leaves. Raises KeyReused.
         """
-        done = await self.context.store.change(self._idempotency_key(identity), work, document)
+        store, now_ns = self.context.store, self.context.clock_ns()
+        try:
+            done = await store.change(self._idempotency_key(identity), work, document)
+        except BillingError as refusal:
+            if attempt is not None and refusal.status < 500:
+                after = {"asked": attempt.asked, "code": refusal.code, "message": str(refusal)}
+                action = f"{attempt.action}.refused"
+                await asyncio.wrap_future(
+                    store.submit(lambda books: books.append_audit(now_ns, identity.name, action, attempt.subject, None, after))
+                )
+            raise
         self._answer_json(done.answer)
         return done.result
 
@@ -215,48 +235,6 @@ class UsageHandler(BillingHandler):
         scope = usage_scope(identity, query.tenant, query.user)
         page = await self.context.store.usage_page(scope, Window(query.since_ns, query.until_ns), query.limit, query.after)
         self.answer(documents.page_json(page))
-
-
-class PricesHandler(BillingHandler):
-    """``GET api/prices``."""
-
-    endpoint = "prices"
-
-    async def get(self) -> None:
-        await self.caller()
-        query = self.query(PricesQuery)
-        book = await self.context.store.price_book()
-        if query.flavor is not None:
-            book.check_flavor(query.flavor)
-        if query.history == "1":
-            self.answer([documents.price_history_json(price) for price in book.history(query.flavor)])
-            return
-        current = book.current(self.context.clock_ns())
-        self.answer([documents.price_json(price) for price in current if query.flavor in (None, price.flavor)])
-
-
-class PriceHandler(BillingHandler):
-    """``PUT api/prices/{flavor}``."""
-
-    endpoint = "price"
-
-    async def put(self, flavor: str) -> None:
-        identity = await self.caller()
-        check_may_change_books(identity)
-        self.query(NoQuery)
-        body = self.body(PriceBody)
-
-        def work(books: Books) -> PriceVersion:
-            return journal.change_price(
-                books, flavor, body.currency, body.price_nano_per_second, body.valid_from_ns, self.context.clock_ns, identity.name, body.new
-            )
-
-        price = await self.change(identity, work, documents.price_json)
-        if price is not None:
-            log.info(
-                "action=price.change who=%s flavor=%s currency=%s version=%d price_nano_per_second=%d valid_from_ns=%d",
-                identity.name, price.flavor, price.currency, price.version, price.price_nano_per_second, price.valid_from_ns,
-            )  # fmt: skip
 
 
 class CorrectionsHandler(BillingHandler):

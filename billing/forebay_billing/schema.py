@@ -78,6 +78,46 @@ prices = Table(
     CheckConstraint("price_nano_per_second >= 0", name="price_not_below_zero"),
 )
 
+parked_prices = Table(
+    "parked_prices",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("currency", String(3), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("price_nano_per_gib_hour", BigInteger, nullable=False),
+    Column("valid_from_ns", BigInteger, nullable=False),
+    Column("changed_at_ns", BigInteger, nullable=False),
+    Column("changed_by", String(LOGIN_CHARS_MAX), nullable=False),
+    UniqueConstraint("currency", "version"),
+    CheckConstraint("price_nano_per_gib_hour >= 0", name="price_not_below_zero"),
+)
+"""What a GiB costs in an hour in which it is parked."""
+
+rated = Table(
+    "rated",
+    metadata,
+    Column("flavor", _NAME, primary_key=True),
+    Column("currency", String(3), primary_key=True),
+    Column("until_ns", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The end of the latest usage that was rated with a price: no price may change before it. A projection of the segments."""
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("tenant", _NAME, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("valid_from", String(7), nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("terms", Text, nullable=False),
+    Column("changed_at_ns", BigInteger, nullable=False),
+    Column("changed_by", String(LOGIN_CHARS_MAX), nullable=False),
+    UniqueConstraint("tenant", "version"),
+)
+"""What tenants agreed on beside the list price, by month; ``terms`` is JSON (:mod:`forebay_billing.plan_book`)."""
+
 accounts = Table(
     "accounts",
     metadata,

@@ -16,7 +16,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_billing import handlers, heartbeat_handlers, payment_handlers
+from forebay_billing import handlers, heartbeat_handlers, payment_handlers, price_handlers
 from forebay_billing.engines import open_engines
 from forebay_billing.errors import ConfigurationError
 from forebay_billing.metrics import Metrics
@@ -36,8 +36,10 @@ BODY_BYTES_CUT = 8 * handlers.BODY_BYTES_MAX
 ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/usage", handlers.UsageHandler),
     (r"api/heartbeats", heartbeat_handlers.HeartbeatsHandler),
-    (r"api/prices", handlers.PricesHandler),
-    (r"api/prices/([^/]+)", handlers.PriceHandler),
+    (r"api/prices", price_handlers.PricesHandler),
+    (r"api/prices/([^/]+)", price_handlers.PriceHandler),
+    (r"api/plans", price_handlers.PlansHandler),
+    (r"api/plans/([^/]+)", price_handlers.PlanHandler),
     (r"api/corrections", handlers.CorrectionsHandler),
     (r"api/summary", handlers.SummaryHandler),
     (r"api/statement", handlers.StatementHandler),

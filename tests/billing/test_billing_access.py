@@ -35,6 +35,11 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "prices": ("GET", "/api/prices", {}, set(ALL)),
     "price history": ("GET", "/api/prices?history=1", {}, set(ALL)),
     "set a price": ("PUT", "/api/prices/small.64gb", {"json": {"price_nano_per_second": 1, "currency": "USD"}}, {"operator"}),
+    "plans": ("GET", "/api/plans", {}, SEES_ACME | {"globex-owner"}),
+    "plan of acme": ("GET", "/api/plans?tenant=acme", {}, SEES_ACME),
+    "plans of acme from the beginning": ("GET", "/api/plans?tenant=acme&history=1", {}, SEES_ACME),
+    "set a plan": ("PUT", "/api/plans/small.64gb", {"json": {"currency": "USD", "valid_from": "2027-01", "new": True}}, {"operator"}),
+    "set the plan of acme": ("PUT", "/api/plans/acme", {"json": {"currency": "USD", "valid_from": "2027-01"}}, {"operator"}),
     "correct": ("POST", "/api/corrections", {"json": {"source": "pool", "id": "secret-1/1", "reason": "x"}}, {"operator"}),
     "check": ("GET", "/api/check", {}, SEES_ALL),
     "contact": ("GET", "/api/payments/contacts/small.64gb", {}, {"operator"}),
@@ -62,7 +67,7 @@ def filled(running: Any, usage: Callable[..., UsageRecord]) -> Any:
 
 def test_every_endpoint_is_in_the_matrix() -> None:
     """Stripe has no token and proves itself by a signature instead."""
-    paths = {path.split("?")[0].lstrip("/") for _, path, _, _ in REQUESTS.values()} - {"api/payments/contacts/acme"}
+    paths = {path.split("?")[0].lstrip("/") for _, path, _, _ in REQUESTS.values()} - {"api/payments/contacts/acme", "api/plans/acme"}
     known = {pattern.replace("([^/]+)", "small.64gb") for pattern, _ in ENDPOINTS}
     assert paths | {"health", "api/payments/webhook"} == known
 

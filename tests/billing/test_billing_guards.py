@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterator
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from forebay_billing import journal, queries, schema
+from forebay_billing import journal, plan_book, queries, schema
 from forebay_billing.books import Books
 from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.errors import ConfigurationError, LedgerError
 from forebay_billing.idempotency import Key, once
 from forebay_billing.months import Month
+from forebay_billing.plans import Terms
 from forebay_billing.types import UsageRecord
 from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 NOW_NS = Month(2026, 12).start_ns
-GUARDED = sorted(name for name in schema.metadata.tables.keys() - {"balances"} if not name.startswith("payment_"))
+GUARDED = sorted(name for name in schema.metadata.tables.keys() - {"balances", "rated"} if not name.startswith("payment_"))
 """All but what is a projection of the others, or says how far a delivery has come."""
 
 
@@ -33,6 +34,9 @@ def engines(database_url: str, usage: Callable[..., UsageRecord]) -> Iterator[En
         journal.post_usage(Books(connection), [usage()], lambda tenant: "USD", lambda: NOW_NS)
         journal.correct(Books(connection), "pool", "lease-1/1", "test", lambda: NOW_NS, "operator")
         Books(connection).finalise("globex", Month(2026, 11), NOW_NS)
+        row = {"id": 1, "currency": "USD", "version": 1, "price_nano_per_gib_hour": 0, "valid_from_ns": 0, "changed_at_ns": 0}
+        connection.execute(insert(schema.parked_prices).values(**row, changed_by="operator"))
+        plan_book.change_plan(Books(connection), "acme", Terms("USD"), Month(2026, 12), "USD", NOW_NS, "operator")
         once(Books(connection), Key("operator", "key", b"x" * 32), lambda books: 1, lambda one: one, NOW_NS)
     yield engines
     engines.dispose()
@@ -125,8 +129,8 @@ def test_changes_leave_who_when_before_and_after_in_the_audit(engines: Engines) 
         journal.change_price(Books(connection), "dev.1gb", "USD", 9, None, lambda: NOW_NS, "ann")
     with reading(engines) as connection:
         rows = connection.execute(select(schema.audit).order_by(schema.audit.c.id)).all()
-    assert [row.action for row in rows] == ["price.change"] * 15 + ["usage.correct", "price.change"]
-    correction, change = rows[-2:]
+    assert [row.action for row in rows] == ["price.change"] * 15 + ["usage.correct", "plan.change", "price.change"]
+    correction, _, change = rows[-3:]
     assert (correction.who, correction.subject, correction.at_ns) == ("operator", "pool/lease-1/1", NOW_NS)
     assert json.loads(correction.before)["duration_ns"] == 60 * 10**9
     assert json.loads(correction.after) == {"transaction": 2, "reason": "test"}

@@ -175,6 +175,12 @@ def test_what_was_known_is_known_and_new_records_go_on_from_there(
         assert [row.id for row in rows(connection, schema.transactions)] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+def test_until_when_usage_was_rated_is_told_by_what_was_rated_before(carried_over: Engines) -> None:
+    """The reversed record counts too: it was rated, and its correction will not be made with another price."""
+    with reading(carried_over) as connection:
+        assert [tuple(row) for row in connection.execute(select(schema.rated))] == [("small.64gb", "USD", NOVEMBER.end_ns + 2 * HOUR_NS)]
+
+
 def test_the_guards_hold_on_what_was_carried_over(carried_over: Engines) -> None:
     for table in ("transactions", "postings", "seals", "usage", "segments", "reversals"):
         with pytest.raises(DBAPIError, match="append-only"), carried_over.writer.begin() as connection:
