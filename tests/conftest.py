@@ -21,7 +21,7 @@ settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full-sweep", action="store_true", help="run the operator sweep over eight samples a case instead of two")
+    parser.addoption("--full-sweep", action="store_true", help="eight samples a case in the sweep, hostile calls of every operator")
 
 
 def _postgres_folder() -> Path | None:

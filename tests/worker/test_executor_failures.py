@@ -12,6 +12,8 @@ from forebay_wire.stream import Argument, FailureCode, Geometry, Output, OutputT
 aten = torch.ops.aten
 FOUR = Geometry(6, (4,), (1,))
 FOUR_INDICES = Geometry(4, (4,), (1,))
+ONE = Geometry(6, (1,), (1,))
+ONE_INDEX = Geometry(4, (1,), (1,))
 MIB = 1 << 20
 
 
@@ -25,6 +27,18 @@ def failing_gather(client: Any, first: bool = True) -> tuple[int, int]:
     new = client.storage()
     client.send(stream.Call(number, (stream.View(good), stream.View(index), new)))
     return new, good
+
+
+def failure_that_says(client: Any, text: str) -> str:
+    """PyTorch's sentence on a reduction of this name, as the worker tells it."""
+    whole, index, part = (Argument(Tag.TENSOR, geometry=geometry) for geometry in (FOUR, ONE_INDEX, ONE))
+    arguments = (whole, Argument(Tag.INT), index, part, Argument(Tag.STRING, text=text), Argument(Tag.BOOL))
+    number = client.template(Template(client.operator(aten.index_reduce_.default), arguments, (Output(OutputTag.SAME, same=0),)))
+    views = [stream.View(client.upload(tensor)) for tensor in (torch.ones(4), torch.tensor([0]), torch.ones(1))]
+    client.send(stream.Call(number, tuple(views)))
+    reply = client.sync()
+    assert isinstance(reply, stream.Failure), reply
+    return reply.message
 
 
 def add(client: Any, one: int, other: int) -> int:
@@ -56,6 +70,11 @@ def test_a_failure_is_told_once_by_the_next_sync_with_its_sequence(client: Any) 
     assert (reply.code, reply.sequence, reply.operator) == (FailureCode.OPERATOR, 1, "aten::gather")
     assert "index 99 is out of bounds" in reply.message
     assert isinstance(client.sync(), stream.Done)
+
+
+def test_a_failure_shows_no_address_of_the_worker(client: Any) -> None:
+    told = failure_that_says(client, "<Object at 0x7f12Ab34cd56>, 0x0,0x and 0xyz; 0x1")
+    assert "but got <Object at an address>, an address,0x and 0xyz; an address." in told
 
 
 def test_what_comes_of_a_failure_is_poisoned_and_the_rest_is_good(client: Any) -> None:

@@ -1,12 +1,31 @@
 #include "failure.h"
 
+#include <algorithm>
 #include <new>
 
 #include <c10/util/Exception.h>
 
 namespace forebay::worker {
 
+namespace {
+
+// Some of PyTorch's texts show where an object of this process lies ("at 0x7f12ab34cd56").
+void hide_addresses(std::string& text) {
+  for (size_t at = text.find("0x"); at != std::string::npos; at = text.find("0x", at)) {
+    const size_t end = std::min(text.find_first_not_of("0123456789abcdefABCDEF", at + 2), text.size());
+    if (end == at + 2) {
+      at = end;
+      continue;
+    }
+    text.replace(at, end - at, "an address");
+  }
+}
+
+}  // namespace
+
 std::string told_text(std::string text, size_t most) {
+  if (text.size() > most) text.resize(most);
+  hide_addresses(text);
   if (text.size() > most) text.resize(most);
   for (char& letter : text) {
     if (static_cast<uint8_t>(letter) >= 0x80) letter = '?';

@@ -27,7 +27,7 @@ struct CommandError : std::runtime_error {
   wire::FailureCode code;
 };
 
-// A message as it may leave this process: at most so many bytes, in ASCII, since it may hold bytes that the client sent.
+// A message as it may leave this process: at most so many bytes, in ASCII, since it may hold bytes that the client sent; without addresses.
 std::string told_text(std::string text, size_t most);
 
 // Turns the exception being handled into a CommandError's code and text. `device_lost` is set where the device can compute no more.
