@@ -162,7 +162,7 @@ def test_many_leases_go_in_several_calls(pool: Make, monkeypatch: pytest.MonkeyP
                 await client.hello()
                 await client.acquire()
             seen = len(told.bodies)
-            await running.until(lambda: len(told.bodies) > seen + 6)
+            await running.until(lambda: len(told.bodies) > seen + 12)
             by_beat: dict[int, list[int]] = {}
             for body in told.bodies[seen + 1 : -3]:
                 by_beat.setdefault(body["sent_at_ns"], []).append(len(body["leases"]))
