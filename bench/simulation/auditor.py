@@ -222,7 +222,7 @@ class Auditor:
                 for lease in self.leases.values():
                     if lease.worker is process and lease.epoch == message.epoch:
                         lease.confirmed_ns = self.now_ns
-            case wire.ClientGone() if process.heard and process.session is not None:
+            case wire.ClientGone() if process.heard and process.session is not None and not process.left:
                 self.guests.pop(process.session, None)
             case wire.ResumeWorker():
                 self._is_back(process, message)

@@ -116,12 +116,13 @@ class Resuming(Sessions):
     def _resume_worker(self, message: wire.ResumeWorker) -> None:
         worker, session = self._worker, self._worker.session
         worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
-        self.fleet.doubt(worker, False)
-        if message.session is None:
-            self._resume_spare(worker)
-        elif session is None or session.id != message.session:
+        strange = message.session is not None and (session is None or session.id != message.session)
+        self.fleet.doubt(worker, strange)
+        if strange:  # nothing opens there before it has ended: what it holds was never written
             self._fail(worker, "it came back with a session that is not its own")
             return
+        if session is None or message.session is None:
+            self._resume_spare(worker)
         else:
             self._resume_opened(worker, message)
             if worker.state == "assigning" and message.assigned:
