@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity
 
-from forebay_billing.errors import Forbidden
+from forebay_billing.errors import Forbidden, InvalidRequest
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,22 @@ def check_may_operate_payments(identity: Identity) -> None:
     """Raises Forbidden unless the caller is an operator."""
     if not identity.may(OPERATE):
         raise Forbidden(f"{identity.name} needs the scope {OPERATE} to see or change how tenants are charged.")
+
+
+def settling_tenant(identity: Identity, tenant: str | None) -> str:
+    """The tenant whose balance ``identity`` may see: its own for an admin, any for operators and services.
+
+    Raises Forbidden, InvalidRequest.
+    """
+    if identity.may(SERVICE) or identity.may(OPERATE):
+        if tenant is None and identity.tenant is None:
+            raise InvalidRequest("tenant: name the tenant whose balance you want.")
+        return tenant or str(identity.tenant)
+    if identity.kind != "user" or identity.tenant is None or tenant not in (None, identity.tenant):
+        raise Forbidden(f"{identity.name} may not see the balance of {'any tenant' if tenant is None else tenant}.")
+    if not identity.may(TENANT):
+        raise Forbidden(f"{identity.name} needs the scope {TENANT} to see the tenant's balance.")
+    return identity.tenant
 
 
 def paying_tenant(identity: Identity, tenant: str | None) -> str:

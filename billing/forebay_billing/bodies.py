@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from forebay_billing.errors import InvalidRequest
+from forebay_billing.holds import Heartbeat
 from forebay_billing.plans import Terms, Tier
 from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, TIME_NS_MAX
 from forebay_billing.queries import USAGE_DURATION_NS_MAX
@@ -94,6 +95,12 @@ class LeaseBody(_Body):
     started_at_ns: TimeNs
     duration_ns: Annotated[int, Field(ge=0, le=USAGE_DURATION_NS_MAX)]
 
+    def lease_of(self, source: str) -> UsageRecord:
+        """The record that it makes if it closes now."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name not in ("span", "record")}
+        span = Span(self.span.id, self.span.kind, self.span.label, self.span.cell)
+        return UsageRecord(source=source, id=self.record, span=span, close_reason="open", **fields)
+
 
 class HeartbeatBody(_Body):
     """``POST api/heartbeats``."""
@@ -103,6 +110,11 @@ class HeartbeatBody(_Body):
     period_ns: Annotated[int, Field(gt=0, le=PERIOD_NS_MAX)]
     """Until the next heartbeat."""
     leases: Annotated[list[LeaseBody], Field(max_length=RECORDS_MAX)]
+
+    def heartbeat(self) -> Heartbeat:
+        """The same as the core has it; what is said twice of a lease counts once."""
+        leases = {body.record: body.lease_of(self.source) for body in self.leases}
+        return Heartbeat(self.source, self.period_ns, tuple(leases.values()))
 
 
 class PriceBody(_Body):
@@ -228,6 +240,12 @@ class SummaryQuery(_Query):
     user: Name | None = None
     since_ns: TimeNs | None = None
     until_ns: TimeNs | None = None
+
+
+class BalanceQuery(_Query):
+    """``GET api/balance``; a tenant's admin may leave the tenant out."""
+
+    tenant: Name | None = None
 
 
 class StatementQuery(_Query):

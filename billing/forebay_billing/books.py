@@ -31,6 +31,7 @@ _NUMBERED = (
     schema.plans,
     schema.periods,
     schema.audit,
+    schema.holds,
 )
 _HEADS = select(*(select(func.max(table.c.id)).scalar_subquery().label(table.name) for table in _NUMBERED))
 

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, literal, null, or_, select, union_all
 
 from forebay_billing import schema
 from forebay_billing.books import Books
+from forebay_billing.holds import Ending
 from forebay_billing.money import halves, whole
 from forebay_billing.queries import halved, joined
 
 RATED = ("usage", "reversal")
 """Kinds of transactions that segments explain."""
 
-Pair = Literal["segments and postings", "postings and balances", "debits and credits", "usage and segments"]
+Pair = Literal[
+    "segments and postings", "postings and balances", "debits and credits", "usage and segments",
+    "open holds and postings", "ended holds and postings",
+]  # fmt: skip
 
 _segments, _postings, _transactions = schema.segments.c, schema.postings.c, schema.transactions.c
 _balances, _accounts, _prices, _usage = schema.balances.c, schema.accounts.c, schema.prices.c, schema.usage.c
+_holds = schema.holds.c
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ def differences(connection: Connection) -> list[Difference]:
         ("segments and postings", _of_segments(), _of_rated_postings()),
         ("postings and balances", _of_postings(), _of_balances()),
         ("debits and credits", _of_currencies(), _of_currencies().where(literal(False))),
+        ("open holds and postings", _of_open_holds(), _of_held_postings()),
+        ("ended holds and postings", _of_ended_holds(), _of_releases()),
     )
     for pair, first, second in pairs:
         for row, atto in _unequal(connection, first, second):
@@ -88,6 +95,30 @@ def _of_postings() -> Select[Any]:
 def _of_balances() -> Select[Any]:
     key = (null().label("transaction_id"), _balances.account_id, _balances.period, _balances.currency)
     return select(*key, _balances.milli, _balances.atto)
+
+
+def _of_open_holds() -> Select[Any]:
+    key = (null().label("transaction_id"), _holds.account_id, _holds.period, _holds.currency)
+    return select(*key, _holds.milli, _holds.atto).where(_holds.closed_by.is_(None))
+
+
+def _of_held_postings() -> Select[Any]:
+    return _of_postings().join(schema.accounts, _accounts.id == _postings.account_id).where(_accounts.name.like("held:%"))
+
+
+def _of_ended_holds() -> Select[Any]:
+    key = (_holds.closed_by.label("transaction_id"), _holds.account_id, _holds.period, _holds.currency)
+    return select(*key, _holds.milli, _holds.atto).where(_holds.closed_by.is_not(None))
+
+
+def _of_releases() -> Select[Any]:
+    """What the transactions that end holds gave back."""
+    joined_to_rest = schema.postings.join(schema.transactions, _transactions.id == _postings.transaction_id).join(
+        schema.accounts, _accounts.id == _postings.account_id
+    )
+    key = (_postings.transaction_id, _postings.account_id, _postings.period, _postings.currency)
+    ends = (_transactions.kind.in_(get_args(Ending)), _accounts.name.like("held:%"))
+    return select(*key, (-_postings.milli).label("milli"), (-_postings.atto).label("atto")).select_from(joined_to_rest).where(*ends)
 
 
 def _of_currencies() -> Select[Any]:

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from forebay_billing.checks import Difference
 from forebay_billing.journal import Accepted
 from forebay_billing.money import decimal_text, exact_text, minor_text, nano_of, nano_text
-from forebay_billing.queries import Charge, Page, Rate, SummaryRow
+from forebay_billing.queries import Balance, Charge, Page, Rate, SummaryRow
 from forebay_billing.types import Line, PriceVersion, Statement
 
 _CSV_COLUMNS = (
@@ -34,6 +34,17 @@ def price_json(price: PriceVersion) -> dict[str, Any]:
         "currency": price.currency,
         "valid_from_ns": price.valid_from_ns,
         "version": price.version,
+    }
+
+
+def balance_json(balance: Balance) -> dict[str, Any]:
+    """How a tenant stands in a currency."""
+    return {
+        "currency": balance.currency,
+        "owed_nano": nano_of(balance.owed_atto),
+        "held_nano": nano_of(balance.held_atto),
+        "credit_nano": nano_of(balance.credit_atto),
+        "available_nano": nano_of(balance.available_atto),
     }
 
 

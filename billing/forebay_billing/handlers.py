@@ -29,6 +29,7 @@ from forebay_billing.bodies import (
 )
 from forebay_billing.books import Books
 from forebay_billing.errors import BillingError, InvalidRequest, MethodRefused, StoreUnavailable, TooLarge, Unauthenticated, UnknownPath
+from forebay_billing.holds import Terms
 from forebay_billing.idempotency import Key
 from forebay_billing.metrics import Metrics
 from forebay_billing.months import Month
@@ -62,6 +63,7 @@ class Context:
     clock_ns: Callable[[], int]
     currency_of: Callable[[str], str]
     """What a tenant is billed in."""
+    hold_terms: Terms
     desk: Desk | None
     """Payments, where they are on."""
 

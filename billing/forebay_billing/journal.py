@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select
 
-from forebay_billing import schema
+from forebay_billing import reservations, schema
 from forebay_billing.books import Books
 from forebay_billing.errors import AlreadyCorrected, RecordConflict, TooLarge, UnknownRecord
 from forebay_billing.ledger import REVENUE, balanced, receivable, transfer
@@ -90,7 +90,7 @@ def _append_price(books: Books, version: PriceVersion, before: PriceVersion | No
 def post_usage(
     books: Books, records: Sequence[UsageRecord], currency_of: Callable[[str], str], clock_ns: Callable[[], int]
 ) -> Accepted:
-    """Rates each new record, once and for ever, and posts them as one transaction; all of them or none.
+    """Rates each new record, once and for ever, posts them as one transaction, and releases their holds; all of them or none.
 
     Raises RecordConflict where a (source, id) is known with another content, Unpriced, InvalidRequest, TooLarge.
     """
@@ -116,6 +116,7 @@ def post_usage(
         for segment in segments
     ]
     books.connection.execute(insert(schema.segments), rows)
+    reservations.release(books, fresh, now_ns)
     return Accepted(len(fresh), len(records) - len(fresh), dict(costs))
 
 

@@ -20,6 +20,11 @@ def receivable(tenant: str) -> str:
     return f"receivable:{tenant}"
 
 
+def credit(tenant: str) -> str:
+    """The account of what a tenant has paid, or was given, ahead."""
+    return f"credit:{tenant}"
+
+
 def balances(postings: Iterable[Posting]) -> dict[str, int]:
     """Sum by currency, in atto-units."""
     sums: dict[str, int] = defaultdict(int)

@@ -16,8 +16,9 @@ from forebay_billing import schema
 from forebay_billing.access import Scope
 from forebay_billing.books import price_ids
 from forebay_billing.errors import UnknownTenant
+from forebay_billing.holds import held
 from forebay_billing.journal import record_of
-from forebay_billing.ledger import receivable
+from forebay_billing.ledger import credit, receivable
 from forebay_billing.money import cost_atto, whole
 from forebay_billing.months import Month
 from forebay_billing.prices import PriceBook
@@ -80,6 +81,21 @@ class Window:
 
     since_ns: int | None
     until_ns: int | None
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How a tenant stands in a currency, in atto-units: what it owes, what is held for open leases, and the credit it has."""
+
+    currency: str
+    owed_atto: int
+    held_atto: int
+    credit_atto: int
+
+    @property
+    def available_atto(self) -> int:
+        """What is left of the credit once all that is owed and held is paid of it; below zero where there is not enough."""
+        return self.credit_atto - self.owed_atto - self.held_atto
 
 
 @dataclass(frozen=True)
@@ -182,6 +198,13 @@ def posted(connection: Connection, account: str, period: Month | None) -> dict[s
     for row in connection.execute(query):
         sums[row.currency] += whole(row.milli, row.atto)
     return dict(sums)
+
+
+def balance(connection: Connection, tenant: str) -> list[Balance]:
+    """How ``tenant`` stands, by currency. A credit that it has is a debt of ours: its account is below zero then."""
+    owed, kept, credits = (posted(connection, account, None) for account in (receivable(tenant), held(tenant), credit(tenant)))
+    currencies = sorted({*owed, *kept, *credits})
+    return [Balance(one, owed.get(one, 0), kept.get(one, 0), -credits.get(one, 0)) for one in currencies]
 
 
 def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:

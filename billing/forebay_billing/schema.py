@@ -29,6 +29,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
 NAME_CHARS_MAX = 128
@@ -52,6 +53,7 @@ KINDS = (
 )
 """Causes of a transaction."""
 _NAME = String(NAME_CHARS_MAX)
+_OPEN = text("closed_by IS NULL")
 
 metadata = MetaData(
     naming_convention={
@@ -251,6 +253,33 @@ reversals = Table(
     sqlite_with_rowid=False,
 )
 """Which usage was taken back, and by which transaction: once at most."""
+
+holds = Table(
+    "holds",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("source", _NAME, nullable=False),
+    Column("record_id", _NAME, nullable=False),
+    Column("account_id", Integer, ForeignKey("accounts.id"), nullable=False),
+    Column("tenant", _NAME, nullable=False),
+    Column("user_name", _NAME, nullable=False),
+    Column("span_label", String(LABEL_CHARS_MAX), nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("period", String(7), nullable=False),
+    Column("covered_ns", BigInteger, nullable=False),
+    Column("milli", BigInteger, nullable=False),
+    Column("atto", BigInteger, nullable=False),
+    Column("opened_at_ns", BigInteger, nullable=False),
+    Column("expires_at_ns", BigInteger, nullable=False),
+    Column("closed_by", BigInteger, ForeignKey("transactions.id"), nullable=True),
+    Index("uq_holds_open", "source", "record_id", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
+    Index("ix_holds_open_expires_at_ns", "expires_at_ns", sqlite_where=_OPEN, postgresql_where=_OPEN),
+    Index(None, "closed_by"),
+    Index(None, "account_id"),
+    CheckConstraint("atto > -1000000000000000 AND atto < 1000000000000000", name="atto_below_a_milli"),
+)
+"""What is kept back for open leases, one open hold a record at most. ``account_id`` is the tenant's ``held`` account, ``closed_by``
+the transaction that released it: what has ended never changes."""
 
 idempotency = Table(
     "idempotency",

@@ -16,9 +16,9 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_billing import handlers, heartbeat_handlers, payment_handlers, price_handlers
+from forebay_billing import handlers, heartbeat_handlers, payment_handlers, price_handlers, reservations
 from forebay_billing.engines import open_engines
-from forebay_billing.errors import ConfigurationError
+from forebay_billing.errors import BillingError, ConfigurationError
 from forebay_billing.metrics import Metrics
 from forebay_billing.settings import Settings
 from forebay_billing.store import Store
@@ -30,12 +30,15 @@ log = logging.getLogger(__name__)
 
 BODY_SECONDS_MAX = 30
 IDLE_SECONDS_MAX = 120
+EXPIRY_SECONDS = 2.0
+"""How often holds are looked for that are to expire."""
 BODY_BYTES_CUT = 8 * handlers.BODY_BYTES_MAX
 """A body this long is not even read to its end to be refused politely: the connection closes."""
 
 ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/usage", handlers.UsageHandler),
     (r"api/heartbeats", heartbeat_handlers.HeartbeatsHandler),
+    (r"api/balance", heartbeat_handlers.BalanceHandler),
     (r"api/prices", price_handlers.PricesHandler),
     (r"api/prices/([^/]+)", price_handlers.PriceHandler),
     (r"api/plans", price_handlers.PlansHandler),
@@ -64,7 +67,8 @@ class Service:
         self.store = Store(open_engines(settings.database_url, settings.busy_seconds), clock_ns, metrics.committed)
         metrics.watch_queue(lambda: self.store.writes_waiting)
         self._desk = _open_desk(self.store, settings, clock_ns, metrics)
-        context = {"context": handlers.Context(self.store, authenticator, metrics, clock_ns, settings.currency_of, self._desk)}
+        own = handlers.Context(self.store, authenticator, metrics, clock_ns, settings.currency_of, settings.hold_terms(), self._desk)
+        context = {"context": own}
         routes = [(re.escape(settings.prefix) + path, handler, context) for path, handler in ENDPOINTS]
         application = Application(
             routes, default_handler_class=handlers.UnknownHandler, default_handler_args=context, log_function=lambda handler: None
@@ -83,16 +87,31 @@ class Service:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server.add_sockets(sockets)
         self.port: int = sockets[0].getsockname()[1]
+        self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns))
         log.info("action=service.start host=%s port=%d prefix=%s seeded=%d", settings.host, self.port, settings.prefix, self.store.seeded)
 
     async def close(self) -> None:
         """Stops listening, finishes what was accepted, closes the database."""
         self._server.stop()
+        self._expiry.cancel()
+        await asyncio.gather(self._expiry, return_exceptions=True)
         if self._desk is not None:
             await self._desk.close()
         await asyncio.to_thread(self.store.close)
         await self._server.close_all_connections()
         log.info("action=service.stop port=%d", self.port)
+
+
+async def _expire_holds(store: Store, clock_ns: Callable[[], int]) -> None:
+    """Ends, until cancelled, the holds of leases that nobody speaks of any more."""
+    while True:
+        try:
+            while await store.read(lambda connection: reservations.any_due(connection, clock_ns())):
+                expired = await asyncio.wrap_future(store.submit(lambda books: reservations.expire(books, clock_ns())))
+                log.warning("action=hold.expire holds=%d", expired)
+        except BillingError as error:
+            log.error("action=hold.expire.failed error=%s", error)
+        await asyncio.sleep(EXPIRY_SECONDS)
 
 
 def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], metrics: Metrics) -> Desk | None:

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from forebay_billing.currencies import DECIMALS
 from forebay_billing.errors import ConfigurationError
+from forebay_billing.holds import Terms
 
 ENVIRONMENT_PREFIX = "FOREBAY_BILLING_"
 
@@ -86,6 +87,12 @@ class Settings(BaseModel):
     stripe_api_url: Annotated[
         str | None, Field(pattern=r"^https?://", description="Another address of Stripe's API, such as a proxy's.")
     ] = None
+    hold_margin_seconds: Annotated[
+        float, Field(ge=0, le=86_400, description="How far ahead of the next heartbeat money is held for an open lease.")
+    ] = 60.0
+    hold_silence_seconds: Annotated[
+        float, Field(gt=0, le=31_622_400, description="How long after the time that it covers a hold expires, if nothing is heard.")
+    ] = 300.0
     busy_seconds: Annotated[float, Field(gt=0, le=60, description="How long a locked database is waited for.")] = 2.0
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="Least severe records to log.")] = "INFO"
 
@@ -101,6 +108,10 @@ class Settings(BaseModel):
         given = tuple(secret.get_secret_value().strip() for secret in self.stripe_webhook_secrets)
         listed = _secret(None, self.stripe_webhook_secrets_file, "stripe_webhook_secrets_file").split()
         return tuple(secret for secret in (*given, *listed) if secret)
+
+    def hold_terms(self) -> Terms:
+        """How holds are made and expire."""
+        return Terms(int(self.hold_margin_seconds * 10**9), int(self.hold_silence_seconds * 10**9))
 
     def currency_of(self, tenant: str) -> str:
         """What ``tenant`` is billed in."""

@@ -20,6 +20,7 @@ SEES_SOME = SEES_ACME | {"acme-member", "globex-owner"}
 REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "post usage": ("POST", "/api/usage", {"json": {"records": []}}, {"pool"}),
     "heartbeat": ("POST", "/api/heartbeats", {"json": {"source": "x", "sent_at_ns": 1, "period_ns": 1, "leases": []}}, {"pool"}),
+    "balance of acme": ("GET", "/api/balance?tenant=acme", {}, SEES_ACME),
     "usage of whoever asks": ("GET", "/api/usage", {}, SEES_SOME),
     "usage of acme": ("GET", "/api/usage?tenant=acme", {}, SEES_ACME | {"acme-member"}),
     "usage of another user": ("GET", "/api/usage?tenant=acme&user=acme-owner", {}, SEES_ACME),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from forebay_billing import journal, plan_book, queries, schema
+from forebay_billing import holds, journal, plan_book, queries, reservations, schema
 from forebay_billing.books import Books
 from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.errors import ConfigurationError, LedgerError
+from forebay_billing.holds import Heartbeat
 from forebay_billing.idempotency import Key, once
 from forebay_billing.months import Month
 from forebay_billing.plans import Terms
@@ -26,7 +28,7 @@ GUARDED = sorted(name for name in schema.metadata.tables.keys() - {"balances", "
 
 @pytest.fixture
 def engines(database_url: str, usage: Callable[..., UsageRecord]) -> Iterator[Engines]:
-    """Books with one record and its reversal."""
+    """Books with one record, its reversal, and a hold that has ended."""
     engines = open_engines(database_url, 2)
     migrate(engines)
     with writing(engines) as connection:
@@ -37,6 +39,9 @@ def engines(database_url: str, usage: Callable[..., UsageRecord]) -> Iterator[En
         row = {"id": 1, "currency": "USD", "version": 1, "price_nano_per_gib_hour": 0, "valid_from_ns": 0, "changed_at_ns": 0}
         connection.execute(insert(schema.parked_prices).values(**row, changed_by="operator"))
         plan_book.change_plan(Books(connection), "acme", Terms("USD"), Month(2026, 12), "USD", NOW_NS, "operator")
+        held = replace(usage("lease-2/1"), close_reason="open")
+        reservations.beat(Books(connection), Heartbeat("pool", 1, (held,)), lambda tenant: "USD", lambda: NOW_NS, holds.Terms(1, 1))
+        reservations.expire(Books(connection), NOW_NS + 100)
         once(Books(connection), Key("operator", "key", b"x" * 32), lambda books: 1, lambda one: one, NOW_NS)
     yield engines
     engines.dispose()
