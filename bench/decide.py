@@ -20,7 +20,7 @@ from typing import Any
 
 from forebay_pool.garbage import collect_rarely
 from report import percentile, report
-from simulation.rush import SETTLED_NS, Rush
+from simulation.rush import UNKIND, Rush
 
 BAR_EVENTS_PER_SECOND = 20_000
 PERIODIC = ("Tick", "Look")
@@ -29,7 +29,7 @@ PERIODIC = ("Tick", "Look")
 def row_of(devices: int, sessions: int, events: int, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
     rush = Rush(devices, sessions, seed)
-    for _ in rush.play(SETTLED_NS):
+    for _ in rush.play(UNKIND.settled_ns):
         pass
     gc.collect()
     took = list(islice(rush.play(), events))

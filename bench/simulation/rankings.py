@@ -14,6 +14,9 @@ class FragmentationRanking:
     def order(self, seat: Seat) -> int:
         return seat.number
 
+    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
+        return ()
+
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         return (gradient(candidate, demand), candidate.seat.number)
 
@@ -24,6 +27,9 @@ class BestFitRanking:
     def order(self, seat: Seat) -> int:
         return seat.number
 
+    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
+        return ()
+
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         return (candidate.seat.free_milli - candidate.equivalent.share_milli, sum(candidate.profile))
 
@@ -33,6 +39,9 @@ class FirstFitRanking:
 
     def order(self, seat: Seat) -> int:
         return seat.number
+
+    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
+        return ()
 
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         return (candidate.seat.number,)
@@ -50,6 +59,9 @@ class RandomRanking:
 
     def order(self, seat: Seat) -> int:
         return self._draw()
+
+    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
+        return ()
 
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         return (self._draw(),)

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from forebay_pool.events import ClientSaid, Event, Look, QuotaSet, SessionJoined, SessionLeft, Tick, WorkerGone, WorkerSaid
 from forebay_pool.instructions import Instruction, Kill, Launch, TellClient, TellWorker
@@ -40,16 +41,26 @@ POPULARITY = {"any": 40, "large": 15, "half": 20, "quarter": 15, "pair": 8, "eig
 SESSIONS_PER_TENANT = 25
 USERS_PER_TENANT = 5
 CELL_SECONDS = (0.2, 3.0)
-PAUSE_SECONDS = (0.02, 0.4)
 LEAVES_SHARE = 0.01
 """Of the leases that close, those after which the session ends and another one comes."""
 HEARTBEAT_SECONDS = 5.0
 RAMP_NS = 2 * SECOND_NS
 """Within so long everybody comes."""
-SETTLED_NS = 5 * SECOND_NS
-"""By then the line is as long as it stays."""
 LOOK_NS = 100 * MILLISECOND_NS
 TICK_NS = SECOND_NS
+
+
+class Load(NamedTuple):
+    """How long people think between two cells, and when the crowd has settled."""
+
+    pause_seconds: tuple[float, float]
+    settled_ns: int
+
+
+UNKIND = Load(pause_seconds=(0.02, 0.4), settled_ns=5 * SECOND_NS)
+"""Hardly anybody thinks: more compute than there is, always; a long line, and whoever resumes finds others on its device."""
+KIND = Load(pause_seconds=(2.0, 20.0), settled_ns=30 * SECOND_NS)
+"""People think seven times as long as their cells take: most find their tensors where they were, and their device free."""
 
 LIMITS = Limits(
     heartbeat_seconds=HEARTBEAT_SECONDS,
@@ -123,7 +134,8 @@ class Took:
 class Rush:
     """So many sessions on so many devices. :meth:`play` lets time pass, event by event."""
 
-    def __init__(self, devices: int, sessions: int, seed: int = 1) -> None:
+    def __init__(self, devices: int, sessions: int, seed: int = 1, load: Load = UNKIND) -> None:
+        self._load = load
         self.chance = random.Random(seed)
         self.machine = StateMachine(some_fleet(devices), some_flavors(), LIMITS, "rush", UNIX_OFFSET_NS)
         self.now_ns = 0
@@ -162,7 +174,7 @@ class Rush:
         self._acquire(member, at_ns + self._pause_ns())
 
     def _pause_ns(self) -> int:
-        return int(self.chance.uniform(*PAUSE_SECONDS) * SECOND_NS)
+        return int(self.chance.uniform(*self._load.pause_seconds) * SECOND_NS)
 
     def _acquire(self, member: Member, at_ns: int) -> None:
         member.requests += 1

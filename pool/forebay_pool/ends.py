@@ -16,10 +16,25 @@ from sortedcontainers import SortedList
 from forebay_pool.estimates import Lengths
 from forebay_pool.types import Make, Place, Session
 
-PLACING_NS = 2**63
-"""Stands for the time at which a lease began that is still being opened."""
 Entry = tuple[int, str, int]
 """When the lease began, its session's id, the thousandths that it holds."""
+
+
+class Holds:
+    """Those of a flavor on devices of a make."""
+
+    __slots__ = ("open", "placing")
+
+    def __init__(self) -> None:
+        self.open: SortedList[Entry] = SortedList()
+        self.placing: dict[Session, int] = {}
+        """The thousandths of leases that are being opened."""
+
+    def ends(self, length_ns: int, now_ns: int) -> Iterator[tuple[int, int]]:
+        overdue = self.open.bisect_left((now_ns - length_ns + 1,))
+        in_time = ((began_ns + length_ns, milli) for began_ns, _, milli in self.open.islice(overdue))
+        late = chain((milli for _, _, milli in self.open.islice(0, overdue)), self.placing.values())
+        return chain(in_time, ((now_ns + length_ns, milli) for milli in late))
 
 
 class Ends:
@@ -28,51 +43,49 @@ class Ends:
     def __init__(self) -> None:
         self.free_milli: Counter[Make] = Counter()
         """Of each make, what nobody holds, in thousandths."""
-        self._holds: dict[Make, dict[str, SortedList[Entry]]] = {}
-        self._entries: dict[Session, list[tuple[Make, str, Entry]]] = {}
+        self._holds: dict[Make, dict[str, Holds]] = {}
+        self._entries: dict[Session, list[tuple[Make, Holds, Entry | None]]] = {}
 
     def hold(self, session: Session, place: Place) -> None:
         """A lease is being opened."""
-        devices = Counter(device.make for device in place.devices)
-        held = [(make, session.flavor, (PLACING_NS, session.id, count * place.share_milli)) for make, count in devices.items()]
-        self._file(session, held)
+        held: list[tuple[Make, Holds, Entry | None]] = []
+        self._entries[session] = held
+        for make, count in Counter([device.make for device in place.devices]).items():
+            holds = self._holds_of(make, session.flavor)
+            holds.placing[session] = count * place.share_milli
+            held.append((make, holds, None))
+
+    def _holds_of(self, make: Make, flavor: str) -> Holds:
+        holds = self._holds.setdefault(make, {})
+        found = holds.get(flavor)
+        if found is None:
+            found = holds[flavor] = Holds()
+        return found
 
     def open(self, session: Session, flavor: str, opened_ns: int) -> None:
         """Its lease began."""
-        held = [(make, flavor, (opened_ns, name, milli)) for make, _, (_, name, milli) in self._entries[session]]
-        self.leave(session)
-        self._file(session, held)
-
-    def _file(self, session: Session, held: list[tuple[Make, str, Entry]]) -> None:
+        held: list[tuple[Make, Holds, Entry | None]] = []
+        for make, placing, _ in self._entries[session]:
+            holds = self._holds_of(make, flavor)
+            entry = (opened_ns, session.id, placing.placing.pop(session))
+            holds.open.add(entry)
+            held.append((make, holds, entry))
         self._entries[session] = held
-        for make, flavor, entry in held:
-            holds = self._holds.setdefault(make, {})
-            filed = holds.get(flavor)
-            if filed is None:
-                filed = holds[flavor] = SortedList()
-            filed.add(entry)
 
     def leave(self, session: Session) -> None:
         """It holds nothing any more."""
-        for make, flavor, entry in self._entries.pop(session):
-            filed = self._holds[make][flavor]
-            filed.remove(entry)
-            if not filed:
-                del self._holds[make][flavor]
+        for _, holds, entry in self._entries.pop(session):
+            if entry is None:
+                del holds.placing[session]
+            else:
+                holds.open.remove(entry)
 
     def held_milli(self, make: Make) -> int:
         """What leases hold of the make. For checks."""
-        return sum(milli for filed in self._holds.get(make, {}).values() for _, _, milli in filed)
+        holds = self._holds.get(make, {}).values()
+        return sum(milli for some in holds for milli in (*some.placing.values(), *(milli for _, _, milli in some.open)))
 
     def next_ends(self, makes: Iterable[Make], lengths: Lengths, now_ns: int) -> Iterator[tuple[int, int]]:
         """When leases are expected to end, and the thousandths that each holds, soonest first."""
         holds = (pair for make in makes for pair in self._holds.get(make, {}).items())
-        return heapq.merge(*(_ends(filed, lengths.mean_ns(flavor) or 0, now_ns) for flavor, filed in holds))
-
-
-def _ends(filed: SortedList[Entry], length_ns: int, now_ns: int) -> Iterator[tuple[int, int]]:
-    overdue = filed.bisect_left((now_ns - length_ns + 1,))
-    placing = filed.bisect_left((PLACING_NS,))
-    in_time = ((began_ns + length_ns, milli) for began_ns, _, milli in filed.islice(overdue, placing))
-    late = ((now_ns + length_ns, milli) for _, _, milli in chain(filed.islice(0, overdue), filed.islice(placing)))
-    return chain(in_time, late)
+        return heapq.merge(*(some.ends(lengths.mean_ns(flavor) or 0, now_ns) for flavor, some in holds))

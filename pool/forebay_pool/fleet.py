@@ -194,8 +194,11 @@ class Fleet:
     def changed(self, seat: Seat) -> None:
         """Takes note of whatever was done to the seat."""
         seat.open_milli = seat.free_milli if seat.is_open else 0
-        others = (worker for worker in seat.own_workers if worker.session is None or worker.session not in seat.holders)
-        seat.taken_bytes = seat.held_bytes + sum(worker.reserved_bytes for worker in others)
+        taken_bytes, holders = seat.held_bytes, seat.holders
+        for worker in seat.own_workers:
+            if worker.session is None or worker.session not in holders:
+                taken_bytes += worker.reserved_bytes
+        seat.taken_bytes = taken_bytes
         self.placement.changed(seat)
 
     def found_dead(self, seat: Seat, failures: int) -> None:
@@ -266,6 +269,7 @@ class Fleet:
         self.workers[worker.id] = worker
         for device in worker.devices:
             self.seats[device.id].workers[worker.id] = worker
+        self.seats[worker.device.id].own_workers.append(worker)
         self._count_spare(worker, 1)
 
     def doubt(self, worker: Worker, unsure: bool) -> None:
@@ -281,6 +285,7 @@ class Fleet:
         if worker.spare:
             self._count_spare(worker, -1)
         del self.workers[worker.id]
+        self.seats[worker.device.id].own_workers.remove(worker)
         for device in worker.devices:
             seat = self.seats[device.id]
             del seat.workers[worker.id]

@@ -20,7 +20,12 @@ FORGET_REQUESTS = 1024
 """After so many requests all counts are halved: the mix follows the demand."""
 REFRESH_REQUESTS = 256
 """The mix that placements are judged by is renewed this often."""
+DRIFT_MAX = 1 / 20
+"""The mix stays while no kind's part of the demand for a model has changed by more: all that was worked out by it stays too."""
 ENTRIES_MAX = 65_536
+
+Kinds = dict[str, list[tuple[int, int, int]]]
+"""By model, what is asked for: devices, thousandths of each, and how often."""
 
 
 class Demand:
@@ -31,8 +36,10 @@ class Demand:
         self._asked: Counter[str] = Counter()
         self._since_halved = 0
         self._since_refreshed = 0
-        self._kinds: dict[str, list[tuple[int, int, int]]] = {}
+        self._kinds: Kinds = {}
         self._cache: dict[tuple[str, Profile, int, int], int] = {}
+        self.mix = 0
+        """Grows when placements are judged by another mix."""
         self.refresh()
 
     def add(self, flavor: str) -> None:
@@ -53,9 +60,12 @@ class Demand:
             for equivalent in flavor.equivalents:
                 kinds = weights.setdefault(equivalent.model, Counter())
                 kinds[equivalent.count, equivalent.share_milli] += 1 + self._asked[flavor.name]
-        self._kinds = {model: [(*kind, weight) for kind, weight in kinds.items()] for model, kinds in weights.items()}
-        self._cache.clear()
+        kinds_of = {model: [(*kind, weight) for kind, weight in kinds.items()] for model, kinds in weights.items()}
         self._since_refreshed = 0
+        if _drifted(self._kinds, kinds_of):
+            self._kinds = kinds_of
+            self._cache.clear()
+            self.mix += 1
 
     def fragmentation(self, model: str, profile: Profile) -> int:
         """Free thousandths that a request of the mix cannot use, times demand."""
@@ -84,3 +94,17 @@ class Demand:
             found = self.fragmentation(model, tuple(sorted(left))) - self.fragmentation(model, profile)
             self._cache[key] = found
         return found
+
+
+def _drifted(known: Kinds, now: Kinds) -> bool:
+    """Whether a kind of request came or went, or some kind's part is not what it was."""
+    for model in known.keys() | now.keys():
+        before, after = _parts(known.get(model, [])), _parts(now.get(model, []))
+        if before.keys() != after.keys() or any(abs(before[kind] - after[kind]) > DRIFT_MAX for kind in before):
+            return True
+    return False
+
+
+def _parts(kinds: list[tuple[int, int, int]]) -> dict[tuple[int, int], float]:
+    total = sum(weight for _, _, weight in kinds)
+    return {(count, share_milli): weight / total for count, share_milli, weight in kinds}

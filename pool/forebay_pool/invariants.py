@@ -82,6 +82,8 @@ def _check_seat(machine: StateMachine, seat: Seat, ticked: bool) -> None:
     held_bytes = sum(hold.memory_bytes for hold in seat.holders.values())
     _demand(machine, seat.held_bytes == held_bytes <= seat.device.memory_bytes, f"{held_bytes} bytes of a device are held", name)
     _demand(machine, seat.open_milli == (seat.free_milli if seat.is_open else 0), "a closed device is leased, or an open one is not", name)
+    own = [worker for worker in seat.workers.values() if worker.device is seat.device]
+    _demand(machine, seat.own_workers == own, "a device's own workers are others than those that compute there", name)
     taken = held_bytes + sum(w.reserved_bytes for w in seat.own_workers if w.session is None or w.session not in seat.holders)
     _demand(machine, seat.taken_bytes == taken, f"{seat.taken_bytes} bytes of a device are counted as taken, {taken} are", name)
     _demand(machine, seat.spares == len(spares_for(seat, (seat.device,))), "the count of started workers is wrong", name)
@@ -114,8 +116,9 @@ def _check_stock(machine: StateMachine, stock: Stock) -> None:
     _demand(machine, stock.free_milli == free_milli, f"{free_milli}/1000 are free, and {stock.free_milli} counted")
     counts = (sum(bool(seat.open_milli) for seat in seats), sum(not seat.is_open for seat in seats))
     _demand(machine, (stock.free, stock.closed) == counts, f"{counts} devices are free and closed, and others counted")
-    filed = [group for groups in stock.groups_with(1, 1) for group in groups]
-    _demand(machine, len(filed) == sum(bool(group.profile) for group in stock.groups.values()), "nodes are filed twice, or not at all")
+    filed = Counter((group.node, file.share_milli, file.profile) for file in stock.files() for group in stock.in_order(file))
+    right = Counter((group.node, milli, group.profile) for group in stock.groups.values() for milli in set(group.profile))
+    _demand(machine, filed == right, "nodes are filed twice, or wrongly, or not at all")
     for switch in {None, *(group.switch for group in stock.groups.values())}:
         wholes = sum(group.whole for group in stock.groups.values() if switch in (None, group.switch))
         fullest = sum(group.whole for group in stock.fullest(switch))

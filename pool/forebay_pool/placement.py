@@ -13,9 +13,10 @@ from forebay_pool.policies import Policy
 from forebay_pool.ranking import Candidate, ForebayRanking, Rank, Ranking
 from forebay_pool.stock import Group, Stock, seat_order
 from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Make, Place, Seat, Session, Worker
+from forebay_pool.ways import File, Size
 
 GROUPS_MAX = 64
-"""Nodes of a file that are looked at for one where what is free is not kept for others."""
+"""Nodes of a file that are looked at, at a time, for one where what is free is not kept for others."""
 SPARES_MAX = 16
 """Seats with a started worker that are ranked for a placement, where others would do too."""
 
@@ -61,6 +62,31 @@ class Need(NamedTuple):
 UNBOUND = Bounds()
 
 
+class Best:
+    """The best place of those that were looked at."""
+
+    def __init__(self, ranking: Ranking, demand: Demand, policy: Policy, least_bytes: int) -> None:
+        self.place: Place | None = None
+        self._rank: Rank | None = None
+        self._ranking = ranking
+        self._demand = demand
+        self._policy = policy
+        self._least_bytes = least_bytes
+
+    def meet(self, seats: list[Seat], candidate: Candidate) -> None:
+        """Takes the candidate if it is better; ``seats`` are its place, itself first."""
+        if candidate.seat.device.memory_bytes < self._least_bytes:
+            return  # it may be smaller than the one the session had
+        rank = (candidate.seat.failures, *self._ranking.rank(candidate, self._demand, self._policy))
+        if self._rank is None or rank < self._rank:
+            self._rank = rank
+            self.place = Place(tuple([seat.device for seat in seats]), candidate.equivalent.share_milli)
+
+    def beats(self, floor: Rank) -> bool:
+        """Whether nobody whose rank begins with no less than this can be better."""
+        return self._rank is not None and self._rank < floor
+
+
 class Placement:
     """Chooses places; what is free is filed by model."""
 
@@ -74,7 +100,7 @@ class Placement:
     def add(self, seat: Seat) -> None:
         model = seat.device.model
         if model not in self.stocks:
-            self.stocks[model] = Stock(self._ranking)
+            self.stocks[model] = Stock(model, self._ranking, self._demand)
             self._spares[model] = {}
         self.stocks[model].add(seat)
 
@@ -107,9 +133,7 @@ class Placement:
 
     def choose(self, flavor: Flavor, tenant: str, policy: Policy, room_for_workers: bool, bounds: Bounds) -> Place | None:
         """The best place: fewest failures of workers, then as the ranking says; None if there is none now."""
-        best: tuple[Device, ...] | None = None
-        best_rank: Rank | None = None
-        share_milli = WHOLE_MILLI
+        best = Best(self._ranking, self._demand, policy, bounds.least_bytes)
         for equivalent in flavor.equivalents:
             if equivalent.model not in self.stocks or not policy.allows(equivalent.model, tenant):
                 continue
@@ -120,33 +144,28 @@ class Placement:
                 continue
             if bounds.kept is not None and all(bounds.kept.has_make(make) for make in stock.makes):
                 continue
-            for seats, candidate in self._candidates(Need(flavor, equivalent, bounds), policy, room_for_workers):
-                if candidate.seat.device.memory_bytes < bounds.least_bytes:
-                    continue  # the first of a gang's devices may be smaller than the one the session had
-                rank = (candidate.seat.failures, *self._ranking.rank(candidate, self._demand, policy))
-                if best_rank is None or rank < best_rank:
-                    best, best_rank = tuple(seat.device for seat in seats), rank
-                    share_milli = equivalent.share_milli
-        return None if best is None else Place(best, share_milli)
+            need = Need(flavor, equivalent, bounds)
+            if equivalent.count == 1:
+                self._look_at_singles(best, stock, need, room_for_workers)
+            elif room_for_workers:
+                for seats in _gangs(stock, need, policy):
+                    seats.sort(key=seat_order)
+                    best.meet(seats, _candidate(seats[0], need, stock))
+        return best.place
 
-    def _candidates(self, need: Need, policy: Policy, room_for_workers: bool) -> Iterator[tuple[list[Seat], Candidate]]:
-        stock = self.stocks[need.equivalent.model]
-        stock.refresh()
-        if need.equivalent.count == 1:
-            for seat in self._singles(stock, need, room_for_workers):
-                yield [seat], _candidate(seat, need, stock)
-        elif room_for_workers:
-            for seats in _gangs(stock, need, policy):
-                seats.sort(key=seat_order)
-                yield seats, _candidate(seats[0], need, stock)
-
-    def _singles(self, stock: Stock, need: Need, room_for_workers: bool) -> Iterator[Seat]:
+    def _look_at_singles(self, best: Best, stock: Stock, need: Need, room_for_workers: bool) -> None:
+        """Those with a started worker, then file by file, until none that follows can be better."""
         started = (seat for seat in self._spares[need.equivalent.model].values() if _fits(seat, need))
-        yield from islice(started, SPARES_MAX if room_for_workers else None)
-        if room_for_workers:
-            for groups in stock.groups_with(need.equivalent.share_milli, 1):
-                fitting = (_best_seats(group, need) for group in islice(groups, GROUPS_MAX))
-                yield from next((seats for seats in fitting if seats), ())
+        for seat in islice(started, SPARES_MAX if room_for_workers else None):
+            best.meet([seat], _candidate(seat, need, stock))
+        if not room_for_workers:
+            return
+        for floor, file in stock.best_for(Size(need.equivalent.share_milli, need.flavor.memory_bytes)):
+            if best.beats(floor):
+                break
+            found = _best_seat(stock, file, need)
+            if found is not None:
+                best.meet([found], _candidate(found, need, stock))
 
     def is_fragmented(self, flavor: Flavor, tenant: str, policy: Policy) -> bool:
         """Whether as much is free as the flavor takes, though not together; asked where no place was found."""
@@ -164,7 +183,7 @@ class Placement:
             seat
             for stock in self.stocks.values()
             if kind in stock.kinds
-            for groups in stock.groups_with(WHOLE_MILLI, 1)
+            for groups in stock.groups_with(1)
             for group in groups
             for seat in sorted(group.seats, key=lambda seat: (seat.taken_bytes, seat.number))
             if seat.open_milli == WHOLE_MILLI
@@ -172,13 +191,18 @@ class Placement:
         return islice(found, most)
 
 
-def _best_seats(group: Group, need: Need) -> list[Seat]:
-    """Of the group's seats with the same free share, the one that is best otherwise; all that do where the memory of the best is held."""
-    seats = [seat for free_milli, seat in group.best.items() if free_milli >= need.equivalent.share_milli]
-    best = [seat for seat in seats if _fits(seat, need)]
-    if len(best) < len(seats):
-        return [seat for seat in group.seats if _fits(seat, need)]
-    return best
+def _best_seat(stock: Stock, file: File, need: Need) -> Seat | None:
+    """The first of the file's devices that will do. If none of so many nodes has one, the next look begins behind them."""
+    begin = file.begin if file.begin < len(file.orders) else 0
+    for group in islice(stock.in_order(file), begin, begin + GROUPS_MAX):
+        seats = [group.best[file.share_milli]]
+        if not _fits(seats[0], need):  # its memory is held, or it is kept for somebody
+            seats = [seat for seat in group.seats if seat.open_milli == file.share_milli and _fits(seat, need)]
+        if seats:
+            file.begin = 0
+            return min(seats, key=seat_order)
+    file.begin = begin + GROUPS_MAX
+    return None
 
 
 def _fits(seat: Seat, need: Need) -> bool:
@@ -200,7 +224,7 @@ def _gangs(stock: Stock, need: Need, policy: Policy) -> Iterator[list[Seat]]:
     """Gangs in one node if there are any, else under the switch with the fewest devices free that has enough, else anywhere."""
     count = need.equivalent.count
     found = False
-    for groups in stock.groups_with(WHOLE_MILLI, count):
+    for groups in stock.groups_with(count):
         fitting = (_whole_seats(group, need) for group in islice(groups, GROUPS_MAX))
         large = (seats for seats in fitting if len(seats) >= count and seats[0].device.memory_bytes >= need.bounds.least_bytes)
         seats = next(large, None)

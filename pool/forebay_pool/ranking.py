@@ -30,6 +30,13 @@ class Ranking(Protocol):
     def order(self, seat: Seat) -> int:
         """Which of two nodes with the same devices free is looked at first, by the best of their seats: the one with less."""
 
+    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
+        """The beginning of a rank that no seat of a file of nodes has less than.
+
+        ``least`` is the least order of the file's nodes, ``room_bytes`` what the request leaves of a device's memory, ``gradient`` the
+        least fragmentation that it adds.
+        """
+
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         """The rank; equal ranks go to the seat that was listed first."""
 
@@ -39,6 +46,9 @@ class ForebayRanking:
 
     def order(self, seat: Seat) -> int:
         return seat.taken_bytes
+
+    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
+        return (max(0, least - room_bytes), gradient)
 
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         seat = candidate.seat

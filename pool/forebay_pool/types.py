@@ -473,6 +473,8 @@ class Seat:
     """Workers that held a lease, were told to end, and may still be executing; each with its share in thousandths."""
     workers: dict[str, Worker] = field(default_factory=dict)
     """All that may use the device, gangs' workers included."""
+    own_workers: list[Worker] = field(default_factory=list)
+    """Those that compute and keep tensors here: this device is their first."""
     free_milli: int = WHOLE_MILLI
     """What neither holders nor draining workers have, in thousandths."""
     open_milli: int = WHOLE_MILLI
@@ -509,11 +511,6 @@ class Seat:
     def empties(self) -> bool:
         """Whether those whose tensors are here must leave."""
         return self.node.drains or (self.cordon is not None and self.cordon.drains)
-
-    @property
-    def own_workers(self) -> list[Worker]:
-        """The workers that compute and keep tensors here: those of which this device is the first."""
-        return [worker for worker in self.workers.values() if worker.device is self.device]
 
     @property
     def reserved_bytes(self) -> int:

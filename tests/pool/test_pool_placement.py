@@ -225,13 +225,12 @@ def test_a_choice_looks_at_as_few_nodes_however_many_there_are(count: int, monke
     for number in range(0, count, 3):
         lab.hold(f"n{number}/null:0", "half" if number % 2 else "whole")
     looked = []
-    original = stock_module.Stock.groups_with
+    original = stock_module.Stock.in_order
 
-    def counting(self: Any, share_milli: int, least: int) -> Any:
-        for groups in original(self, share_milli, least):
-            yield (looked.append(group) or group for group in groups)
+    def counting(self: Any, file: Any) -> Any:
+        return (looked.append(group) or group for group in original(self, file))
 
-    monkeypatch.setattr(stock_module.Stock, "groups_with", counting)
+    monkeypatch.setattr(stock_module.Stock, "in_order", counting)
     for name in ("whole", "half", "four"):
         assert lab.choose(name) is not None
     assert len(looked) <= 9

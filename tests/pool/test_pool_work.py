@@ -7,7 +7,7 @@ import statistics
 import sys
 from itertools import islice
 
-from simulation.rush import SETTLED_NS, Rush
+from simulation.rush import UNKIND, Rush
 
 EVENTS = 1_500
 
@@ -15,7 +15,7 @@ EVENTS = 1_500
 def calls_of_decisions(devices: int) -> list[int]:
     """The calls of Python functions of each event that is neither a tick nor a look."""
     rush = Rush(devices, devices * 5 // 3)
-    for _ in rush.play(SETTLED_NS):
+    for _ in rush.play(UNKIND.settled_ns):
         pass
     handle, counts, count = rush.machine.handle, [], 0
 
