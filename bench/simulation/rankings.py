@@ -14,9 +14,6 @@ class FragmentationRanking:
     def order(self, seat: Seat) -> int:
         return seat.number
 
-    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
-        return ()
-
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         return (gradient(candidate, demand), candidate.seat.number)
 
@@ -27,9 +24,6 @@ class BestFitRanking:
     def order(self, seat: Seat) -> int:
         return seat.number
 
-    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
-        return ()
-
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         return (candidate.seat.free_milli - candidate.equivalent.share_milli, sum(candidate.profile))
 
@@ -39,9 +33,6 @@ class FirstFitRanking:
 
     def order(self, seat: Seat) -> int:
         return seat.number
-
-    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
-        return ()
 
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         return (candidate.seat.number,)
@@ -59,9 +50,6 @@ class RandomRanking:
 
     def order(self, seat: Seat) -> int:
         return self._draw()
-
-    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
-        return ()
 
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         return (self._draw(),)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from forebay_pool.capacity import memory_limit, suits
 from forebay_pool.fragmentation import Demand
 from forebay_pool.policies import Policy
-from forebay_pool.ranking import Candidate, ForebayRanking, Rank, Ranking
+from forebay_pool.ranking import Candidate, ForebayRanking, Rank, Ranking, candidate
 from forebay_pool.stock import Group, Stock, seat_order
 from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Make, Place, Seat, Session, Worker
 from forebay_pool.ways import File, Size
@@ -73,18 +73,18 @@ class Best:
         self._policy = policy
         self._least_bytes = least_bytes
 
-    def meet(self, seats: list[Seat], candidate: Candidate) -> None:
+    def meet(self, seats: list[Seat], found: Candidate) -> None:
         """Takes the candidate if it is better; ``seats`` are its place, itself first."""
-        if candidate.seat.device.memory_bytes < self._least_bytes:
+        if found.seat.device.memory_bytes < self._least_bytes:
             return  # it may be smaller than the one the session had
-        rank = (candidate.seat.failures, *self._ranking.rank(candidate, self._demand, self._policy))
+        rank = (found.seat.failures, *self._ranking.rank(found, self._demand, self._policy))
         if self._rank is None or rank < self._rank:
             self._rank = rank
-            self.place = Place(tuple([seat.device for seat in seats]), candidate.equivalent.share_milli)
+            self.place = Place(tuple([seat.device for seat in seats]), found.equivalent.share_milli)
 
     def beats(self, floor: Rank) -> bool:
-        """Whether nobody whose rank begins with no less than this can be better."""
-        return self._rank is not None and self._rank < floor
+        """Whether nobody with this rank or a greater one is better."""
+        return self._rank is not None and self._rank <= floor
 
 
 class Placement:
@@ -100,7 +100,7 @@ class Placement:
     def add(self, seat: Seat) -> None:
         model = seat.device.model
         if model not in self.stocks:
-            self.stocks[model] = Stock(model, self._ranking, self._demand)
+            self.stocks[model] = Stock(self._ranking, self._demand)
             self._spares[model] = {}
         self.stocks[model].add(seat)
 
@@ -146,21 +146,21 @@ class Placement:
                 continue
             need = Need(flavor, equivalent, bounds)
             if equivalent.count == 1:
-                self._look_at_singles(best, stock, need, room_for_workers)
+                self._look_at_singles(best, stock, need, policy, room_for_workers)
             elif room_for_workers:
                 for seats in _gangs(stock, need, policy):
                     seats.sort(key=seat_order)
                     best.meet(seats, _candidate(seats[0], need, stock))
         return best.place
 
-    def _look_at_singles(self, best: Best, stock: Stock, need: Need, room_for_workers: bool) -> None:
+    def _look_at_singles(self, best: Best, stock: Stock, need: Need, policy: Policy, room_for_workers: bool) -> None:
         """Those with a started worker, then file by file, until none that follows can be better."""
         started = (seat for seat in self._spares[need.equivalent.model].values() if _fits(seat, need))
         for seat in islice(started, SPARES_MAX if room_for_workers else None):
             best.meet([seat], _candidate(seat, need, stock))
         if not room_for_workers:
             return
-        for floor, file in stock.best_for(Size(need.equivalent.share_milli, need.flavor.memory_bytes)):
+        for floor, file in stock.best_for(Size(need.equivalent, need.flavor.memory_bytes), policy):
             if best.beats(floor):
                 break
             found = _best_seat(stock, file, need)
@@ -215,9 +215,8 @@ def _fits(seat: Seat, need: Need) -> bool:
 
 
 def _candidate(seat: Seat, need: Need, stock: Stock) -> Candidate:
-    evicted = max(0, seat.taken_bytes + memory_limit(need.flavor, seat.device) - seat.device.memory_bytes)
     started = need.equivalent.count == 1 and spares_left(seat) > 0
-    return Candidate(seat, need.equivalent, stock.groups[seat.device.node].profile, evicted, started)
+    return candidate(seat, stock.groups[seat.device.node].profile, need.equivalent, need.flavor.memory_bytes, started)
 
 
 def _gangs(stock: Stock, need: Need, policy: Policy) -> Iterator[list[Seat]]:

@@ -24,17 +24,19 @@ class Candidate(NamedTuple):
     """Whether a worker is started there already."""
 
 
+def candidate(seat: Seat, profile: Profile, equivalent: Equivalent, memory_bytes: int, spare: bool) -> Candidate:
+    """The seat as a place for a flavor with so much memory."""
+    device_bytes = seat.device.memory_bytes
+    return Candidate(seat, equivalent, profile, max(0, seat.taken_bytes + min(memory_bytes, device_bytes) - device_bytes), spare)
+
+
 class Ranking(Protocol):
     """A strategy. It may keep state, but knows neither the time nor chance."""
 
     def order(self, seat: Seat) -> int:
-        """Which of two nodes with the same devices free is looked at first, by the best of their seats: the one with less."""
+        """Which of two nodes with the same devices free is looked at first, by the best of their seats: the one with less.
 
-    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
-        """The beginning of a rank that no seat of a file of nodes has less than.
-
-        ``least`` is the least order of the file's nodes, ``room_bytes`` what the request leaves of a device's memory, ``gradient`` the
-        least fragmentation that it adds.
+        Of two alike candidates without a started worker in such nodes, the one with less has no greater rank.
         """
 
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
@@ -46,9 +48,6 @@ class ForebayRanking:
 
     def order(self, seat: Seat) -> int:
         return seat.taken_bytes
-
-    def floor(self, least: int, room_bytes: int, gradient: int) -> Rank:
-        return (max(0, least - room_bytes), gradient)
 
     def rank(self, candidate: Candidate, demand: Demand, policy: Policy) -> Rank:
         seat = candidate.seat

@@ -17,6 +17,7 @@ from itertools import islice
 from sortedcontainers import SortedDict
 
 from forebay_pool.fragmentation import Demand, Profile
+from forebay_pool.policies import Policy
 from forebay_pool.ranking import Rank, Ranking
 from forebay_pool.types import WHOLE_MILLI, Kind, Make, Seat
 from forebay_pool.ways import File, Key, Order, Size, Way, drop
@@ -40,6 +41,8 @@ class Group:
     node: str
     switch: str
     seats: list[Seat] = field(default_factory=list)
+    sort: tuple[int, int] = (0, 0)
+    """Memory and speed of its devices; devices of one model in a node are taken to be alike."""
     profile: Profile = ()
     best: dict[int, Seat] = field(default_factory=dict)
     """Of the devices with the same free share, the one with the fewest failures, and the least set aside."""
@@ -55,8 +58,7 @@ class Group:
 class Stock:
     """All devices of one model."""
 
-    def __init__(self, model: str, ranking: Ranking, demand: Demand) -> None:
-        self._model = model
+    def __init__(self, ranking: Ranking, demand: Demand) -> None:
         self._ranking = ranking
         self._demand = demand
         self.groups: dict[str, Group] = {}
@@ -72,7 +74,6 @@ class Stock:
         self._switches: list[tuple[int, str]] = []
         self._stale: dict[str, Group] = {}
         self._ways: dict[Size, Way] = {}
-        self._memory_bytes_max = 0
         self.count = 0
         """Devices, free or not."""
         self.free = 0
@@ -85,12 +86,11 @@ class Stock:
         self.kinds.add(device.kind)
         self.makes.add(device.make)
         self.count += 1
-        if device.memory_bytes > self._memory_bytes_max:
-            self._memory_bytes_max = device.memory_bytes
-            self._ways.clear()
         group = self.groups.get(device.node)
         if group is None:
-            group = self.groups[device.node] = Group(len(self._numbered), device.node, device.switch)
+            group = self.groups[device.node] = Group(
+                len(self._numbered), device.node, device.switch, sort=(device.memory_bytes, device.speed)
+            )
             self._numbered[group.number] = group
         group.seats.append(seat)
         self._stale[device.node] = group
@@ -118,10 +118,10 @@ class Stock:
         orders = {share_milli: (seat.failures, order_of(seat), number) for share_milli, seat in best.items()}
         for share_milli, order in group.orders.items():
             if profile != known or orders[share_milli] != order:
-                self._take_out((known, share_milli), order)
+                self._take_out((known, share_milli, group.sort), order)
         for share_milli, order in orders.items():
             if profile != known or group.orders[share_milli] != order:
-                self._put_in((profile, share_milli), order)
+                self._put_in((profile, share_milli, group.sort), order)
         group.orders = orders
         if profile != known:
             group.profile = profile
@@ -133,7 +133,7 @@ class Stock:
     def _put_in(self, key: Key, order: Order) -> None:
         file = self._files.get(key)
         if file is None:
-            file = self._files[key] = File(*key)
+            file = self._files[key] = File(*key[:2])
         insort(file.orders, order)
         self._shares[key[1]] += 1
         self._first_changed(key)
@@ -183,17 +183,21 @@ class Stock:
         files = (file for file in self._files.values() if file.share_milli == WHOLE_MILLI and file.profile.count(WHOLE_MILLI) >= whole)
         return (self.in_order(file) for file in islice(files, FILES_MAX))
 
-    def best_for(self, size: Size) -> Iterator[tuple[Rank, File]]:
-        """The files of devices with so much free, those that may be best first, and the least rank that a device of each may have."""
+    def best_for(self, size: Size, policy: Policy) -> Iterator[tuple[Rank, File]]:
+        """The files of devices with so much free, those first that may be best, and the least rank that a device of each may have."""
         self.refresh()
         way = self._ways.get(size)
         if way is None:
             if len(self._ways) >= WAYS_MAX:
                 self._ways.clear()
-            way = self._ways[size] = Way(size, self._model, self._ranking, self._demand)
+            way = self._ways[size] = Way(size, self._ranking, self._demand)
             way.stale |= dict.fromkeys(self._files)
-        way.refresh(self._memory_bytes_max, self._files)
+        way.refresh(policy, self._best_of)
         return ((floor, self._files[key]) for floor, key in islice(way.order, FILES_MAX))
+
+    def _best_of(self, key: Key) -> Seat | None:
+        file = self._files.get(key)
+        return None if file is None else self._numbered[file.orders[0][2]].best[file.share_milli]
 
     def in_order(self, file: File) -> Iterator[Group]:
         """The file's nodes, the best first."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from forebay_pool.fragmentation import Demand, Profile
-from forebay_pool.ranking import Rank, Ranking
+from forebay_pool.policies import Policy
+from forebay_pool.ranking import Rank, Ranking, candidate
+from forebay_pool.types import Equivalent, Seat
 
-Key = tuple[Profile, int]
-"""What names a file: what is free in its nodes, and what is on the device at hand."""
+Key = tuple[Profile, int, tuple[int, int]]
+"""What names a file: what is free in its nodes, what is on the device at hand, and the devices' memory and speed."""
 Order = tuple[int, int, int]
 """A node's place in a file: failures of the best of these devices, its order by the ranking, the node's number."""
 
@@ -29,46 +31,44 @@ class File:
 
 
 class Size(NamedTuple):
-    """What of one device is needed."""
+    """What is needed: one device, or a share of one, and memory."""
 
-    share_milli: int
+    equivalent: Equivalent
     memory_bytes: int
 
 
 class Way:
-    """Files, by the least rank that a device of theirs may have for the size."""
+    """Files, by the rank that the best of their devices has for the size; one with a started worker is found otherwise."""
 
-    def __init__(self, size: Size, model: str, ranking: Ranking, demand: Demand) -> None:
+    def __init__(self, size: Size, ranking: Ranking, demand: Demand) -> None:
         self.order: list[tuple[Rank, Key]] = []
         self.stale: dict[Key, None] = {}
         """Those of which the first is another, or that are gone."""
         self._size = size
-        self._model = model
         self._ranking = ranking
         self._demand = demand
-        self._mix = demand.mix
+        self._judged_by: tuple[int, Policy] | None = None
         self._floors: dict[Key, Rank] = {}
 
-    def refresh(self, memory_bytes_max: int, files: Mapping[Key, File]) -> None:
-        """Orders anew what has changed; all of it if the mix did by which places are judged."""
-        if self._mix != self._demand.mix:
-            self._mix = self._demand.mix
+    def refresh(self, policy: Policy, best_of: Callable[[Key], Seat | None]) -> None:
+        """Orders anew what has changed; all of it if something did by which places are judged."""
+        judged_by = (self._demand.mix, policy)
+        if self._judged_by is None or self._judged_by[0] != judged_by[0] or self._judged_by[1] is not policy:
+            self._judged_by = judged_by
             self.stale |= dict.fromkeys(self._floors)
-        room_bytes = max(0, memory_bytes_max - self._size.memory_bytes)
         for key in self.stale:
-            if key[1] >= self._size.share_milli:
-                file, known = files.get(key), self._floors.pop(key, None)
+            if key[1] >= self._size.equivalent.share_milli:
+                best, known = best_of(key), self._floors.pop(key, None)
                 if known is not None:
                     drop(self.order, (known, key))
-                if file is not None:
-                    self._floors[key] = floor = self._floor(file, room_bytes)
+                if best is not None:
+                    self._floors[key] = floor = self._floor(best, key[0], policy)
                     insort(self.order, (floor, key))
         self.stale.clear()
 
-    def _floor(self, file: File, room_bytes: int) -> Rank:
-        gradient = self._demand.gradient(self._model, file.profile, file.share_milli, self._size.share_milli)
-        failures, order, _ = file.orders[0]
-        return (failures, *self._ranking.floor(order, room_bytes, gradient))
+    def _floor(self, best: Seat, profile: Profile, policy: Policy) -> Rank:
+        alone = candidate(best, profile, *self._size, spare=False)
+        return (best.failures, *self._ranking.rank(alone, self._demand, policy))
 
 
 def drop(ordered: list[Any], entry: Any) -> None:
