@@ -21,7 +21,7 @@ class Crowd:
         """By device: those that wait for just this one."""
 
     def add(self, lane: Lane, level: int, amount: int = 1) -> None:
-        devices, flavor = lane
+        devices, flavor, _ = lane
         if not devices:
             self._anywhere.setdefault(flavor, Counter())[level] += amount
             return
@@ -31,7 +31,7 @@ class Crowd:
 
     def rivals(self, lane: Lane, level: int) -> int:
         """The amount at this level or above that competes with the lane, the lane's own included."""
-        devices, flavor = lane
+        devices, flavor, _ = lane
         if devices:
             flavors = self._fleet.flavors_of(self._fleet.seats[devices[0]])
             found = [self._at.get(devices[0]), *(self._anywhere.get(served) for served in flavors)]
@@ -50,7 +50,7 @@ class Ahead:
         self._at: dict[str, tuple[int, int]] = {}
 
     def add(self, lane: Lane, work_ns: int) -> None:
-        devices, flavor = lane
+        devices, flavor, _ = lane
         if not devices:
             _count(self._anywhere, flavor, work_ns)
             return
@@ -60,7 +60,7 @@ class Ahead:
 
     def of(self, lane: Lane) -> tuple[int, int]:
         """The count and the work of those who compete with the lane."""
-        devices, flavor = lane
+        devices, flavor, _ = lane
         rivals = self._fleet.flavors_of(self._fleet.seats[devices[0]]) if devices else self._fleet.rivals_of(flavor)
         count, work_ns = self._at.get(devices[0], NOBODY) if devices else self._near.get(flavor, NOBODY)
         for rival in rivals:

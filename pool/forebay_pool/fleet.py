@@ -52,6 +52,8 @@ class Fleet:
         self.workers: dict[str, Worker] = {}
         self.flavors: dict[str, Flavor] = dict(flavors)
         self.policy = policy or Policy()
+        self.serving: dict[str, dict[str, Worker]] = {}
+        """Workers with a session, or with the tensors of one that left, by tenant."""
         self.demand = Demand(self.flavors)
         self.spare: dict[Kind, int] = {}
         """Workers of one device without a session, starting or warm, by kind."""
@@ -122,13 +124,22 @@ class Fleet:
             found = self._rivals[flavor] = tuple(beside)
         return found
 
+    def lane_of(self, session: Session) -> Lane:
+        """Where in the line the session waits."""
+        if session.worker is not None:
+            return tuple([device.id for device in session.worker.devices]), session.flavor, ()
+        if not self.policy.models:
+            return (), session.flavor, ()
+        models = {equivalent.model for equivalent in self.flavors[session.flavor].equivalents}
+        return (), session.flavor, tuple(sorted(model for model in models if not self.policy.allows(model, session.tenant)))
+
     def demand_milli(self, lane: Lane) -> int:
         """The least compute that serves the lane's flavor, in thousandths of devices; on just its devices, if it names any."""
         found = self._demands.get(lane)
         if found is None:
             if len(self._demands) >= DEMANDS_MAX:
                 self._demands.clear()
-            found = self._demands[lane] = self._demand_milli(*lane)
+            found = self._demands[lane] = self._demand_milli(*lane[:2])
         return found
 
     def _demand_milli(self, devices: tuple[str, ...], name: str) -> int:
@@ -141,7 +152,7 @@ class Fleet:
 
     def slots(self, lane: Lane) -> int:
         """How many leases can be open at a time for those who wait there."""
-        devices, name = lane
+        devices, name, _ = lane
         flavor, slots = self.flavors[name], 0
         for equivalent in flavor.equivalents:
             if devices:
@@ -303,6 +314,7 @@ class Fleet:
             raise InvariantBroken(f"worker {worker.id} is {worker.state} and cannot serve session {session.id}")
         self._count_spare(worker, -1)
         worker.session, session.worker, worker.state = session, worker, "assigning"
+        self.serving.setdefault(session.tenant, {})[worker.id] = worker
         self.placement.changed(self.seats[worker.device.id])
 
     def let_go(self, worker: Worker, session: Session, image_bytes: int, source: wire.Source) -> None:
@@ -325,6 +337,9 @@ class Fleet:
         if worker.spare:
             self._count_spare(worker, -1)
         worker.state, worker.parking, worker.restoring, worker.deadline_ns, worker.leave_by_ns = "ending", False, False, None, None
+        owner = worker.session or worker.keeps
+        if owner is not None:
+            del self.serving[owner.tenant][worker.id]
         if worker.keeps is not None:
             worker.keeps.image, worker.keeps = None, None
         session, worker.session = worker.session, None

@@ -6,7 +6,6 @@ from collections import Counter
 
 from forebay_pool.capacity import memory_limit
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.line import lane_of
 from forebay_pool.placement import spares_for, spares_left
 from forebay_pool.room import residents
 from forebay_pool.state_machine import StateMachine
@@ -162,7 +161,7 @@ def _check_line(machine: StateMachine) -> None:
         session = request.session
         alive = machine.sessions.get(session.id) is session and session.request is request and request.order == order
         _demand(machine, alive, "a dead request waits", session.id)
-        _demand(machine, request.lane == lane_of(session), "a request waits in another lane than its session's", session.id)
+        _demand(machine, request.lane == machine.fleet.lane_of(session), "a request waits in another lane than its session's", session.id)
         _demand(machine, machine.line.is_reachable(request), "a request waits where nobody looks", session.id)
         for name in request.blocks:
             _demand(machine, machine.promised_to(name) is request, "a device is kept for somebody else", name, session.id)
@@ -191,6 +190,9 @@ def _check_accounts(machine: StateMachine) -> None:
 
 def _check_counts(machine: StateMachine) -> None:
     workers = machine.fleet.workers.values()
+    served = {(owner.tenant, worker.id) for worker in workers if (owner := worker.session or worker.keeps) is not None}
+    listed = {(tenant, name) for tenant, some in machine.fleet.serving.items() for name in some}
+    _demand(machine, served == listed, f"workers serve other tenants than is noted: {served ^ listed}")
     spare = Counter(worker.device.kind for worker in workers if worker.spare and len(worker.devices) == 1)
     for kind, count in machine.fleet.spare.items():
         _demand(machine, spare[kind] == count, f"{count} spare {kind} workers are counted, {spare[kind]} are there", kind)

@@ -12,7 +12,7 @@ from forebay_pool.crowd import Crowd
 from forebay_pool.fair_share import NOTHING, Turns
 from forebay_pool.fleet import Fleet
 from forebay_pool.quotas import Account, Accounts, Spot
-from forebay_pool.types import AGED, Lane, Request, Seat, Session
+from forebay_pool.types import AGED, Lane, Request, Seat
 
 Rank = tuple[int, float, float, int]
 """What orders requests, least first: minus the level, the tenant's share, the user's share, the order of arrival."""
@@ -39,6 +39,8 @@ class Line:
         self._lanes: dict[Lane, dict[int, Turns[Rank]]] = {}
         self._at: dict[str, dict[Lane, None]] = {}
         """The lanes of sessions whose tensors are on a device."""
+        self._anywhere: dict[str, dict[Lane, None]] = {}
+        """By flavor, the lanes of sessions for whom any device will do."""
         self._users: dict[tuple[Lane, int, str], Turns[tuple[float, int]]] = {}
         self._orders: dict[Spot, list[int]] = {}
         self._entries = 0
@@ -52,7 +54,7 @@ class Line:
     # Coming and going
 
     def add(self, request: Request) -> None:
-        request.lane = lane_of(request.session)
+        request.lane = self._fleet.lane_of(request.session)
         self.waiting[request.order] = request
         self._count(request, 1)
         heapq.heappush(self._ages, (request.arrived_ns, request.order))
@@ -85,16 +87,19 @@ class Line:
         self._lanes.setdefault(lane, {}).setdefault(level, Turns()).put(tenant, (-level, of_tenant, share, orders[0] if orders else 0))
         for device in lane[0]:
             self._at.setdefault(device, {})[lane] = None
+        if not lane[0]:
+            self._anywhere.setdefault(lane[1], {})[lane] = None
 
     def rebuild(self) -> None:
         """Files everybody anew, after a change of weights or of flavors, and to drop what is stale."""
-        self._lanes, self._at, self._users, self._orders, self._entries = {}, {}, {}, {}, 0
+        self._lanes, self._at, self._anywhere, self._users, self._orders, self._entries = {}, {}, {}, {}, {}, 0
         self._ages = [(request.arrived_ns, request.order) for request in self.waiting.values()]
         heapq.heapify(self._ages)
         self.crowd, self._sizes = Crowd(self._fleet), Counter()
         for account in self.accounts:
             account.clear_bench()
         for request in self.waiting.values():
+            request.lane = self._fleet.lane_of(request.session)
             self._count(request, 1)
             self._file(request)
         self.changes += 1
@@ -128,11 +133,14 @@ class Line:
 
     def heads_for(self, seat: Seat, flavors: Iterable[str], now_ns: int) -> list[Request]:
         """The first of each lane that may use the device and that no quota stops, by rank."""
-        return self._in_turn([*self._at.get(seat.device.id, ()), *(((), flavor) for flavor in flavors)], now_ns)
+        return self._in_turn([*self._at.get(seat.device.id, ()), *self._lanes_of(flavors)], now_ns)
 
     def heads_anywhere(self, flavors: Iterable[str], now_ns: int) -> list[Request]:
         """The first of those of each flavor for whom any device will do, and whom no quota stops, by rank."""
-        return self._in_turn([((), flavor) for flavor in flavors], now_ns)
+        return self._in_turn(self._lanes_of(flavors), now_ns)
+
+    def _lanes_of(self, flavors: Iterable[str]) -> list[Lane]:
+        return [lane for flavor in flavors for lane in self._anywhere.get(flavor, ())]
 
     @property
     def homes(self) -> Iterable[str]:
@@ -157,6 +165,8 @@ class Line:
                 del self._at[device][lane]
                 if not self._at[device]:
                     del self._at[device]
+            if not lane[0]:
+                del self._anywhere[lane[1]][lane]
         return None
 
     def heads_above(self, level: int, now_ns: int) -> list[Request]:
@@ -222,7 +232,3 @@ def share_of(account: Account, now_ns: int | None = None) -> float:
     """log2 of the decayed usage for each part of the weight; who has less goes first. Without a time: what it is at least."""
     level = account.usage.floor if now_ns is None else account.usage.level(now_ns)
     return level if account.quota.weight == 1 else level - math.log2(account.quota.weight)
-
-
-def lane_of(session: Session) -> Lane:
-    return (() if session.worker is None else tuple(device.id for device in session.worker.devices), session.flavor)

@@ -49,7 +49,7 @@ class Operations(Resuming):
             length_ns = self.lengths.mean_ns(flavor.name) or 0
             census = fleet.census(flavor)
             devices = float(census.total - census.closed)
-            rate, each = self.arrivals.per_second(flavor.name, now_ns), fleet.demand_milli(((), flavor.name)) / WHOLE_MILLI
+            rate, each = self.arrivals.per_second(flavor.name, now_ns), fleet.demand_milli(((), flavor.name, ())) / WHOLE_MILLI
             loads.append(Load(flavor.name, rate, length_ns / SECOND, each, devices, fleet.rivals_of(flavor.name) or (flavor.name,)))
         return forecast(loads)
 

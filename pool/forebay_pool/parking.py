@@ -6,7 +6,7 @@ says so, the session ends, and is told why. A device that is being emptied parks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from forebay_pool.capacity import gib
@@ -15,6 +15,9 @@ from forebay_pool.room import by_use, residents
 from forebay_pool.types import Seat, Session, Worker
 
 Fate = Literal["park", "stay", "end"]
+
+Serving = Mapping[str, Mapping[str, Worker]]
+"""By tenant, the workers that have its sessions' tensors, or had them until now."""
 
 
 class Eviction(NamedTuple):
@@ -25,42 +28,38 @@ class Eviction(NamedTuple):
     enough: bool
 
 
-def parked_bytes(account: Account, workers: Iterable[Worker]) -> int:
+def parked_bytes(account: Account, serving: Serving) -> int:
     """What the account's sessions have off their devices, or on the way there."""
-    return sum(off for worker, off in _off_device(workers) if _counts_for(account, worker.session or worker.keeps))
-
-
-def _off_device(workers: Iterable[Worker]) -> Iterator[tuple[Worker, int]]:
-    for worker in workers:
-        yield worker, worker.memory_bytes if worker.parking else worker.parked_bytes or 0
+    own = [worker for worker in serving.get(account.tenant, {}).values() if _counts_for(account, worker.session or worker.keeps)]
+    return sum(worker.memory_bytes if worker.parking else worker.parked_bytes or 0 for worker in own)
 
 
 def _counts_for(account: Account, session: Session | None) -> bool:
     return session is not None and session.tenant == account.tenant and account.user in (None, session.user)
 
 
-def fullness(worker: Worker, accounts: Accounts, workers: Iterable[Worker], chosen: Iterable[Worker] = ()) -> Account | None:
+def fullness(worker: Worker, accounts: Accounts, serving: Serving, chosen: Iterable[Worker] = ()) -> Account | None:
     """The account whose bound the worker's session would exceed if it were parked, after those ``chosen``; None if it may be."""
     session = worker.session
     for account in () if session is None else accounts.both(session):
         most = account.quota.parked_bytes
         if most is not None:
             coming = sum(one.memory_bytes for one in (*chosen, worker) if _counts_for(account, one.session))
-            if parked_bytes(account, workers) + coming > most:
+            if parked_bytes(account, serving) + coming > most:
                 return account
     return None
 
 
-def fate(worker: Worker, seat: Seat, accounts: Accounts, workers: Iterable[Worker], chosen: Iterable[Worker] = ()) -> Fate:
+def fate(worker: Worker, seat: Seat, accounts: Accounts, serving: Serving, chosen: Iterable[Worker] = ()) -> Fate:
     """What becomes of the session that rests on the seat, if its room is needed."""
-    full = None if seat.empties or not accounts.bound_parking else fullness(worker, accounts, workers, chosen)
+    full = None if seat.empties or not accounts.bound_parking else fullness(worker, accounts, serving, chosen)
     if full is None:
         return "park"
     waits = worker.session is not None and worker.session.request is not None
     return "stay" if waits else full.quota.on_parked_full
 
 
-def eviction(seat: Seat, surplus_bytes: int, accounts: Accounts, workers: Iterable[Worker], besides: Worker | None = None) -> Eviction:
+def eviction(seat: Seat, surplus_bytes: int, accounts: Accounts, serving: Serving, besides: Worker | None = None) -> Eviction:
     """The residents that leave so that ``surplus_bytes`` are freed: the least recently used first, those who would end after all others.
 
     Of those who are parked, whoever need not go after all stays, beginning with the dearest to move.
@@ -71,7 +70,7 @@ def eviction(seat: Seat, surplus_bytes: int, accounts: Accounts, workers: Iterab
     for worker in here:
         if surplus_bytes <= 0:
             break
-        what = fate(worker, seat, accounts, workers, parked)
+        what = fate(worker, seat, accounts, serving, parked)
         if what == "park":
             surplus_bytes -= worker.reserved_bytes
             parked.append(worker)

@@ -14,7 +14,6 @@ from forebay_pool.explanations import DRAINING, why_placing
 from forebay_pool.fair_share import Turns
 from forebay_pool.grants import assignment
 from forebay_pool.instructions import Keep, Launch, Show, TellWorker
-from forebay_pool.line import lane_of
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.metering import rate
 from forebay_pool.parking import Fate, ended_sentence, eviction, fate, fullness
@@ -72,7 +71,7 @@ class Placing(Telling):
     def _place(self, request: Request) -> None:
         """Claims a free place for the request, or puts it in the line."""
         session = request.session
-        barred = self.accounts.bar(session, self.line.demand_milli(lane_of(session)), self._now) is not None
+        barred = self.accounts.bar(session, self.line.demand_milli(self.fleet.lane_of(session)), self._now) is not None
         place = None if barred else self.find_place(request) or self._find_elsewhere(request)
         if place is not None:
             self._claim(request, place)
@@ -239,7 +238,7 @@ class Placing(Telling):
         """Parks as many residents as it takes; True once there is room."""
         if has_room(seat, session, seat.holders[session].memory_bytes):
             return True
-        leaving = eviction(seat, surplus_bytes(seat), self.accounts, self.fleet.workers.values())
+        leaving = eviction(seat, surplus_bytes(seat), self.accounts, self.fleet.serving)
         for worker in (*leaving.parked, *leaving.ended):
             self._park(worker)
         return False
@@ -251,7 +250,7 @@ class Placing(Telling):
         seat = self.fleet.seats[place.devices[0].id]
         own = session.worker if session.worker is not None and session.worker.device is seat.device else None
         need = self._need_bytes(session, place) - (0 if own is None else own.reserved_bytes)
-        return eviction(seat, surplus_bytes(seat) + need, self.accounts, self.fleet.workers.values(), own).enough
+        return eviction(seat, surplus_bytes(seat) + need, self.accounts, self.fleet.serving, own).enough
 
     def _park(self, worker: Worker) -> None:
         """Tells the worker to move its session's tensors off the device, if it has any there, and they may be parked."""
@@ -263,9 +262,9 @@ class Placing(Telling):
 
     def _fate(self, worker: Worker) -> Fate:
         """What becomes of a session whose room is needed; one that ends does so at the end of the event."""
-        workers, session = self.fleet.workers.values(), worker.session
-        what = fate(worker, self.fleet.seats[worker.device.id], self.accounts, workers)
-        full = None if what == "park" else fullness(worker, self.accounts, workers)
+        serving, session = self.fleet.serving, worker.session
+        what = fate(worker, self.fleet.seats[worker.device.id], self.accounts, serving)
+        full = None if what == "park" else fullness(worker, self.accounts, serving)
         if full is not None and session is not None:
             self._note("parking_full", session=session.id, tenant=session.tenant, bytes=worker.memory_bytes, then=what)
             if what == "end":

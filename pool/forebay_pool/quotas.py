@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from forebay_pool.fair_share import Usage
 from forebay_pool.history import History, Spent
 from forebay_pool.metering import SECOND_NS as SECOND
-from forebay_pool.types import BudgetState, Lease, Quota, Session
+from forebay_pool.types import BudgetState, Lane, Lease, Quota, Session
 
 Bar = Literal["quota", "budget"]
 STEPS = 1_000
@@ -72,7 +72,7 @@ class Window:
 class Spot(NamedTuple):
     """A part of the line that an account keeps out of it: a user's requests in a lane at a level, or all of a tenant's (user None)."""
 
-    lane: tuple[tuple[str, ...], str]
+    lane: Lane
     level: int
     tenant: str
     user: str | None

@@ -73,7 +73,7 @@ class Revoking(Offering):
 
     def _victims(self, request: Request, priority_max: int) -> Iterator[Lease]:
         """The open leases of such priorities on devices that the request may take, the lowest and latest first."""
-        devices, flavor = request.lane
+        devices, flavor, _ = request.lane
         if devices:
             holders = (session.lease for device in devices for session in self.fleet.seats[device].holders)
             found = {lease.id: lease for lease in holders if lease is not None and lease.state == "open" and lease.revoked_for is None}

@@ -235,7 +235,7 @@ def quota_row(account: Account, now_ns: int, fleet: Fleet) -> QuotaRow:
         "parked_bytes": quota.parked_bytes,
         "on_parked_full": quota.on_parked_full,
         "held_milli": account.held_milli,
-        "parked_bytes_held": parked_bytes(account, fleet.workers.values()),
+        "parked_bytes_held": parked_bytes(account, fleet.serving),
         "used_device_seconds": used / 1e12,
         "decayed_device_seconds": account.usage.device_seconds(now_ns),
         "budget": account.budget,

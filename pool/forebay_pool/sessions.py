@@ -8,7 +8,6 @@ from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.events import BudgetSet, ClientSaid, QuotaSet, SessionDismissed, SessionJoined, SessionLeft
 from forebay_pool.instructions import Show
-from forebay_pool.line import lane_of
 from forebay_pool.types import Request, Session
 from forebay_pool.workers import Workers
 
@@ -104,7 +103,7 @@ class Sessions(Workers):
 
     def _no_money_for(self, session: Session, number: int) -> wire.Refused | None:
         """What no waiting would help: a quota that is too small for the request alone, a budget that refuses."""
-        demand_milli = self.line.demand_milli(lane_of(session))
+        demand_milli = self.line.demand_milli(self.fleet.lane_of(session))
         for account in self.accounts.both(session):
             why = account.never_fits(demand_milli)
             if why is not None:

@@ -131,8 +131,7 @@ class Telling(Leases):
         return Why("shortage", stays_sentence(crowded[0])) if crowded and len(crowded) == len(seats) else None
 
     def _is_crowded(self, seat: Seat) -> bool:
-        workers = self.fleet.workers.values()
-        return any(fate(worker, seat, self.accounts, workers) == "stay" for worker in residents(seat))
+        return any(fate(worker, seat, self.accounts, self.fleet.serving) == "stay" for worker in residents(seat))
 
     def _tell_newcomer(self, request: Request) -> None:
         """Tells somebody who has just come into the line: as if all of its level came before it, until the next look knows better."""
@@ -141,8 +140,9 @@ class Telling(Leases):
         self._tell_queued(request, self._standing(request, ahead, 0, None if ahead else 0))
 
     def _tell_queued(self, request: Request, standing: Standing) -> None:
-        if request.told is None or _steps(request.told) != _steps(standing):
-            request.told = standing
+        steps = _steps(standing)
+        if request.told is None or request.told_steps != steps:
+            request.told, request.told_steps = standing, steps
             self._tell(request.session.id, queued(request))
             self._out.append(Show(request.session))
 

@@ -36,8 +36,9 @@ AGED = PRIORITY_MAX + 1
 """The level of requests that waited too long: before every priority."""
 Make = tuple[str, int]
 """Devices that serve the same flavors: a model, with so many bytes of memory."""
-Lane = tuple[tuple[str, ...], str]
-"""Those in the line who need the same: the devices that their tensors are on (none: any will do), and the flavor."""
+Lane = tuple[tuple[str, ...], str, tuple[str, ...]]
+"""Those in the line who need the same: the devices that their tensors are on (none: any will do), the flavor, and of its models those that
+are kept for other tenants (where any device will do)."""
 
 
 # Nouns that never change
@@ -288,10 +289,12 @@ class Request:
     priority: int = 0
     aged: bool = False
     """Whether it waited for so long that it goes before all others."""
-    lane: Lane = ((), "")
+    lane: Lane = ((), "", ())
     """Where it waits, while it does."""
     told: Standing | None = None
     """What the client knows."""
+    told_steps: tuple[object, ...] = ()
+    """What of it must change to be news."""
 
     @property
     def level(self) -> int:

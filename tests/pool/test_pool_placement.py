@@ -9,7 +9,7 @@ import pytest
 from forebay_pool import stock as stock_module
 from forebay_pool.fleet import Fleet
 from forebay_pool.fragmentation import Demand
-from forebay_pool.placement import Bounds
+from forebay_pool.placement import GROUPS_MAX, Bounds
 from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.ranking import ForebayRanking, Ranking
 from forebay_pool.types import Device, Equivalent, Flavor, Place, Session
@@ -234,6 +234,28 @@ def test_a_choice_looks_at_as_few_nodes_however_many_there_are(count: int, monke
     for name in ("whole", "half", "four"):
         assert lab.choose(name) is not None
     assert len(looked) <= 9
+
+
+class Others:
+    """Keeps all devices but one for others."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def has_make(self, make: tuple[str, int]) -> bool:
+        return False
+
+    def has_device(self, device: Device) -> bool:
+        return device.id != self.device
+
+
+def test_a_device_behind_many_that_are_kept_for_others_is_found_in_a_few_looks() -> None:
+    count = 3 * GROUPS_MAX + 1
+    fleet = Fleet([device for number in range(count) for device in node(f"n{number}", 1)], {"whole": WHOLE})
+    last = f"n{count - 1}/null:0"
+    bounds = Bounds(kept=Others(last))
+    looks = [fleet.choose(WHOLE, "acme", True, bounds) for _ in range(4)]
+    assert [place and place.devices[0].id for place in looks] == [None, None, None, last]
 
 
 # Sessions that bring tensors

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from forebay_pool.events import BudgetSet, ClientSaid, LeaseRevoked, Look, QuotaSet, SessionJoined, SessionLeft, Tick, WorkerSaid
+from forebay_pool.node_events import PolicySet
+from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.telling import LOOK_MAX
 from forebay_pool.types import Device, Equivalent, Flavor, Quota
 from forebay_wire import messages as wire
@@ -510,3 +512,35 @@ def test_a_quota_too_small_for_anything_refuses_everything(world: Make, milli: i
     ask(w, "a", flavor="half")
     assert w.last("a").code == "quota"
     assert isinstance(w.last("a"), wire.Refused)
+
+
+# Models that are kept for tenants
+
+
+def test_who_may_not_use_a_model_does_not_stand_in_the_way_of_who_may(world: Make) -> None:
+    either = Flavor("either", GIB, (Equivalent("A"), Equivalent("B")))
+    seats = [Device(f"main/null:{index}", "main", "null", index, model, 8 * GIB) for index, model in enumerate("AB")]
+    w = make(world, seats, [either, Flavor("a", GIB, (Equivalent("A"),)), Flavor("b", GIB, (Equivalent("B"),))])
+    w.do(PolicySet(Policy(models={"A": ModelPolicy("A", frozenset({"globex"}))})))
+    ask(w, "on a", tenant="globex", flavor="a")
+    ask(w, "on b", tenant="initech", flavor="b")
+    ask(w, "barred", tenant="acme", flavor="either")
+    ask(w, "allowed", tenant="globex", flavor="either")
+    assert holders(w) == {"on a", "on b"}
+    done(w, "on a")
+    assert holders(w) == {"on b", "allowed"}
+    done(w, "on b")
+    assert holders(w) == {"barred", "allowed"}
+
+
+def test_who_may_use_a_model_from_now_on_waits_for_it_too(world: Make) -> None:
+    either = Flavor("either", GIB, (Equivalent("A"), Equivalent("B")))
+    seats = [Device(f"main/null:{index}", "main", "null", index, model, 8 * GIB) for index, model in enumerate("AB")]
+    w = make(world, seats, [either, Flavor("a", GIB, (Equivalent("A"),)), Flavor("b", GIB, (Equivalent("B"),))])
+    w.do(PolicySet(Policy(models={"A": ModelPolicy("A", frozenset({"globex"}))})))
+    ask(w, "on b", tenant="initech", flavor="b")
+    ask(w, "barred", tenant="acme", flavor="either")
+    assert holders(w) == {"on b"}
+    w.do(PolicySet(Policy()))
+    w.settle()
+    assert holders(w) == {"on b", "barred"}
