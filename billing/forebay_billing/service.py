@@ -67,14 +67,14 @@ class Service:
         self.store = Store(open_engines(settings.database_url, settings.busy_seconds), clock_ns, metrics.committed)
         metrics.watch_queue(lambda: self.store.writes_waiting)
         self._desk = _open_desk(self.store, settings, clock_ns, metrics)
-        own = handlers.Context(self.store, authenticator, metrics, clock_ns, settings.currency_of, settings.hold_terms(), self._desk)
-        context = {"context": own}
-        routes = [(re.escape(settings.prefix) + path, handler, context) for path, handler in ENDPOINTS]
-        application = Application(
-            routes, default_handler_class=handlers.UnknownHandler, default_handler_args=context, log_function=lambda handler: None
+        context = handlers.Context(
+            self.store, authenticator, metrics, clock_ns, settings.currency_of, settings.hold_terms(), self._desk
         )
         self._server = HTTPServer(
-            application, max_body_size=BODY_BYTES_CUT, body_timeout=BODY_SECONDS_MAX, idle_connection_timeout=IDLE_SECONDS_MAX
+            application_of(context, settings.prefix),
+            max_body_size=BODY_BYTES_CUT,
+            body_timeout=BODY_SECONDS_MAX,
+            idle_connection_timeout=IDLE_SECONDS_MAX,
         )
         try:
             sockets = bind_sockets(settings.port, settings.host)
@@ -86,6 +86,8 @@ class Service:
         for listener in sockets:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server.add_sockets(sockets)
+        if self._desk is not None:
+            self._desk.start()
         self.port: int = sockets[0].getsockname()[1]
         self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns))
         log.info("action=service.start host=%s port=%d prefix=%s seeded=%d", settings.host, self.port, settings.prefix, self.store.seeded)
@@ -112,6 +114,15 @@ async def _expire_holds(store: Store, clock_ns: Callable[[], int]) -> None:
         except BillingError as error:
             log.error("action=hold.expire.failed error=%s", error)
         await asyncio.sleep(EXPIRY_SECONDS)
+
+
+def application_of(context: handlers.Context, prefix: str) -> Application:
+    """The endpoints under ``prefix``."""
+    given = {"context": context}
+    routes = [(re.escape(prefix) + path, handler, given) for path, handler in ENDPOINTS]
+    return Application(
+        routes, default_handler_class=handlers.UnknownHandler, default_handler_args=given, log_function=lambda handler: None
+    )
 
 
 def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], metrics: Metrics) -> Desk | None:

@@ -18,7 +18,7 @@ from forebay_billing.idempotency import Done, Key, once
 from forebay_billing.months import Month
 from forebay_billing.prices import PriceBook
 from forebay_billing.types import Statement
-from forebay_billing.writer import Writer
+from forebay_billing.writer import JobWriter, OnCommit, Writer
 
 T = TypeVar("T")
 
@@ -33,7 +33,8 @@ class Store:
         self,
         engines: Engines,
         clock_ns: Callable[[], int],
-        on_commit: Callable[[int, float], None] = lambda jobs, seconds: None,
+        on_commit: OnCommit = lambda jobs, seconds: None,
+        writer: Callable[[Engines, OnCommit], JobWriter] = Writer,
     ) -> None:
         self._engines = engines
         self._clock_ns = clock_ns
@@ -41,7 +42,7 @@ class Store:
         with writing(engines) as connection:
             self.seeded = journal.seed(Books(connection), clock_ns())
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="billing-reader")
-        self._writer = Writer(engines, on_commit)
+        self._writer = writer(engines, on_commit)
         self._closed = False
 
     @property

@@ -9,10 +9,10 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from forebay_billing import failpoints
 from forebay_billing.books import Books, Memory
@@ -25,68 +25,39 @@ QUEUE_JOBS_MAX = 512
 T = TypeVar("T")
 
 
+OnCommit = Callable[[int, float], None]
+"""Is told of every group that was committed: its jobs, and the seconds it took."""
+
+
 @dataclass(frozen=True)
-class _Job:
+class Job:
+    """Something to write, and who waits for what becomes of it."""
+
     work: Callable[[Books], Any]
     future: Future[Any]
 
 
-class Writer:
-    """The one thread that writes. ``on_commit(jobs, seconds)`` is told of every group, from that thread."""
-
-    def __init__(self, engines: Engines, on_commit: Callable[[int, float], None]) -> None:
-        self._engines = engines
-        self._on_commit = on_commit
-        self._queue: queue.Queue[_Job | None] = queue.Queue(QUEUE_JOBS_MAX)
-        self._memory = Memory()
-        self._closed = False
-        self._closing = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="billing-writer")
-        self._thread.start()
+class JobWriter(Protocol):
+    """What the store needs of whoever writes."""
 
     @property
-    def waiting(self) -> int:
-        """Jobs that wait for their group."""
-        return self._queue.qsize()
+    def waiting(self) -> int: ...
 
-    def submit(self, work: Callable[[Books], T]) -> Future[T]:
-        """Runs ``work`` in a later group; the future ends after its commit, with the result, a BillingError or StoreUnavailable."""
-        future: Future[T] = Future()
-        with self._closing:
-            if self._closed:
-                raise StoreUnavailable(CLOSING)
-            try:
-                self._queue.put_nowait(_Job(work, future))
-            except queue.Full:
-                raise StoreUnavailable(f"{QUEUE_JOBS_MAX} writes are waiting; nothing was written, send the same again later.") from None
-        return future
+    def submit(self, work: Callable[[Books], T]) -> Future[T]: ...
 
-    def close(self) -> None:
-        """Writes what was accepted, then ends the thread."""
-        with self._closing:
-            already, self._closed = self._closed, True
-        if not already:
-            self._queue.put(None)
-        self._thread.join()
+    def close(self) -> None: ...
 
-    def _run(self) -> None:
-        running = True
-        while running:
-            job = self._queue.get()
-            group: list[_Job] = []
-            while job is not None:
-                group.append(job)
-                if len(group) == GROUP_JOBS_MAX:
-                    break
-                try:
-                    job = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-            running = job is not None
-            if group:
-                self._commit(group)
 
-    def _commit(self, group: list[_Job]) -> None:
+class Committer:
+    """Makes one transaction of a group of jobs, on the thread that asks; there is one at a time."""
+
+    def __init__(self, engines: Engines, on_commit: OnCommit) -> None:
+        self._engines = engines
+        self._on_commit = on_commit
+        self._memory = Memory()
+
+    def commit(self, group: Sequence[Job]) -> None:
+        """Does the jobs, commits, and then says to each what became of it."""
         started = time.monotonic()
         outcomes: list[tuple[Future[Any], Any]] = []
         try:
@@ -115,3 +86,57 @@ class Writer:
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+
+
+class Writer:
+    """The one thread that writes."""
+
+    def __init__(self, engines: Engines, on_commit: OnCommit) -> None:
+        self._committer = Committer(engines, on_commit)
+        self._queue: queue.Queue[Job | None] = queue.Queue(QUEUE_JOBS_MAX)
+        self._closed = False
+        self._closing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="billing-writer")
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that wait for their group."""
+        return self._queue.qsize()
+
+    def submit(self, work: Callable[[Books], T]) -> Future[T]:
+        """Runs ``work`` in a later group; the future ends after its commit, with the result, a BillingError or StoreUnavailable."""
+        future: Future[T] = Future()
+        with self._closing:
+            if self._closed:
+                raise StoreUnavailable(CLOSING)
+            try:
+                self._queue.put_nowait(Job(work, future))
+            except queue.Full:
+                raise StoreUnavailable(f"{QUEUE_JOBS_MAX} writes are waiting; nothing was written, send the same again later.") from None
+        return future
+
+    def close(self) -> None:
+        """Writes what was accepted, then ends the thread."""
+        with self._closing:
+            already, self._closed = self._closed, True
+        if not already:
+            self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        running = True
+        while running:
+            job = self._queue.get()
+            group: list[Job] = []
+            while job is not None:
+                group.append(job)
+                if len(group) == GROUP_JOBS_MAX:
+                    break
+                try:
+                    job = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            running = job is not None
+            if group:
+                self._committer.commit(group)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from forebay_pool import failpoints
 from forebay_pool.errors import BillingRefused, BillingUnavailable, StoreUnavailable
 from forebay_pool.store import Store, Undelivered
-from forebay_pool.writer import Writer
 
 BATCH_RECORDS_MAX = 500
 RETRY_SECONDS_FIRST = 0.1
@@ -20,6 +21,15 @@ REFUSED_RETRY_SECONDS = 300.0
 """How often records that billing refused are sent again: what it lacked, such as a price, may be there by then."""
 
 log = logging.getLogger(__name__)
+
+
+T = TypeVar("T")
+
+
+class JobWriter(Protocol):
+    """Who makes a write between two commits, as :class:`forebay_pool.writer.Writer` does."""
+
+    def call(self, job: Callable[[], T]) -> Future[T]: ...
 
 
 class UsageSink(Protocol):
@@ -31,7 +41,7 @@ class UsageSink(Protocol):
 class Outbox:
     """The loop that empties the table ``usage_outbox``. Billing tells repeated records by (source, id), so sending twice is safe."""
 
-    def __init__(self, store: Store, writer: Writer, sink: UsageSink, source: str, on_delivered: Callable[[int, bool], None]) -> None:
+    def __init__(self, store: Store, writer: JobWriter, sink: UsageSink, source: str, on_delivered: Callable[[int, bool], None]) -> None:
         self._store = store
         self._writer = writer
         self._sink = sink
@@ -83,7 +93,9 @@ class Outbox:
     async def _send(self, rows: Sequence[Undelivered]) -> None:
         """Sends the rows; a batch that billing refuses is halved until the record that it refuses stands alone."""
         try:
+            failpoints.reach("usage.before")
             await self._sink.send_usage([row.payload for row in rows])
+            failpoints.reach("usage.after")
         except BillingRefused as error:
             if len(rows) > 1:
                 await self._send(rows[: len(rows) // 2])

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from forebay_pool import history_rows, kept_rows
+from forebay_pool import failpoints, history_rows, kept_rows
 from forebay_pool.batch import Batch
 from forebay_pool.errors import Deposed, StoreUnavailable
 from forebay_pool.host import boot_id
@@ -102,6 +102,8 @@ class Store:
                 leading = connection.execute(select(LEADERSHIP.c.epoch).with_for_update(read=True)).scalar_one()
                 if leading != self.epoch:
                     raise Deposed(f"this pool led with epoch {self.epoch}, and another leads with {leading}: it may write no more")
+            failpoints.reach("commit.before")
+        failpoints.reach("commit.after")
 
     # Flavors
 

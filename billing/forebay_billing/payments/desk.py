@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from forebay_billing.books import Books
 from forebay_billing.errors import BadWebhook, BillingError, PaymentsOff, PaymentsUnavailable
 from forebay_billing.payments import inbox, metering, objects, outbox
-from forebay_billing.payments.exporter import Exporter
+from forebay_billing.payments.exporter import CALLS_AT_ONCE, Exporter
 from forebay_billing.payments.gateway import Gateway
 from forebay_billing.payments.orders import ExportSource
 from forebay_billing.payments.reconciliation import Ours, Reader, Report, compare
@@ -47,11 +47,13 @@ class _StoreBooks:
 
 
 class Desk:
-    """Owns gateway and loop until :meth:`close`. ``source`` tells of the books; ``on_counts`` is told how many orders wait or are dead."""
+    """Owns the exporter until :meth:`close`, and from :meth:`start` on the loop that runs it. ``source`` tells of the books; ``on_counts``
+    is told how many orders wait or are dead; a ``gateway`` and its ``calls_at_once`` are given where Stripe is not over a network."""
 
     def __init__(
         self, store: Store, settings: Settings, clock_ns: Callable[[], int], source: ExportSource,
-        on_counts: Callable[[Mapping[str, int]], None],
+        on_counts: Callable[[Mapping[str, int]], None], gateway: Gateway | None = None,
+        chance: Callable[[], float] = random.random, calls_at_once: int = CALLS_AT_ONCE,
     ) -> None:  # fmt: skip
         mode = settings.stripe_mode
         if mode == "off":
@@ -62,22 +64,26 @@ class Desk:
         self._on_counts = on_counts
         self._secrets = settings.stripe_webhook_secret_texts()
         self._return_url = settings.stripe_return_url
-        self._gateway = Gateway(settings.stripe_key_text(), settings.stripe_api_url)
+        self._gateway = gateway or Gateway(settings.stripe_key_text(), settings.stripe_api_url)
         terms = Terms(
             mode, settings.stripe_auto_advance, settings.stripe_collection, settings.stripe_days_until_due, settings.stripe_meter_price
         )  # fmt: skip
         self._terms = terms
-        chance = random.Random()  # noqa: S311 - spreads retries, guards nothing
-        self._exporter = Exporter(_StoreBooks(store), self._gateway, terms, clock_ns, chance.random)
+        self.exporter = Exporter(_StoreBooks(store), self._gateway, terms, clock_ns, chance, calls_at_once=calls_at_once)
         self._stop = asyncio.Event()
         self._audited: list[int] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Collects and sends, until :meth:`close`."""
         self._task = asyncio.create_task(self._run(), name="billing-payments")
 
     async def close(self) -> None:
         """Lets the calls that are under way come to their end."""
         self._stop.set()
-        await self._task
-        await asyncio.to_thread(self._exporter.close)
+        if self._task is not None:
+            await self._task
+        await asyncio.to_thread(self.exporter.close)
 
     async def hear(self, payload: bytes, header: str | None, sender: str) -> bool:
         """A webhook; false for one that was heard before. Raises BadWebhook, of which the audit tells."""
@@ -147,8 +153,8 @@ class Desk:
             try:
                 if self._terms.mode == "meters" and loop.time() >= collect_at:
                     collect_at = loop.time() + COLLECT_SECONDS
-                    await asyncio.to_thread(self._exporter.collect, self._source)
-                done = await asyncio.to_thread(self._exporter.step)
+                    await asyncio.to_thread(self.exporter.collect, self._source)
+                done = await asyncio.to_thread(self.exporter.step)
                 busy = done.sent > 0 or done.events > 0
                 self._on_counts(await self._store.read(outbox.unsettled))
             except BillingError as error:

@@ -62,14 +62,14 @@ class Exporter:
 
     def __init__(
         self, books: Books, gateway: Gateway, terms: Terms, clock_ns: Callable[[], int], chance: Callable[[], float],
-        sink: PaymentSink = inbox.nobody,
+        sink: PaymentSink = inbox.nobody, calls_at_once: int = CALLS_AT_ONCE,
     ) -> None:  # fmt: skip
         self._books = books
         self._delivery = Delivery(gateway, terms)
         self._inbox = inbox.Inbox(gateway, sink)
         self._clock_ns = clock_ns
         self._chance = chance
-        self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="billing-payments")
+        self._threads = ThreadPoolExecutor(calls_at_once, thread_name_prefix="billing-payments")
 
     def close(self) -> None:
         """Waits for the calls that are under way."""

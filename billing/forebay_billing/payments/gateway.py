@@ -29,13 +29,13 @@ stripe.enable_telemetry = False
 class Gateway:
     """A client of one Stripe account. ``api_url`` is another address of the API, None for Stripe's own."""
 
-    def __init__(self, api_key: str, api_url: str | None = None) -> None:
+    def __init__(self, api_key: str, api_url: str | None = None, http_client: stripe.HTTPClient | None = None) -> None:
         self.client = stripe.StripeClient(
             api_key,
             stripe_version=API_VERSION,
             base_addresses={} if api_url is None else {"api": api_url, "meter_events": api_url, "files": api_url, "connect": api_url},
             max_network_retries=0,
-            http_client=stripe.RequestsClient(timeout=TIMEOUT_SECONDS),
+            http_client=http_client or stripe.RequestsClient(timeout=TIMEOUT_SECONDS),
         )
 
     def call(self, name: str, work: Callable[[stripe.StripeClient], T]) -> T:
