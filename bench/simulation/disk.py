@@ -24,12 +24,15 @@ class Disk:
 
     def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
         batch = Batch(records=[])
+        self._gather(batch, event, instructions)
+        if batch:
+            self._under_way.append((now_ns, batch))
+
+    def _gather(self, batch: Batch, event: Event, instructions: list[Instruction]) -> None:
         if isinstance(event, WorkerGone):
             batch.workers[event.worker] = None
         for instruction in instructions:
             self._note(batch, instruction)
-        if batch:
-            self._under_way.append((now_ns, batch))
 
     def _note(self, batch: Batch, instruction: Instruction) -> None:
         match instruction:

@@ -6,7 +6,7 @@ import json
 import random
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -47,7 +47,7 @@ class _Saved:
 
 
 class Emulator:
-    """``clock`` has ``now_ns``, which test clocks advance. Use it as a context manager; ``url`` is where it listens."""
+    """``clock`` has ``now_ns``, which test clocks advance. As a context manager it listens at ``url``; :meth:`serve` needs no socket."""
 
     api_key = "sk_test_emulatorEmulatorEmulator"
     secret = "whsec_emulatorSnapshot"
@@ -64,6 +64,8 @@ class Emulator:
         self._reports: dict[str, Object] = {}
         self._saved: dict[str, _Saved] = {}
         self._routes = [(re.compile(pattern), params_of(name) if name else None, work) for pattern, name, work in self._table()]
+
+    def __enter__(self) -> Emulator:
         emulator = self
 
         class Handler(_Handler):
@@ -73,8 +75,6 @@ class Emulator:
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, name="stripe-emulator")
-
-    def __enter__(self) -> Emulator:
         self._thread.start()
         return self
 
@@ -124,6 +124,16 @@ class Emulator:
         data = {"reason": reason, "developer_message_summary": summary, "validation_start": moment, "validation_end": moment}
         self._reports[thin["id"]] = {**thin, "data": data}
         self.webhooks.append((json.dumps(thin), self.thin_secret))
+
+    def serve(self, method: str, target: str, headers: Mapping[str, str], body: str) -> tuple[int, dict[str, str], bytes] | None:
+        """An HTTP request: status, headers and body; None where the connection is to end without an answer."""
+        url = urlsplit(target)
+        call = Call(method, url.path, headers.get("Idempotency-Key"), decoded(body if method == "POST" else url.query))
+        try:
+            return self.answer(call, headers.get("Authorization", ""), headers.get("Stripe-Version", ""))
+        except Exception as error:
+            self.shape_faults.append(f"the emulator failed at {call.method} {call.path}: {error!r}")
+            return None
 
     def answer(self, call: Call, authorization: str, version: str) -> tuple[int, dict[str, str], bytes] | None:
         """Status, headers and body; None where the connection is to end without an answer."""
@@ -302,14 +312,8 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def _serve(self) -> None:
-        url = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        call = Call(self.command, url.path, self.headers.get("Idempotency-Key"), decoded(body if self.command == "POST" else url.query))
-        try:
-            answer = self.owner.answer(call, self.headers.get("Authorization", ""), self.headers.get("Stripe-Version", ""))
-        except Exception as error:
-            self.owner.shape_faults.append(f"the emulator failed at {call.method} {call.path}: {error!r}")
-            answer = None
+        answer = self.owner.serve(self.command, self.path, self.headers, body)
         if answer is None:
             self.close_connection = True
             return

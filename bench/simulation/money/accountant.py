@@ -1,0 +1,207 @@
+"""The accountant: a slow, obvious account of money, from what the pool metered and what the operator set, held against everybody's books.
+
+It shares no code with billing: it reads tables by name, and rates, splits and rounds by itself, with integers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from forebay_pool.types import UsageRecord
+from sqlalchemy import Connection, text
+from stripe_emulator import Emulator
+
+from simulation.auditor import Caught
+
+HOUR_NS = 3600 * 10**9
+NANO = 10**9
+MILLI = 10**15
+CURRENCIES = {"acme": ("USD", 10**16), "bolt": ("JPY", 10**18)}
+"""What each tenant is billed in, and the atto-units of its smallest coin."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """A version, as billing answered when it was set."""
+
+    flavor: str
+    currency: str
+    version: int
+    nano_per_second: int
+    valid_from_ns: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a record at one rate."""
+
+    started_at_ns: int
+    duration_ns: int
+    atto: int
+
+    @property
+    def month(self) -> str:
+        return datetime.fromtimestamp(self.started_at_ns // NANO, UTC).strftime("%Y-%m")
+
+
+def nearest(numerator: int, denominator: int) -> int:
+    """Rounded, halves to the even one."""
+    down, rest = divmod(numerator, denominator)
+    return down + (2 * rest > denominator or (2 * rest == denominator and down % 2 == 1))
+
+
+def parts_of(record: UsageRecord, prices: Iterable[Price]) -> list[Part]:
+    """The record, split at full hours and where another price holds."""
+    mine = [price for price in prices if (price.flavor, price.currency) == (record.flavor, CURRENCIES[record.tenant][0])]
+    begin, end = record.started_at_unix_ns, record.started_at_unix_ns + record.duration_ns
+    cuts = {price.valid_from_ns for price in mine} | set(range(begin // HOUR_NS * HOUR_NS, end, HOUR_NS))
+    moments = [begin, *sorted(cut for cut in cuts if begin < cut < end), end]
+    surcharge = nearest(record.surcharge_nano_per_second * record.devices * record.share_milli, 1000)
+    parts = []
+    for start, stop in zip(moments, moments[1:], strict=False):
+        price = max((price for price in mine if price.valid_from_ns <= start), key=lambda price: (price.valid_from_ns, price.version))
+        parts.append(Part(start, stop - start, (stop - start) * (price.nano_per_second + surcharge)))
+    return parts
+
+
+class Accountant:
+    """Raises Caught. ``metered`` is all that is to be billed, by id; ``corrected`` are ids that were taken back."""
+
+    def __init__(self, metered: dict[str, UsageRecord], prices: list[Price], corrected: dict[str, int]) -> None:
+        self._metered = metered
+        self._prices = prices
+        self._corrected = corrected
+
+    def check_pool(self, connection: Connection) -> None:
+        """The pool's own tables hold what its state machine metered, and nothing waits."""
+        rows = {row.id: row for row in connection.execute(text("SELECT * FROM lease_segments"))}
+        self._same_ids(rows.keys(), "the pool's database")
+        for id, record in self._metered.items():
+            held = (rows[id].started_at_unix_ns, rows[id].duration_ns)
+            if held != (record.started_at_unix_ns, record.duration_ns):
+                raise Caught(f"the pool wrote {held} of {id}", record.session)
+        left = connection.execute(text("SELECT segment, refused FROM usage_outbox")).all()
+        for row in left:
+            raise Caught(f"the pool never delivered {row.segment}: {row.refused}", self._metered[row.segment].session)
+
+    def check_billing(self, connection: Connection) -> dict[tuple[str, int], int]:
+        """Usage, segments, ledger and balances; atto-units by tenant and hour."""
+        rows = {row.record_id: row for row in connection.execute(text("SELECT * FROM usage"))}
+        self._same_ids(rows.keys(), "billing")
+        self._check_prices(connection)
+        segments = defaultdict(list)
+        for row in connection.execute(text("SELECT * FROM segments ORDER BY usage_id, position")):
+            segments[row.usage_id].append(row)
+        hours: dict[tuple[str, int], int] = defaultdict(int)
+        owed: dict[tuple[str, str, str], int] = defaultdict(int)
+        for id, record in self._metered.items():
+            parts = parts_of(record, self._known_then(connection, rows[id]))
+            self._check_record(record, rows[id], parts, segments[rows[id].id])
+            currency = CURRENCIES[record.tenant][0]
+            for part in parts:
+                if id not in self._corrected:
+                    hours[record.tenant, part.started_at_ns // HOUR_NS * HOUR_NS] += part.atto
+                owed[f"receivable:{record.tenant}", part.month, currency] += part.atto
+            if id in self._corrected:
+                taken_back_ns = connection.execute(
+                    text("SELECT posted_at_ns FROM transactions WHERE id = :id"), {"id": self._corrected[id]}
+                ).scalar_one()
+                month = datetime.fromtimestamp(taken_back_ns // NANO, UTC).strftime("%Y-%m")
+                owed[f"receivable:{record.tenant}", month, currency] -= sum(part.atto for part in parts)
+        self._check_ledger(connection, owed)
+        return hours
+
+    def _known_then(self, connection: Connection, row: Any) -> list[Price]:
+        """The versions that were there when the record came: a record from the future, by a clock that is ahead, has the price of then."""
+        query = text("SELECT flavor, currency, version FROM prices WHERE changed_at_ns < :at_ns")
+        known = {tuple(found) for found in connection.execute(query, {"at_ns": row.received_at_ns})}
+        return [price for price in self._prices if (price.flavor, price.currency, price.version) in known]
+
+    def _same_ids(self, found: Iterable[str], where: str) -> None:
+        expected, there = set(self._metered), set(found)
+        for id in sorted(expected - there):
+            raise Caught(f"{where} does not have {id}", self._metered[id].session)
+        for id in sorted(there - expected):
+            raise Caught(f"{where} has {id}, which no pool metered", id.partition(".")[0])
+
+    def _check_prices(self, connection: Connection) -> None:
+        query = text("SELECT flavor, currency, version, price_nano_per_second, valid_from_ns FROM prices WHERE changed_by = 'operator'")
+        found = sorted(tuple(row) for row in connection.execute(query))
+        wanted = sorted((p.flavor, p.currency, p.version, p.nano_per_second, p.valid_from_ns) for p in self._prices)
+        if found != wanted:
+            raise Caught(f"the price book holds {len(found)} versions, and {len(wanted)} were set: {found} / {wanted}")
+
+    def _check_record(self, record: UsageRecord, row: Any, parts: list[Part], segments: list[Any]) -> None:
+        same = (row.tenant, row.user_name, row.flavor, row.started_at_ns, row.duration_ns, row.devices, row.share_milli)
+        wanted = (
+            record.tenant, record.user, record.flavor, record.started_at_unix_ns, record.duration_ns, record.devices, record.share_milli,
+        )  # fmt: skip
+        if same != wanted:
+            raise Caught(f"billing holds {same} of {record.id}, and {wanted} was metered", record.session)
+        billed = [(s.started_at_ns, s.duration_ns, s.milli * MILLI + s.atto) for s in segments if not s.reversal]
+        right = [(part.started_at_ns, part.duration_ns, part.atto) for part in parts]
+        if billed != right:
+            raise Caught(f"{record.id} is billed as {billed}; it is {right}", record.session)
+        reversed_ = [(s.started_at_ns, -s.duration_ns, -(s.milli * MILLI + s.atto)) for s in segments if s.reversal]
+        if reversed_ != (right if record.id in self._corrected else []):
+            raise Caught(f"of {record.id} {reversed_} is taken back", record.session)
+
+    def _check_ledger(self, connection: Connection, owed: dict[tuple[str, str, str], int]) -> None:
+        sums: dict[tuple[int, str], int] = defaultdict(int)
+        accounts: dict[tuple[str, str, str], int] = defaultdict(int)
+        query = "SELECT transaction_id, name, period, currency, milli, atto FROM postings JOIN accounts ON accounts.id = account_id"
+        for row in connection.execute(text(query)):
+            sums[row.transaction_id, row.currency] += row.milli * MILLI + row.atto
+            accounts[row.name, row.period, row.currency] += row.milli * MILLI + row.atto
+        for (transaction, currency), atto in sums.items():
+            if atto:
+                raise Caught(f"transaction {transaction} sums to {atto} atto-units of {currency}")
+        self._same_amounts("the ledger", _of_tenants(accounts), owed)
+        query = "SELECT name, period, currency, milli, atto FROM balances JOIN accounts ON accounts.id = account_id"
+        balances = {(row.name, row.period, row.currency): row.milli * MILLI + row.atto for row in connection.execute(text(query))}
+        self._same_amounts("the balances", _of_tenants(balances), owed)
+
+    def _same_amounts(self, where: str, found: dict[Any, int], wanted: dict[Any, int]) -> None:
+        for key in sorted(found.keys() | wanted.keys()):
+            if found.get(key, 0) != wanted.get(key, 0):
+                raise Caught(f"{where}: {key} is {found.get(key, 0)} and ought to be {wanted.get(key, 0)}")
+
+    def check_stripe(self, emulator: Emulator, connection: Connection, hours: dict[tuple[str, int], int]) -> None:
+        """Each hour is counted once, to the nano-unit, at the meter or in an item of the next invoice."""
+        tenants = {c["id"]: c["metadata"]["forebay_tenant"] for c in emulator.account.of("customer")}
+        if len(set(tenants.values())) != len(tenants):
+            raise Caught(f"a tenant is more than one customer: {sorted(tenants.values())}")
+        counted: dict[tuple[str, int], int] = defaultdict(int)
+        for event in emulator.meters.counted:
+            counted[tenants[event.customer], event.timestamp * NANO] += event.value
+        late: dict[str, list[int]] = defaultdict(list)
+        for row in connection.execute(text("SELECT tenant, hour_ns, value, late FROM payment_meter_hours WHERE late IS NOT NULL")):
+            counted[row.tenant, row.hour_ns] += row.value
+            late[row.late].append(row.value)
+        self._same_amounts("Stripe's hours", counted, {key: nearest(atto, NANO) for key, atto in hours.items()})
+        items = {item["metadata"]["forebay_late"]: item for item in emulator.account.of("invoiceitem")}
+        if len(items) != len(emulator.account.of("invoiceitem")):
+            raise Caught("an item is twice at Stripe")
+        coins = {
+            subject: nearest(sum(values) * NANO, CURRENCIES[subject.split("/")[0]][1]) for subject, values in late.items()
+        }  # fmt: skip
+        self._same_amounts("Stripe's items", {subject: item["amount"] for subject, item in items.items()}, coins)
+        if emulator.shape_faults:
+            raise Caught(f"Stripe was called wrongly: {emulator.shape_faults[0]}")
+
+
+def _of_tenants(accounts: dict[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:
+    return {key: atto for key, atto in accounts.items() if re.match("receivable:", key[0])}
+
+
+def prices_of(answers: Iterable[dict[str, Any]]) -> Iterator[Price]:
+    """From what billing answered to who set them."""
+    for answer in answers:
+        yield Price(
+            answer["flavor"], answer["currency"], answer["version"], answer["price_nano_per_second"], answer["valid_from_ns"]
+        )  # fmt: skip

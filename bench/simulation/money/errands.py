@@ -1,0 +1,49 @@
+"""What an operator does to the books while things break: each errand is sent under one key until it is answered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulation.money.till import OPERATOR, Till
+
+
+@dataclass
+class Errand:
+    """A change of the books; ``answer`` is what billing said, once it said something."""
+
+    method: str
+    target: str
+    body: dict[str, Any]
+    key: str
+    answer: dict[str, Any] | None = None
+    status: int | None = None
+
+    def run(self, till: Till) -> bool:
+        """Whether it needs no other try."""
+        headers = {"Authorization": f"token {OPERATOR}", "Idempotency-Key": self.key, "Content-Type": "application/json"}
+        response = till.call(self.method, self.target, self.body, headers)
+        if response is None or response.status >= 500:
+            return False
+        self.status, self.answer = response.status, json.loads(response.body)
+        return True
+
+
+@dataclass
+class Errands:
+    """All of them, in order; what was refused did nothing."""
+
+    waiting: list[Errand] = field(default_factory=list)
+    done: list[Errand] = field(default_factory=list)
+
+    def add(self, method: str, target: str, body: dict[str, Any]) -> None:
+        self.waiting.append(Errand(method, target, body, f"errand-{len(self.waiting) + len(self.done)}"))
+
+    def run(self, till: Till) -> None:
+        while self.waiting and self.waiting[0].run(till):
+            self.done.append(self.waiting.pop(0))
+
+    def answers(self, target: str) -> list[dict[str, Any]]:
+        """Of those that were taken."""
+        return [e.answer for e in self.done if e.target.startswith(target) and e.status == 200 and e.answer is not None]

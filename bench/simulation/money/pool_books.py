@@ -1,0 +1,157 @@
+"""The pool's database, for real: what the pool of :mod:`simulation.storm` writes, and the outbox that brings it to billing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from forebay_pool import kept_rows
+from forebay_pool.batch import Batch
+from forebay_pool.billing import BillingClient
+from forebay_pool.errors import StoreUnavailable
+from forebay_pool.events import Event
+from forebay_pool.host import boot_id
+from forebay_pool.instructions import Instruction, Meter
+from forebay_pool.kept import Kept
+from forebay_pool.outbox import RETRY_SECONDS_FIRST, RETRY_SECONDS_MAX, Outbox
+from forebay_pool.store import Store
+from forebay_pool.tables import OUTBOX, WORKERS
+from forebay_pool.types import UsageRecord
+from sqlalchemy import func, select
+
+from simulation.agenda import MILLISECOND_NS, SECOND_NS
+from simulation.disk import Disk
+from simulation.money.fate import Fate, Killed
+from simulation.money.till import POOL
+from simulation.outages import GATHER_NS
+
+if TYPE_CHECKING:
+    from simulation.money.week import Week
+
+T = TypeVar("T")
+SOURCE = "pool"
+REFUSED_RETRY_NS = 10 * SECOND_NS
+AGAIN_NS = 100 * MILLISECOND_NS
+
+
+class PoolBooks(Disk):
+    """Commits in groups and delivers, as ``Writer`` and ``Outbox`` do; each pool has an outbox of its own."""
+
+    def __init__(self, week: Week, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.week = week
+        self.fate = Fate()
+        self.store = Store(f"sqlite:///{folder / 'pool.sqlite3'}")
+        self.store.migrate()
+        self.metered: dict[str, UsageRecord] = {}
+        """What a pool metered and has not lost since: what is to be billed."""
+        self._loop = loop
+        self._pending = Batch(records=[])
+        self._due = False
+        self._pause_seconds = 0.0
+        self.outbox = self._new_outbox()
+
+    def _new_outbox(self) -> Outbox:
+        return Outbox(self.store, self, BillingClient("http://billing", POOL), SOURCE, lambda count, taken: None)
+
+    # What the pool writes
+
+    def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
+        self._gather(self._pending, event, instructions)
+        for instruction in instructions:
+            if isinstance(instruction, Meter):
+                self.metered[instruction.record.id] = instruction.record
+        if self._pending and not self._due:
+            self._due = True
+            self.week.agenda.after(GATHER_NS, self._commit)
+
+    def _commit(self) -> None:
+        self._due = False
+        if self.stopped_ns is not None:
+            self._due = True
+            self.week.agenda.after(AGAIN_NS, self._commit)
+        elif self._pending:
+            batch, self._pending = self._pending, Batch(records=[])
+            try:
+                self.store.write(batch, deliver=True)
+            except Killed as killed:
+                if str(killed) == "commit.before":
+                    self._loses(batch)
+                self.week.pool_dies(f"at {killed} of {len(batch.records)} records")
+                return
+            if batch.records:
+                self.deliver_soon()
+
+    def _loses(self, batch: Batch) -> None:
+        for record in batch.records:
+            del self.metered[record.id]
+            self.week.note(f"lost {record.id} with the pool")
+
+    def dies(self, until_ns: int) -> None:
+        """What waited for its commit is lost. (Since when things waited does not matter: all of it was later than the last commit.)"""
+        self._loses(self._pending)
+        self._pending = Batch(records=[])
+
+    @property
+    def workers(self) -> set[str]:
+        with self.store.engine.connect() as connection:
+            return set(connection.execute(select(WORKERS.c.id)).scalars())
+
+    def read(self, now_ns: int, now_unix_ns: int) -> Kept:
+        """Also begins the next pool's deliveries."""
+        self.fate.spares()
+        self.outbox, self._pause_seconds = self._new_outbox(), 0.0
+        self.deliver_soon()
+        with self.store.engine.connect() as connection:
+            return kept_rows.read(connection, boot_id(), now_ns, now_unix_ns)
+
+    # What it delivers
+
+    def call(self, job: Callable[[], T]) -> Future[T]:
+        """As ``Writer.call``."""
+        future: Future[T] = Future()
+        if self.stopped_ns is None:
+            future.set_result(job())
+        else:
+            future.set_exception(StoreUnavailable("the database refuses"))
+        return future
+
+    def deliver_soon(self, again: bool = False) -> None:
+        """Billing hears of what is there, in a moment; later if it did not take it just now."""
+        seconds = self._pause_seconds if again else 0.0
+        outbox = self.outbox
+        delay_ns = int(seconds * SECOND_NS) + self.week.chance.randrange(1, 20 * MILLISECOND_NS)
+        self.week.agenda.after(delay_ns, lambda: self._deliver(outbox))
+
+    def _deliver(self, outbox: Outbox) -> None:
+        if outbox is self.outbox and not self.week.down:
+            took_all = self.deliver()
+            self._pause_seconds = 0.0 if took_all else min(RETRY_SECONDS_MAX, max(RETRY_SECONDS_FIRST, 2 * self._pause_seconds))
+            if not took_all and not self.week.down:
+                self.deliver_soon(again=True)
+
+    def deliver(self) -> bool:
+        """Whether all was taken, or set aside."""
+        try:
+            return self._loop.run_until_complete(self.outbox.deliver())
+        except Killed as killed:
+            self.week.pool_dies(f"at {killed} of the outbox")
+            return False
+        finally:
+            self.week.see_to_billing()
+
+    def retry_refused(self) -> None:
+        """What billing refused goes back into the line."""
+        if self.stopped_ns is None and not self.week.down:
+            try:
+                if self.store.retry_refused():
+                    self.deliver_soon()
+            except Killed as killed:
+                self.week.pool_dies(f"at {killed} of what was refused")
+
+    def undelivered(self) -> int:
+        with self.store.engine.connect() as connection:
+            return int(connection.execute(select(func.count()).select_from(OUTBOX)).scalar_one())

@@ -1,0 +1,129 @@
+"""Billing as a process that dies: all of the service but its sockets and threads, on a database that outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+
+from forebay_billing.books import Books
+from forebay_billing.engines import Engines, open_engines
+from forebay_billing.handlers import Context
+from forebay_billing.metrics import Metrics
+from forebay_billing.payments.desk import Desk
+from forebay_billing.payments.gateway import Gateway
+from forebay_billing.payments.source import BooksSource
+from forebay_billing.service import application_of
+from forebay_billing.settings import Settings
+from forebay_billing.store import Store
+from forebay_billing.writer import Committer, Job, OnCommit
+from forebay_hub.identity import OPERATE, SERVICE, Identity, TokenAuthenticator
+from stripe_emulator import Emulator
+
+from simulation.money.fate import Fate, Killed
+from simulation.money.wires import DirectStripe, Exchange, Request, Response
+
+T = TypeVar("T")
+POOL = "token-of-the-pool"
+OPERATOR = "token-of-an-operator"
+_AUTHENTICATOR = TokenAuthenticator(
+    {
+        POOL: Identity("pool", "service", None, frozenset({SERVICE})),
+        OPERATOR: Identity("operator", "user", None, frozenset({OPERATE})),
+    }
+)
+
+
+class Clerk:
+    """Writes each job at once, on the caller's thread, as the writer's thread writes groups."""
+
+    waiting = 0
+
+    def __init__(self, engines: Engines, on_commit: OnCommit) -> None:
+        self.committer = Committer(engines, on_commit)
+
+    def submit(self, work: Callable[[Books], T]) -> Future[T]:
+        future: Future[T] = Future()
+        self.committer.commit([Job(work, future)])
+        return future
+
+    def close(self) -> None:
+        """Nothing waits."""
+
+
+class Till:
+    """:meth:`start` it; when ``fate.died_at`` is set after a call, :meth:`dies` and start it again."""
+
+    def __init__(
+        self, folder: Path, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int], emulator: Emulator, chance: random.Random,
+        clerk: Callable[[Engines, OnCommit], Clerk] = Clerk,
+    ) -> None:  # fmt: skip
+        self.url = f"sqlite:///{folder / 'billing.sqlite3'}"
+        self.fate = Fate()
+        self.running = False
+        self._loop, self._clock_ns, self._emulator, self._chance, self._clerk = loop, clock_ns, emulator, chance, clerk
+        self._settings = Settings(
+            database_url=self.url, tenant_currencies={"bolt": "JPY"}, stripe_mode="meters", stripe_key=Emulator.api_key,
+            stripe_webhook_secrets=(Emulator.secret, Emulator.thin_secret),
+        )  # fmt: skip
+        self._under_way: set[Exchange] = set()
+        loop.set_exception_handler(self._failed)
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Who waits for an answer of a process that died sees its connection end."""
+        if not isinstance(context.get("exception"), Killed):
+            loop.default_exception_handler(context)
+        for exchange in self._under_way:
+            exchange.breaks()
+
+    def start(self) -> None:
+        self.fate.spares()
+        metrics = Metrics()
+        gateway = Gateway(Emulator.api_key, http_client=DirectStripe(self._emulator))
+        self._store = Store(open_engines(self.url, 1), self._clock_ns, metrics.committed, self._clerk)
+        self.desk = Desk(
+            self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1
+        )
+        context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, self._settings.currency_of, self.desk)
+        self._application = application_of(context, "/")
+        self.running = True
+
+    def dies(self) -> None:
+        """Nothing is left of it but the database."""
+        self.running = False
+        self.desk.exporter.close()
+        self._store.close()
+
+    async def ask(self, request: Request) -> Response:
+        """Raises ConnectionError where it does not run, or dies meanwhile."""
+        if not self.running or self.fate.died_at is not None:
+            raise ConnectionRefusedError("billing does not run")
+        exchange = Exchange()
+        self._under_way.add(exchange)
+        try:
+            return await exchange.ask(self._application, request)
+        finally:
+            self._under_way.discard(exchange)
+
+    def call(self, method: str, target: str, body: Any, headers: dict[str, str]) -> Response | None:
+        """A request from outside, None without an answer."""
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        try:
+            return self._loop.run_until_complete(self.ask(Request(method, target, headers, data)))
+        except OSError:
+            return None
+
+    def collect(self) -> None:
+        """Hands usage over to be sent. Raises Killed."""
+        self.desk.exporter.collect(BooksSource())
+
+    def step(self) -> None:
+        """Sends what is due. Raises Killed."""
+        self.desk.exporter.step()
+
+    def read(self, work: Callable[[Any], T]) -> T:
+        return self._store.snapshot(work)

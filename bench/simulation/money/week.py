@@ -1,0 +1,305 @@
+"""A bad week of the whole house: the storm over the pool, and its money on the way to Stripe while every service dies again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from forebay_billing import checks
+from forebay_billing import failpoints as billing_failpoints
+from forebay_billing.errors import BillingError
+from forebay_billing.payments.outbox import CLAIM_NS, unsettled
+from forebay_pool import failpoints as pool_failpoints
+from forebay_pool.state_machine import StateMachine
+from stripe_emulator import Emulator, Fault
+from tornado.httpclient import AsyncHTTPClient
+
+from simulation.agenda import SECOND_NS
+from simulation.auditor import Caught
+from simulation.money.accountant import HOUR_NS, Accountant, prices_of
+from simulation.money.errands import Errands
+from simulation.money.fate import Killed
+from simulation.money.pool_books import REFUSED_RETRY_NS, SOURCE, PoolBooks
+from simulation.money.till import OPERATOR, Till
+from simulation.money.wires import DirectHttp, Request, Response
+from simulation.storm import Machine, Storm
+
+NEW_YEAR_NS = 1_704_067_200 * SECOND_NS
+DAY_NS = 24 * HOUR_NS
+ROUNDS_MAX = 60
+"""So often things are tried again before they count as stuck."""
+LINES_TOLD = 60
+STRIPE_FAULTS = ("busy", "conflict", "error_before", "error_after", "lost_before", "lost_after", "denied")
+
+
+class _Clock:
+    """The emulator's."""
+
+    def __init__(self, week: Week) -> None:
+        self._week = week
+
+    @property
+    def now_ns(self) -> int:
+        return self._week.billing_ns()
+
+
+class Week(Storm):
+    """One seed. Nothing is written outside of a folder of its own, in memory where the host has such a place."""
+
+    def __init__(self, seed: int, machine: Machine = StateMachine) -> None:
+        super().__init__(seed, machine, strict=False)
+        self.chance = random.Random(f"week {seed}")
+        self._early_ns = self.chance.choice([0, self.chance.randrange(60) * SECOND_NS, 40 * DAY_NS])
+        self.unix_offset_ns = NEW_YEAR_NS - self._early_ns
+        self.diary: list[str] = []
+        self.errands = Errands()
+        self._leap_ns = 0
+        self._told_ns = 0
+        self._roughness = self.chance.choice([0.0, 0.05, 0.2])
+        memory = Path("/dev/shm")
+        self.folder = Path(tempfile.mkdtemp(prefix="forebay-week-", dir=memory if memory.is_dir() else None))
+        self.loop = asyncio.new_event_loop()
+        self.disk: PoolBooks = PoolBooks(self, self.folder, self.loop)
+        self.watchers = [self.auditor, self.disk, self]
+        self.emulator = Emulator(_Clock(self))
+        self.till = Till(self.folder, self.loop, self._billing_clock, self.emulator, self.chance)
+
+    # Time: the pool's clock jumps about, billing's only goes ahead
+
+    def billing_ns(self) -> int:
+        return NEW_YEAR_NS - self._early_ns + self.agenda.now_ns + self._leap_ns
+
+    def _billing_clock(self) -> int:
+        self._told_ns = max(self._told_ns + 1, self.billing_ns())
+        return self._told_ns
+
+    def _leap(self, by_ns: int) -> None:
+        """What Stripe has taken it counts meanwhile."""
+        self.emulator.meters.process()
+        self._leap_ns += by_ns
+
+    def note(self, line: str) -> None:
+        self.diary.append(f"{self.agenda.now_ns / SECOND_NS:10.6f} {line}")
+
+    def _story(self, what: str, *ids: str) -> str:
+        again = f"PYTHONPATH=bench:tests/billing python -m simulation.seeds --world money --seed {self.seed}"
+        story = self.machine.story.of(*ids) if ids else ""
+        money = "\n".join(self.diary[-LINES_TOLD:])
+        return f"seed {self.seed}, {self.agenda.now_ns / SECOND_NS:.3f} s: {what}\n{story}\n{money}\nreplay it: {again}"
+
+    # A seed's life
+
+    def run(self) -> None:
+        """Raises StoryTold."""
+        logging.disable(logging.CRITICAL)
+        kept = AsyncHTTPClient._save_configuration()
+        AsyncHTTPClient.configure(DirectHttp, carry=self._carry)
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(billing_failpoints.armed(self.till.fate.reach))
+                stack.enter_context(pool_failpoints.armed(self.disk.fate.reach))
+                super().run()
+        finally:
+            AsyncHTTPClient._restore_configuration(kept)
+            logging.disable(logging.NOTSET)
+            self._close()
+
+    def _close(self) -> None:
+        self.till.fate.spares()
+        if self.till.running:
+            self.till.dies()
+        self.disk.store.close()
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+        shutil.rmtree(self.folder)
+
+    def _play(self) -> None:
+        self.till.start()
+        self._set_first_prices()
+        self.agenda.after(SECOND_NS, self._strike_money)
+        self.agenda.after(SECOND_NS, self._bill)
+        self.agenda.after(REFUSED_RETRY_NS, self._retry_refused)
+        super()._play()
+        self._settle()
+        self._account()
+
+    def _retry_refused(self) -> None:
+        self.disk.retry_refused()
+        self.agenda.after(REFUSED_RETRY_NS, self._retry_refused)
+
+    # Deaths
+
+    def pool_dies(self, where: str) -> None:
+        self.note(f"the pool dies {where}")
+        self.disk.fate.spares()
+        self.kill_pool()
+
+    def see_to_billing(self) -> None:
+        """Buries billing if it died just now; somebody starts it again."""
+        if self.till.running and self.till.fate.died_at is not None:
+            self.note(f"billing dies at {self.till.fate.died_at}")
+            self.till.dies()
+            self.agenda.after(int(self.chance.expovariate(1) * SECOND_NS), self._start_billing)
+
+    def _start_billing(self) -> None:
+        if not self.till.running:
+            self.note("billing starts")
+            self.till.start()
+
+    def _kill_billing(self) -> None:
+        self.till.fate.died_at = "no particular point"
+        self.see_to_billing()
+
+    # The network between pool and billing
+
+    async def _carry(self, request: Request) -> Response:
+        """Loses requests and answers, and brings some requests once more, later."""
+        rough = 0.0 if self.calm else self._roughness
+        if self.chance.random() < rough:
+            raise ConnectionResetError("the request was lost")
+        if self.chance.random() < rough:
+            self.agenda.after(int(self.chance.expovariate(0.5) * SECOND_NS), lambda: self._arrives_again(request))
+        response = await self.till.ask(request)
+        self.note(f"{request.method} {request.target}: {response.status} {response.body[:80]!r}")
+        if self.chance.random() < rough:
+            raise ConnectionResetError("the answer was lost")
+        return response
+
+    def _arrives_again(self, request: Request) -> None:
+        self.till.call(request.method, request.target, request.body, dict(request.headers))
+        self.see_to_billing()
+
+    # What goes wrong
+
+    def _strike_money(self) -> None:
+        if self.calm:
+            return
+        fates: list[Callable[[], None]] = [
+            lambda: self.disk.fate.comes_after(self.chance.randrange(1, 8)),
+            lambda: self.disk.fate.comes_after(self.chance.randrange(1, 8)),
+            lambda: self.till.fate.comes_after(self.chance.randrange(1, 12)),
+            lambda: self.till.fate.comes_after(self.chance.randrange(1, 12)),
+            self._kill_billing,
+            self._trouble_stripe,
+            self._trouble_stripe,
+            self._set_price,
+            self._set_price,
+            self._correct,
+            lambda: self._leap(self.chance.choice([HOUR_NS // 2, HOUR_NS, 25 * HOUR_NS])),
+        ]
+        self.chance.choice(fates)()
+        self.agenda.after(int(self.chance.expovariate(1.2) * SECOND_NS), self._strike_money)
+
+    def _trouble_stripe(self) -> None:
+        kinds = self.chance.choices(STRIPE_FAULTS, k=self.chance.randrange(1, 4))
+        self.emulator.faults.add(*(Fault(kind, self.chance.choice(("POST ", "GET ", ""))) for kind in kinds))  # type: ignore[arg-type]
+
+    # The operator
+
+    def _set_first_prices(self) -> None:
+        """For all time; some only after usage has come that needs them."""
+        for flavor in self.flavor_names:
+            delay_ns = 0
+            for currency in ("USD", "JPY"):
+                body = {"price_nano_per_second": self.chance.randrange(10**10), "currency": currency, "valid_from_ns": 0}
+                body |= {"new": True} if currency == "USD" else {}
+                delay_ns += 0 if self.chance.random() < 0.7 else self.chance.randrange(1, 40 * SECOND_NS)
+                self.agenda.after(delay_ns, lambda f=flavor, b=body: self.errands.add("PUT", f"/api/prices/{f}", b))
+
+    def _set_price(self) -> None:
+        body = {"price_nano_per_second": self.chance.randrange(10**10), "currency": self.chance.choice(("USD", "JPY"))}
+        flavor = self.chance.choice(self.flavor_names)
+        if any(answer["flavor"] == flavor and answer["currency"] == body["currency"] for answer in self.errands.answers("/api/prices/")):
+            self.errands.add("PUT", f"/api/prices/{flavor}", body)
+
+    def _correct(self) -> None:
+        if self.disk.metered:
+            id = self.chance.choice(sorted(self.disk.metered))
+            self.errands.add("POST", "/api/corrections", {"source": SOURCE, "id": id, "reason": "a complaint"})
+
+    # Billing's own work
+
+    def _bill(self) -> None:
+        self._work()
+        self.agenda.after(int(self.chance.uniform(0.3, 2.0) * SECOND_NS), self._bill)
+
+    def _work(self) -> None:
+        """A round of each of its loops, and what comes from Stripe."""
+        if self.till.running:
+            try:
+                if self.calm or self.chance.random() < 0.4:
+                    self.till.collect()
+                self.till.step()
+            except (Killed, BillingError) as end:
+                self.note(f"billing's loop ends: {end!r}")
+        self.see_to_billing()
+        if self.till.running:
+            self.errands.run(self.till)
+        self.see_to_billing()
+        if self.calm or self.chance.random() < 0.5:
+            self.emulator.meters.process()
+        self._hear_stripe()
+
+    def _hear_stripe(self) -> None:
+        """Webhooks come in any order, until one was taken."""
+        waiting, self.emulator.webhooks = self.emulator.webhooks, []
+        self.chance.shuffle(waiting)
+        for payload, secret in waiting:
+            header = {"Stripe-Signature": self.emulator.signature(payload, secret)}
+            response = self.till.call("POST", "/api/payments/webhook", payload.encode(), header)
+            self.see_to_billing()
+            if response is None or response.status >= 500:
+                self.emulator.webhooks.append((payload, secret))
+
+    # The end
+
+    def _clear_up(self) -> None:
+        super()._clear_up()
+        self.disk.fate.spares()
+        self.till.fate.spares()
+        self._start_billing()
+        while self.emulator.faults.take("POST GET "):
+            pass
+
+    def _settle(self) -> None:
+        """Time passes until nothing waits any more: after an outage of weeks, in some seeds."""
+        self._leap(self.chance.choice([13 * HOUR_NS, 13 * HOUR_NS, 60 * HOUR_NS, 36 * DAY_NS]))
+        for _ in range(ROUNDS_MAX):
+            self.disk.retry_refused()
+            self.agenda.run(self.agenda.now_ns + 5 * SECOND_NS)
+            self._work()
+            counts = self.till.read(unsettled)
+            if not (counts.get("waiting") or self.errands.waiting or self.disk.undelivered() or self.emulator.webhooks):
+                self._work()
+                if not self.till.read(unsettled):
+                    return
+            self._retry_dead()
+            self._leap(max(CLAIM_NS, 2 * HOUR_NS))
+        raise Caught(f"still waiting: {self.disk.undelivered()} records, {counts} orders, {len(self.errands.waiting)} errands")
+
+    def _retry_dead(self) -> None:
+        headers = {"Authorization": f"token {OPERATOR}"}
+        response = self.till.call("GET", "/api/payments/outbox?state=dead", None, headers)
+        if response is None:
+            raise Caught("billing does not answer in a calm moment")
+        for id in [row["id"] for row in json.loads(response.body)["rows"]]:
+            self.till.call("POST", f"/api/payments/outbox/{id}", {"action": "retry", "reason": "calm"}, headers)
+
+    def _account(self) -> None:
+        corrected = {answer["id"]: answer["transaction"] for answer in self.errands.answers("/api/corrections")}
+        prices = list(prices_of(self.errands.answers("/api/prices/")))
+        accountant = Accountant(self.disk.metered, prices, corrected)
+        with self.disk.store.engine.connect() as connection:
+            accountant.check_pool(connection)
+        hours = self.till.read(accountant.check_billing)
+        found = self.till.read(checks.differences)
+        if found:
+            raise Caught(f"billing's own check finds {found[0]}")
+        self.till.read(lambda connection: accountant.check_stripe(self.emulator, connection, hours))
