@@ -1,4 +1,4 @@
-"""Plays many seeds of the storm, on every core; ``python -m simulation.seeds --help``. A failing seed prints its story."""
+"""Plays many seeds of a world, on every core; ``python -m simulation.seeds --help``. A failing seed prints its story."""
 
 from __future__ import annotations
 
@@ -7,17 +7,31 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
 
 from simulation.storm import Storm, StoryTold
+
+World = Literal["pool", "money"]
 
 REPORT_SECONDS = 10.0
 FAILURES_MAX = 3
 """So many stories are printed before it gives up."""
 
 
-def play(seed: int) -> tuple[int, int, str | None]:
+def _storm_of(world: World) -> Callable[[int], Storm]:
+    """The money's world needs the emulator of Stripe, which the pool's does without."""
+    if world == "pool":
+        return Storm
+    from simulation.money.week import Week
+
+    return Week
+
+
+def play(seed: int, world: World = "pool") -> tuple[int, int, str | None]:
     """The seed, its events, and its story if it failed."""
-    storm = Storm(seed)
+    storm = _storm_of(world)(seed)
     try:
         storm.run()
     except StoryTold as story:
@@ -25,12 +39,12 @@ def play(seed: int) -> tuple[int, int, str | None]:
     return seed, storm.steps, None
 
 
-def play_many(first: int, count: int, processes: int) -> int:
+def play_many(first: int, count: int, processes: int, world: World = "pool") -> int:
     """Returns how many failed."""
     began = reported = time.monotonic()
     events = failures = 0
     with multiprocessing.Pool(processes) as pool:
-        for done, (_, steps, story) in enumerate(pool.imap_unordered(play, range(first, first + count), chunksize=8), 1):
+        for done, (_, steps, story) in enumerate(pool.imap_unordered(partial(play, world=world), range(first, first + count), chunksize=8), 1):
             events += steps
             if story is not None:
                 failures += 1
@@ -47,16 +61,17 @@ def play_many(first: int, count: int, processes: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="simulation.seeds", description=__doc__)
+    parser.add_argument("--world", choices=("pool", "money"), default="pool", help="the pool alone, or all between a device and Stripe")
     parser.add_argument("--seed", type=int, help="play this one alone")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=200, help="how many")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many at a time")
     options = parser.parse_args()
     if options.seed is not None:
-        _, steps, story = play(options.seed)
+        _, steps, story = play(options.seed, options.world)
         print(story or f"seed {options.seed}: {steps} events, nothing amiss")
         return 1 if story else 0
-    return 1 if play_many(options.first, options.count, options.processes) else 0
+    return 1 if play_many(options.first, options.count, options.processes, options.world) else 0
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from simulation.money.week import Week
 
 T = TypeVar("T")
+POOL_FILE = "pool.sqlite3"
 SOURCE = "pool"
 REFUSED_RETRY_NS = 10 * SECOND_NS
 AGAIN_NS = 100 * MILLISECOND_NS
@@ -44,8 +45,7 @@ class PoolBooks(Disk):
         super().__init__()
         self.week = week
         self.fate = Fate()
-        self.store = Store(f"sqlite:///{folder / 'pool.sqlite3'}")
-        self.store.migrate()
+        self.store = Store(f"sqlite:///{folder / POOL_FILE}")
         self.metered: dict[str, UsageRecord] = {}
         """What a pool metered and has not lost since: what is to be billed."""
         self._loop = loop

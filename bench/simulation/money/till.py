@@ -28,6 +28,7 @@ from simulation.money.fate import Fate, Killed
 from simulation.money.wires import DirectStripe, Exchange, Request, Response
 
 T = TypeVar("T")
+BILLING_FILE = "billing.sqlite3"
 POOL = "token-of-the-pool"
 OPERATOR = "token-of-an-operator"
 _AUTHENTICATOR = TokenAuthenticator(
@@ -62,7 +63,7 @@ class Till:
         self, folder: Path, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int], emulator: Emulator, chance: random.Random,
         clerk: Callable[[Engines, OnCommit], Clerk] = Clerk,
     ) -> None:  # fmt: skip
-        self.url = f"sqlite:///{folder / 'billing.sqlite3'}"
+        self.url = f"sqlite:///{folder / BILLING_FILE}"
         self.fate = Fate()
         self.running = False
         self._loop, self._clock_ns, self._emulator, self._chance, self._clerk = loop, clock_ns, emulator, chance, clerk

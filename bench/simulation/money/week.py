@@ -10,14 +10,18 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from forebay_billing import checks
 from forebay_billing import failpoints as billing_failpoints
+from forebay_billing.engines import open_engines
 from forebay_billing.errors import BillingError
 from forebay_billing.payments.outbox import CLAIM_NS, unsettled
+from forebay_billing.store import Store as BillingStore
 from forebay_pool import failpoints as pool_failpoints
 from forebay_pool.state_machine import StateMachine
+from forebay_pool.store import Store as PoolStore
 from stripe_emulator import Emulator, Fault
 from tornado.httpclient import AsyncHTTPClient
 
@@ -26,8 +30,8 @@ from simulation.auditor import Caught
 from simulation.money.accountant import HOUR_NS, Accountant, prices_of
 from simulation.money.errands import Errands
 from simulation.money.fate import Killed
-from simulation.money.pool_books import REFUSED_RETRY_NS, SOURCE, PoolBooks
-from simulation.money.till import OPERATOR, Till
+from simulation.money.pool_books import POOL_FILE, REFUSED_RETRY_NS, SOURCE, PoolBooks
+from simulation.money.till import BILLING_FILE, OPERATOR, Clerk, Till
 from simulation.money.wires import DirectHttp, Request, Response
 from simulation.storm import Machine, Storm
 
@@ -36,7 +40,21 @@ DAY_NS = 24 * HOUR_NS
 ROUNDS_MAX = 60
 """So often things are tried again before they count as stuck."""
 LINES_TOLD = 60
+CALM_ROUND_NS = 15 * SECOND_NS
+"""How often billing's loops turn when nothing goes wrong any more: the pool takes its time to come to rest."""
 STRIPE_FAULTS = ("busy", "conflict", "error_before", "error_after", "lost_before", "lost_after", "denied")
+
+
+@cache
+def _databases() -> dict[str, bytes]:
+    """Those of an installation that was never used, to be copied."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: Path(folder) / name for name in (POOL_FILE, BILLING_FILE)}
+        pool = PoolStore(f"sqlite:///{files[POOL_FILE]}")
+        pool.migrate()
+        pool.close()
+        BillingStore(open_engines(f"sqlite:///{files[BILLING_FILE]}", 1), lambda: 1, writer=Clerk).close()
+        return {name: path.read_bytes() for name, path in files.items()}
 
 
 class _Clock:
@@ -65,6 +83,8 @@ class Week(Storm):
         self._roughness = self.chance.choice([0.0, 0.05, 0.2])
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(prefix="forebay-week-", dir=memory if memory.is_dir() else None))
+        for name, content in _databases().items():
+            (self.folder / name).write_bytes(content)
         self.loop = asyncio.new_event_loop()
         self.disk: PoolBooks = PoolBooks(self, self.folder, self.loop)
         self.watchers = [self.auditor, self.disk, self]
@@ -195,7 +215,7 @@ class Week(Storm):
             lambda: self._leap(self.chance.choice([HOUR_NS // 2, HOUR_NS, 25 * HOUR_NS])),
         ]
         self.chance.choice(fates)()
-        self.agenda.after(int(self.chance.expovariate(1.2) * SECOND_NS), self._strike_money)
+        self.agenda.after(int(self.chance.expovariate(0.8) * SECOND_NS), self._strike_money)
 
     def _trouble_stripe(self) -> None:
         kinds = self.chance.choices(STRIPE_FAULTS, k=self.chance.randrange(1, 4))
@@ -228,7 +248,7 @@ class Week(Storm):
 
     def _bill(self) -> None:
         self._work()
-        self.agenda.after(int(self.chance.uniform(0.3, 2.0) * SECOND_NS), self._bill)
+        self.agenda.after(CALM_ROUND_NS if self.calm else int(self.chance.uniform(0.5, 3.0) * SECOND_NS), self._bill)
 
     def _work(self) -> None:
         """A round of each of its loops, and what comes from Stripe."""

@@ -166,13 +166,20 @@ class Delivery:
         return self._gateway.call("grant.look", read)
 
     def _meter_event(self, held: Claim, order: MeterEvent, customer: str, facts: Facts, now_ns: int) -> Delivered:
-        if metering.too_old(order.hour_ns, now_ns):
-            return Delivered("too old for the meter: it goes as an item of the next invoice", instead=metering.late_usage([order]))
+        old = metering.too_old(order.hour_ns, now_ns)
+        if old and facts.hour is None:
+            return _as_item(order)
         meter = self._meters.ensure(order.meter, held)
-        if facts.hour is not None and self._meters.taken(meter, order, customer, facts.hour):
+        if facts.hour is not None and self._meters.taken(meter, order, customer, facts.hour, now_ns):
             return Delivered(f"{metering.identifier(held)}, as Stripe's sum of the hour shows")
+        if old:
+            return _as_item(order)
         self._meters.send(held, order, customer)
         return Delivered(metering.identifier(held))
+
+
+def _as_item(order: MeterEvent) -> Delivered:
+    return Delivered("too old for the meter: it goes as an item of the next invoice", instead=metering.late_usage([order]))
 
 
 def _customer_id(order: Order, facts: Facts) -> str:

@@ -94,7 +94,7 @@ class Exporter:
 
     def _send(self, held: Claim) -> bool:
         try:
-            facts = self._books.read(lambda connection: _facts(connection, held))
+            facts = self._books.read(lambda connection: _facts(connection, held, self._clock_ns()))
             delivered = self._delivery.send(held, facts, self._clock_ns())
         except StripeFailure as failure:
             self._failed(held, failure)
@@ -144,12 +144,15 @@ class Exporter:
         self._books.write(lambda connection: inbox.later(connection, event, at_ns, str(failure)))
 
 
-def _facts(connection: Connection, held: Claim) -> Facts:
+def _facts(connection: Connection, held: Claim, now_ns: int) -> Facts:
     order = held.order
+    hour = None
+    if isinstance(order, MeterEvent) and (held.look or (held.attempt > 1 and metering.too_old(order.hour_ns, now_ns))):
+        hour = metering.hour_facts(connection, order)
     return Facts(
         customer=objects.find(connection, "customer", order.tenant),
         invoice=objects.find(connection, "invoice", order.invoice) if isinstance(order, CreditNote) else None,
-        hour=metering.hour_facts(connection, order) if isinstance(order, MeterEvent) and held.look else None,
+        hour=hour,
     )
 
 

@@ -29,6 +29,8 @@ PAST_NS_MAX = 35 * 86_400 * 10**9
 """Stripe takes timestamps of the past 35 calendar days …"""
 PAST_NS_KEPT_BACK = 86_400 * 10**9
 """… of which a day is kept back, for retries and days of other lengths. It takes 5 minutes ahead too; hours are sent once they are over."""
+COUNTED_NS = 3600 * 10**9
+"""Stripe counts what it took after a while; its sum of an hour proves something once it has had so long for the last event of the hour."""
 UNCERTAIN_MAX = 12
 """Events of an hour of which nobody knows whether Stripe took them: more cannot be told apart by the sum."""
 
@@ -95,10 +97,12 @@ def collect(connection: Connection, hours: Iterable[MeterHour], since_ns: int, n
 
 @dataclass(frozen=True)
 class HourFacts:
-    """The sum of an hour's events that Stripe has taken for sure, and those (sequence, value) of which nobody knows, by sequence."""
+    """The sum of an hour's events that Stripe has taken for sure, those (sequence, value) of which nobody knows, by sequence, and when
+    Stripe took the last for sure, Unix time in nanoseconds."""
 
     taken: int
     uncertain: tuple[tuple[int, int], ...]
+    taken_at_ns: int = 0
 
 
 def hour_facts(connection: Connection, event: MeterEvent) -> HourFacts:
@@ -108,12 +112,14 @@ def hour_facts(connection: Connection, event: MeterEvent) -> HourFacts:
     values: dict[int, int] = {row.sequence: row.value for row in connection.execute(select(c.sequence, c.value).where(of_hour))}
     subjects = {replace(event, sequence=sequence).subject: sequence for sequence in values}
     rows = connection.execute(
-        select(o.subject, o.state, o.attempts).where(o.kind == "meter_event", o.subject.in_(sorted(subjects)), o.state != "skipped")
+        select(o.subject, o.state, o.attempts, o.settled_at_ns).where(o.kind == "meter_event", o.subject.in_(sorted(subjects)), o.state != "skipped")
     )
-    states = {subjects[row.subject]: (row.state, row.attempts) for row in rows}
+    found = rows.all()
+    states = {subjects[row.subject]: (row.state, row.attempts) for row in found}
     unknown = [sequence for sequence, (state, attempts) in sorted(states.items()) if state != "done" and attempts > 0]
     done = sum(values[sequence] for sequence, (state, _) in states.items() if state == "done")
-    return HourFacts(done, tuple((sequence, values[sequence]) for sequence in unknown))
+    last_ns = max((row.settled_at_ns for row in found if row.state == "done"), default=0)
+    return HourFacts(done, tuple((sequence, values[sequence]) for sequence in unknown), last_ns)
 
 
 def taken_of(counted: int, facts: HourFacts) -> frozenset[int] | None:
@@ -235,8 +241,10 @@ class Meters:
 
         return self._gateway.call("meter_event.look", read)
 
-    def taken(self, meter: str, order: MeterEvent, customer: str, facts: HourFacts) -> bool:
+    def taken(self, meter: str, order: MeterEvent, customer: str, facts: HourFacts, now_ns: int) -> bool:
         """Whether the hour's sum has the event in it already. Where the sum is not to be explained, it may be by and by."""
+        if now_ns < facts.taken_at_ns + COUNTED_NS:
+            raise StripeFailure("conflict", f"Stripe may not have counted all of the hour of {order.subject} yet, so its sum proves nothing.")
         counted = self.hour_sum(meter, customer, order.hour_ns)
         inside = taken_of(counted, facts)
         if inside is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from forebay_billing import failpoints
 from forebay_billing.payments import metering, outbox
 from forebay_billing.payments.amounts import METER_VALUE_MAX, meter_parts
 from forebay_billing.payments.orders import MeterHour
@@ -16,6 +17,10 @@ from stripe_emulator import Fault
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
 METER = "forebay_usage_usd"
+
+
+class Killed(BaseException):
+    """The process died."""
 
 
 class Usage:
@@ -108,6 +113,30 @@ def test_an_hour_that_grew_too_old_while_it_waited_goes_as_an_item(shop: Any, us
     send()
     assert [each["amount"] for each in shop.emulator.account.of("invoiceitem")] == [2]
     assert shop.emulator.called("POST /v1/billing/meter_events") == [] and shop.reconcile().differences == ()
+
+
+@pytest.mark.parametrize("hours_old", [24 * 10, 24 * 34 - 1])
+def test_an_event_that_stripe_took_before_we_died_is_not_sent_as_an_item_weeks_later(
+    shop: Any, usage: Usage, send: Any, hours_old: int
+) -> None:
+    """The hour grows too old for the meter while nobody knows that the meter has it: in weeks, or between two tries."""
+    usage.hours = {("acme", hour(shop, 24)): 5, ("acme", hour(shop, hours_old)): 25_000_000}
+    shop.exporter.collect(usage)
+
+    def dies(name: str) -> None:
+        if name == "payments.meter_event.create.after":
+            raise Killed(name)
+
+    with failpoints.armed(dies), pytest.raises(Killed):
+        shop.exporter.step()
+        shop.exporter.step()
+    shop.exporter.close()
+    shop.exporter = shop.start()
+    shop.emulator.meters.process()
+    shop.clock.now_ns += 30 * DAY_NS if hours_old == 24 * 10 else 2 * HOUR_NS
+    send()
+    assert shop.emulator.account.of("invoiceitem") == []
+    assert sum(event.value for event in shop.emulator.meters.counted) == 25_000_005
 
 
 @pytest.mark.parametrize("kind", ["busy", "conflict", "error_before", "error_after", "lost_before", "lost_after"])

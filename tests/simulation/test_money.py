@@ -1,0 +1,239 @@
+"""Pool, outbox, billing and exporter with deaths at every step: the accountant finds nothing in the real ones, and something in broken ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from forebay_billing import idempotency, journal, rating
+from forebay_billing.idempotency import Done
+from forebay_billing.payments import exporter, metering, outbox
+from forebay_billing.writer import Committer, Job
+from forebay_pool.outbox import Outbox
+from forebay_pool.store import Store as PoolStore
+from simulation.money.accountant import Price, parts_of
+from simulation.money.week import Week
+from simulation.seeds import play, play_many
+from simulation.storm import StoryTold
+
+SEEDS = 200
+FOUND = (51,)
+"""Seeds that found something once."""
+MUTANT_SEEDS = 12
+"""A broken service must be caught within so many."""
+POINTS = 20
+"""So many seeds pass every point at which anything may die."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_hundred_seeds_of_deaths_bill_every_nanosecond_once() -> None:
+    assert play_many(0, SEEDS, os.cpu_count() or 1, "money") == 0
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_a_seed_found_once_it_finds_no_more(seed: int) -> None:
+    assert play(seed, "money")[2] is None
+
+
+@pytest.mark.slow
+def test_the_week_does_what_it_says() -> None:
+    """Or the seeds prove nothing: both services die at each of their points, records come twice, are refused and corrected, hours come late."""
+    points: set[str] = set()
+    diary: list[str] = []
+    items = corrections = 0
+    for seed in range(POINTS):
+        week = Week(seed)
+        week.run()
+        points |= week.till.fate.seen | {f"pool {name}" for name in week.disk.fate.seen}
+        diary += week.diary
+        items += len(week.emulator.account.of("invoiceitem"))
+        corrections += len(week.errands.answers("/api/corrections"))
+    wanted = {"commit.before", "commit.after", "payments.claimed", "payments.collected", "payments.settled"}
+    wanted |= {f"payments.{call}.{side}" for call in ("customer.create", "meter.create", "meter_event.create") for side in ("before", "after")}
+    wanted |= {f"pool {name}" for name in ("commit.before", "commit.after", "usage.before", "usage.after")}
+    assert wanted <= points, f"never passed: {sorted(wanted - points)}"
+    told = "\n".join(diary)
+    for what in ("the pool dies at commit.after", "the pool dies at usage.after", "billing dies at commit.before", "billing dies at commit.after"):
+        assert what in told, f"never happened: {what}"
+    assert '"duplicates": 1' in told and "unpriced" in told
+    assert items and corrections
+
+
+def test_a_seed_plays_the_same_week_again() -> None:
+    diaries = []
+    for _ in range(2):
+        week = Week(6)
+        week.run()
+        diaries.append(week.diary)
+    assert len(diaries[0]) > 20
+    assert diaries[0] == diaries[1]
+
+
+def test_the_accountant_splits_and_rates_by_itself_as_billing_does(metered: Any) -> None:
+    prices = [Price("f", "USD", 1, 100, 0), Price("f", "USD", 2, 300, 3_600 * 10**9 + 7)]
+    parts = parts_of(metered(started_at_unix_ns=3_599 * 10**9, duration_ns=2 * 10**9), prices)
+    assert [(part.started_at_ns, part.duration_ns, part.atto) for part in parts] == [
+        (3_599 * 10**9, 10**9, 100 * 10**9),
+        (3_600 * 10**9, 7, 700),
+        (3_600 * 10**9 + 7, 10**9 - 7, 300 * (10**9 - 7)),
+    ]
+
+
+@pytest.fixture
+def metered() -> Callable[..., Any]:
+    from forebay_pool.types import UsageRecord
+    from forebay_wire import messages as wire
+
+    span = wire.Span(id="s", kind="process", label="train.py")
+
+    def make(**changes: Any) -> UsageRecord:
+        values: dict[str, Any] = {
+            "id": "a.1/1", "tenant": "acme", "user": "ann", "session": "a", "lease": "a.1", "span": span, "flavor": "f",
+            "device_model": "T4", "devices": 1, "close_reason": "drained",
+        }  # fmt: skip
+        return UsageRecord(**(values | changes))
+
+    return make
+
+
+# Broken services
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def acknowledges_usage_before_it_is_sent(patch: pytest.MonkeyPatch) -> None:
+    sends = Outbox._send
+
+    async def send(self: Outbox, rows: Sequence[Any]) -> None:
+        self._writer.call(lambda: self._store.delivered([row.seq for row in rows])).result()
+        await sends(self, rows)
+
+    patch.setattr(Outbox, "_send", send)
+
+
+def writes_records_without_filing_them_for_delivery(patch: pytest.MonkeyPatch) -> None:
+    writes = PoolStore.write
+    patch.setattr(PoolStore, "write", lambda self, batch, deliver: writes(self, batch, deliver and len(batch.records) < 2))
+
+
+def forgets_records_that_billing_refused(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PoolStore, "refused", lambda self, seq, answer: self.delivered([seq]))
+
+
+def sends_a_record_again_under_another_name(patch: pytest.MonkeyPatch) -> None:
+    reads, tries = PoolStore.undelivered, [0]
+
+    def undelivered(self: PoolStore, source: str, most: int) -> list[Any]:
+        tries[0] += 1
+        rows = reads(self, source, most)
+        for row in rows:
+            row.payload["id"] += f".{tries[0]}"  # type: ignore[index]
+        return rows
+
+    patch.setattr(PoolStore, "undelivered", undelivered)
+
+
+def bills_what_it_has_already(patch: pytest.MonkeyPatch) -> None:
+    """Without the look at what is known, a record that comes twice is posted and then refused by the database, or billed twice."""
+    patch.setattr(journal, "_known", lambda books, records: {})
+
+
+def answers_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    commits = Committer.commit
+
+    def commit(self: Committer, group: Sequence[Job]) -> None:
+        for job in group:
+            known: list[Any] = []
+
+            def work(books: Any, job: Job = job, known: list[Any] = known) -> Any:
+                known.append(job.work(books))
+                job.future.set_result(known[0])
+                return known[0]
+
+            try:
+                commits(self, [Job(work, type(job.future)())])
+            except BaseException:
+                if not job.future.done():
+                    raise
+
+    patch.setattr(Committer, "commit", commit)
+
+
+def forgets_idempotency_keys(patch: pytest.MonkeyPatch) -> None:
+    def once(books: Any, key: Any, work: Any, document: Any, now_ns: int) -> Done[Any]:
+        return idempotency_once(books, None, work, document, now_ns)
+
+    idempotency_once = idempotency.once
+    patch.setattr("forebay_billing.store.once", once)
+
+
+def prices_all_of_a_record_as_at_its_start(patch: pytest.MonkeyPatch) -> None:
+    cuts = rating._cuts
+    patch.setattr(rating, "_cuts", lambda flavor, *rest: [at for at in cuts(flavor, *rest) if at % rating.HOUR_NS == 0])
+
+
+def leaves_full_hours_whole(patch: pytest.MonkeyPatch) -> None:
+    cuts = rating._cuts
+    patch.setattr(rating, "_cuts", lambda flavor, *rest: [at for at in cuts(flavor, *rest) if at % rating.HOUR_NS])
+
+
+def settles_an_order_before_it_is_sent(patch: pytest.MonkeyPatch) -> None:
+    sends = exporter.Exporter._send
+
+    def send(self: exporter.Exporter, held: outbox.Claim) -> bool:
+        self._books.write(lambda connection: outbox.done(connection, held, self._clock_ns(), "sent, surely"))
+        return sends(self, held)
+
+    patch.setattr(exporter.Exporter, "_send", send)
+
+
+def names_each_try_of_an_event_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(metering, "identifier", lambda held: f"forebay-{held.idempotency}-{held.attempt}")
+    patch.setattr(outbox.Claim, "key", lambda self, step: f"forebay-{self.idempotency}-{self.attempt}-{step}")
+
+
+def never_looks_whether_it_happened(patch: pytest.MonkeyPatch) -> None:
+    claims = outbox._claim_of
+
+    def claim_of(row: Any, now_ns: int) -> outbox.Claim:
+        held = claims(row, now_ns)
+        return outbox.Claim(held.id, held.order, held.idempotency, held.generation, held.attempt, held.created_at_ns, now_ns, False)
+
+    patch.setattr(outbox, "_claim_of", claim_of)
+
+
+def hands_whole_hours_over_again(patch: pytest.MonkeyPatch) -> None:
+    """Not only what is new of them."""
+    patch.setattr(metering, "meter_parts", lambda value: [2 * value] if value else [])
+
+
+BREAKS: list[Break] = [
+    acknowledges_usage_before_it_is_sent,
+    writes_records_without_filing_them_for_delivery,
+    forgets_records_that_billing_refused,
+    sends_a_record_again_under_another_name,
+    bills_what_it_has_already,
+    answers_before_the_commit,
+    forgets_idempotency_keys,
+    prices_all_of_a_record_as_at_its_start,
+    leaves_full_hours_whole,
+    settles_an_order_before_it_is_sent,
+    names_each_try_of_an_event_anew,
+    never_looks_whether_it_happened,
+    hands_whole_hours_over_again,
+]
+
+
+@pytest.mark.parametrize("breaks", BREAKS, ids=lambda breaks: breaks.__name__)
+def test_a_broken_service_is_caught(breaks: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch)
+    for seed in range(MUTANT_SEEDS):
+        try:
+            Week(seed).run()
+        except StoryTold as story:
+            assert f"--world money --seed {seed}" in str(story)
+            return
+    raise AssertionError(f"{MUTANT_SEEDS} seeds found nothing")
