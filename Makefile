@@ -35,9 +35,10 @@ test: ## set up, lint, and run every test
 	FOREBAY_URL=local $(BIN)/pytest tests/virtual_device tests/frameworks $(PYTEST_ARGS)
 	FOREBAY_URL=local $(BIN)/pytest tests/device_generic $(PYTEST_ARGS) # apart: PyTorch's own test modules forbid their process to set flags
 
-test-long: ## the pool under ten thousand seeds of faults, on every core
+test-long: ## ten thousand seeds of faults in the pool, five thousand in all between a device and Stripe, on every core
 	@$(SETUP) --dev
 	PYTHONPATH=bench $(BIN)/python -m simulation.seeds --count 10000
+	PYTHONPATH=bench:tests/billing $(BIN)/python -m simulation.seeds --world money --count 5000
 
 test-wheels: ## the same tests on builds of PyTorch with and without CUDA, side by side (downloads gigabytes)
 	$(PYTHON) tests/stock_wheels.py $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)') $(WHEELS)

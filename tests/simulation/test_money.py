@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from forebay_billing import idempotency, journal, rating
+from forebay_billing.errors import BillingError
 from forebay_billing.idempotency import Done
 from forebay_billing.payments import exporter, metering, outbox
 from forebay_billing.writer import Committer, Job
 from forebay_pool.outbox import Outbox
 from forebay_pool.store import Store as PoolStore
 from simulation.money.accountant import Price, parts_of
+from simulation.money.fate import Killed
 from simulation.money.week import Week
 from simulation.seeds import play, play_many
 from simulation.storm import StoryTold
@@ -146,16 +149,17 @@ def answers_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
     def commit(self: Committer, group: Sequence[Job]) -> None:
         for job in group:
-            known: list[Any] = []
 
-            def work(books: Any, job: Job = job, known: list[Any] = known) -> Any:
-                known.append(job.work(books))
-                job.future.set_result(known[0])
-                return known[0]
+            def work(books: Any, job: Job = job) -> Any:
+                try:
+                    job.future.set_result(job.work(books))
+                except BillingError as refusal:
+                    job.future.set_exception(refusal)
+                    raise
 
             try:
-                commits(self, [Job(work, type(job.future)())])
-            except BaseException:
+                commits(self, [Job(work, Future())])
+            except Killed:
                 if not job.future.done():
                     raise
 
