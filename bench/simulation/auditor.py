@@ -259,7 +259,7 @@ class Auditor:
     def _pool_died(self, kept: Kept) -> None:
         """Another pool knows what was written. What was metered and not written is open again; what was granted and not written is free."""
         self.quotas.pool_died(self.now_ns)
-        self.moved.clear()
+        self.moved = {session.id for session in kept.sessions if session.left}
         written = {lease.id: lease for lease in kept.leases}
         epochs = {session.id: session.epoch for session in kept.sessions}
         for name, lease in list(self.ended.items()):
@@ -300,6 +300,9 @@ class Auditor:
             for session in kept.sessions
             if session.worker in known or not session.opened
         }
+        homes = {guest.home for guest in self.guests.values()}
+        for process in self.processes.values():  # from one of which the next pool does not know, nobody fetches anything
+            process.left = process.left and process.name in homes
 
     @staticmethod
     def _remembered(session: KeptSession, known: set[str], truly: str | None) -> Guest:

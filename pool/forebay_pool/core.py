@@ -70,6 +70,8 @@ class Core:
         """Those of them that are being taken back."""
         self._roused: dict[Account, None] = {}
         """Accounts that the event at hand may have given room."""
+        self._back: dict[Lane, int] = {}
+        """Lanes into which somebody came back from a bench, and fewer than how many must wait before another place is looked for there."""
         self._due: dict[str, Node] = {}
         """Nodes whose leases are taken back at a time."""
         self._overfull: dict[str, str] = {}

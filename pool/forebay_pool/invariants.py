@@ -7,6 +7,7 @@ from collections import Counter
 from forebay_pool.capacity import memory_limit
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.placement import spares_for, spares_left
+from forebay_pool.placing import tensor_bytes
 from forebay_pool.room import residents
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.stock import Stock
@@ -54,6 +55,9 @@ def _check_session(machine: StateMachine, session: Session) -> None:
         places = (lease is not None, waits, request.place is not None)
         _demand(machine, sum(places) == 1, f"a request drains, waits, is placed: {places}", name)
         _demand(machine, request.session is session, "a request is somebody else's", name)
+        if request.place is not None and session.image is not None:
+            hold = machine.fleet.seats[request.place.devices[0].id].holders[session]
+            _demand(machine, tensor_bytes(session) <= hold.memory_bytes, "tensors move to where less is set aside than they take", name)
 
 
 def _check_lease(machine: StateMachine, session: Session, lease: Lease) -> None:

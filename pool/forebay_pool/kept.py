@@ -45,6 +45,8 @@ class KeptSession:
     parked_bytes: int | None
     priority: int = 0
     waits: KeptWait | None = None
+    left: str = ""
+    """The worker that its tensors left last: its client may not have come to the next one yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ def kept_session(session: Session) -> KeptSession:
         parked_bytes=None if worker is None else worker.parked_bytes,
         priority=session.priority,
         waits=session.waited if request is None else KeptWait(request.number, request.arrived_unix_ns, request.order),
+        left=session.left,
     )
 
 

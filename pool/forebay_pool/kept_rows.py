@@ -82,6 +82,7 @@ def _session_row(session: KeptSession) -> dict[str, Any]:
         "parked_bytes": session.parked_bytes,
         "priority": session.priority,
         "waits": None if session.waits is None else json.dumps(asdict(session.waits)),
+        "left_worker": session.left or None,
     }
 
 
@@ -102,6 +103,7 @@ def _session(row: Any) -> KeptSession:
         parked_bytes=row.parked_bytes,
         priority=row.priority,
         waits=None if row.waits is None else KeptWait(**json.loads(row.waits)),
+        left=row.left_worker or "",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from forebay_pool.line import Rank
 from forebay_pool.placing import Placing
 from forebay_pool.quotas import Account
-from forebay_pool.types import Make, Request, Seat
+from forebay_pool.types import Lane, Make, Request, Seat
 
 STOPPED_MAX = 64
 """Of those who wait for what is kept for a make's keeper, so many are looked at anew in a tick."""
@@ -18,10 +18,13 @@ class Offering(Placing):
 
     def _offer_seats(self) -> None:
         """First those whom a quota stopped come back, as far as there is room for them, then all compete."""
-        while self._roused or self._loose or self._unsettled or self._look_anew:
+        while self._roused or self._back or self._loose or self._unsettled or self._look_anew:
             for account in list(self._roused):
                 if not self._rouse(account):
                     del self._roused[account]
+            for lane in list(self._back):
+                if not self._offer_to(lane):
+                    del self._back[lane]
             if self._look_anew:
                 self._look_anew = False
                 self._free_up(*(self.fleet.seats[device] for device in self.line.homes))
@@ -40,15 +43,21 @@ class Offering(Placing):
             spot, demand_milli = benched
             found, room = True, None if room is None else room - demand_milli
             self.line.put_back(spot)
-            head = self.line.head(spot.lane, self._now)
-            if head is None:
-                continue
-            place = self.find_place(head[1])
-            if place is not None:
-                self._free_up(*self.fleet.seats_of(place))
-            else:
-                self._contend(spot.lane, head[1])
+            self._back[spot.lane] = len(self.line) + 1
         return found
+
+    def _offer_to(self, lane: Lane) -> bool:
+        """Offers a place that the first of the lane could start at; True if there is one. The next of them may do so at another one."""
+        head = self.line.head(lane, self._now)
+        if head is None or len(self.line) >= self._back[lane]:
+            return False
+        self._back[lane] = len(self.line)
+        place = self.find_place(head[1])
+        if place is not None:
+            self._free_up(*self.fleet.seats_of(place))
+        else:
+            self._contend(lane, head[1])
+        return place is not None
 
     def _offer(self, seat: Seat) -> None:
         """The seat goes to the first who can start with it, as often as there is one; what is left is kept for the first who cannot."""

@@ -100,6 +100,8 @@ class Resuming(Sessions):
         if message.worker is not None and message.worker not in at:
             self._end(session, "failed", f"The worker {message.worker} that held this session's tensors is gone.")
             return
+        if worker is not None and worker.id == message.worker and not worker.opened:
+            self._resume_opened(worker, session, worker.reserved_bytes if worker.unsure else None)
         session.span = session.span or message.span
         self._tell_flavor(session)
         if message.epoch is not None and (lease is None or lease.epoch != message.epoch):
@@ -124,7 +126,8 @@ class Resuming(Sessions):
         if session is None or message.session is None:
             self._resume_spare(worker)
         else:
-            self._resume_opened(worker, message)
+            if not worker.opened and (message.epoch is not None or message.ended is not None):
+                self._resume_opened(worker, session, max(worker.reserved_bytes, message.memory_bytes))
             if worker.state == "assigning" and message.assigned:
                 worker.state, worker.deadline_ns = "bound", None
                 self._taken_over(worker, session)
@@ -144,12 +147,14 @@ class Resuming(Sessions):
             if not seat.is_open:
                 self._close_seat(seat)
 
-    def _resume_opened(self, worker: Worker, message: wire.ResumeWorker) -> None:
-        """It had a lease, by a pool that died before that was written."""
-        if not worker.opened and (message.epoch is not None or message.ended is not None):
-            worker.opened = True
-            if worker.session is not None:
-                self._reserve_again(worker, worker.session, max(worker.reserved_bytes, message.memory_bytes))
+    def _resume_opened(self, worker: Worker, session: Session, memory_bytes: int | None) -> None:
+        """It had a lease, as it says or its client that went there, by a pool that died before that was written. None: it holds nothing."""
+        worker.opened = True
+        if memory_bytes is not None:
+            self._reserve_again(worker, session, memory_bytes)
+        else:
+            self._touch(session)
+            self._keep(session)
 
     def _resume_spare(self, worker: Worker) -> None:
         """It serves nobody as far as it knows: it is ready, or did not hear of its session, or has lost it."""
@@ -264,6 +269,7 @@ class Resuming(Sessions):
             since_ns=self._now,
             since_unix_ns=kept.since_unix_ns,
             epoch=kept.epoch,
+            left=kept.left,
             span=kept.span,
             used_ns=self._now,
             away_ns=self._now,

@@ -93,6 +93,7 @@ SESSIONS = Table(
     Column("parked_bytes", BigInteger, nullable=True, comment="In host memory, where it is parked"),
     Column("priority", Integer, nullable=False, server_default="0"),
     Column("waits", Text, nullable=True, comment="JSON: {number, arrived_unix_ns, order} of its request, while it waits"),
+    Column("left_worker", String(255), nullable=True, comment="That its tensors left last; its client may not have come to the next yet"),
 )
 
 WORKERS = Table(

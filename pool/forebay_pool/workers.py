@@ -11,7 +11,7 @@ from forebay_pool.fleet import lateness
 from forebay_pool.instructions import Kill, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.placement import in_want, spares_for
-from forebay_pool.types import CloseReason, Lease, Place, Request, Session, SessionState, Worker
+from forebay_pool.types import CloseReason, Lease, Request, Session, SessionState, Worker
 
 SILENCE_HEARTBEATS = 3
 """A worker that was silent for so many heartbeats is taken for dead."""
@@ -140,7 +140,7 @@ class Workers(Clearing):
         self._note("session_left", session=session.id, tenant=session.tenant, worker=worker.id, bytes=message.bytes)
         if session.request is None and goes_on and session.span is not None:
             self._request(session, 0, session.span, session.priority)
-        elif session.request is not None and not self._suits(session.request.place, message.bytes):
+        elif session.request is not None and not self._suits(session.request, message.bytes):
             self._place_again(session.request)
         else:
             self._go_on(session)
@@ -148,10 +148,10 @@ class Workers(Clearing):
         self._keep(session)
         self._show_and_settle(worker)
 
-    @staticmethod
-    def _suits(place: Place | None, image_bytes: int) -> bool:
-        """Whether the place was chosen, and holds what the tensors turned out to take."""
-        return place is not None and image_bytes <= place.devices[0].memory_bytes
+    def _suits(self, request: Request, image_bytes: int) -> bool:
+        """Whether the place was chosen, and what the tensors turned out to take is set aside there."""
+        place = request.place
+        return place is not None and image_bytes <= self.fleet.seats[place.devices[0].id].holders[request.session].memory_bytes
 
     def _taken_over(self, worker: Worker, session: Session) -> None:
         """The worker has the tensors that it was told to fetch. The one that the session left keeps them until the client is here."""
