@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import Client
 from fenced_worker import FILLS, FencedWorker, compiled_fence
+from forebay_wire import stream
 from forebay_worker import _executor
 from hostile_calls import HostileCall, invented, lying, record
 
@@ -125,6 +127,7 @@ ROWS = torch.randn(2, 2, 3, 8)
 COLUMNS = torch.randn(2, 2, 8, 3).transpose(2, 3)
 FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
 FLASH_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+SEGMENTS = aten.segment_reduce.default
 OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
     ("attention over columns", FLASH, (COLUMNS, ROWS, ROWS, 0.0, False, None, None), "query .* must have rows of neighbouring elements"),
     ("attention with fewer keys than values", FLASH, (ROWS, ROWS[:, :, :2], ROWS, 0.0, False, None, None), "value .* does not fit"),
@@ -167,6 +170,15 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
         (torch.ones(2), torch.ones(2), torch.ones(4), "sum", torch.tensor([2, 9]), None, 0, None),
         "lengths holds",
     ),
+    (
+        "a gradient of fewer segments",
+        aten._segment_reduce_backward.default,
+        (torch.ones(1), torch.ones(1), torch.ones(4), "sum", torch.ones(4, dtype=torch.int64), None, 0, None),
+        "output .* does not fit",
+    ),
+    ("unchecked segments", SEGMENTS, (torch.ones(3), "sum", torch.tensor([2, 300]), None, None, 0, True, None), "lengths holds 2 to 302"),
+    ("segments behind the data", SEGMENTS, (torch.ones(3), "sum", None, None, torch.tensor([0, 9])), "offsets holds 0 to 9"),
+    ("segments of more rows", SEGMENTS, (torch.ones(2, 3), "sum", torch.full((4, 1), 3), None, None, 1), "lengths .* does not fit"),
 ]
 
 
@@ -176,6 +188,77 @@ def test_a_breach_of_contract_fails_the_call_alone(workers: list[FencedWorker], 
     assert answer[0] == "failed", answer
     assert re.search(sentence, answer[1][0][1]), answer[1]
     assert workers[0].ask(HostileCall(aten.neg.default, (torch.ones(4),)))[0] == "answered"
+
+
+BAGS = torch.tensor([0, 2, 4])
+ENTRIES = torch.tensor([1, 0, 2, 4, 3])
+TABLE = torch.arange(20.0).reshape(5, 4) / 7
+SPACED = torch.arange(10.0)[::2] / 3
+OF_BAGS = torch.tensor([0, 0, 1, 1, 2])
+BAG_SIZES = torch.tensor([2, 2, 1])
+NO_MAXIMA = torch.zeros(0, dtype=torch.int64)
+BAG_GRADIENT = torch.arange(12.0).reshape(3, 4) / 5
+SQUARE = torch.tensor([[2.0, 0.0, 0.0], [0.5, 1.5, 0.0], [0.25, 1.0, 1.25]])
+PIXELS = torch.arange(96.0).reshape(2, 3, 4, 4) / 50
+SEGMENTED = torch.arange(12.0).reshape(2, 6) / 4
+VALID: list[tuple[str, Any, tuple[Any, ...]]] = [
+    ("a weight's norm", aten._weight_norm_interface.default, (TABLE, torch.ones(1, 4), 1)),
+    (
+        "a weight's norm, its gradient",
+        aten._weight_norm_interface_backward.default,
+        (TABLE, TABLE + 1, torch.ones(5, 1), torch.full((5, 1), 3.0), 0),
+    ),
+    ("a factorised system", aten._cholesky_solve_helper.default, (torch.ones(2, 3, 4), SQUARE.expand(2, 3, 3).clone(), False)),
+    ("running maxima", aten._cummax_helper.default, (TABLE, torch.zeros(5, 4), torch.zeros(5, 4, dtype=torch.int64), 1)),
+    ("running minima", aten._cummin_helper.default, (TABLE, torch.zeros(5, 4), torch.zeros(5, 4, dtype=torch.int64), 0)),
+    (
+        "a convolution's gradient",
+        aten._slow_conv2d_backward.output_mask,
+        (torch.ones(2, 5, 3, 3), PIXELS, torch.ones(5, 3, 2, 2) / 9, [2, 2], [1, 1], [0, 0], [True, True, True]),
+    ),
+    ("queries, keys and values", aten._transform_bias_rescale_qkv.default, (torch.ones(2, 3, 24) / 3, torch.arange(24.0), 2)),
+    ("a batch's statistics", aten.batch_norm_update_stats.default, (PIXELS, torch.zeros(3), torch.ones(3), 0.1)),
+    ("a batch's statistics alone", aten.batch_norm_update_stats.default, (PIXELS, None, None, 0.1)),
+    ("bags", aten._embedding_bag.default, (TABLE, ENTRIES, BAGS, False, 1, False, None, False, -1)),
+    ("bags with spaced weights", aten._embedding_bag.default, (TABLE, ENTRIES, BAGS, False, 0, False, SPACED, False, -1)),
+    (
+        "bags with spaced weights, without a gradient",
+        aten._embedding_bag_forward_only.default,
+        (TABLE, ENTRIES, BAGS, False, 0, False, SPACED, False, -1),
+    ),
+    ("bags with a last offset", aten._embedding_bag.default, (TABLE, ENTRIES, torch.tensor([0, 2, 5]), False, 0, False, None, True, 2)),
+    (
+        "bags, their gradient",
+        aten._embedding_bag_backward.default,
+        (BAG_GRADIENT, ENTRIES, BAGS, OF_BAGS, BAG_SIZES, NO_MAXIMA, 5, False, 0, False, SPACED, -1),
+    ),
+    (
+        "bags, their dense gradient",
+        aten._embedding_bag_dense_backward.default,
+        (BAG_GRADIENT, ENTRIES, OF_BAGS, BAG_SIZES, NO_MAXIMA, 5, False, 0, SPACED, -1),
+    ),
+    (
+        "bags, their weights' gradient",
+        aten._embedding_bag_per_sample_weights_backward.default,
+        (BAG_GRADIENT, TABLE, ENTRIES, BAGS, OF_BAGS, 0, -1),
+    ),
+    ("distances of a row, their gradient", aten._pdist_backward.default, (torch.ones(0), torch.ones(1, 3), 2.0, torch.ones(0))),
+    ("segments by length", SEGMENTS, (SEGMENTED, "sum", torch.tensor([[1, 5], [2, 4]]), None, None, 1)),
+    ("segments by length, unchecked", SEGMENTS, (SEGMENTED, "max", torch.tensor([2, 0]), None, None, 0, True, 0.5)),
+    ("segments by offset", SEGMENTS, (SEGMENTED, "mean", None, None, torch.tensor([[0, 1, 6], [0, 4, 6]]), 1)),
+    (
+        "segments by offset, their gradient",
+        aten._segment_reduce_backward.default,
+        (torch.ones(2, 6), torch.ones(2, 6), SEGMENTED, "sum", None, torch.tensor([0, 1, 2]), 0, None),
+    ),
+]
+
+
+@pytest.mark.parametrize(("op", "values"), [case[1:] for case in VALID], ids=[case[0] for case in VALID])
+def test_a_valid_call_keeps_its_contract_and_gives_pytorch_s_result(client: Client, op: Any, values: tuple[Any, ...]) -> None:
+    expected, answered = client.run(op, *values)
+    assert isinstance(client.sync(), stream.Done)
+    torch.testing.assert_close(answered, expected, equal_nan=True)
 
 
 def test_every_contract_is_of_an_operator_that_a_client_may_name() -> None:
@@ -188,7 +271,7 @@ def test_every_term_names_an_argument_of_its_operator() -> None:
         packet = getattr(aten, name)
         known = {argument.name for kind in packet.overloads() for argument in getattr(packet, kind)._schema.arguments}
         for term in terms.split():
-            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^&|;@$])(.+)", term).groups()  # type: ignore[union-attr]
+            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^&|;@$'])(.+)", term).groups()  # type: ignore[union-attr]
             flag = what.partition(":")[2].lstrip("!")
             assert {argument} | ({flag} if flag else set()) <= known, f"{name}: {term}"
-            assert what.removeprefix("0") in known or relation not in "<^&|;@$", f"{name}: {term}"
+            assert what.lstrip("0-") in known or relation not in "<^&|;@$'", f"{name}: {term}"

@@ -55,7 +55,7 @@ Term term_of(std::string_view text) {
       term.flag.remove_prefix(1);
     }
   }
-  const size_t relation = text.find_first_of("=~<>#%^&|;@$");
+  const size_t relation = text.find_first_of("=~<>#%^&|;@$'");
   if (text[relation] == '=' || text[relation] == '~') {
     for (; text.find_last_of("/!+0^") == text.size() - 1; text.remove_suffix(1)) {
       term.rows |= text.back() == '/';
@@ -203,6 +203,13 @@ class Check {
     return size < 0 ? std::nullopt : std::optional(Bound{index, size + includes_end, 0, kind});
   }
 
+  // The dimensions of the other tensor before the operator's dimension "axis"; nothing where there is no such dimension.
+  static std::optional<Sizes> before_axis(const Sizes& sizes, int64_t axis) {
+    const auto rank = static_cast<int64_t>(sizes.size());
+    if (axis < -rank || axis >= rank) return std::nullopt;
+    return Sizes(sizes.begin(), sizes.begin() + (axis < 0 ? axis + rank : axis));
+  }
+
   // -1 where nothing that was given says it.
   int64_t size_of(char letter) const {
     const auto size = names_.sizes.find(letter);
@@ -212,10 +219,8 @@ class Check {
   // Of the other tensor, along the operator's dimension "axis".
   int64_t size_along_axis(const Term& term) const {
     const Layout* layout = layout_of(argument(term.what));
-    const auto rank = layout == nullptr ? 0 : static_cast<int64_t>(layout->sizes.size());
-    const int64_t axis = argument("axis").prototype.toInt();
-    if (axis < -rank || axis >= rank) return -1;
-    return layout->sizes[static_cast<size_t>(axis < 0 ? axis + rank : axis)];
+    const auto before = layout == nullptr ? std::nullopt : before_axis(layout->sizes, argument("axis").prototype.toInt());
+    return before ? layout->sizes[before->size()] : -1;
   }
 
  private:
@@ -238,7 +243,9 @@ class Check {
         return multiple(term, given);
       case '@':
       case '$':
-        return "";
+        return rows(term, given);
+      case '\'':
+        return segments(term, given);
       case '%':
         return given.tag == Tag::kInt ? within(term, given) : "";
       default:
@@ -320,6 +327,30 @@ class Check {
   static std::string within(const Term& term, const ArgumentPlan& given) {
     const int64_t number = given.prototype.toInt(), end = term.what.front() - '0';
     return number >= 0 && number < end ? "" : std::string(term.argument) + " is " + std::to_string(number);
+  }
+
+  // One row of numbers for each place of the other tensor before the operator's dimension "axis".
+  std::string rows(const Term& term, const ArgumentPlan& given) const {
+    const Layout *own = layout_of(given), *whole = layout_of(argument(term.what));
+    if (own == nullptr || whole == nullptr) return "";
+    const auto before = before_axis(whole->sizes, argument("axis").prototype.toInt());
+    const bool fits = before && !own->sizes.empty() && *before == Sizes(own->sizes.begin(), own->sizes.end() - 1);
+    return fits ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
+  }
+
+  // The dimensions of "data", but along "axis" as many as the other tensor tells segments.
+  std::string segments(const Term& term, const ArgumentPlan& given) const {
+    const bool fewer = term.what.front() == '-';
+    const Layout *own = layout_of(given), *data = layout_of(argument("data")), *told = layout_of(argument(term.what.substr(fewer)));
+    if (own == nullptr || data == nullptr || told == nullptr) return "";
+    const auto before = before_axis(data->sizes, argument("axis").prototype.toInt());
+    bool fits = before && !told->sizes.empty();
+    if (fits) {
+      Sizes sizes = data->sizes;
+      sizes[before->size()] = told->sizes.back() - fewer;
+      fits = own->sizes == sizes;
+    }
+    return fits ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
   }
 
   // As many elements as the other tensor has slices along the operator's dimension.
