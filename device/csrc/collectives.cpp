@@ -65,7 +65,8 @@ bool is_message(const c10::OperatorHandle& op) {
   return name == "c10d::send" || name == "c10d::recv_" || name == "c10d::recv_any_source_";
 }
 
-// What DistributedDataParallel measures its phases with, in host time: a build without CUDA has none for this device.
+// What DistributedDataParallel measures its phases with, in host time: a build without CUDA has none for this device, and one with CUDA asks the
+// driver.
 class HostTimer final : public c10d::Timer {
  public:
   std::optional<int64_t> measureDifference(Event start, Event end) override {
@@ -99,9 +100,8 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }  // namespace
 
 void register_collectives(KernelTable& table) {
-  if (!c10d::TimerRegistry()->Has(c10::kCUDA)) {
-    c10d::TimerRegistry()->Register(c10::kCUDA, [](c10::Device) { return std::unique_ptr<c10d::Timer>(std::make_unique<HostTimer>()); });
-  }
+  const auto host_timer = [](c10::Device) { return std::unique_ptr<c10d::Timer>(std::make_unique<HostTimer>()); };
+  c10d::TimerRegistry()->Register(c10::kCUDA, host_timer, c10::REGISTRY_PREFERRED);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     if (!std::string_view(name.name).starts_with("c10d::")) continue;

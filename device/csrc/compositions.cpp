@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -139,18 +140,33 @@ Tensor& added_product_out(const Tensor& self, const Tensor& one, const Tensor& o
   return out;
 }
 
+// Refused in PyTorch's words, as on a GPU. Returns the dimension, counted from the front.
+int64_t check_chunk_cat(at::TensorList tensors, int64_t dim, int64_t chunks) {
+  TORCH_CHECK(chunks >= 1, "_chunk_cat expects positive num_chunks");
+  TORCH_CHECK(!tensors.empty(), "_chunk_cat expects a non-empty input tensor list");
+  const auto& first = tensors.front();
+  const bool same_rank = std::all_of(tensors.begin(), tensors.end(), [&](const Tensor& tensor) { return tensor.dim() == first.dim(); });
+  TORCH_CHECK(dim >= 0 || same_rank, "_chunk_cat expects non-negative dim when input tensors have different ndims");
+  if (same_rank) dim = at::maybe_wrap_dim(dim, first.dim());
+  for (const auto& tensor : tensors) {
+    TORCH_CHECK(tensor.numel() > 0, "_chunk_cat expects non-empty tensor");
+    TORCH_CHECK(tensor.dtype() == first.dtype(), "_chunk_cat expects all input tensors with the same dtype");
+    TORCH_CHECK(dim < tensor.dim(), "_chunk_cat expects dim < ndim for all input tensors");
+    TORCH_CHECK(tensor.sizes().slice(0, dim) == first.sizes().slice(0, dim), "_chunk_cat expects same sizes of 0,...,dim-1 dimensions for all tensors");
+  }
+  return dim;
+}
+
 // Each tensor is cut into as many chunks along dim, the last filled up with zeros; chunk by chunk they stand side by side.
 Tensor chunk_cat(at::TensorList tensors, int64_t dim, int64_t chunks) {
-  TORCH_CHECK(!tensors.empty() && chunks >= 1, "_chunk_cat expects tensors and at least one chunk, not ", tensors.size(), " and ", chunks);
-  dim = at::maybe_wrap_dim(dim, tensors.front().dim());
+  dim = check_chunk_cat(tensors, dim, chunks);
   std::vector<Tensor> parts;
   for (const auto& tensor : tensors) {
-    TORCH_CHECK(dim < tensor.dim(), "_chunk_cat expects tensors with a dimension ", dim, ", not one of sizes ", tensor.sizes());
     const auto missing = at::ceil_div(tensor.size(dim), chunks) * chunks - tensor.size(dim);
     std::vector<int64_t> padding(static_cast<size_t>(2 * (tensor.dim() - dim)), 0);
     padding.back() = missing;
     std::vector<int64_t> sizes(tensor.sizes().begin(), tensor.sizes().begin() + dim);
-    sizes.insert(sizes.end(), {chunks, tensor.numel() == 0 ? 0 : -1});
+    sizes.insert(sizes.end(), {chunks, -1});
     parts.push_back(at::constant_pad_nd(tensor, padding, 0).reshape(sizes));
   }
   return at::cat(parts, dim + 1);
@@ -158,6 +174,16 @@ Tensor chunk_cat(at::TensorList tensors, int64_t dim, int64_t chunks) {
 
 Tensor& chunk_cat_out(at::TensorList tensors, int64_t dim, int64_t chunks, Tensor& out) {
   copy_out(out, chunk_cat(tensors, dim, chunks));
+  return out;
+}
+
+// As on a GPU, where it is no kernel of its own: a CPU's refuses in other words.
+Tensor narrow_copy(const Tensor& self, int64_t dim, int64_t start, int64_t length) {
+  return self.narrow(dim, start, length).clone(at::MemoryFormat::Contiguous);
+}
+
+Tensor& narrow_copy_out(const Tensor& self, int64_t dim, int64_t start, int64_t length, Tensor& out) {
+  copy_out(out, self.narrow(dim, start, length));
   return out;
 }
 
@@ -189,6 +215,8 @@ void register_compositions(KernelTable& library) {
   library.impl("linalg_lu.out", TORCH_FN(linalg_lu_out));
   library.impl("_chunk_cat", TORCH_FN(chunk_cat));
   library.impl("_chunk_cat.out", TORCH_FN(chunk_cat_out));
+  library.impl("narrow_copy", TORCH_FN(narrow_copy));
+  library.impl("narrow_copy.out", TORCH_FN(narrow_copy_out));
   library.impl("_fused_dropout", TORCH_FN(fused_dropout));
   library.impl("_masked_scale", TORCH_FN(masked_scale));
 }

@@ -1,6 +1,7 @@
 #include "out_arguments.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
 
 #include <limits>
@@ -43,6 +44,18 @@ std::optional<c10::OperatorHandle> functional_of(const OperatorInfo& info) {
   return found->emplace(&info, functional).first->second;
 }
 
+// What PyTorch's kernels refuse before they look at anything else: an `out` whose elements share memory, and, where the data says how many elements
+// are taken, one that is read from.
+void check_overlaps(const c10::OperatorHandle& functional, const Stack& inputs, const Stack& outs) {
+  const bool selects = functional.hasTag(at::Tag::dynamic_output_shape);
+  for (const auto& out : outs) {
+    at::assert_no_internal_overlap(out.toTensor());
+    for (const auto& input : inputs) {
+      if (selects && input.isTensor() && input.toTensor().defined()) at::assert_no_overlap(out.toTensor(), input.toTensor());
+    }
+  }
+}
+
 void copy_to(const at::Tensor& out, const at::Tensor& result, const OperatorInfo& info) {
   TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), info.name, ": result type ", result.scalar_type(),
               " can't be cast to the desired output type ", out.scalar_type());
@@ -69,6 +82,7 @@ bool record_without_out(const OperatorInfo& info, Stack& stack) {
   for (const auto& out : outs) {
     if (!out.isTensor() || !out.toTensor().is_cuda()) return false;
   }
+  check_overlaps(*functional, inputs, outs);
   const at::AutoDispatchBelowADInplaceOrView below;
   functional->callBoxed(&inputs);
   for (size_t index = 0; index < outs.size(); ++index) copy_to(outs[index].toTensor(), inputs[index].toTensor(), info);

@@ -1,5 +1,5 @@
 // `out=` where a worker's kernel cannot be given it: results of a size that only the worker knows, and, on a CPU, results of another
-// layout than contiguous, which some kernels of PyTorch fill wrongly (gelu, narrow_copy, avg_pool3d, lu_unpack).
+// layout than contiguous, which some kernels of PyTorch fill wrongly (gelu, avg_pool3d, lu_unpack).
 #pragma once
 
 #include <ATen/core/stack.h>

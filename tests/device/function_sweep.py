@@ -11,6 +11,7 @@ import argparse
 import json
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -85,6 +86,17 @@ def check_vmap(op: Any) -> None:
 # Arguments that must be refused
 
 
+def pytorch_takes(op: Any, sample: Any) -> bool:
+    """Whether PyTorch itself computes on the CPU what its database says must be refused; some of it only a GPU's kernel refuses."""
+    if "out" in sample.kwargs:
+        return False  # what it shares memory with is lost on the way
+    here = sample.transform(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf)
+    with suppress(Exception):
+        op(here.input, *here.args, **here.kwargs)
+        return True
+    return False
+
+
 def check_error(op: Any) -> None:
     """Each wrong call raises what it must, at once or at the next wait, and what was there before is still there."""
     if op.error_inputs_func is None:
@@ -102,7 +114,8 @@ def check_error(op: Any) -> None:
         except Exception as error:
             raise AssertionError(f"{type(error).__name__}, not {wrong.error_type}: {error}") from error
         else:
-            raise AssertionError(f"nothing raised: {wrong.error_regex}")
+            if not pytorch_takes(op, sample):
+                raise AssertionError(f"nothing raised: {wrong.error_regex}")
         if (kept + 1).tolist() != [1, 2, 3, 4]:
             raise AssertionError("an older tensor changed")
     if count == 0:

@@ -102,15 +102,22 @@ class FencedWorker:
         client = self.client
         client.templates.clear()
         encoding = Encoding.__new__(Encoding)
-        encoding.fill = self.fill
+        leads_through_storages = any(argument.name == "storage_offset" for argument in call.op._schema.arguments)
+        encoding.fill = 0 if leads_through_storages else self.fill  # these show a storage's other bytes, on purpose
         Recording.__init__(encoding, client, call.op, call.values, {})
         outputs = self.outputs(call, encoding)
         draws = torch.Tag.nondeterministic_seeded in call.op.tags or any(str(a.type) in OF_CHANCE for a in call.op._schema.arguments)
         random = stream.Random(3, 4) if draws else None
         operator = client.operator(call.op)
-        number = client.template(Template(operator, tuple(encoding.arguments), tuple(outputs), stream.RANDOM if random else 0))
         try:
-            client.send(stream.Ask(1, TOLD_STORAGES, number, tuple(encoding.bindings), random))
+            number = client.template(Template(operator, tuple(encoding.arguments), tuple(outputs), stream.RANDOM if random else 0))
+            client.writer.add(stream.Ask(1, TOLD_STORAGES, number, tuple(encoding.bindings), random))
+        except stream.WireError as error:
+            self.stop()
+            self.start()
+            raise NotImplementedError(str(error)) from error
+        try:
+            client.send()
             reply = client.reply()
         except (TimeoutError, OSError, AssertionError) as error:
             return self.ended(error)
@@ -183,7 +190,7 @@ class FencedWorker:
             answer = client.reply()
             if not isinstance(answer, stream.Data):
                 continue
-            if answer.data[:before] != bytes([self.fill]) * before:
+            if answer.data[:before] != bytes([encoding.fill]) * before:
                 told.append("wrote before")
             inputs.append(answer.data[before:])
         client.send(stream.Free(tuple(storage for storage, _ in encoding.uploads) + tuple(new)))

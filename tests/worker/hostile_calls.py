@@ -221,7 +221,7 @@ def pointed(tensor: torch.Tensor, chance: random.Random) -> torch.Tensor:
     """Some of the whole numbers lead elsewhere."""
     if tensor.dtype not in (torch.int64, torch.int32) or tensor.numel() == 0:
         return cut(tensor, chance)
-    changed = tensor.clone()
+    changed = tensor.clone(memory_format=torch.contiguous_format)
     info = torch.iinfo(tensor.dtype)
     for _ in range(chance.randint(1, 3)):
         number = chance.choice((-1, -5, -1000, 5, 17, 300, 5000, 2**20, 2**31 - 1, 2**40, 2**63 - 1, -(2**63)))
