@@ -45,6 +45,20 @@ class InvalidPlan(BillingError):
     code = "invalid_plan"
 
 
+class InvalidProfile(BillingError):
+    """A billing profile that no invoice can be made out to."""
+
+    status = 400
+    code = "invalid_profile"
+
+
+class InvalidCredit(BillingError):
+    """A credit, payment, refund or credit note of an amount or time that cannot be."""
+
+    status = 400
+    code = "invalid_credit"
+
+
 class Unauthenticated(BillingError):
     """No token, or one that is unknown, expired or revoked."""
 
@@ -85,6 +99,13 @@ class UnknownRecord(BillingError):
 
     status = 404
     code = "unknown_record"
+
+
+class UnknownInvoice(BillingError):
+    """An invoice, credit note, line or credit that is not there, or not the caller's."""
+
+    status = 404
+    code = "unknown_invoice"
 
 
 class UnknownPath(BillingError):
@@ -134,6 +155,13 @@ class AlreadyCorrected(BillingError):
 
     status = 409
     code = "already_corrected"
+
+
+class NotNow(BillingError):
+    """What was asked for does not fit how the month, the invoice or the credit stands."""
+
+    status = 409
+    code = "not_now"
 
 
 class KeyReused(BillingError):

@@ -38,6 +38,11 @@ def minor_of(atto: int, currency: str) -> int:
     return round_half_even(atto, 10 ** (DECIMALS_MAX - decimals_of(currency)))
 
 
+def atto_of_minor(amount_minor: int, currency: str) -> int:
+    """Minor units of ``currency`` as atto-units, exactly."""
+    return amount_minor * int("1" + "0" * (DECIMALS_MAX - decimals_of(currency)))
+
+
 def decimals_of(currency: str) -> int:
     """Decimals of the currency's minor unit. Raises InvalidPrice for what is not a currency of ISO 4217."""
     decimals = DECIMALS.get(currency)

@@ -1,0 +1,227 @@
+"""Invoices: what a tenant's month comes to in one currency, as a pure function of its usage, plan, credits and tax.
+
+Lines, in this order: usage and its corrections, one per user, flavor, price version, surcharge and lateness; what the plan changes;
+promotional credits; tax on the rest; prepaid credits, which pay tax too; and, where corrections outweigh everything, what is carried
+over as credit.
+
+*The rule of rounding*: each line is computed exactly and rounded half-even, once, to the currency's minor unit. Every sum is a sum of
+rounded lines. Credits are whole minor units anyway, and tax is reckoned of the rounded lines, as somebody with a pencil would.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from forebay_billing.credits import Balance, Due, Use, after, allocate, dues
+from forebay_billing.errors import InvalidProfile
+from forebay_billing.money import atto_of_minor, cost_atto, decimal_text, decimals_of, minor_of, round_half_even
+from forebay_billing.months import Month
+from forebay_billing.plans import Terms, Usage, adjustments
+from forebay_billing.rating import HOUR_NS
+from forebay_billing.types import PriceVersion
+
+BPS = 10_000
+LineKind = Literal[
+    "usage", "correction", "free_time", "free_money", "tiers", "discount", "commitment", "promotional", "tax", "prepaid", "carried"
+]
+PLAN_KINDS: tuple[LineKind, ...] = ("free_time", "free_money", "tiers", "discount", "commitment")
+USAGE_KINDS: tuple[LineKind, ...] = ("usage", "correction")
+State = Literal["draft", "open", "paid", "void"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Whom an invoice is made out to. ``tax_bps`` is in basis points; without a ``tax_label`` there is no tax line."""
+
+    tenant: str
+    legal_name: str
+    address: str = ""
+    tax_id: str = ""
+    tax_label: str = ""
+    tax_bps: int = 0
+    currency: str | None = None
+    """What the tenant is billed in; None: what the settings say."""
+    email: str | None = None
+
+
+@dataclass(frozen=True)
+class UsageTotal:
+    """What the segments of one user under one price and surcharge sum to; durations are negative in a correction.
+
+    ``late`` usage was used in a month that was finalised before it arrived. ``started_at_ns`` until ``ended_at_ns`` holds all of it.
+    """
+
+    user: str
+    price: PriceVersion
+    surcharge_nano_per_second: int
+    correction: bool
+    late: bool
+    leases: int
+    duration_ns: int
+    started_at_ns: int
+    ended_at_ns: int
+
+    @property
+    def rate_nano_per_second(self) -> int:
+        return self.price.price_nano_per_second + self.surcharge_nano_per_second
+
+    @property
+    def cost_atto(self) -> int:
+        return cost_atto(self.duration_ns, self.rate_nano_per_second)
+
+    @property
+    def key(self) -> str:
+        """A name that says which segments they are, in a draft as in the invoice."""
+        price = self.price
+        parts = (self.user, price.flavor, price.currency, price.version, self.surcharge_nano_per_second, self.correction, self.late)
+        return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
+
+    @property
+    def place(self) -> tuple[str, str, int, int, bool, bool]:
+        return self.user, self.price.flavor, self.price.version, self.surcharge_nano_per_second, self.late, self.correction
+
+
+@dataclass(frozen=True)
+class Basis:
+    """All that an invoice depends on. ``hours_atto`` is the usage of each UTC hour, by its start; ``balances`` are the tenant's credits."""
+
+    profile: Profile
+    month: Month
+    currency: str
+    usage: Sequence[UsageTotal] = ()
+    hours_atto: Mapping[int, int] | None = None
+    terms: Terms | None = None
+    balances: Sequence[Balance] = ()
+
+
+@dataclass(frozen=True)
+class InvoiceLine:
+    """One rounded line. ``cost_atto`` is what it was before rounding. ``usage`` or ``grant_id`` tell what it is of."""
+
+    key: str
+    kind: LineKind
+    label: str
+    cost_atto: int
+    amount_minor: int
+    started_at_ns: int
+    ended_at_ns: int
+    usage: UsageTotal | None = None
+    grant_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An invoice before it has a number."""
+
+    profile: Profile
+    month: Month
+    currency: str
+    lines: tuple[InvoiceLine, ...]
+
+    @property
+    def net_minor(self) -> int:
+        """Usage and plan."""
+        return self._sum(*USAGE_KINDS, *PLAN_KINDS)
+
+    @property
+    def credit_minor(self) -> int:
+        """What credits take off; below zero, or above where something is carried over."""
+        return self._sum("promotional", "prepaid", "carried")
+
+    @property
+    def tax_minor(self) -> int:
+        return self._sum("tax")
+
+    @property
+    def total_minor(self) -> int:
+        """What is asked for: the sum of all lines, never below zero."""
+        return sum(line.amount_minor for line in self.lines)
+
+    def _sum(self, *kinds: LineKind) -> int:
+        return sum(line.amount_minor for line in self.lines if line.kind in kinds)
+
+
+def draft(basis: Basis) -> Draft:
+    """The invoice of ``basis``: the same whatever the order in which its parts are given."""
+    lines = [_usage_line(total) for total in sorted(basis.usage, key=lambda total: total.place)]
+    lines += _plan_lines(basis)
+    net_minor = sum(line.amount_minor for line in lines)
+    first = allocate(_dues(basis, net_minor), basis.balances)
+    taxable_minor = net_minor - sum(use.amount_minor for use in first if use.grant.kind == "promotional")
+    tax = _tax_line(basis, taxable_minor)
+    left = [balance for balance in after(basis.balances, first) if balance.grant.kind == "prepaid"]
+    second = allocate(_dues(basis, 0 if tax is None else tax.amount_minor), left)
+    lines += _credit_lines(basis, [use for use in first if use.grant.kind == "promotional"])
+    lines += [] if tax is None else [tax]
+    lines += _credit_lines(basis, [use for use in (*first, *second) if use.grant.kind == "prepaid"])
+    missing_minor = -sum(line.amount_minor for line in lines)
+    if missing_minor > 0:
+        lines.append(_line(basis, "carried", "carried", "Carried over as prepaid credit", atto_of_minor(missing_minor, basis.currency)))
+    return Draft(basis.profile, basis.month, basis.currency, tuple(lines))
+
+
+def check_profile(profile: Profile) -> None:
+    """Raises InvalidProfile for one that no invoice can be made out to, InvalidPrice for an unknown currency."""
+    if profile.currency is not None:
+        decimals_of(profile.currency)
+    if not profile.legal_name.strip():
+        raise InvalidProfile("legal_name: an invoice is made out to somebody; give the name.")
+    if not 0 <= profile.tax_bps <= BPS:
+        raise InvalidProfile(f"tax_bps: a rate is from 0 to {BPS} basis points (hundredths of a per cent); {profile.tax_bps} was given.")
+    if profile.tax_bps and not profile.tax_label.strip():
+        raise InvalidProfile("tax_label: a tax above zero needs its name, such as VAT.")
+
+
+def tax_part(amount_minor: int, tax_minor: int, total_minor: int) -> int:
+    """How much of ``amount_minor``, taken back of an invoice of ``total_minor``, was tax; rounded half-even."""
+    return round_half_even(amount_minor * tax_minor, total_minor) if total_minor else 0
+
+
+def _dues(basis: Basis, amount_minor: int) -> tuple[Due, ...]:
+    return dues(basis.hours_atto or {}, amount_minor, basis.month.end_ns - HOUR_NS)
+
+
+def _usage_line(total: UsageTotal) -> InvoiceLine:
+    what = f"{total.price.flavor} for {total.user}" + (" (late)" if total.late else "") + (" (correction)" if total.correction else "")
+    cost, currency = total.cost_atto, total.price.currency
+    kind: LineKind = "correction" if total.correction else "usage"
+    return InvoiceLine(total.key, kind, what, cost, minor_of(cost, currency), total.started_at_ns, total.ended_at_ns, total)
+
+
+def _plan_lines(basis: Basis) -> list[InvoiceLine]:
+    if basis.terms is None:
+        return []
+    usages = [Usage(total.price.flavor, total.price.currency, total.rate_nano_per_second, total.duration_ns) for total in basis.usage]
+    found = [one for one in adjustments(basis.terms, usages) if one.currency == basis.currency]
+    return [_line(basis, f"plan-{position}", one.kind, one.label, one.amount_atto) for position, one in enumerate(found, 1)]
+
+
+def _tax_line(basis: Basis, taxable_minor: int) -> InvoiceLine | None:
+    profile = basis.profile
+    if not profile.tax_label:
+        return None
+    label = f"{profile.tax_label} {decimal_text(profile.tax_bps, 2)} %"
+    return _line(basis, "tax", "tax", label, atto_of_minor(taxable_minor, basis.currency) * profile.tax_bps // BPS)
+
+
+def _credit_lines(basis: Basis, uses: Iterable[Use]) -> list[InvoiceLine]:
+    """One a grant, in the order of use."""
+    used: dict[int, int] = defaultdict(int)
+    kinds: dict[int, LineKind] = {}
+    for use in uses:
+        used[use.grant.id] += use.amount_minor
+        kinds[use.grant.id] = use.grant.kind
+    return [
+        _line(basis, f"credit-{id}", kinds[id], f"{kinds[id].capitalize()} credit {id}", -atto_of_minor(amount, basis.currency), id)
+        for id, amount in used.items()
+    ]
+
+
+def _line(basis: Basis, key: str, kind: LineKind, label: str, atto: int, grant_id: int | None = None) -> InvoiceLine:
+    rounded = minor_of(atto, basis.currency)
+    return InvoiceLine(key, kind, label, atto, rounded, basis.month.start_ns, basis.month.end_ns, None, grant_id)
+
