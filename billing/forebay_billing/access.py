@@ -87,6 +87,17 @@ def settling_tenant(identity: Identity, tenant: str | None) -> str:
     return identity.tenant
 
 
+def check_may_invoice(identity: Identity, why: str = "") -> None:
+    """Raises Forbidden unless the caller is an operator."""
+    if not identity.may(OPERATE):
+        raise Forbidden(f"{why}{identity.name} needs the scope {OPERATE} to finalise invoices and change what is owed.")
+
+
+def paying_scope(identity: Identity, tenant: str | None) -> str | None:
+    """The tenant whose invoices and credits ``identity`` may see; None: every one's, for an operator who names none. Raises Forbidden."""
+    return None if identity.may(OPERATE) and tenant is None else paying_tenant(identity, tenant)
+
+
 def paying_tenant(identity: Identity, tenant: str | None) -> str:
     """The tenant for which ``identity`` may see and arrange payments: its own for an admin, any for an operator. Raises Forbidden."""
     if identity.may(OPERATE) and tenant is not None:

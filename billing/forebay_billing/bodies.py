@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.holds import Heartbeat
+from forebay_billing.invoice_tables import LEGAL_NAME_CHARS_MAX, TEXT_CHARS_MAX
 from forebay_billing.plans import Terms, Tier
 from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, TIME_NS_MAX
 from forebay_billing.queries import USAGE_DURATION_NS_MAX
@@ -192,6 +193,71 @@ class DeadLetterBody(_Body):
     reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=_NO_NUL)]
 
 
+Reason = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=_NO_NUL)]
+AmountMinor = Annotated[int, Field(ge=1, le=10**18)]
+
+
+class ProfileBody(_Body):
+    """``PUT api/profiles/{tenant}``; what is left out stays as it is. An operator alone gives the last three."""
+
+    legal_name: Annotated[str, StringConstraints(min_length=1, max_length=LEGAL_NAME_CHARS_MAX, pattern=_NO_NUL)] = ""
+    address: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX, pattern=_NO_NUL)] = ""
+    tax_id: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX, pattern=_NO_NUL)] = ""
+    email: Annotated[str, StringConstraints(min_length=3, max_length=TEXT_CHARS_MAX, pattern=r"^[^@\s\x00]+@[^@\s\x00]+$")] | None = None
+    tax_label: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX, pattern=_NO_NUL)] = ""
+    tax_bps: int = 0
+    currency: str | None = None
+
+
+class FinaliseBody(_Body):
+    """``POST api/invoices``."""
+
+    tenant: Name
+    month: str
+
+
+class CreditNoteBody(_Body):
+    """``POST api/invoices/{number}/credit-notes``."""
+
+    amount_minor: AmountMinor
+    reason: Reason
+
+
+class SettlementBody(_Body):
+    """``POST api/invoices/{number}/payments``. ``reference`` names the payment: the same one is not written down twice."""
+
+    kind: Literal["payment", "refund"] = "payment"
+    amount_minor: AmountMinor
+    method: Name
+    reference: Reason
+
+
+class VoidBody(_Body):
+    """``POST api/invoices/{number}/void``."""
+
+    reason: Reason
+
+
+class CreditBody(_Body):
+    """``POST api/credits``; the journal checks the values."""
+
+    tenant: Name
+    kind: Literal["prepaid", "promotional"]
+    name: Name
+    amount_minor: int
+    currency: str | None = None
+    priority: int = 50
+    effective_at_ns: int | None = None
+    expires_at_ns: int | None = None
+
+
+class CreditRefundBody(_Body):
+    """``POST api/credits/{id}/refund``; all that is left where no amount is given."""
+
+    amount_minor: AmountMinor | None = None
+    reason: Reason
+
+
 class _Query(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -255,6 +321,57 @@ class StatementQuery(_Query):
     user: Name | None = None
     month: str
     format: Literal["json", "html", "csv"] = "json"
+
+
+class DraftQuery(_Query):
+    """``GET api/drafts``; of several currencies a document needs the one."""
+
+    tenant: Name | None = None
+    month: str
+    currency: str | None = None
+    format: Literal["json", "html", "pdf", "csv", "focus"] = "json"
+
+
+class InvoicesQuery(_Query):
+    """``GET api/invoices``."""
+
+    tenant: Name | None = None
+    month: str | None = None
+    state: Literal["open", "paid", "void"] | None = None
+
+
+class InvoiceQuery(_Query):
+    """``GET api/invoices/{number}``."""
+
+    format: Literal["json", "html", "pdf", "csv", "focus"] = "json"
+
+
+class CellsQuery(_Query):
+    """``GET api/invoices/{number}/lines/{key}``; ``after`` is the ``next`` of the page before."""
+
+    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
+    after: TimeNs = 0
+
+
+class DraftCellsQuery(CellsQuery):
+    """``GET api/drafts/lines/{key}``."""
+
+    tenant: Name | None = None
+    month: str
+    currency: str | None = None
+
+
+class CreditsQuery(_Query):
+    """``GET api/credits``."""
+
+    tenant: Name | None = None
+
+
+class FocusQuery(_Query):
+    """``GET api/focus``."""
+
+    tenant: Name | None = None
+    month: str
 
 
 class PaymentInvoicesQuery(_Query):

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, func, insert, select
 
-from forebay_billing import schema
+from forebay_billing import invoice_tables, schema
 from forebay_billing.money import halves
 from forebay_billing.months import Month
 from forebay_billing.prices import PriceBook
@@ -32,6 +32,7 @@ _NUMBERED = (
     schema.periods,
     schema.audit,
     schema.holds,
+    invoice_tables.profiles,
 )
 _HEADS = select(*(select(func.max(table.c.id)).scalar_subquery().label(table.name) for table in _NUMBERED))
 
@@ -45,6 +46,7 @@ class Memory:
     prices: dict[PriceVersion, int] | None = None
     book: PriceBook | None = None
     finalised: dict[str, frozenset[Month]] = field(default_factory=dict)
+    currencies: dict[str, str | None] | None = None
 
 
 def price_of(row: Row[Any]) -> PriceVersion:
@@ -65,9 +67,10 @@ class Books:
     def __init__(self, connection: Connection, memory: Memory | None = None) -> None:
         self.connection = connection
         self._memory = Memory() if memory is None else memory
-        self._look_again()
+        self.look_again()
 
-    def _look_again(self) -> None:
+    def look_again(self) -> None:
+        """Takes note of what somebody else wrote in the same transaction."""
         memory, row = self._memory, self.connection.execute(_HEADS).one()
         heads = {table.name: int(largest or 0) for table, largest in zip(_NUMBERED, row, strict=True)}
         if heads["accounts"] != memory.heads.get("accounts") or len(memory.accounts) > ACCOUNTS_REMEMBERED_MAX:
@@ -76,6 +79,8 @@ class Books:
             memory.prices = memory.book = None
         if heads["periods"] != memory.heads.get("periods") or len(memory.finalised) > TENANTS_REMEMBERED_MAX:
             memory.finalised = {}
+        if heads["profiles"] != memory.heads.get("profiles"):
+            memory.currencies = None
         memory.heads = heads
 
     def take_ids(self, table: Table, count: int = 1) -> int:
@@ -101,6 +106,19 @@ class Books:
         row = {name: getattr(version, name) for name in PriceVersion.__dataclass_fields__}
         self.connection.execute(insert(schema.prices).values(id=self.take_ids(schema.prices), **row))
         self._memory.prices = self._memory.book = None
+
+    def currency_of(self, tenant: str, otherwise: str) -> str:
+        """What ``tenant`` is billed in: by its profile, else ``otherwise``."""
+        if self._memory.currencies is None:
+            profiles = invoice_tables.profiles.c
+            rows = self.connection.execute(select(profiles.tenant, profiles.currency).order_by(profiles.version))
+            self._memory.currencies = {row.tenant: row.currency for row in rows}
+        return self._memory.currencies.get(tenant) or otherwise
+
+    def append_profile(self, values: Mapping[str, Any]) -> None:
+        """Writes a version of a tenant's billing profile."""
+        self.connection.execute(insert(invoice_tables.profiles).values(id=self.take_ids(invoice_tables.profiles), **values))
+        self._memory.currencies = None
 
     def finalised(self, tenant: str) -> frozenset[Month]:
         """The months that are closed for ``tenant``."""

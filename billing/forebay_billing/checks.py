@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -11,15 +12,15 @@ from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, in
 from forebay_billing import schema
 from forebay_billing.books import Books
 from forebay_billing.holds import Ending
-from forebay_billing.money import halves, whole
-from forebay_billing.queries import halved, joined
-
-RATED = ("usage", "reversal")
-"""Kinds of transactions that segments explain."""
+from forebay_billing.invoice_journal import accounts_of
+from forebay_billing.invoice_queries import credits_of, invoices_of
+from forebay_billing.ledger import credit_of
+from forebay_billing.money import atto_of_minor, halves, whole
+from forebay_billing.queries import RATED, halved, joined, posted
 
 Pair = Literal[
     "segments and postings", "postings and balances", "debits and credits", "usage and segments",
-    "open holds and postings", "ended holds and postings",
+    "open holds and postings", "ended holds and postings", "invoices and balances", "credits and balances",
 ]  # fmt: skip
 
 _segments, _postings, _transactions = schema.segments.c, schema.postings.c, schema.transactions.c
@@ -52,7 +53,7 @@ def differences(connection: Connection) -> list[Difference]:
             where = (f"transaction {row.transaction_id}", names.get(row.account_id), row.period, row.currency)
             subject = " ".join(str(part) for part in where[row.transaction_id is None :] if part is not None)
             found.append(Difference(pair, subject, atto))
-    return found + list(_unexplained(connection))
+    return [*found, *_unexplained(connection), *_of_invoices(connection), *_of_credits(connection)]
 
 
 def rebuild_balances(books: Books) -> None:
@@ -154,3 +155,22 @@ def _unexplained(connection: Connection) -> Iterator[Difference]:
     )
     for row in connection.execute(query):
         yield Difference("usage and segments", f"{row.source}/{row.record_id}", int(row.expected) - int(row.found))
+
+
+def _of_invoices(connection: Connection) -> Iterator[Difference]:
+    """What is open of each invoice stands in its tenant's account."""
+    for about, stands_atto in accounts_of(connection, invoices_of(connection, None)):
+        difference = atto_of_minor(about.open_minor, about.draft.currency) - stands_atto
+        if difference:
+            yield Difference("invoices and balances", about.name, difference)
+
+
+def _of_credits(connection: Connection) -> Iterator[Difference]:
+    """What is left of all of a tenant's grants stands in its account."""
+    left: dict[tuple[str, str], int] = defaultdict(int)
+    for found in credits_of(connection, None):
+        left[found.tenant, found.grant.currency] += atto_of_minor(found.left_minor, found.grant.currency)
+    for (tenant, currency), atto in sorted(left.items()):
+        difference = atto + posted(connection, credit_of(tenant), None).get(currency, 0)
+        if difference:
+            yield Difference("credits and balances", f"{tenant} {currency}", difference)

@@ -21,7 +21,7 @@ _CSV_COLUMNS = (
 )  # fmt: skip
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
-_pages = Environment(
+PAGES = Environment(
     loader=PackageLoader("forebay_billing"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
 
@@ -155,7 +155,7 @@ def statement_csv(statement: Statement) -> str:
     for line in statement.lines:
         rows.writerow(
             (
-                _plain(statement.tenant), str(statement.month), line.kind, _plain(line.user), _plain(line.flavor), line.price_version,
+                plain(statement.tenant), str(statement.month), line.kind, plain(line.user), plain(line.flavor), line.price_version,
                 line.price_nano_per_second, line.surcharge_nano_per_second, line.currency, line.leases,
                 decimal_text(line.duration_ns, 9), exact_text(line.cost_atto), minor_text(line.amount_minor, line.currency),
             )
@@ -163,14 +163,15 @@ def statement_csv(statement: Statement) -> str:
     return out.getvalue()
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """With an apostrophe before what a spreadsheet would take for a formula."""
     return "'" + text if text.startswith(_FORMULA_STARTS) else text
 
 
 def statement_html(statement: Statement) -> str:
     """A page to read and to print."""
-    return _pages.get_template("statement.html").render(
-        statement=statement, minor_text=minor_text, nano_text=nano_text, seconds_text=_seconds_text, rate_text=_rate_text
+    return PAGES.get_template("statement.html").render(
+        statement=statement, minor_text=minor_text, nano_text=nano_text, seconds_text=_seconds_text, rate_text=rate_text
     )
 
 
@@ -178,6 +179,6 @@ def _seconds_text(duration_ns: int) -> str:
     return decimal_text(duration_ns, 9)
 
 
-def _rate_text(rate_nano_per_second: int) -> str:
+def rate_text(rate_nano_per_second: int) -> str:
     """Per hour, exactly."""
     return decimal_text(rate_nano_per_second * 3600, 9).rstrip("0").rstrip(".")

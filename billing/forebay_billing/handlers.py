@@ -31,6 +31,7 @@ from forebay_billing.books import Books
 from forebay_billing.errors import BillingError, InvalidRequest, MethodRefused, StoreUnavailable, TooLarge, Unauthenticated, UnknownPath
 from forebay_billing.holds import Terms
 from forebay_billing.idempotency import Key
+from forebay_billing.invoice_journal import Conditions
 from forebay_billing.metrics import Metrics
 from forebay_billing.months import Month
 from forebay_billing.queries import By, Window
@@ -62,10 +63,16 @@ class Context:
     metrics: Metrics
     clock_ns: Callable[[], int]
     currency_of: Callable[[str], str]
-    """What a tenant is billed in."""
+    """What a tenant is billed in by the settings."""
     hold_terms: Terms
+    conditions: Conditions
+    """How invoices are made."""
     desk: Desk | None
     """Payments, where they are on."""
+
+    def currencies(self, books: Books) -> Callable[[str], str]:
+        """What each tenant is billed in: by its profile, else by the settings."""
+        return lambda tenant: books.currency_of(tenant, self.currency_of(tenant))
 
 
 @dataclass(frozen=True)
@@ -224,7 +231,7 @@ class UsageHandler(BillingHandler):
         context = self.context
         done = await self.change(
             identity,
-            lambda books: journal.post_usage(books, records, context.currency_of, context.clock_ns),
+            lambda books: journal.post_usage(books, records, context.currencies(books), context.clock_ns),
             documents.accepted_json,
         )
         if done is not None:

@@ -26,7 +26,7 @@ class HeartbeatsHandler(BillingHandler):
         context = self.context
         await self.change(
             identity,
-            lambda books: reservations.beat(books, heartbeat, context.currency_of, context.clock_ns, context.hold_terms),
+            lambda books: reservations.beat(books, heartbeat, context.currencies(books), context.clock_ns, context.hold_terms),
             lambda reserved: {"budgets": []},
         )
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from forebay_billing.credits import GrantKind
 from forebay_billing.errors import InvalidRequest, LedgerError
 from forebay_billing.money import ATTO_PER_UNIT
 from forebay_billing.months import Month
 from forebay_billing.types import Kind, Posting, Transaction
 
 REVENUE = "revenue"
+DISCOUNT = "discount"
+"""What price plans take off."""
+ROUNDING = "rounding"
+"""What rounding the lines of invoices made of exact usage."""
+TAX = "tax"
+PAYMENTS = "payments"
 TRANSACTION_UNITS_MAX = 4 * 10**15
 """The most that the debits of one transaction may sum to, in units of a currency: sums over it then fit the ledger's columns."""
 
@@ -20,9 +27,14 @@ def receivable(tenant: str) -> str:
     return f"receivable:{tenant}"
 
 
-def credit(tenant: str) -> str:
+def credit_of(tenant: str) -> str:
     """The account of what a tenant has paid, or was given, ahead."""
     return f"credit:{tenant}"
+
+
+def credit_source(kind: GrantKind) -> str:
+    """The account against which credit is granted, refunded and written off."""
+    return "credits:paid" if kind == "prepaid" else "credits:promotional"
 
 
 def balances(postings: Iterable[Posting]) -> dict[str, int]:

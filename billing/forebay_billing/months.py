@@ -38,6 +38,10 @@ class Month:
         return Month(self.year + 1, 1) if self.month == 12 else Month(self.year, self.month + 1)
 
     @property
+    def previous(self) -> Month:
+        return Month(self.year - 1, 12) if self.month == 1 else Month(self.year, self.month - 1)
+
+    @property
     def start_ns(self) -> int:
         """Unix time of the first nanosecond."""
         return (datetime(self.year, self.month, 1, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1) * 10**9

@@ -87,9 +87,10 @@ class PlanHandler(BillingHandler):
         check_may_change_books(identity)
         self.query(NoQuery)
         tenant, body = name_of(tenant, "tenant"), self.body(PlanBody)
-        valid_from, terms, currency = Month.parse(body.valid_from), body.terms(), self.context.currency_of(tenant)
+        valid_from, terms = Month.parse(body.valid_from), body.terms()
 
         def work(books: Books) -> Plan:
+            currency = self.context.currencies(books)(tenant)
             return plan_book.change_plan(books, tenant, terms, valid_from, currency, self.context.clock_ns(), identity.name, body.new)
 
         plan = await self.change(identity, work, plan_book.plan_json, Attempt("plan.change", tenant, body.model_dump()))

@@ -18,7 +18,7 @@ from forebay_billing.books import price_ids
 from forebay_billing.errors import UnknownTenant
 from forebay_billing.holds import held
 from forebay_billing.journal import record_of
-from forebay_billing.ledger import credit, receivable
+from forebay_billing.ledger import credit_of, receivable
 from forebay_billing.money import cost_atto, whole
 from forebay_billing.months import Month
 from forebay_billing.prices import PriceBook
@@ -28,6 +28,8 @@ from forebay_billing.types import Line, PriceVersion, Statement, UsageRecord
 USAGE_DURATION_NS_MAX = 366 * 86_400 * 10**9
 """Longest usage record that is accepted."""
 
+RATED = ("usage", "reversal")
+"""Kinds of transactions that segments explain."""
 By = Literal["tenant", "user", "flavor"]
 
 _usage = schema.usage.c
@@ -171,7 +173,7 @@ def statement(connection: Connection, tenant: str, user: str | None, month: Mont
     """The tenant's month, or one user's part. Raises LedgerError where lines and ledger differ."""
     lines = _lines(connection, tenant, month)
     whole_month = statement_of(tenant, None, month, now_ns, lines)
-    check_against_ledger(whole_month, posted(connection, receivable(tenant), month))
+    check_against_ledger(whole_month, rated(connection, receivable(tenant), month))
     if user is None:
         return whole_month
     return statement_of(tenant, user, month, now_ns, [line for line in lines if line.user == user])
@@ -202,9 +204,22 @@ def posted(connection: Connection, account: str, period: Month | None) -> dict[s
 
 def balance(connection: Connection, tenant: str) -> list[Balance]:
     """How ``tenant`` stands, by currency. A credit that it has is a debt of ours: its account is below zero then."""
-    owed, kept, credits = (posted(connection, account, None) for account in (receivable(tenant), held(tenant), credit(tenant)))
+    owed, kept, credits = (posted(connection, account, None) for account in (receivable(tenant), held(tenant), credit_of(tenant)))
     currencies = sorted({*owed, *kept, *credits})
     return [Balance(one, owed.get(one, 0), kept.get(one, 0), -credits.get(one, 0)) for one in currencies]
+
+
+def rated(connection: Connection, account: str, period: Month) -> dict[str, int]:
+    """What usage and its reversals alone put on an account in a period, by currency, in atto-units: invoices and payments are left out."""
+    postings, transactions = schema.postings.c, schema.transactions.c
+    query = (
+        select(postings.currency, *halved(postings.milli, "milli"), *halved(postings.atto, "atto"))
+        .select_from(schema.postings.join(schema.transactions, transactions.id == postings.transaction_id))
+        .where(postings.account_id == select(schema.accounts.c.id).where(schema.accounts.c.name == account).scalar_subquery())
+        .where(postings.period == str(period), transactions.kind.in_(RATED))
+        .group_by(postings.currency)
+    )
+    return {row.currency: whole(joined(row, "milli"), joined(row, "atto")) for row in connection.execute(query)}
 
 
 def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:

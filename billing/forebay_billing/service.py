@@ -16,7 +16,16 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_billing import handlers, heartbeat_handlers, payment_handlers, price_handlers, reservations
+from forebay_billing import (
+    credit_handlers,
+    handlers,
+    heartbeat_handlers,
+    invoice_handlers,
+    payment_handlers,
+    price_handlers,
+    reservations,
+)
+from forebay_billing.closer import Closer
 from forebay_billing.engines import open_engines
 from forebay_billing.errors import BillingError, ConfigurationError
 from forebay_billing.metrics import Metrics
@@ -47,6 +56,18 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/summary", handlers.SummaryHandler),
     (r"api/statement", handlers.StatementHandler),
     (r"api/check", handlers.CheckHandler),
+    (r"api/drafts", invoice_handlers.DraftsHandler),
+    (r"api/drafts/lines/([^/]+)", invoice_handlers.DraftCellsHandler),
+    (r"api/invoices", invoice_handlers.InvoicesHandler),
+    (r"api/invoices/([^/]+)", invoice_handlers.InvoiceHandler),
+    (r"api/invoices/([^/]+)/lines/([^/]+)", invoice_handlers.InvoiceCellsHandler),
+    (r"api/invoices/([^/]+)/credit-notes", invoice_handlers.CreditNotesHandler),
+    (r"api/invoices/([^/]+)/payments", invoice_handlers.SettlementsHandler),
+    (r"api/invoices/([^/]+)/void", invoice_handlers.VoidHandler),
+    (r"api/focus", invoice_handlers.FocusHandler),
+    (r"api/profiles/([^/]+)", invoice_handlers.ProfileHandler),
+    (r"api/credits", credit_handlers.CreditsHandler),
+    (r"api/credits/([^/]+)/refund", credit_handlers.CreditRefundHandler),
     (r"api/payments/contacts/([^/]+)", payment_handlers.ContactHandler),
     (r"api/payments/invoices", payment_handlers.PaymentInvoicesHandler),
     (r"api/payments/portal", payment_handlers.PortalHandler),
@@ -67,8 +88,9 @@ class Service:
         self.store = Store(open_engines(settings.database_url, settings.busy_seconds), clock_ns, metrics.committed)
         metrics.watch_queue(lambda: self.store.writes_waiting)
         self._desk = _open_desk(self.store, settings, clock_ns, metrics)
+        conditions = settings.conditions()
         context = handlers.Context(
-            self.store, authenticator, metrics, clock_ns, settings.currency_of, settings.hold_terms(), self._desk
+            self.store, authenticator, metrics, clock_ns, settings.currency_of, settings.hold_terms(), conditions, self._desk
         )
         self._server = HTTPServer(
             application_of(context, settings.prefix),
@@ -88,6 +110,7 @@ class Service:
         self._server.add_sockets(sockets)
         if self._desk is not None:
             self._desk.start()
+        self._closer = Closer(self.store, conditions, settings.invoice_grace_days, clock_ns)
         self.port: int = sockets[0].getsockname()[1]
         self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns))
         log.info("action=service.start host=%s port=%d prefix=%s seeded=%d", settings.host, self.port, settings.prefix, self.store.seeded)
@@ -95,6 +118,7 @@ class Service:
     async def close(self) -> None:
         """Stops listening, finishes what was accepted, closes the database."""
         self._server.stop()
+        await self._closer.close()
         self._expiry.cancel()
         await asyncio.gather(self._expiry, return_exceptions=True)
         if self._desk is not None:
@@ -130,10 +154,11 @@ def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], me
     if settings.stripe_mode == "off":
         return None
     from forebay_billing.payments.desk import Desk
+    from forebay_billing.payments.register import Register
     from forebay_billing.payments.source import BooksSource
 
     try:
-        return Desk(store, settings, clock_ns, BooksSource(), metrics.paying)
+        return Desk(store, settings, clock_ns, BooksSource(), metrics.paying, sink=Register(clock_ns))
     except ConfigurationError:
         store.close()
         raise

@@ -14,6 +14,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from forebay_billing.currencies import DECIMALS
 from forebay_billing.errors import ConfigurationError
 from forebay_billing.holds import Terms
+from forebay_billing.invoice_journal import Conditions
+from forebay_billing.invoice_queries import Issuer
 
 ENVIRONMENT_PREFIX = "FOREBAY_BILLING_"
 
@@ -63,6 +65,19 @@ class Settings(BaseModel):
     tokens: Annotated[tuple[TokenSettings, ...], Field(description="Fixed callers, for an installation without a hub.")] = ()
     currency: Annotated[Currency, Field(description="Currency in which tenants are billed.")] = "USD"
     tenant_currencies: Annotated[dict[str, Currency], Field(description="Other currencies, by tenant.")] = {}
+    issuer_name: Annotated[str, Field(min_length=1, max_length=150, description="Who sends the invoices.")] = "Forebay"
+    issuer_address: Annotated[str, Field(max_length=500, description="The sender's address, lines separated by newlines.")] = ""
+    issuer_tax_id: Annotated[str, Field(max_length=128, description="The sender's tax number.")] = ""
+    invoice_series: Annotated[
+        str, Field(pattern=r"^[A-Z0-9][A-Z0-9-]{0,31}$", description="Before the numbers of invoices; a new one counts from 1.")
+    ] = "INV"
+    credit_note_series: Annotated[
+        str, Field(pattern=r"^[A-Z0-9][A-Z0-9-]{0,31}$", description="The same, of credit notes.")
+    ] = "CN"
+    invoice_grace_days: Annotated[
+        int, Field(ge=0, le=28, description="Days after a month's end at which its invoices are finalised; late usage waits for so long.")
+    ] = 3
+    invoice_days_until_due: Annotated[int, Field(ge=0, le=365, description="Days to pay an invoice.")] = 30
     stripe_mode: Annotated[
         Literal["off", "invoices", "meters"],
         Field(description="What Stripe is told: nothing, our invoices line by line, or hourly sums of usage."),
@@ -112,6 +127,14 @@ class Settings(BaseModel):
     def hold_terms(self) -> Terms:
         """How holds are made and expire."""
         return Terms(int(self.hold_margin_seconds * 10**9), int(self.hold_silence_seconds * 10**9))
+
+
+    def conditions(self) -> Conditions:
+        """How invoices are made."""
+        return Conditions(
+            Issuer(self.issuer_name, self.issuer_address, self.issuer_tax_id), self.invoice_series, self.credit_note_series,
+            self.invoice_days_until_due, self.stripe_mode != "off",
+        )  # fmt: skip
 
     def currency_of(self, tenant: str) -> str:
         """What ``tenant`` is billed in."""

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from forebay_dashboards.rows import PriceVersion, SummaryRow, UsagePage
+from forebay_dashboards.rows import CreditRow, InvoiceRow, PriceVersion, SummaryRow, UsagePage
 from forebay_dashboards.times import Period
 from forebay_dashboards.upstream import Document, Query, Upstream
 
@@ -16,7 +16,11 @@ _PRICE = TypeAdapter(PriceVersion)
 _USAGE = TypeAdapter(UsagePage)
 _SUMMARY = TypeAdapter(tuple[SummaryRow, ...])
 
+_INVOICES = TypeAdapter(tuple[InvoiceRow, ...])
+_CREDITS = TypeAdapter(tuple[CreditRow, ...])
+
 StatementFormat = Literal["html", "csv"]
+InvoiceFormat = Literal["html", "pdf", "csv", "focus"]
 
 
 class Billing:
@@ -62,3 +66,19 @@ class Billing:
     async def statement(self, token: str, tenant: str, month: str, layout: StatementFormat) -> Document:
         """The month's statement as billing wrote it."""
         return await self._upstream.fetch(token, "api/statement", {"tenant": tenant, "month": month, "format": layout})
+
+    async def invoices(self, token: str, tenant: str | None = None) -> tuple[InvoiceRow, ...]:
+        """Finalised invoices, the latest first; of all tenants where none is given, which an operator may ask."""
+        return await self._upstream.read(_INVOICES, token, "api/invoices", {"tenant": tenant})
+
+    async def credits(self, token: str, tenant: str | None = None) -> tuple[CreditRow, ...]:
+        """Credits, the oldest first; of all tenants where none is given."""
+        return await self._upstream.read(_CREDITS, token, "api/credits", {"tenant": tenant})
+
+    async def invoice(self, token: str, number: str, layout: InvoiceFormat) -> Document:
+        """An invoice as billing wrote it."""
+        return await self._upstream.fetch(token, f"api/invoices/{quote(number, safe='')}", {"format": layout})
+
+    async def draft(self, token: str, tenant: str, month: str, layout: InvoiceFormat) -> Document:
+        """An open month as it would be invoiced now."""
+        return await self._upstream.fetch(token, "api/drafts", {"tenant": tenant, "month": month, "format": layout})

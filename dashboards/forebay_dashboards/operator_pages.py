@@ -69,6 +69,20 @@ class SpendPage(Visit):
             raise not_so(error) from None
 
 
+class InvoicesPage(Visit):
+    """``GET operator/invoices``: the invoices and credits of all tenants."""
+
+    view: View = "operator"
+    page = "operator_invoices"
+
+    async def get(self) -> None:
+        billing = self.services.billing
+        invoices, credits = await asyncio.gather(
+            attempt(billing.invoices(self.token), "Invoices"), attempt(billing.credits(self.token), "Credits")
+        )
+        self.show("operator_invoices.html", invoices=invoices, credits=credits)
+
+
 class FlavorTable(Visit):
     """What all handlers of the flavor table share: reading it, and one row of it."""
 

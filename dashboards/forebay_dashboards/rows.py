@@ -183,3 +183,30 @@ class SummaryRow(Row):
     duration_ns: int
     cost_nano: int
     leases: Count
+
+
+class InvoiceRow(Row):
+    """A finalised invoice without its lines. Amounts are decimals, in units of the currency."""
+
+    number: str
+    tenant: str
+    month: str
+    currency: Currency
+    state: str
+    total: str
+    open: str
+    due_at_ns: Count
+
+
+class CreditRow(Row):
+    """A credit, and what is left of it."""
+
+    id: Count
+    tenant: str
+    kind: str
+    name: str
+    currency: Currency
+    amount: str
+    left: str
+    left_minor: int
+    expires_at_ns: Count | None = None

@@ -25,7 +25,7 @@ from forebay_dashboards.pool import Pool
 from forebay_dashboards.probes import HealthProbe, MetricsProbe, StaticFile
 from forebay_dashboards.settings import Settings
 from forebay_dashboards.templating import open_environment
-from forebay_dashboards.tenant import StatementPage, TenantPage
+from forebay_dashboards.tenant import InvoicePage, StatementPage, TenantPage
 from forebay_dashboards.upstream import Upstream, open_client
 from forebay_dashboards.visitor import NoPage, Services, SignedIn
 
@@ -37,8 +37,10 @@ ROUTES = (
     (r"usage(?:/(totals|live|records))?", MyUsagePage),
     (r"tenant(?:/(spend|live))?", TenantPage),
     (r"statement", StatementPage),
+    (r"invoice", InvoicePage),
     (r"operator(?:/(live))?", operator_pages.OperatorPage),
     (r"operator/usage(?:/(table))?", operator_pages.SpendPage),
+    (r"operator/invoices", operator_pages.InvoicesPage),
     (r"operator/flavors(?:/(table))?", operator_pages.FlavorsPage),
     (rf"operator/flavors/{NAME}/row", operator_pages.FlavorPage),
     (rf"operator/flavors/{NAME}/edit", operator_pages.FlavorEditPage),

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from http import HTTPStatus
 from typing import cast
 
+from forebay_hub.identity import OPERATE
+
 from forebay_dashboards.access import View, may_read_statement
-from forebay_dashboards.billing import StatementFormat
+from forebay_dashboards.billing import InvoiceFormat, StatementFormat
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.sections import Section, attempt
 from forebay_dashboards.spend import sums
 from forebay_dashboards.times import Period, month, month_of, recent_months
+from forebay_dashboards.upstream import Document
 from forebay_dashboards.visitor import Problem, Visit, not_so, not_yours
 
 STATEMENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
@@ -33,7 +37,8 @@ class TenantPage(Visit):
         if part == "spend":
             self.show("fragments/tenant_spend.html", **values)
         else:
-            self.show("tenant.html", months=recent_months(self.now_ns), **values, **self.present())
+            values |= await self._owed()
+            self.show("tenant.html", months=recent_months(self.now_ns), this_month=month_of(self.now_ns), **values, **self.present())
 
     def _month(self) -> Period:
         text = self.get_query_argument("month", "")
@@ -41,6 +46,13 @@ class TenantPage(Visit):
             return month(text) if text else month_of(self.now_ns)
         except FormError as error:
             raise not_so(error) from None
+
+    async def _owed(self) -> dict[str, object]:
+        billing, tenant = self.services.billing, self.visitor.tenant
+        invoices, credits = await asyncio.gather(
+            attempt(billing.invoices(self.token, tenant), "Invoices"), attempt(billing.credits(self.token, tenant), "Credits")
+        )
+        return {"invoices": invoices, "credits": credits}
 
     async def _spend(self, chosen: Period) -> dict[str, object]:
         summary = self.services.billing.summary
@@ -53,8 +65,26 @@ class TenantPage(Visit):
         return {"chosen": chosen, "by_user": by_user, "by_flavor": by_flavor, "total": total}
 
 
-class StatementPage(Visit):
-    """``GET statement?tenant=&month=&format=html|csv``: billing's own document, asked for with the visitor's token."""
+class DocumentPage(Visit):
+    """A document of billing's own, asked for with the visitor's token."""
+
+    async def pass_on(self, asked: Awaitable[Document], what: str) -> None:
+        """Finishes with it, or with a page that says why it is not there. ``what`` is its name."""
+        try:
+            answer = await asked
+        except UpstreamRefused as error:
+            raise Problem(HTTPStatus(error.status), f"No {what}", str(error)) from None
+        except UpstreamUnavailable as error:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"No {what} right now", f"{error} Try again in a moment.") from None
+        self.set_header("Content-Security-Policy", STATEMENT_POLICY)
+        for header in ("Content-Type", "Content-Disposition"):
+            if header in answer.headers:
+                self.set_header(header, answer.headers[header])
+        self.finish(answer.body)
+
+
+class StatementPage(DocumentPage):
+    """``GET statement?tenant=&month=&format=html|csv``."""
 
     page = "statement"
 
@@ -67,15 +97,32 @@ class StatementPage(Visit):
             raise not_so(FormError("A statement comes as html or csv."))
         try:
             chosen = month(self.get_query_argument("month"))
-            answer = await self.services.billing.statement(self.token, tenant, chosen.name, cast(StatementFormat, layout))
         except FormError as error:
             raise not_so(error) from None
-        except UpstreamRefused as error:
-            raise Problem(HTTPStatus(error.status), "No statement", str(error)) from None
-        except UpstreamUnavailable as error:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "No statement right now", f"{error} Try again in a moment.") from None
-        self.set_header("Content-Security-Policy", STATEMENT_POLICY)
-        for header in ("Content-Type", "Content-Disposition"):
-            if header in answer.headers:
-                self.set_header(header, answer.headers[header])
-        self.finish(answer.body)
+        asked = self.services.billing.statement(self.token, tenant, chosen.name, cast(StatementFormat, layout))
+        await self.pass_on(asked, "statement")
+
+
+class InvoicePage(DocumentPage):
+    """``GET invoice?number=&format=html|pdf|csv|focus``, or a draft: ``?tenant=&month=``."""
+
+    page = "invoice"
+
+    async def get(self) -> None:
+        layout = self.get_query_argument("format", "html")
+        if layout not in ("html", "pdf", "csv", "focus"):
+            raise not_so(FormError("An invoice comes as html, pdf, csv or focus."))
+        chosen = cast(InvoiceFormat, layout)
+        number = self.get_query_argument("number", "")
+        tenant = self.visitor.tenant if number else self.get_query_argument("tenant")
+        if not (self.visitor.may(OPERATE) or (tenant is not None and may_read_statement(self.visitor, tenant))):
+            raise not_yours("An invoice is for the administrators of its tenant and for operators.")
+        billing = self.services.billing
+        if number:
+            await self.pass_on(billing.invoice(self.token, number, chosen), "invoice")
+            return
+        try:
+            name = month(self.get_query_argument("month")).name
+        except FormError as error:
+            raise not_so(error) from None
+        await self.pass_on(billing.draft(self.token, tenant or "", name, chosen), "draft")

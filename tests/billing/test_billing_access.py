@@ -15,6 +15,8 @@ from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity, IdentityUna
 ALL = ("pool", "operator", "acme-owner", "acme-member", "globex-owner", "loner", "scopeless")
 SEES_ALL = {"pool", "operator"}
 SEES_ACME = SEES_ALL | {"acme-owner"}
+PAYS_ACME = {"operator", "acme-owner"}
+PAYS_SOME = PAYS_ACME | {"globex-owner"}
 SEES_SOME = SEES_ACME | {"acme-member", "globex-owner"}
 
 REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
@@ -43,6 +45,27 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "set the plan of acme": ("PUT", "/api/plans/acme", {"json": {"currency": "USD", "valid_from": "2027-01"}}, {"operator"}),
     "correct": ("POST", "/api/corrections", {"json": {"source": "pool", "id": "secret-1/1", "reason": "x"}}, {"operator"}),
     "check": ("GET", "/api/check", {}, SEES_ALL),
+    "draft of acme": ("GET", "/api/drafts?tenant=acme&month=2026-11", {}, PAYS_ACME),
+    "line of a draft": ("GET", "/api/drafts/lines/small.64gb?tenant=acme&month=2026-11", {}, PAYS_ACME),
+    "invoices of acme": ("GET", "/api/invoices?tenant=acme", {}, PAYS_ACME),
+    "finalise": ("POST", "/api/invoices", {"json": {"tenant": "acme", "month": "2026-10"}}, {"operator"}),
+    "an invoice": ("GET", "/api/invoices/small.64gb", {}, PAYS_SOME),
+    "line of an invoice": ("GET", "/api/invoices/small.64gb/lines/small.64gb", {}, PAYS_SOME),
+    "credit note": ("POST", "/api/invoices/small.64gb/credit-notes", {"json": {"amount_minor": 1, "reason": "x"}}, {"operator"}),
+    "payment": (
+        "POST", "/api/invoices/small.64gb/payments", {"json": {"amount_minor": 1, "method": "x", "reference": "x"}}, {"operator"},
+    ),
+    "void": ("POST", "/api/invoices/small.64gb/void", {"json": {"reason": "x"}}, {"operator"}),
+    "focus of acme": ("GET", "/api/focus?tenant=acme&month=2026-11", {}, PAYS_ACME),
+    "profile": ("GET", "/api/profiles/small.64gb", {}, {"operator"}),
+    "profile of acme": ("GET", "/api/profiles/acme", {}, PAYS_ACME),
+    "change the profile of acme": ("PUT", "/api/profiles/acme", {"json": {"legal_name": "Acme"}}, PAYS_ACME),
+    "change the tax of acme": ("PUT", "/api/profiles/acme", {"json": {"tax_bps": 0}}, {"operator"}),
+    "credits of acme": ("GET", "/api/credits?tenant=acme", {}, PAYS_ACME),
+    "grant credit": (
+        "POST", "/api/credits", {"json": {"tenant": "acme", "kind": "prepaid", "name": "x", "amount_minor": 1}}, {"operator"},
+    ),
+    "refund credit": ("POST", "/api/credits/small.64gb/refund", {"json": {"reason": "x"}}, {"operator"}),
     "contact": ("GET", "/api/payments/contacts/small.64gb", {}, {"operator"}),
     "contact of acme": ("GET", "/api/payments/contacts/acme", {}, {"operator", "acme-owner"}),
     "change the contact of acme": ("PUT", "/api/payments/contacts/acme", {"json": {"name": "x"}}, {"operator", "acme-owner"}),
@@ -68,7 +91,8 @@ def filled(running: Any, usage: Callable[..., UsageRecord]) -> Any:
 
 def test_every_endpoint_is_in_the_matrix() -> None:
     """Stripe has no token and proves itself by a signature instead."""
-    paths = {path.split("?")[0].lstrip("/") for _, path, _, _ in REQUESTS.values()} - {"api/payments/contacts/acme", "api/plans/acme"}
+    of_acme = {f"api/{thing}/acme" for thing in ("payments/contacts", "plans", "profiles")}
+    paths = {path.split("?")[0].lstrip("/") for _, path, _, _ in REQUESTS.values()} - of_acme
     known = {pattern.replace("([^/]+)", "small.64gb") for pattern, _ in ENDPOINTS}
     assert paths | {"health", "api/payments/webhook"} == known
 

@@ -10,11 +10,13 @@ from typing import Any
 import alembic.command
 import alembic.config
 import pytest
-from forebay_billing import checks, engines, journal, queries, schema
+from forebay_billing import checks, engines, invoice_journal, invoice_queries, journal, queries, schema
 from forebay_billing.access import Scope
 from forebay_billing.books import Books
 from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.errors import AlreadyCorrected
+from forebay_billing.invoice_journal import Conditions
+from forebay_billing.invoice_queries import Issuer
 from forebay_billing.journal import Accepted
 from forebay_billing.months import Month
 from forebay_billing.types import UsageRecord
@@ -179,6 +181,26 @@ def test_until_when_usage_was_rated_is_told_by_what_was_rated_before(carried_ove
     """The reversed record counts too: it was rated, and its correction will not be made with another price."""
     with reading(carried_over) as connection:
         assert [tuple(row) for row in connection.execute(select(schema.rated))] == [("small.64gb", "USD", NOVEMBER.end_ns + 2 * HOUR_NS)]
+
+
+def test_what_was_carried_over_is_invoiced_to_the_last_milliardth(carried_over: Engines) -> None:
+    """Months that were posted before there were invoices are drafted, finalised, and proven against the ledger."""
+    after_ns = Month(2027, 1).start_ns
+    with writing(carried_over) as connection:
+        books, conditions = Books(connection), Conditions(Issuer("Forebay"))
+        made = [
+            about
+            for tenant in invoice_queries.tenants_with_open_months(connection, Month(2026, 12))
+            for month in invoice_queries.open_months(connection, tenant, Month(2026, 12))
+            for about in invoice_journal.finalise(books, tenant, month, conditions, "operator", after_ns)
+        ]
+        assert [(about.tenant, str(about.draft.month), about.name) for about in made] == [
+            ("acme", "2026-11", "INV-000001"), ("acme", "2026-12", "INV-000002"), ("globex", "2026-11", "INV-000003"),
+        ]  # fmt: skip
+        for about in made:
+            (total,) = queries.statement(connection, about.tenant, None, about.draft.month, after_ns).totals
+            assert sum(line.cost_atto for line in about.draft.lines) == total.cost_atto
+        assert checks.differences(connection) == []
 
 
 def test_the_guards_hold_on_what_was_carried_over(carried_over: Engines) -> None:

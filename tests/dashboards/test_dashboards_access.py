@@ -27,6 +27,7 @@ PAGES = {
     "operator/live": "operator",
     "operator/usage": "operator",
     "operator/usage/table": "operator",
+    "operator/invoices": "operator",
     "operator/flavors": "operator",
     "operator/flavors/table": "operator",
     "operator/flavors/dev.1gb/row": "operator",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 import time
 from zoneinfo import ZoneInfo
@@ -179,6 +180,60 @@ def test_a_statement_that_cannot_be_had_is_a_page_with_the_reason(
     answer = cloud.get(name, "statement", params=query)
     assert answer.status_code == status
     assert says in answer.text
+
+
+@pytest.fixture
+def invoiced(cloud: Installation) -> dict[str, str]:
+    """The invoice of acme's month before this one."""
+    now = time.gmtime()
+    year, month = (now.tm_year, now.tm_mon - 1) if now.tm_mon > 1 else (now.tm_year - 1, 12)
+    cloud.record_usage(user="acme-member", flavor="12xlarge.6144gb", started_at_ns=calendar.timegm((year, month, 2, 0, 0, 0)) * NS)
+    name = f"{year}-{month:02}"
+    if not cloud.ask("billing", "operator", "GET", "api/credits?tenant=acme"):
+        grant = {"tenant": "acme", "kind": "promotional", "name": "Welcome gift", "amount_minor": 1234}
+        cloud.ask("billing", "operator", "POST", "api/credits", json=grant)
+    (made,) = cloud.ask("billing", "operator", "POST", "api/invoices", json={"tenant": "acme", "month": name})
+    return {key: str(value) for key, value in made.items()}
+
+
+def test_invoices_and_credits_are_listed_with_their_links(cloud: Installation, invoiced: dict[str, str]) -> None:
+    own = cloud.get("acme-owner", "tenant").text
+    assert cells(own, "Number") == [invoiced["number"]] and cells(own, "State") == [invoiced["state"]]
+    assert cells(own, "Total") == [f"{invoiced['total']} USD"] and cells(own, "Left") == ["12.34 USD"]
+    assert "Welcome gift" in own and cells(own, "Read") == ["Page PDF CSV FOCUS"]
+    every = cloud.get("operator", "operator/invoices").text
+    assert invoiced["number"] in cells(every, "Number") and "acme" in cells(every, "Tenant")
+    assert "No month has been invoiced yet." in cloud.get("globex-owner", "tenant").text
+
+
+def test_invoices_are_passed_on_in_each_form_and_may_run_nothing(cloud: Installation, invoiced: dict[str, str]) -> None:
+    forms = {"html": "text/html", "pdf": "application/pdf", "csv": "text/csv", "focus": "text/csv"}
+    for layout, kind in forms.items():
+        answer = cloud.get("acme-owner", "invoice", params={"number": invoiced["number"], "format": layout})
+        assert answer.status_code == 200 and answer.headers["Content-Type"].startswith(kind)
+        assert "sandbox" in answer.headers["Content-Security-Policy"]
+    cloud.record_usage(user="acme-member")
+    draft = cloud.get("operator", "invoice", params={"tenant": "acme", "month": time.strftime("%Y-%m", time.gmtime())})
+    assert "<h1>Draft of an invoice" in draft.text
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "status", "says"),
+    [
+        ("acme-member", {"number": "INV-000001"}, 403, "for the administrators of its tenant"),
+        ("globex-owner", {"number": "INV-000001"}, 404, "There is no invoice"),
+        ("globex-owner", {"tenant": "acme", "month": "2026-11"}, 403, "for the administrators of its tenant"),
+        ("operator", {"number": "INV-999999"}, 404, "There is no invoice"),
+        ("operator", {"tenant": "acme", "month": "2026-13"}, 400, "is not a month"),
+        ("operator", {"number": "INV-000001", "format": "exe"}, 400, "html, pdf, csv or focus"),
+        ("operator", {}, 400, "incomplete"),
+    ],
+)
+def test_an_invoice_that_cannot_be_had_is_a_page_with_the_reason(
+    cloud: Installation, invoiced: dict[str, str], name: str, query: dict[str, str], status: int, says: str
+) -> None:
+    answer = cloud.get(name, "invoice", params=query)
+    assert (answer.status_code, says in answer.text) == (status, True)
 
 
 def test_the_operator_sees_device_time_and_cost_by_tenant_user_and_flavor(cloud: Installation) -> None:

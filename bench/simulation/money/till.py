@@ -89,7 +89,8 @@ class Till:
         self.desk = Desk(
             self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1
         )
-        context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, self._settings.currency_of, self.desk)
+        terms = self._settings.currency_of, self._settings.hold_terms(), self._settings.conditions()
+        context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, *terms, self.desk)
         self._application = application_of(context, "/")
         self.running = True
 

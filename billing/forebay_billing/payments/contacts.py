@@ -24,6 +24,11 @@ class Contact:
     changed_by: str
 
 
+def all_of(connection: Connection) -> list[Contact]:
+    """The contacts of all tenants that have one."""
+    return [Contact(**row._mapping) for row in connection.execute(select(contacts))]
+
+
 def find(connection: Connection, tenant: str) -> Contact | None:
     """The contact of ``tenant``, None where none was set."""
     row = connection.execute(select(contacts).where(contacts.c.tenant == tenant)).first()

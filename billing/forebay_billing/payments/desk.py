@@ -16,6 +16,7 @@ from forebay_billing.errors import BadWebhook, BillingError, PaymentsOff, Paymen
 from forebay_billing.payments import inbox, metering, objects, outbox
 from forebay_billing.payments.exporter import CALLS_AT_ONCE, Exporter
 from forebay_billing.payments.gateway import Gateway
+from forebay_billing.payments.inbox import PaymentSink
 from forebay_billing.payments.orders import ExportSource
 from forebay_billing.payments.reconciliation import Ours, Reader, Report, compare
 from forebay_billing.payments.retries import StripeFailure
@@ -33,6 +34,13 @@ REFUSALS_AUDITED_PER_MINUTE = 30
 T = TypeVar("T")
 
 
+def _with(books: Books, job: Callable[[Connection], T]) -> T:
+    """``job`` may post to the ledger through books of its own, so that these look again."""
+    done = job(books.connection)
+    books.look_again()
+    return done
+
+
 class _StoreBooks:
     """The store's transactions for the exporter's threads."""
 
@@ -40,7 +48,7 @@ class _StoreBooks:
         self._store = store
 
     def write(self, job: Callable[[Connection], T]) -> T:
-        return self._store.submit(lambda books: job(books.connection)).result()
+        return self._store.submit(lambda books: _with(books, job)).result()
 
     def read(self, work: Callable[[Connection], T]) -> T:
         return self._store.snapshot(work)
@@ -53,7 +61,7 @@ class Desk:
     def __init__(
         self, store: Store, settings: Settings, clock_ns: Callable[[], int], source: ExportSource,
         on_counts: Callable[[Mapping[str, int]], None], gateway: Gateway | None = None,
-        chance: Callable[[], float] = random.random, calls_at_once: int = CALLS_AT_ONCE,
+        chance: Callable[[], float] = random.random, calls_at_once: int = CALLS_AT_ONCE, sink: PaymentSink = inbox.nobody,
     ) -> None:  # fmt: skip
         mode = settings.stripe_mode
         if mode == "off":
@@ -69,7 +77,7 @@ class Desk:
             mode, settings.stripe_auto_advance, settings.stripe_collection, settings.stripe_days_until_due, settings.stripe_meter_price
         )  # fmt: skip
         self._terms = terms
-        self.exporter = Exporter(_StoreBooks(store), self._gateway, terms, clock_ns, chance, calls_at_once=calls_at_once)
+        self.exporter = Exporter(_StoreBooks(store), self._gateway, terms, clock_ns, chance, sink, calls_at_once)
         self._stop = asyncio.Event()
         self._audited: list[int] = []
         self._task: asyncio.Task[None] | None = None

@@ -1,42 +1,49 @@
-"""The books as payments read them: what was handed over, and for the meters the usage itself."""
+"""The books as payments read them: what Stripe ought to hold, whether or not it was sent."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from dataclasses import replace
 
 from sqlalchemy import Connection, select
 
-from forebay_billing import schema
+from forebay_billing import credit_journal, invoice_journal, invoice_queries, schema
 from forebay_billing.money import nano_of, whole
+from forebay_billing.payments import contacts
 from forebay_billing.payments.metering import HOUR_NS
-from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, Invoice, MeterHour, Order, order_of
+from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, Invoice, MeterHour, order_of
 from forebay_billing.payments.tables import outbox
 from forebay_billing.queries import halved, joined
 
-Kind = TypeVar("Kind", bound=Order)
-
 
 class BooksSource:
-    """An :class:`~forebay_billing.payments.orders.ExportSource`.
+    """An :class:`~forebay_billing.payments.orders.ExportSource`, read from the tables of the rooms that cause the orders.
 
-    Every order was written with its cause, so the outbox's rows are what Stripe ought to hold; those that an operator gave up are among
-    them. Hours are summed up from the segments, which never cross one, and rounded half-even once.
+    Hours are summed up from the segments, which never cross one, and rounded half-even once.
     """
 
     def customers(self, connection: Connection) -> list[Customer]:
-        latest: dict[str, Customer] = {}
-        for customer in _orders(connection, Customer, "customer", 0, 2**63 - 1):
-            latest[customer.tenant] = customer
+        """Everybody for whom something was handed over, as the contacts have them now."""
+        bodies = connection.execute(select(outbox.c.body).where(outbox.c.kind == "customer").order_by(outbox.c.id)).scalars()
+        latest = {order.tenant: order for order in map(order_of, bodies) if isinstance(order, Customer)}
+        for contact in contacts.all_of(connection):
+            if contact.tenant in latest:
+                kept = latest[contact.tenant]
+                latest[contact.tenant] = replace(kept, name=contact.name, email=contact.email, version=contact.version)
         return list(latest.values())
 
     def invoices(self, connection: Connection, since_ns: int, until_ns: int) -> list[Invoice]:
-        return _orders(connection, Invoice, "invoice", since_ns, until_ns)
+        found = invoice_queries.invoices_of(connection, None, issued=(since_ns, until_ns))
+        return [invoice_journal.order_of(about) for about in reversed(found)]
 
     def credit_notes(self, connection: Connection, since_ns: int, until_ns: int) -> list[CreditNote]:
-        return _orders(connection, CreditNote, "credit_note", since_ns, until_ns)
+        found = reversed(invoice_queries.invoices_of(connection, None))
+        return [
+            invoice_journal.note_order(about, note) for about in found for note in about.notes if since_ns <= note.issued_at_ns < until_ns
+        ]
 
     def credit_grants(self, connection: Connection, since_ns: int, until_ns: int) -> list[CreditGrant]:
-        return _orders(connection, CreditGrant, "credit_grant", since_ns, until_ns)
+        found = invoice_queries.credits_of(connection, None)
+        return [credit_journal.order_of(credit) for credit in found if since_ns <= credit.granted_at_ns < until_ns]
 
     def meter_hours(self, connection: Connection, since_ns: int, until_ns: int) -> list[MeterHour]:
         usage, segments, currency = schema.usage.c, schema.segments.c, schema.prices.c.currency
@@ -55,12 +62,3 @@ class BooksSource:
             for row in connection.execute(query)
         ]  # fmt: skip
 
-
-def _orders(connection: Connection, kind: type[Kind], name: str, since_ns: int, until_ns: int) -> list[Kind]:
-    query = (
-        select(outbox.c.body)
-        .where(outbox.c.kind == name, outbox.c.created_at_ns >= since_ns, outbox.c.created_at_ns < until_ns)
-        .order_by(outbox.c.id)
-    )
-    orders = (order_of(body) for body in connection.execute(query).scalars())
-    return [order for order in orders if isinstance(order, kind)]

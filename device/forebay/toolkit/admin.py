@@ -1,22 +1,24 @@
-"""``forebay admin``: what operators do at the pool: nodes, devices, models, flavors, quotas, the queue and sessions."""
+"""``forebay admin``: what operators do at the pool: nodes, devices, models, flavors, quotas, the queue and sessions; and at billing."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
-from urllib.parse import quote
+from collections.abc import Mapping
+from typing import Any
 
 from forebay.errors import NotConfigured
 from forebay.service import URL_VARIABLE, Service
-from forebay.toolkit import pool, table
+from forebay.toolkit import invoices, pool, table
+from forebay.toolkit.actions import Parsers
+from forebay.toolkit.actions import action as _action
+from forebay.toolkit.actions import cells as _table
+from forebay.toolkit.actions import part as _part
+from forebay.toolkit.actions import show as _show
+from forebay.toolkit.actions import things as _things
 from forebay.toolkit.smi import served_by
 
 Row = Mapping[str, Any]
-Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -36,21 +38,10 @@ def add_to(commands: Parsers) -> None:
     _add_flavors(things)
     _add_quotas(things)
     _add_sessions(things)
+    invoices.add_to(things)
     queue = _action(things, "queue", perform_queue, "who waits, at which position, and why")
     queue.add_argument("--tenant", help="of this tenant alone")
     _action(things, "forecast", perform_forecast, "what each flavor's demand will come to, if it goes on")
-
-
-def _things(things: Parsers, name: str, text: str) -> Parsers:
-    command = things.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-    return command.add_subparsers(title="actions", required=True, metavar="ACTION")
-
-
-def _action(actions: Parsers, name: str, perform: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-    action = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-    action.add_argument("--json", action="store_true", help="print the pool's answer as JSON")
-    action.set_defaults(perform=perform)
-    return action
 
 
 def _service() -> Service:
@@ -59,18 +50,6 @@ def _service() -> Service:
     if service is None:
         raise NotConfigured(f"There is nothing to administer without a service: set {URL_VARIABLE} to your pool's address.")
     return service
-
-
-def _show(arguments: argparse.Namespace, answer: Any, text: Callable[[], str]) -> int:
-    """Prints the answer as it came, or the text made of it."""
-    sys.stdout.write((json.dumps(answer, indent=2) if arguments.json else text()) + "\n")
-    return 0
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[object]], empty: str) -> str:
-    if not rows:
-        return empty
-    return table.render(headers, [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows])
 
 
 # Nodes and devices
@@ -313,10 +292,6 @@ def perform_on_session(arguments: argparse.Namespace) -> int:
 
 
 # What people write
-
-
-def _part(text: str) -> str:
-    return quote(text, safe="")
 
 
 def _amount(text: str) -> float:

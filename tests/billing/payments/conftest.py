@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import pytest
 from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
-from forebay_billing.payments import inbox, metering, objects, outbox
+from forebay_billing.payments import inbox, metering, objects, outbox, tables
 from forebay_billing.payments.exporter import Exporter
 from forebay_billing.payments.gateway import Gateway
-from forebay_billing.payments.orders import CreditGrant, Customer, Invoice, InvoiceLine, Order
+from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, Invoice, InvoiceLine, Order, order_of
 from forebay_billing.payments.reconciliation import Ours, Reader, Report, compare
 from forebay_billing.payments.source import BooksSource
 from forebay_billing.payments.tables import events
@@ -23,6 +23,24 @@ T = TypeVar("T")
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
 ROUNDS_MAX = 400
+
+
+class HandedOver(BooksSource):
+    """For tests that write orders by themselves, without the invoices that would cause them: Stripe ought to hold what was handed over."""
+
+    def invoices(self, connection: Connection, since_ns: int, until_ns: int) -> list[Invoice]:
+        return [order for order in _orders(connection) if isinstance(order, Invoice)]
+
+    def credit_notes(self, connection: Connection, since_ns: int, until_ns: int) -> list[CreditNote]:
+        return [order for order in _orders(connection) if isinstance(order, CreditNote)]
+
+    def credit_grants(self, connection: Connection, since_ns: int, until_ns: int) -> list[CreditGrant]:
+        return [order for order in _orders(connection) if isinstance(order, CreditGrant)]
+
+
+def _orders(connection: Connection) -> list[Order]:
+    bodies = connection.execute(select(tables.outbox.c.body).order_by(tables.outbox.c.id)).scalars()
+    return [order_of(body) for body in bodies]
 
 
 class Books:
@@ -93,7 +111,7 @@ class Shop:
 
     def reconcile(self) -> Report:
         metered = self.terms.mode == "meters"
-        source, ever = BooksSource(), (0, 2**62)
+        source, ever = HandedOver(), (0, 2**62)
 
         def read(connection: Connection) -> tuple[Ours, list[objects.Known]]:
             ours = Ours(

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from forebay_billing.engines import migrate, open_engines, reading, writing
 from forebay_billing.errors import ConfigurationError
+from forebay_billing.months import Month
 from forebay_billing.payments import outbox
+from forebay_billing.payments.gateway import Gateway
 from forebay_billing.settings import Settings, load_settings
 from pydantic import SecretStr
 from sqlalchemy import text
@@ -67,6 +69,68 @@ def audit(paid: Any, action: str) -> list[Any]:
     return list(rows)
 
 
+@pytest.fixture
+def billed(paid: Any, clock: Any, usage: Any) -> Any:
+    """Acme's November, with tax and credit: 12.19 to pay. Stripe has been told."""
+    profile = {"legal_name": "Acme Ltd", "email": "pay@acme.example", "tax_label": "VAT", "tax_bps": 1900}
+    assert paid.request("operator", "PUT", "/api/profiles/acme", json=profile).status_code == 200
+    grant = {"tenant": "acme", "kind": "prepaid", "name": "Paid ahead", "amount_minor": 71}
+    assert paid.request("operator", "POST", "/api/credits", json=grant).status_code == 200
+    paid.post_usage(usage(duration_ns=5 * HOUR_NS), usage("two/1", user="acme-owner", duration_ns=HOUR_NS * 42 // 100))
+    clock.now_ns = Month(2026, 12).start_ns
+    made = paid.request("operator", "POST", "/api/invoices", json={"tenant": "acme", "month": "2026-11"}).json()
+    assert [(row["number"], row["total_minor"]) for row in made] == [("INV-000001", 1219)]
+    wait_for(done(paid, 3))
+    return paid
+
+
+def reconciled(paid: Any, clock: Any) -> Any:
+    report = paid.get("operator", "/api/payments/reconciliation", since_ns=0, until_ns=clock.now_ns + 1).json()
+    assert report["differences"] == []
+    assert paid.get("operator", "/api/check").json() == {"differences": []}
+    return report["totals"]
+
+
+def pay_at_stripe(paid: Any, emulator: Emulator, copies: int = 1) -> None:
+    emulator.account.pay(paid.get("acme-owner", "/api/payments/invoices").json()[0]["stripe_id"])
+    assert set(emulator.deliver(lambda payload, header: hear(paid, payload, header), copies=copies)) == {200}
+
+
+def own(paid: Any) -> Any:
+    return paid.get("acme-owner", "/api/invoices/INV-000001").json()
+
+
+def test_what_stripe_collects_is_in_the_ledger_and_on_the_invoice_once(billed: Any, emulator: Emulator, clock: Any) -> None:
+    pay_at_stripe(billed, emulator, copies=3)
+    wait_for(lambda: own(billed)["state"] == "paid")
+    (settled,) = own(billed)["settlements"]
+    assert (settled["kind"], settled["amount_minor"], settled["method"]) == ("payment", 1219, "stripe")
+    assert reconciled(billed, clock) == {"USD": {"ours": 1219, "theirs": 1219}}
+
+
+def test_a_credit_note_reaches_stripe_and_what_is_void_there_is_void_here(billed: Any, emulator: Emulator, clock: Any) -> None:
+    body = {"amount_minor": 19, "reason": "a fault of ours"}
+    assert billed.request("operator", "POST", "/api/invoices/INV-000001/credit-notes", json=body).json()["name"] == "CN-000001"
+    wait_for(done(billed, 4))
+    assert [note["amount"] for note in emulator.account.of("credit_note")] == [19]
+    reconciled(billed, clock)
+    stripe_id = billed.get("acme-owner", "/api/payments/invoices").json()[0]["stripe_id"]
+    Gateway(Emulator.api_key, emulator.url).client.v1.invoices.void_invoice(stripe_id)
+    emulator.deliver(lambda payload, header: hear(billed, payload, header))
+    wait_for(lambda: own(billed)["state"] == "void")
+    assert own(billed)["open_minor"] == 0 and billed.get("operator", "/api/check").json() == {"differences": []}
+
+
+def test_usage_that_arrives_while_payments_are_noted_keeps_its_ids(billed: Any, emulator: Emulator, usage: Any) -> None:
+    """The sink posts with books of its own in the writer's transaction; those of the writer look again."""
+    pay_at_stripe(billed, emulator)
+    for n in range(40):
+        assert billed.post_usage(usage(f"more-{n}/1")).status_code == 200
+    wait_for(lambda: own(billed)["state"] == "paid")
+    assert billed.post_usage(usage("last/1")).status_code == 200
+    assert billed.get("operator", "/api/check").json() == {"differences": []}
+
+
 def test_from_contact_to_invoice_to_payment(paid: Any, emulator: Emulator, invoice: Any, clock: Any) -> None:
     assert put_contact(paid, "acme-owner").json()["version"] == 1
     paid.service.store.submit(lambda books: outbox.put(books.connection, invoice(), clock.now_ns)).result()
@@ -78,8 +142,6 @@ def test_from_contact_to_invoice_to_payment(paid: Any, emulator: Emulator, invoi
     emulator.account.pay(listed[0]["stripe_id"])
     assert emulator.deliver(lambda payload, header: hear(paid, payload, header), copies=2) == [200] * 4
     wait_for(lambda: paid.get("acme-owner", url).json()[0]["paid_minor"] == 1219)
-    report = paid.get("operator", "/api/payments/reconciliation", since_ns=0, until_ns=clock.now_ns + 1).json()
-    assert report["differences"] == [] and report["totals"] == {"USD": {"ours": 1219, "theirs": 1219}}
     assert [row.who for row in audit(paid, "payments.contact")] == ["acme-owner"]
 
 

@@ -1,0 +1,66 @@
+"""The endpoints of credits."""
+
+from __future__ import annotations
+
+import logging
+
+from forebay_billing import credit_journal, invoice_documents, invoice_queries
+from forebay_billing.access import check_may_invoice, paying_scope
+from forebay_billing.bodies import CreditBody, CreditRefundBody, CreditsQuery, NoQuery
+from forebay_billing.books import Books
+from forebay_billing.errors import UnknownInvoice
+from forebay_billing.handlers import BillingHandler
+from forebay_billing.invoice_queries import Credit
+
+log = logging.getLogger(__name__)
+
+
+class CreditsHandler(BillingHandler):
+    """``GET api/credits`` lists, ``POST`` grants."""
+
+    endpoint = "credits"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(CreditsQuery)
+        tenant = paying_scope(identity, query.tenant)
+        found = await self.context.store.read(lambda connection: invoice_queries.credits_of(connection, tenant))
+        self.answer([invoice_documents.credit_json(credit) for credit in found])
+
+    async def post(self) -> None:
+        identity = await self.caller()
+        check_may_invoice(identity)
+        self.query(NoQuery)
+        body, context, now_ns = self.body(CreditBody), self.context, self.context.clock_ns()
+
+        def work(books: Books) -> Credit:
+            currency = body.currency or context.currencies(books)(body.tenant)
+            return credit_journal.grant(
+                books, body.tenant, body.kind, body.name, currency, body.amount_minor, body.priority, body.effective_at_ns,
+                body.expires_at_ns, identity.name, now_ns, context.conditions.exported,
+            )  # fmt: skip
+
+        made = await self.change(identity, work, invoice_documents.credit_json)
+        if made is not None:
+            log.info("action=credit.grant who=%s tenant=%s credit=%d", identity.name, made.tenant, made.grant.id)
+
+
+class CreditRefundHandler(BillingHandler):
+    """``POST api/credits/{id}/refund``."""
+
+    endpoint = "credit_refund"
+
+    async def post(self, id: str) -> None:
+        identity = await self.caller()
+        check_may_invoice(identity)
+        self.query(NoQuery)
+        body, now_ns = self.body(CreditRefundBody), self.context.clock_ns()
+        if not (id.isascii() and id.isdigit() and len(id) < 19):
+            raise UnknownInvoice(f"There is no credit {id!r:.80}.")
+        made = await self.change(
+            identity,
+            lambda books: credit_journal.refund(books, int(id), body.amount_minor, body.reason, identity.name, now_ns),
+            invoice_documents.credit_json,
+        )
+        if made is not None:
+            log.info("action=credit.refund who=%s tenant=%s credit=%s", identity.name, made.tenant, id)

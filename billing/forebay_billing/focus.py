@@ -1,0 +1,118 @@
+"""FOCUS 1.2 (FinOps Open Cost and Usage Specification, focus.finops.org): a row for each line of an invoice, with its columns and values.
+
+The sum of ``BilledCost`` of an ``InvoiceId`` is what that invoice asked for. Usage costs its list price, exactly; what the plan changes,
+credits and tax are rows of their own. Numbers are plain decimals, nulls are empty.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from forebay_billing.invoice_queries import Invoice, Issuer
+from forebay_billing.invoices import BPS, USAGE_KINDS, Draft, InvoiceLine
+from forebay_billing.money import atto_of_minor, decimal_text, exact_text
+
+COLUMNS = (
+    "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart",
+    "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart", "ConsumedQuantity",
+    "ConsumedUnit", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "InvoiceId", "InvoiceIssuerName", "ListCost",
+    "ListUnitPrice", "PricingCategory", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ServiceCategory",
+    "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName",
+    "SubAccountType",
+)  # fmt: skip
+_CATEGORIES = {"tax": "Tax", "promotional": "Credit", "prepaid": "Credit"}
+UNIT = "Seconds"
+
+
+def csv_of(found: Iterable[Invoice | Draft], issuer: Issuer) -> str:
+    """A table with a header, a row for each line. A draft has no ``InvoiceId``."""
+    out = io.StringIO()
+    table = csv.DictWriter(out, COLUMNS, lineterminator="\r\n", restval="")
+    table.writeheader()
+    for about in found:
+        table.writerows(rows(about, issuer))
+    return out.getvalue()
+
+
+def rows(about: Invoice | Draft, issuer: Issuer) -> Iterator[dict[str, str]]:
+    """The rows of one invoice. Null columns are left out."""
+    made = about.draft if isinstance(about, Invoice) else about
+    sender = about.issuer if isinstance(about, Invoice) else issuer
+    common = {
+        "BillingAccountId": made.profile.tenant,
+        "BillingAccountName": made.profile.legal_name,
+        "BillingCurrency": made.currency,
+        "BillingPeriodStart": _time(made.month.start_ns),
+        "BillingPeriodEnd": _time(made.month.end_ns),
+        "InvoiceId": about.name if isinstance(about, Invoice) else "",
+        "InvoiceIssuerName": sender.name,
+        "ProviderName": sender.name,
+        "PublisherName": sender.name,
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceSubcategory": "AI Platforms",
+        "ServiceName": "Forebay",
+    }
+    for line in made.lines:
+        yield common | _charge(line, made) | _costs(line, made) | _usage(line)
+
+
+def _charge(line: InvoiceLine, made: Draft) -> dict[str, str]:
+    category = "Usage" if line.kind in USAGE_KINDS else _CATEGORIES.get(line.kind, "Adjustment")
+    return {
+        "ChargeCategory": category,
+        "ChargeClass": "Correction" if line.started_at_ns < made.month.start_ns else "",
+        "ChargeDescription": line.label,
+        "ChargeFrequency": "Usage-Based" if category == "Usage" else "One-Time",
+        "ChargePeriodStart": _time(line.started_at_ns),
+        "ChargePeriodEnd": _time(line.ended_at_ns + 10**9 - 1 if line.usage is not None else line.ended_at_ns),
+    }
+
+
+def _costs(line: InvoiceLine, made: Draft) -> dict[str, str]:
+    billed = atto_of_minor(line.amount_minor, made.currency)
+    listed = effective = billed
+    if line.usage is not None:
+        listed = line.cost_atto
+    elif line.kind == "tax":
+        taxed = [one for one in made.lines if one.kind not in ("tax", "prepaid", "carried")]
+        at_list = sum(one.cost_atto if one.usage is not None else atto_of_minor(one.amount_minor, made.currency) for one in taxed)
+        listed, effective = at_list * made.profile.tax_bps // BPS, line.cost_atto
+    return {
+        "BilledCost": exact_text(billed),
+        "ListCost": exact_text(listed),
+        "ContractedCost": exact_text(listed),
+        "EffectiveCost": exact_text(effective),
+    }
+
+
+def _usage(line: InvoiceLine) -> dict[str, str]:
+    total = line.usage
+    if total is None:
+        return {}
+    price, seconds = total.price, decimal_text(total.duration_ns, 9)
+    rate = decimal_text(total.rate_nano_per_second, 9)
+    details = {"x_PriceVersion": price.version, "x_DeviceSurcharge": decimal_text(total.surcharge_nano_per_second, 9)}
+    return {
+        "ConsumedQuantity": seconds,
+        "ConsumedUnit": UNIT,
+        "PricingQuantity": seconds,
+        "PricingUnit": UNIT,
+        "PricingCategory": "Standard",
+        "ListUnitPrice": rate,
+        "ContractedUnitPrice": rate,
+        "SkuId": price.flavor,
+        "SkuMeter": "Device time",
+        "SkuPriceId": f"{price.flavor}/{price.currency}/{price.version}/{total.surcharge_nano_per_second}",
+        "SkuPriceDetails": json.dumps(details),
+        "SubAccountId": total.user,
+        "SubAccountName": total.user,
+        "SubAccountType": "User",
+    }
+
+
+def _time(time_ns: int) -> str:
+    return f"{datetime.fromtimestamp(time_ns // 10**9, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,420 @@
+"""What reads invoices, drafts and credits. A finalised invoice is read as it was written; a draft is made anew from the books each time."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, distinct, func, select
+
+from forebay_billing import schema
+from forebay_billing.books import price_ids
+from forebay_billing.credits import Balance, Grant, Use, after
+from forebay_billing.errors import UnknownInvoice
+from forebay_billing.invoice_tables import credit_grants, credit_moves, credit_notes, invoice_lines, invoices, settlements
+from forebay_billing.invoices import PLAN_KINDS, Basis, Draft, InvoiceLine, Profile, State, UsageTotal, draft
+from forebay_billing.ledger import receivable
+from forebay_billing.money import whole
+from forebay_billing.months import Month
+from forebay_billing.plan_book import plan_of, plans_of
+from forebay_billing.plans import Plan, plan_in
+from forebay_billing.profiles import profile_of
+from forebay_billing.queries import halved, joined
+from forebay_billing.rating import HOUR_NS
+
+INVOICES_SHOWN_MAX = 1000
+
+_segments, _usage, _accounts, _balances = schema.segments.c, schema.usage.c, schema.accounts.c, schema.balances.c
+
+
+@dataclass(frozen=True)
+class Issuer:
+    """Who sends the invoices."""
+
+    name: str
+    address: str = ""
+    tax_id: str = ""
+
+
+@dataclass(frozen=True)
+class CreditNote:
+    """Takes a part of an invoice back, ``tax_minor`` of it tax."""
+
+    name: str
+    amount_minor: int
+    tax_minor: int
+    reason: str
+    issued_at_ns: int
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """Money that came in (``payment``), went back (``refund``), or is no longer asked for (``void``)."""
+
+    kind: str
+    amount_minor: int
+    method: str
+    reference: str
+    settled_at_ns: int
+    settled_by: str
+
+
+@dataclass(frozen=True)
+class Invoice:
+    """A finalised invoice and what happened to it since."""
+
+    id: int
+    name: str
+    draft: Draft
+    issuer: Issuer
+    issued_at_ns: int
+    due_at_ns: int
+    notes: tuple[CreditNote, ...]
+    settlements: tuple[Settlement, ...]
+
+    @property
+    def tenant(self) -> str:
+        return self.draft.profile.tenant
+
+    @property
+    def credited_minor(self) -> int:
+        return sum(note.amount_minor for note in self.notes)
+
+    @property
+    def paid_minor(self) -> int:
+        """What came in, less what went back."""
+        signs = {"payment": 1, "refund": -1, "void": 0}
+        return sum(signs[one.kind] * one.amount_minor for one in self.settlements)
+
+    @property
+    def voided_minor(self) -> int:
+        return sum(one.amount_minor for one in self.settlements if one.kind == "void")
+
+    @property
+    def open_minor(self) -> int:
+        """What is still asked for; below zero it is owed to the tenant."""
+        return self.draft.total_minor - self.credited_minor - self.paid_minor - self.voided_minor
+
+    @property
+    def state(self) -> State:
+        if any(one.kind == "void" for one in self.settlements):
+            return "void"
+        return "open" if self.open_minor > 0 else "paid"
+
+
+@dataclass(frozen=True)
+class Credit:
+    """A grant with what is left of it, and what became of the rest."""
+
+    grant: Grant
+    tenant: str
+    name: str
+    granted_at_ns: int
+    granted_by: str
+    left_minor: int
+
+
+def open_months(connection: Connection, tenant: str, until: Month) -> list[Month]:
+    """The months to ``until`` for which ``tenant`` is to be invoiced and that are not finalised, in order."""
+    periods = schema.periods.c
+    closed = select(periods.period).where(periods.tenant == tenant)
+    query = (
+        select(_balances.period)
+        .distinct()
+        .select_from(schema.balances.join(schema.accounts, _accounts.id == _balances.account_id))
+        .where(_accounts.name == receivable(tenant), _balances.period <= str(until), _balances.period.not_in(closed))
+    )
+    committed = committed_months(connection, tenant, until).get(tenant, set())
+    if committed:
+        committed -= set(map(Month.parse, connection.execute(closed).scalars()))
+    return sorted(committed.union(map(Month.parse, connection.execute(query).scalars())))
+
+
+def committed_months(connection: Connection, tenant: str | None, until: Month) -> dict[str, set[Month]]:
+    """The months to ``until`` in which tenants owe a commitment, whether or not they used anything; of one tenant where given."""
+    versions: dict[str, list[Plan]] = defaultdict(list)
+    for plan in plans_of(connection, tenant):
+        versions[plan.tenant].append(plan)
+    found: dict[str, set[Month]] = defaultdict(set)
+    for owner, plans in versions.items():
+        month = min(plan.valid_from for plan in plans)
+        while month <= until:
+            plan_then = plan_in(month, plans)
+            if plan_then is not None and plan_then.terms.commitment_nano:
+                found[owner].add(month)
+            month = month.next
+    return found
+
+
+def is_finalised(connection: Connection, tenant: str, month: Month) -> bool:
+    """Whether the month is closed for the tenant."""
+    periods = schema.periods.c
+    query = select(periods.id).where(periods.tenant == tenant, periods.period == str(month))
+    return connection.execute(query).first() is not None
+
+
+def tenants_with_open_months(connection: Connection, until: Month) -> list[str]:
+    """Those who are to be invoiced for a month to ``until`` that is not finalised."""
+    prefix, periods = receivable(""), schema.periods.c
+    tenant = func.substr(_accounts.name, len(prefix) + 1)
+    closed = select(periods.id).where(periods.tenant == tenant, periods.period == _balances.period).exists()
+    query = (
+        select(_accounts.name)
+        .distinct()
+        .select_from(schema.balances.join(schema.accounts, _accounts.id == _balances.account_id))
+        .where(_accounts.name.startswith(prefix, autoescape=True), _balances.period <= str(until), ~closed)
+    )
+    used = {name.removeprefix(prefix) for name in connection.execute(query).scalars()}
+    committed = {owner for owner in committed_months(connection, None, until) if open_months(connection, owner, until)}
+    return sorted(used | committed)
+
+
+def drafts(connection: Connection, tenant: str, month: Month) -> list[Draft]:
+    """The invoices of an open month as they would be now, one a currency; months before it that are open use credits first."""
+    left = {credit.grant.id: Balance(credit.grant, credit.left_minor) for credit in credits_of(connection, tenant)}
+    made: list[Draft] = []
+    for each in [*(open_month for open_month in open_months(connection, tenant, month) if open_month != month), month]:
+        made = [draft(basis) for basis in _bases(connection, tenant, each, list(left.values()))]
+        for balance in after(left.values(), (use for one in made for use in uses(one, left))):
+            left[balance.grant.id] = balance
+    return [one for one in made if one.lines]
+
+
+def uses(made: Draft, balances: Mapping[int, Balance]) -> Iterator[Use]:
+    """What the lines of a draft use of credits."""
+    for line in made.lines:
+        if line.grant_id is not None:
+            yield Use(balances[line.grant_id].grant, -line.amount_minor)
+
+
+def _bases(connection: Connection, tenant: str, month: Month, balances: Sequence[Balance]) -> Iterator[Basis]:
+    profile, plan = profile_of(connection, tenant), plan_of(connection, tenant, month)
+    terms = None if plan is None else plan.terms
+    totals, hours = _totals(connection, tenant, month), _hours(connection, tenant, month)
+    for currency in sorted({*totals, *([] if terms is None else [terms.currency])}):
+        usable = [balance for balance in balances if balance.grant.currency == currency]
+        yield Basis(profile, month, currency, totals.get(currency, ()), hours.get(currency, {}), terms, usable)
+
+
+def _of_period(tenant: str, month: Month) -> tuple[ColumnElement[bool], ...]:
+    account = select(_accounts.id).where(_accounts.name == receivable(tenant)).scalar_subquery()
+    return _segments.account_id == account, _segments.period == str(month)
+
+
+def _totals(connection: Connection, tenant: str, month: Month) -> dict[str, list[UsageTotal]]:
+    group = (_usage.user_name, _segments.price_id, _segments.surcharge_nano_per_second, _segments.reversal, _segments.late)
+    query = (
+        select(
+            *group, *halved(_segments.duration_ns, "duration"), func.count(distinct(_usage.lease)).label("leases"),
+            func.min(_segments.started_at_ns).label("first"),
+            func.max(_segments.started_at_ns + func.abs(_segments.duration_ns)).label("last"),
+        )
+        .select_from(schema.segments.join(schema.usage, _usage.id == _segments.usage_id))
+        .where(*_of_period(tenant, month))
+        .group_by(*group)
+    )  # fmt: skip
+    rows = connection.execute(query).all()
+    prices = {id: price for price, id in price_ids(connection).items()} if rows else {}
+    found: dict[str, list[UsageTotal]] = defaultdict(list)
+    for row in rows:
+        price = prices[row.price_id]
+        found[price.currency].append(
+            UsageTotal(
+                row.user_name, price, row.surcharge_nano_per_second, bool(row.reversal), bool(row.late), row.leases,
+                joined(row, "duration"), row.first, row.last,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _hours(connection: Connection, tenant: str, month: Month) -> dict[str, dict[int, int]]:
+    """What the usage of each UTC hour cost, by currency and start."""
+    hour, currency = (_segments.started_at_ns // HOUR_NS).label("hour"), schema.prices.c.currency
+    query = (
+        select(currency, hour, *halved(_segments.milli, "milli"), *halved(_segments.atto, "atto"))
+        .select_from(schema.segments.join(schema.prices, schema.prices.c.id == _segments.price_id))
+        .where(*_of_period(tenant, month))
+        .group_by(currency, hour)
+    )
+    found: dict[str, dict[int, int]] = defaultdict(dict)
+    for row in connection.execute(query):
+        found[row.currency][row.hour * HOUR_NS] = whole(joined(row, "milli"), joined(row, "atto"))
+    return found
+
+
+def credits_of(connection: Connection, tenant: str | None) -> list[Credit]:
+    """All grants, the oldest first; of one tenant where one is given."""
+    spent = (
+        select(credit_moves.c.grant_id, func.sum(credit_moves.c.amount_minor).label("spent")).group_by(credit_moves.c.grant_id).subquery()
+    )
+    query = (
+        select(credit_grants, func.coalesce(spent.c.spent, 0).label("spent"))
+        .outerjoin(spent, spent.c.grant_id == credit_grants.c.id)
+        .order_by(credit_grants.c.id)
+    )
+    if tenant is not None:
+        query = query.where(credit_grants.c.tenant == tenant)
+    return [_credit(row) for row in connection.execute(query)]
+
+
+def credit(connection: Connection, grant_id: int, tenant: str | None) -> Credit:
+    """One grant. Raises UnknownInvoice; also for another tenant's where one is given."""
+    for found in credits_of(connection, tenant):
+        if found.grant.id == grant_id:
+            return found
+    raise UnknownInvoice(f"There is no credit {grant_id}.")
+
+
+def _credit(row: Row[Any]) -> Credit:
+    grant = Grant(row.id, row.kind, row.currency, row.amount_minor, row.priority, row.effective_at_ns, row.expires_at_ns)
+    return Credit(grant, row.tenant, row.name, row.granted_at_ns, row.granted_by, row.amount_minor - int(row.spent))
+
+
+def invoice(connection: Connection, name: str, tenant: str | None) -> Invoice:
+    """The invoice of a number. Raises UnknownInvoice; also for another tenant's where one is given."""
+    query = select(invoices).where(invoices.c.name == name)
+    if tenant is not None:
+        query = query.where(invoices.c.tenant == tenant)
+    for found in _invoices(connection, query):
+        return found
+    raise UnknownInvoice(f"There is no invoice {name!r:.80}.")
+
+
+def invoices_of(
+    connection: Connection, tenant: str | None, month: Month | None = None, issued: tuple[int, int] | None = None
+) -> list[Invoice]:
+    """The latest first; those of a tenant, of a month, or issued from the first until before the second moment, where given."""
+    query = select(invoices).order_by(invoices.c.id.desc())
+    if tenant is not None:
+        query = query.where(invoices.c.tenant == tenant)
+    if month is not None:
+        query = query.where(invoices.c.period == str(month))
+    if issued is not None:
+        query = query.where(invoices.c.issued_at_ns >= issued[0], invoices.c.issued_at_ns < issued[1])
+    return _invoices(connection, query)
+
+
+def _invoices(connection: Connection, query: Select[Any]) -> list[Invoice]:
+    rows = connection.execute(query).all()
+    ids = [row.id for row in rows]
+    lines, notes, settled = _lines(connection, ids), _notes(connection, ids), _settlements(connection, ids)
+    return [
+        Invoice(
+            row.id, row.name,
+            Draft(Profile(**json.loads(row.profile)), Month.parse(row.period), row.currency, tuple(lines[row.id])),
+            Issuer(**json.loads(row.issuer)), row.issued_at_ns, row.due_at_ns, tuple(notes[row.id]), tuple(settled[row.id]),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _batches(ids: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (ids[start : start + INVOICES_SHOWN_MAX] for start in range(0, len(ids), INVOICES_SHOWN_MAX))
+
+
+def _lines(connection: Connection, ids: Sequence[int]) -> dict[int, list[InvoiceLine]]:
+    prices = {id: price for price, id in price_ids(connection).items()} if ids else {}
+    found: dict[int, list[InvoiceLine]] = defaultdict(list)
+    for batch in _batches(ids):
+        query = select(invoice_lines).where(invoice_lines.c.invoice_id.in_(batch)).order_by(invoice_lines.c.position)
+        for row in connection.execute(query):
+            total = None
+            if row.price_id is not None:
+                total = UsageTotal(
+                    row.user_name, prices[row.price_id], row.surcharge_nano_per_second, row.kind == "correction", bool(row.late),
+                    row.leases, row.seconds * 10**9 + row.nanoseconds, row.started_at_ns, row.ended_at_ns,
+                )  # fmt: skip
+            cost = whole(row.milli, row.atto)
+            line = InvoiceLine(
+                row.key, row.kind, row.label, cost, row.amount_minor, row.started_at_ns, row.ended_at_ns, total, row.grant_id
+            )
+            found[row.invoice_id].append(line)
+    return found
+
+
+def _notes(connection: Connection, ids: Sequence[int]) -> dict[int, list[CreditNote]]:
+    found: dict[int, list[CreditNote]] = defaultdict(list)
+    for batch in _batches(ids):
+        for row in connection.execute(select(credit_notes).where(credit_notes.c.invoice_id.in_(batch)).order_by(credit_notes.c.id)):
+            found[row.invoice_id].append(CreditNote(row.name, row.amount_minor, row.tax_minor, row.reason, row.issued_at_ns))
+    return found
+
+
+def _settlements(connection: Connection, ids: Sequence[int]) -> dict[int, list[Settlement]]:
+    found: dict[int, list[Settlement]] = defaultdict(list)
+    for batch in _batches(ids):
+        for row in connection.execute(select(settlements).where(settlements.c.invoice_id.in_(batch)).order_by(settlements.c.id)):
+            values = {name: getattr(row, name) for name in Settlement.__dataclass_fields__}
+            found[row.invoice_id].append(Settlement(**values))
+    return found
+
+
+def line_of(made: Draft, key: str) -> InvoiceLine:
+    """The line of a key. Raises UnknownInvoice."""
+    for line in made.lines:
+        if line.key == key:
+            return line
+    raise UnknownInvoice(f"There is no line {key!r:.80} here.")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A part of a line: what one usage record has in it. ``label`` and ``cell`` say where it was caused."""
+
+    usage_id: int
+    source: str
+    record_id: str
+    session: str
+    lease: str
+    span_kind: str
+    label: str
+    cell: int | None
+    device_model: str
+    devices: int
+    started_at_ns: int
+    duration_ns: int
+    cost_atto: int
+
+
+def cells(connection: Connection, made: Draft, line: InvoiceLine, limit: int, after_id: int) -> tuple[list[Cell], int | None]:
+    """At most ``limit`` of what ``line`` was summed up from, and the id to go on after. Lines of plans are about all usage.
+
+    Raises UnknownInvoice for lines that no usage stands behind: tax and credits.
+    """
+    if line.usage is None and line.kind not in PLAN_KINDS:
+        raise UnknownInvoice(f"The line {line.key!r:.80} is of no usage: {line.label}.")
+    wanted = list(_of_period(made.profile.tenant, made.month))
+    if line.usage is None:
+        wanted.append(schema.prices.c.currency == made.currency)
+    else:
+        total, price = line.usage, line.usage.price
+        of_price = (schema.prices.c.flavor == price.flavor, schema.prices.c.currency == price.currency)
+        wanted += [*of_price, schema.prices.c.version == price.version, _usage.user_name == total.user]
+        wanted += [_segments.surcharge_nano_per_second == total.surcharge_nano_per_second]
+        wanted += [_segments.reversal.is_(total.correction), _segments.late.is_(total.late)]
+    durations, milli, atto = halved(_segments.duration_ns, "duration"), halved(_segments.milli, "milli"), halved(_segments.atto, "atto")
+    query = (
+        select(schema.usage, *durations, *milli, *atto, func.min(_segments.started_at_ns).label("first"))
+        .select_from(
+            schema.segments.join(schema.usage, _usage.id == _segments.usage_id).join(
+                schema.prices, schema.prices.c.id == _segments.price_id
+            )
+        )
+        .where(*wanted, _usage.id > after_id)
+        .group_by(*schema.usage.c)
+        .order_by(_usage.id)
+        .limit(limit + 1)
+    )
+    rows = connection.execute(query).all()
+    found = [_cell(row) for row in rows[:limit]]
+    return found, found[-1].usage_id if len(rows) > limit else None
+
+
+def _cell(row: Row[Any]) -> Cell:
+    return Cell(
+        row.id, row.source, row.record_id, row.session, row.lease, row.span_kind, row.span_label, row.span_cell, row.device_model,
+        row.devices, row.first, joined(row, "duration"), whole(joined(row, "milli"), joined(row, "atto")),
+    )  # fmt: skip

@@ -1,0 +1,294 @@
+"""Invoices and credits over HTTP: documents, drill-down, what happens to them, and the wrong person on every route."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from forebay_billing.currencies import DECIMALS
+from forebay_billing.months import Month
+from forebay_billing.types import UsageRecord
+from pypdf import PdfReader
+
+HOUR_NS = 3600 * 10**9
+DAY_NS = 24 * HOUR_NS
+NOVEMBER, DECEMBER = Month(2026, 11), Month(2026, 12)
+SEOUL = {"legal_name": "에이크미 주식회사", "address": "서울특별시\n중구", "tax_id": "123-45-67890", "tax_label": "부가세", "tax_bps": 1000}
+
+MANDATORY = {
+    "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart", "ChargeCategory",
+    "ChargeClass", "ChargeDescription", "ChargePeriodEnd", "ChargePeriodStart", "ContractedCost", "EffectiveCost", "InvoiceIssuerName",
+    "ListCost", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ServiceCategory", "ServiceName",
+}  # fmt: skip
+NOT_NULL = MANDATORY - {"BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit"}
+RECOMMENDED = {"AvailabilityZone", "ChargeFrequency", "InvoiceId", "ServiceSubcategory"}
+CONDITIONAL = {
+    "BillingAccountType", "CapacityReservationId", "CapacityReservationStatus", "CommitmentDiscountCategory", "CommitmentDiscountId",
+    "CommitmentDiscountName", "CommitmentDiscountQuantity", "CommitmentDiscountStatus", "CommitmentDiscountType", "CommitmentDiscountUnit",
+    "ConsumedQuantity", "ConsumedUnit", "ContractedUnitPrice", "ListUnitPrice", "PricingCategory", "PricingCurrency",
+    "PricingCurrencyContractedUnitPrice", "PricingCurrencyEffectiveCost", "PricingCurrencyListUnitPrice", "RegionId", "RegionName",
+    "ResourceId", "ResourceName", "ResourceType", "SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName",
+    "SubAccountType", "Tags",
+}  # fmt: skip
+"""All columns of FOCUS 1.2, by their feature level."""
+
+
+@pytest.fixture
+def filled(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> Any:
+    """Two users of acme and one of globex in November; the clock stands in December."""
+    running = running_anywhere
+    assert running.request("operator", "PUT", "/api/profiles/acme", json=SEOUL).status_code == 200
+    running.post_usage(
+        usage("one/1", duration_ns=HOUR_NS), usage("two/1", user="acme-owner", duration_ns=HOUR_NS // 3),
+        usage("secret/1", tenant="globex", user="globex-owner"),
+    )  # fmt: skip
+    grant = {"tenant": "acme", "kind": "promotional", "name": "Welcome", "amount_minor": 50}
+    assert running.request("operator", "POST", "/api/credits", json=grant).status_code == 200
+    running.clock.now_ns = DECEMBER.start_ns + 5 * DAY_NS
+    return running
+
+
+@pytest.fixture
+def finalised(filled: Any) -> Any:
+    for tenant in ("acme", "globex"):
+        assert filled.request("operator", "POST", "/api/invoices", json={"tenant": tenant, "month": "2026-11"}).status_code == 200
+    return filled
+
+
+def post(running: Any, path: str, caller: str = "operator", **body: Any) -> Any:
+    return running.request(caller, "POST", path, json=body)
+
+
+def test_a_draft_becomes_the_invoice(filled: Any) -> None:
+    (draft,) = filled.get("acme-owner", "/api/drafts", month="2026-11").json()
+    assert [(line["kind"], line["amount"]) for line in draft["lines"]] == [
+        ("usage", "2.00"), ("usage", "0.67"), ("promotional", "-0.50"), ("tax", "0.22"),
+    ]  # fmt: skip
+    assert (draft["net"], draft["credit"], draft["tax"], draft["total"]) == ("2.67", "-0.50", "0.22", "2.39")
+    answer = post(filled, "/api/invoices", tenant="acme", month="2026-11").json()
+    assert [(row["number"], row["state"], row["total"], row["open_minor"]) for row in answer] == [("INV-000001", "open", "2.39", 239)]
+    assert post(filled, "/api/invoices", tenant="acme", month="2026-11").json() == answer
+    invoice = filled.get("acme-owner", "/api/invoices/INV-000001").json()
+    assert invoice["lines"] == draft["lines"] and invoice["profile"]["legal_name"] == SEOUL["legal_name"]
+    again = filled.get("acme-owner", "/api/drafts", month="2026-11")
+    assert (again.status_code, again.json()["code"]) == (409, "not_now")
+    (credit,) = filled.get("acme-owner", "/api/credits").json()
+    assert (credit["left"], credit["amount"]) == ("0.00", "0.50")
+    assert filled.get("operator", "/api/check").json() == {"differences": []}
+
+
+def test_every_line_of_usage_leads_to_its_cells(finalised: Any) -> None:
+    lines = finalised.get("acme-owner", "/api/invoices/INV-000001").json()["lines"]
+    answer = finalised.get("acme-owner", f"/api/invoices/INV-000001/lines/{lines[0]['key']}").json()
+    (cell,) = answer["cells"]
+    assert (cell["record_id"], cell["label"], cell["cell"], cell["duration_ns"]) == ("one/1", "digits.ipynb", 3, HOUR_NS)
+    assert answer["next"] is None and answer["line"] == lines[0]
+    tax = finalised.get("acme-owner", "/api/invoices/INV-000001/lines/tax")
+    assert (tax.status_code, tax.json()["code"]) == (404, "unknown_invoice")
+
+
+def test_every_line_of_a_draft_leads_to_its_cells(filled: Any) -> None:
+    (draft,) = filled.get("acme-owner", "/api/drafts", month="2026-11").json()
+    key = draft["lines"][1]["key"]
+    answer = filled.get("acme-owner", f"/api/drafts/lines/{key}", month="2026-11", limit=1).json()
+    assert [cell["record_id"] for cell in answer["cells"]] == ["two/1"]
+    assert filled.get("acme-owner", "/api/drafts/lines/nothing", month="2026-11").status_code == 404
+
+
+def test_the_pdf_reads_as_the_invoice(finalised: Any) -> None:
+    answer = finalised.get("acme-owner", "/api/invoices/INV-000001", format="pdf")
+    assert answer.headers["Content-Type"] == "application/pdf"
+    assert answer.content == finalised.get("operator", "/api/invoices/INV-000001", format="pdf").content
+    reader = PdfReader(io.BytesIO(answer.content))
+    text = "\n".join(page.extract_text() for page in reader.pages)
+    invoice = finalised.get("acme-owner", "/api/invoices/INV-000001").json()
+    assert reader.metadata is not None and reader.metadata.title == "Invoice INV-000001"
+    assert re.findall(r"(-?\d+\.\d\d) USD", text) == ["2.67", "0.22", "-0.50", "2.39", "2.39"]
+    for line in invoice["lines"]:
+        assert line["amount"] in text.split()
+    assert "123-45-67890" in text and "2.000001600" in text
+    fonts = {font["/BaseFont"] for page in reader.pages for font in map(lambda one: one.get_object(), page["/Resources"]["/Font"].values())}
+    assert any("HYGothic" in font for font in fonts)
+    assert "에이크미" in text
+
+
+def test_a_pdf_of_many_lines_repeats_its_header(running: Any, usage: Callable[..., UsageRecord], clock: Any) -> None:
+    running.post_usage(*(usage(f"l-{n}/1", user=f"user-{n:03}<&") for n in range(120)))
+    clock.now_ns = DECEMBER.start_ns
+    answer = running.get("acme-owner", "/api/drafts", month="2026-11", format="pdf")
+    pages = [page.extract_text() for page in PdfReader(io.BytesIO(answer.content)).pages]
+    assert len(pages) > 1 and all("Before rounding" in page for page in pages[:2])
+    assert all(f"user-{n:03}<&" in "".join(pages) for n in range(120))
+
+
+def test_page_and_csv_show_the_same_numbers_and_nothing_a_name_could_do(finalised: Any) -> None:
+    bad = {"legal_name": "<script>alert(1)</script>"}
+    assert finalised.request("globex-owner", "PUT", "/api/profiles/globex", json=bad).status_code == 200
+    page = finalised.get("acme-owner", "/api/invoices/INV-000001", format="html")
+    assert "에이크미 주식회사" in page.text and "2.39 USD" in page.text
+    assert page.headers["Content-Security-Policy"] == "default-src 'none'; style-src 'unsafe-inline'"
+    rows = list(csv.DictReader(io.StringIO(finalised.get("acme-owner", "/api/invoices/INV-000001", format="csv").text)))
+    assert [row["amount"] for row in rows] == ["2.00", "0.67", "-0.50", "0.22"]
+    assert rows[0]["exact_amount"] == "2.000001600000000000" and rows[2]["label"].startswith("Promotional")
+    draft = finalised.get("globex-owner", "/api/drafts", month="2026-12", format="html")
+    assert draft.status_code == 404
+    finalised.post_usage()
+    finalised.request("operator", "POST", "/api/corrections", json={"source": "pool", "id": "secret/1", "reason": "x"})
+    draft = finalised.get("globex-owner", "/api/drafts", month="2026-12", format="html")
+    assert "<script>" not in draft.text and "&lt;script&gt;" in draft.text
+
+
+def focus_rows(running: Any, caller: str, path: str, **query: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(running.get(caller, path, **query).text)))
+
+
+def test_focus_has_the_columns_and_values_of_the_specification(finalised: Any) -> None:
+    rows = focus_rows(finalised, "acme-owner", "/api/invoices/INV-000001", format="focus")
+    columns = set(rows[0])
+    assert MANDATORY <= columns <= MANDATORY | RECOMMENDED | CONDITIONAL
+    assert list(rows[0]) == sorted(rows[0]) and len(MANDATORY | RECOMMENDED | CONDITIONAL) == 57
+    for row in rows:
+        assert all(row[name] for name in NOT_NULL)
+        assert row["BillingCurrency"] in DECIMALS and row["ServiceCategory"] == "AI and Machine Learning"
+        assert row["ChargeCategory"] in {"Usage", "Purchase", "Tax", "Credit", "Adjustment"}
+        assert row["ChargeClass"] in {"", "Correction"}
+        times = [row[f"{name}Period{end}"] for name in ("Billing", "Charge") for end in ("Start", "End")]
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", time) for time in times)
+        if row["ChargeCategory"] == "Usage":
+            assert Decimal(row["PricingQuantity"]) * Decimal(row["ListUnitPrice"]) == Decimal(row["ListCost"])
+            assert all(row[name] for name in ("SkuId", "SkuPriceId", "PricingUnit", "ConsumedUnit", "PricingCategory", "SubAccountId"))
+        else:
+            assert not row["PricingQuantity"] and not row["SkuId"] and not row["ListUnitPrice"]
+        if row["ChargeCategory"] == "Credit":
+            assert row["ListCost"] == row["BilledCost"] == row["EffectiveCost"]
+    assert sum(Decimal(row["BilledCost"]) for row in rows) == Decimal("2.39")
+    assert {row["InvoiceId"] for row in rows} == {"INV-000001"}
+
+
+def test_focus_of_a_month_is_all_its_invoices(finalised: Any) -> None:
+    both = focus_rows(finalised, "operator", "/api/focus", month="2026-11")
+    assert {row["BillingAccountId"] for row in both} == {"acme", "globex"}
+    own = focus_rows(finalised, "acme-owner", "/api/focus", month="2026-11")
+    assert own == [row for row in both if row["BillingAccountId"] == "acme"]
+
+
+def test_what_was_used_in_an_invoiced_month_is_a_correction_in_focus(finalised: Any, usage: Callable[..., UsageRecord]) -> None:
+    finalised.post_usage(usage("late/1"))
+    rows = focus_rows(finalised, "acme-owner", "/api/drafts", month="2026-12", format="focus")
+    assert [(row["ChargeCategory"], row["ChargeClass"], row["InvoiceId"]) for row in rows] == [("Usage", "Correction", ""), ("Tax", "", "")]
+
+
+def test_credit_note_payment_refund_and_void(finalised: Any) -> None:
+    path = "/api/invoices/INV-000001"
+    key = {"headers": {"Idempotency-Key": "pay-1"}}
+    body = {"amount_minor": 239, "method": "bank", "reference": "transfer 1"}
+    paid = finalised.request("operator", "POST", f"{path}/payments", json=body, **key)
+    assert (paid.json()["state"], paid.json()["open"]) == ("paid", "0.00")
+    assert finalised.request("operator", "POST", f"{path}/payments", json=body, **key).json() == paid.json()
+    note = post(finalised, f"{path}/credit-notes", amount_minor=39, reason="a fault of ours").json()
+    assert (note["name"], note["invoice"], note["amount_minor"], note["tax_minor"]) == ("CN-000001", "INV-000001", 39, 4)
+    back = post(finalised, f"{path}/payments", kind="refund", amount_minor=39, method="bank", reference="back").json()
+    assert (back["open_minor"], back["paid_minor"], back["credited_minor"]) == (0, 200, 39)
+    void = post(finalised, "/api/invoices/INV-000002/void", reason="a mistake").json()
+    assert (void["state"], void["open_minor"]) == ("void", 0)
+    assert [row["number"] for row in finalised.get("operator", "/api/invoices", state="void").json()] == ["INV-000002"]
+    assert finalised.get("operator", "/api/check").json() == {"differences": []}
+    text = PdfReader(io.BytesIO(finalised.get("operator", path, format="pdf").content)).pages[0].extract_text()
+    assert "Credit note CN-000001" in text and "-0.39 USD" in text
+
+
+def test_credits_are_granted_listed_and_refunded(filled: Any) -> None:
+    made = post(filled, "/api/credits", tenant="globex", kind="prepaid", name="Paid", amount_minor=1000, effective_at_ns=0).json()
+    assert (made["id"], made["currency"], made["left_minor"], made["granted_by"]) == (2, "USD", 1000, "operator")
+    early = post(filled, "/api/credits/2/refund", reason="x")
+    assert (early.status_code, early.json()["code"]) == (409, "not_now")
+    (invoice,) = post(filled, "/api/invoices", tenant="globex", month="2026-11").json()
+    assert (invoice["total"], invoice["state"]) == ("0.00", "paid")
+    assert post(filled, "/api/credits/2/refund", amount_minor=7, reason="x").json()["left_minor"] == 990
+    assert post(filled, "/api/credits/2/refund", reason="x").json()["left_minor"] == 0
+    assert filled.get("globex-owner", "/api/credits").json()[0]["left_minor"] == 0
+
+
+def test_the_task_finalises_after_the_days_of_grace(
+    running_service: Any, settings: Any, clock: Any, database_url: str, usage: Callable[..., UsageRecord]
+) -> None:
+    """The sweep runs at each start, and every minute after."""
+    import time
+
+    settings = settings.model_copy(update={"database_url": database_url, "busy_seconds": 2.0})
+
+    def started(at_ns: int, records: list[UsageRecord], count: int) -> list[Any]:
+        clock.now_ns = at_ns
+        running = running_service(settings, clock)
+        try:
+            end = time.monotonic() + 10
+            while len(found := running.get("operator", "/api/invoices").json()) < count:
+                assert time.monotonic() < end, "it never came"
+                time.sleep(0.02)
+            if records:
+                assert running.post_usage(*records).status_code == 200
+            return list(found)
+        finally:
+            running.stop()
+
+    started(clock.now_ns, [usage(), usage("other/1", tenant="globex")], 0)
+    assert started(DECEMBER.start_ns + 3 * DAY_NS - 1, [usage("in-time/1")], 0) == []
+    found = started(DECEMBER.start_ns + 3 * DAY_NS, [usage("late/1")], 2)
+    assert sorted((row["tenant"], row["total"]) for row in found) == [("acme", "0.07"), ("globex", "0.03")]
+    assert started(DECEMBER.end_ns, [], 2) == found
+    assert [row["month"] for row in started(DECEMBER.end_ns + 3 * DAY_NS, [], 3) if row["tenant"] == "acme"] == ["2026-12", "2026-11"]
+
+
+OPERATOR_ONLY = [
+    ("POST", "/api/invoices", {"tenant": "acme", "month": "2026-11"}),
+    ("POST", "/api/invoices/INV-000001/credit-notes", {"amount_minor": 1, "reason": "x"}),
+    ("POST", "/api/invoices/INV-000001/payments", {"amount_minor": 1, "method": "bank", "reference": "x"}),
+    ("POST", "/api/invoices/INV-000001/void", {"reason": "x"}),
+    ("POST", "/api/credits", {"tenant": "acme", "kind": "prepaid", "name": "x", "amount_minor": 1}),
+    ("POST", "/api/credits/1/refund", {"reason": "x"}),
+    ("PUT", "/api/profiles/acme", {"tax_bps": 0}),
+    ("PUT", "/api/profiles/acme", {"tax_label": ""}),
+    ("PUT", "/api/profiles/acme", {"currency": "EUR"}),
+]
+OF_ACME = [
+    "/api/drafts?tenant=acme&month=2026-12", "/api/drafts/lines/tax?tenant=acme&month=2026-12", "/api/invoices?tenant=acme",
+    "/api/focus?tenant=acme&month=2026-11", "/api/profiles/acme", "/api/credits?tenant=acme",
+]  # fmt: skip
+NAMED = ["/api/invoices/INV-000001", "/api/invoices/INV-000001?format=pdf", "/api/invoices/INV-000001/lines/tax"]
+
+
+def test_the_wrong_person_gets_nothing_and_changes_nothing(finalised: Any) -> None:
+    before = finalised.get("operator", "/api/invoices").json(), finalised.get("operator", "/api/credits").json()
+    for method, path, body in OPERATOR_ONLY:
+        for caller in ("pool", "acme-owner", "acme-member", "globex-owner", "loner", "scopeless"):
+            refused = finalised.request(caller, method, path, json=body)
+            assert (refused.status_code, refused.json()["code"]) == (403, "forbidden"), (caller, path)
+    for path in OF_ACME:
+        for caller in ("pool", "acme-member", "globex-owner", "loner", "scopeless"):
+            assert finalised.get(caller, path).status_code == 403, (caller, path)
+        assert finalised.get("acme-owner", path).status_code in (200, 404)
+    for path in NAMED:
+        other, none = finalised.get("globex-owner", path), finalised.get("globex-owner", path.replace("000001", "999999"))
+        assert (other.status_code, other.json()["code"]) == (404, "unknown_invoice")
+        assert other.text.replace("000001", "999999") == none.text
+        assert {finalised.get(caller, path).status_code for caller in ("pool", "acme-member", "loner", "scopeless")} == {403}
+    assert {row["tenant"] for row in finalised.get("globex-owner", "/api/invoices").json()} == {"globex"}
+    assert before == (finalised.get("operator", "/api/invoices").json(), finalised.get("operator", "/api/credits").json())
+
+
+def test_a_profile_keeps_what_is_not_given_and_what_is_no_profile_is_refused(running: Any) -> None:
+    def put(caller: str, **body: Any) -> Any:
+        return running.request(caller, "PUT", "/api/profiles/acme", json=body)
+
+    assert running.get("acme-owner", "/api/profiles/acme").status_code == 404
+    assert put("operator", **SEOUL).json()["version"] == 1
+    changed = put("acme-owner", legal_name="Acme Ltd", email="pay@acme.example").json()
+    assert (changed["version"], changed["tax_label"], changed["tax_bps"], changed["email"]) == (2, "부가세", 1000, "pay@acme.example")
+    for body in ({"legal_name": ""}, {"email": "x"}, {"colour": "red"}, {"tax_bps": 10_001}, {"legal_name": "\x00"}):
+        assert put("operator", **body).status_code == 400
+    assert running.get("acme-owner", "/api/profiles/acme").json() == changed
