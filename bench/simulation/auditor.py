@@ -89,6 +89,12 @@ class Held:
     opened_unix_ns: int
     confirmed_ns: int
     price: Price | None
+    pieces: list[int] = field(default_factory=list)
+    """For how long each of its segments was metered."""
+
+    @property
+    def metered_ns(self) -> int:
+        return sum(self.pieces)
 
 
 @dataclass(eq=False)
@@ -115,6 +121,8 @@ class Auditor:
 
     flavors: dict[str, Flavor]
     unix_offset_ns: int
+    hour_ns: int
+    """How often open leases are metered, from full hours on."""
     patience_ns: int
     """Within so long a worker that was told to park has done it, or was killed."""
     quotas: QuotaBook = field(default_factory=QuotaBook)
@@ -266,20 +274,28 @@ class Auditor:
             if name in written:
                 self.leases[name] = lease
                 self.quotas.revives(name)
-                self.segments.discard(f"{name}/1")
                 del self.ended[name]
             elif lease.session in epochs and lease.epoch > epochs[lease.session]:
                 self._was_free(name)
-                self.segments.discard(f"{name}/1")
+                self._forget_pieces(lease, 0)
                 del self.ended[name]
         for name, lease in list(self.leases.items()):
             if name not in written:
                 self._was_free(name)
+                self._forget_pieces(lease, 0)
                 del self.leases[name]
             else:
+                self._forget_pieces(lease, written[name].segment - 1)
+                self._demand(lease.metered_ns == written[name].metered_ns, "a lease goes on from where it was not metered to", name)
                 lease.confirmed_ns = lease.opened_ns + written[name].confirmed_ns
                 self._demand(lease.confirmed_ns <= self.now_ns, "a lease is confirmed ahead of time", name)
         self._keep_known(kept)
+
+    def _forget_pieces(self, lease: Held, kept: int) -> None:
+        """All but so many of its segments were not written when the pool died."""
+        self._demand(kept <= len(lease.pieces), f"{kept} segments are written, and {len(lease.pieces)} were metered", lease.name)
+        self.segments -= {f"{lease.name}/{number}" for number in range(kept + 1, len(lease.pieces) + 1)}
+        del lease.pieces[kept:]
 
     def _was_free(self, name: str) -> None:
         self.granted.discard(name)
@@ -445,18 +461,30 @@ class Auditor:
         )
 
     def _metered(self, event: Event, record: UsageRecord, all_of_them: list[Instruction]) -> None:
-        lease = self.leases.pop(record.lease, None)
+        """Segments follow one another from the grant on, and end at full hours and at the lease's end, so that they sum to its time."""
+        lease = self.leases.get(record.lease)
         if lease is None or record.id in self.segments:
             raise Caught(f"segment {record.id} is metered, but its lease is not open", record.session)
         self.segments.add(record.id)
+        ids = (lease.session, lease.worker.name, lease.worker.devices[0].id)
+        self._demand(record.session == lease.session, "a lease is metered to another session", *ids, record.session)
+        self._demand(record.id == f"{lease.name}/{len(lease.pieces) + 1}", f"segment {record.id} is not the next one", *ids)
+        start_unix_ns = lease.opened_unix_ns + lease.metered_ns
+        self._demand(record.started_at_unix_ns == start_unix_ns, "a segment does not start where the one before ended", *ids)
+        end_unix_ns = start_unix_ns + record.duration_ns
+        lease.pieces.append(record.duration_ns)
+        next_hour_unix_ns = (start_unix_ns // self.hour_ns + 1) * self.hour_ns
+        self._demand(end_unix_ns <= next_hour_unix_ns, "a segment goes beyond its hour", *ids)
+        until_ns = self._end_of(event, lease)
+        held_ns = max(0, until_ns - lease.opened_ns)
+        self._demand(lease.metered_ns <= held_ns, f"{lease.metered_ns} ns are metered, and {held_ns} ns were held", *ids)
+        if record.close_reason == "open":
+            self._demand(end_unix_ns == next_hour_unix_ns, "a segment of an open lease ends before its hour", *ids)
+            return
+        del self.leases[lease.name]
         self.ended[lease.name] = lease
         self.quotas.closes(lease.name, self.now_ns)
-        ids = (lease.session, lease.worker.name, lease.worker.devices[0].id)
-        until_ns = self._end_of(event, lease)
-        self._demand(record.session == lease.session, "a lease is metered to another session", *ids, record.session)
-        held_ns = max(0, until_ns - lease.opened_ns)
-        self._demand(record.duration_ns == held_ns, f"{record.duration_ns} ns are metered, and {held_ns} ns were held", *ids)
-        self._demand(record.started_at_unix_ns == lease.opened_unix_ns, "a segment's start is wrong", *ids)
+        self._demand(lease.metered_ns == held_ns, f"{lease.metered_ns} ns are metered, and {held_ns} ns were held", *ids)
         closed = next((i.message for i in all_of_them if isinstance(i, TellClient) and isinstance(i.message, wire.LeaseClosed)), None)
         if closed is not None and closed.lease == lease.name:
             self._demand(closed.duration_ns == held_ns, "the client is told another duration than is metered", *ids)
@@ -527,7 +555,7 @@ class Auditor:
             raise Caught(f"lease {lease.name} was never metered", lease.session)
         for process in self.processes.values():
             raise Caught("a worker never ended", process.name)
-        self._demand(len(self.segments) == len(self.granted), f"{len(self.granted)} leases, {len(self.segments)} segments")
+        self._demand(len(self.ended) == len(self.granted), f"{len(self.granted)} leases, {len(self.ended)} metered to their ends")
 
     def _demand_open(self, devices: tuple[Device, ...], what: str, *ids: str) -> None:
         closed = self.closures.closed_of(devices)

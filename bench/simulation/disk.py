@@ -10,7 +10,9 @@ from forebay_pool.instructions import Confirm, Instruction, Keep, Launch, Meter
 from forebay_pool.kept import Kept, KeptWorker, kept_lease, kept_session
 from forebay_pool.store import Store
 from forebay_pool.tables import METADATA
-from forebay_pool.types import Lease
+from forebay_pool.types import Lease, UsageRecord
+
+from simulation.auditor import Caught
 
 
 class Disk:
@@ -21,6 +23,7 @@ class Disk:
         """Since when the database refuses; None while it writes."""
         self._under_way: list[tuple[int, Batch]] = []
         self._written = Batch(records=[])
+        self._segments: dict[str, UsageRecord] = {}
 
     def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
         batch = Batch(records=[])
@@ -61,6 +64,10 @@ class Disk:
         written.workers |= batch.workers
         written.leases |= batch.leases
         written.confirmed_ns |= batch.confirmed_ns
+        for record in batch.records:
+            known = self._segments.setdefault(record.id, record)
+            if known != record:
+                raise Caught(f"a segment was written as {known}, and again as {record}", record.id)
         written.records = [*written.records, *batch.records]
 
     @property

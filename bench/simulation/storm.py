@@ -60,7 +60,7 @@ class Storm(Outages):
         made = self.make_machine("p1")
         resume_ns = int(self.limits.resume_seconds * SECOND_NS)
         super().__init__(made, Agenda(), some_timings(chance), self._delay, SECOND_NS // 2, chance, resume_ns)
-        self.auditor = Auditor(dict(flavors), UNIX_OFFSET_NS, self._patience_ns())
+        self.auditor = Auditor(dict(flavors), UNIX_OFFSET_NS, int(self.limits.segment_seconds * SECOND_NS), self._patience_ns())
         self.operator = Operator(self, random.Random(chance.random()))
         self.watchers = [self.auditor, self.disk, self]
         self.calm = False
@@ -317,6 +317,7 @@ def some_limits(chance: random.Random) -> Limits:
         sessions_max=chance.choice([3, 100]),
         queue_max=chance.choice([1, 100]),
         resume_seconds=chance.choice([0.0, 3.0]),
+        segment_seconds=chance.choice([0.5, 2.0, 3_600.0]),
     )
 
 

@@ -88,10 +88,10 @@ class Heartbeats:
 
 
 def open_lease(lease: Lease, now_ns: int) -> dict[str, Any]:
-    """An open lease as ``POST api/heartbeats`` takes it: as the usage record that it makes if it closes now."""
+    """An open lease as ``POST api/heartbeats`` takes it: as the usage record that its running segment makes if it closes now."""
     session = lease.session
     return {
-        "record": record_id(lease),
+        "record": record_id(lease.id, lease.segment),
         "lease": lease.id,
         "tenant": session.tenant,
         "user": session.user,
@@ -102,6 +102,6 @@ def open_lease(lease: Lease, now_ns: int) -> dict[str, Any]:
         "devices": len(lease.place.devices),
         "share_milli": lease.place.share_milli,
         "surcharge_nano_per_second": lease.surcharge_nano_per_second,
-        "started_at_ns": lease.opened_unix_ns,
-        "duration_ns": now_ns - lease.opened_ns,
+        "started_at_ns": lease.opened_unix_ns + lease.metered_ns,
+        "duration_ns": now_ns - lease.opened_ns - lease.metered_ns,
     }

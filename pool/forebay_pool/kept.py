@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from forebay_wire import messages as wire
 
 from forebay_pool.history import History
+from forebay_pool.metering import segments
 from forebay_pool.types import Lease, Price, Session, UsageRecord
 
 
@@ -87,11 +88,15 @@ class KeptLease:
     confirmed_ns: int
     """For how long its worker has confirmed to hold it."""
     surcharge_nano_per_second: int = 0
+    segment: int = 1
+    """The number of the segment that runs."""
+    metered_ns: int = 0
+    """For how long it was metered, in the segments before."""
 
-    def failed(self) -> UsageRecord:
-        """Its usage record if nobody comes back to it: it ends at the last confirmed moment."""
-        return UsageRecord(
-            id=f"{self.id}/1",
+    def failed(self, segment_ns: int) -> list[UsageRecord]:
+        """Its usage records if nobody comes back to it: it ends at the last confirmed moment."""
+        whole = UsageRecord(
+            id=self.id,
             tenant=self.tenant,
             user=self.user,
             session=self.session,
@@ -106,6 +111,7 @@ class KeptLease:
             share_milli=self.share_milli,
             surcharge_nano_per_second=self.surcharge_nano_per_second,
         )
+        return segments(whole, self.segment, self.metered_ns, segment_ns)
 
     def here(self, now_ns: int, now_unix_ns: int, same_clock: bool) -> KeptLease:
         """The same by this host's monotonic clock: ``same_clock`` says that it was written by it. Never opened in the future."""
@@ -117,7 +123,7 @@ class KeptLease:
 class Kept:
     """All that a pool left, and what its usage records tell by the monotonic clock.
 
-    ``closed`` has, by session, the last lease of each that was closed and metered.
+    ``closed`` has, by session, the last lease of each that was closed and metered, as one record.
     """
 
     sessions: tuple[KeptSession, ...] = ()
@@ -171,4 +177,6 @@ def kept_lease(lease: Lease) -> KeptLease:
         opened_ns=lease.opened_ns,
         opened_unix_ns=lease.opened_unix_ns,
         confirmed_ns=lease.confirmed_ns - lease.opened_ns,
+        segment=lease.segment,
+        metered_ns=lease.metered_ns,
     )

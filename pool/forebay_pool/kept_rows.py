@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from forebay_wire import messages as wire
-from sqlalchemy import Connection, Table, bindparam, delete, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, Table, bindparam, case, delete, select, update
 
 from forebay_pool.batch import Batch
 from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWait, KeptWorker
+from forebay_pool.metering import segment_number
 from forebay_pool.tables import OPEN_LEASES, SEGMENTS, SESSIONS, WORKERS
 from forebay_pool.types import Price, UsageRecord
 
@@ -20,14 +22,15 @@ NAMES_MAX = 500
 
 
 def write(connection: Connection, insert: Any, batch: Batch, boot: str) -> None:
-    """Writes all of the batch but its records, and removes the open leases that the records are of."""
+    """Writes all of the batch but its records; open leases are as far as the records say, and those that closed are removed."""
     _put(connection, insert, SESSIONS, {key: None if one is None else _session_row(one) for key, one in batch.sessions.items()})
     _put(connection, insert, WORKERS, {key: None if one is None else _worker_row(one) for key, one in batch.workers.items()})
     _put(connection, insert, OPEN_LEASES, {key: _lease_row(one, boot) for key, one in batch.leases.items()})
     if batch.confirmed_ns:
         confirm = update(OPEN_LEASES).where(OPEN_LEASES.c.id == bindparam("lease")).values(confirmed_ns=bindparam("held_ns"))
         connection.execute(confirm, [{"lease": lease, "held_ns": held_ns} for lease, held_ns in batch.confirmed_ns.items()])
-    _remove(connection, OPEN_LEASES, [record.lease for record in batch.records])
+    _go_on(connection, [record for record in batch.records if not record.is_last])
+    _remove(connection, OPEN_LEASES, [record.lease for record in batch.records if record.is_last])
 
 
 def read(connection: Connection, boot: str, now_ns: int, now_unix_ns: int) -> Kept:
@@ -51,6 +54,22 @@ def _put(connection: Connection, insert: Any, table: Table, rows: Mapping[str, d
     _remove(connection, table, [key for key, row in rows.items() if row is None])
 
 
+def _go_on(connection: Connection, records: Sequence[UsageRecord]) -> None:
+    """Segments of leases that are open still: the next pool meters from there on."""
+    if not records:
+        return
+    columns = OPEN_LEASES.c
+    metered_ns: ColumnElement[int] = bindparam("ended_ns", type_=BigInteger) - columns.opened_unix_ns
+    confirmed_ns = case((columns.confirmed_ns < metered_ns, metered_ns), else_=columns.confirmed_ns)
+    progress = update(OPEN_LEASES).where(columns.id == bindparam("lease"))
+    progress = progress.values(segment=bindparam("next"), metered_ns=metered_ns, confirmed_ns=confirmed_ns)
+    rows = [
+        {"lease": record.lease, "next": segment_number(record) + 1, "ended_ns": record.started_at_unix_ns + record.duration_ns}
+        for record in records
+    ]
+    connection.execute(progress, rows)
+
+
 def _remove(connection: Connection, table: Table, ids: Sequence[str]) -> None:
     for start in range(0, len(ids), NAMES_MAX):
         connection.execute(delete(table).where(table.c.id.in_(ids[start : start + NAMES_MAX])))
@@ -58,11 +77,14 @@ def _remove(connection: Connection, table: Table, ids: Sequence[str]) -> None:
 
 def _last_closed(connection: Connection, sessions: Sequence[KeptSession]) -> dict[str, UsageRecord]:
     wanted = [f"{session.id}.{session.epoch}" for session in sessions if session.epoch]
-    closed: dict[str, UsageRecord] = {}
+    records: list[UsageRecord] = []
     for start in range(0, len(wanted), NAMES_MAX):
         rows = connection.execute(select(SEGMENTS).where(SEGMENTS.c.lease.in_(wanted[start : start + NAMES_MAX])))
-        closed |= {row.session: _record(row) for row in rows}
-    return closed
+        records += (_record(row) for row in rows)
+    held_ns: Counter[str] = Counter()
+    for record in records:
+        held_ns[record.lease] += record.duration_ns
+    return {record.session: replace(record, duration_ns=held_ns[record.lease]) for record in records if record.is_last}
 
 
 def _session_row(session: KeptSession) -> dict[str, Any]:
@@ -137,6 +159,8 @@ def _lease_row(lease: KeptLease, boot: str) -> dict[str, Any]:
         "opened_ns": lease.opened_ns,
         "opened_unix_ns": lease.opened_unix_ns,
         "confirmed_ns": lease.confirmed_ns,
+        "segment": lease.segment,
+        "metered_ns": lease.metered_ns,
     }
 
 
@@ -159,6 +183,8 @@ def _lease(row: Any) -> KeptLease:
         opened_ns=row.opened_ns,
         opened_unix_ns=row.opened_unix_ns,
         confirmed_ns=row.confirmed_ns,
+        segment=row.segment,
+        metered_ns=row.metered_ns,
     )
 
 

@@ -9,8 +9,8 @@ from forebay_pool.errors import InvariantBroken
 from forebay_pool.grants import granted
 from forebay_pool.instructions import Meter, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
-from forebay_pool.metering import cost_nano, usage_record
-from forebay_pool.types import CloseReason, Lease
+from forebay_pool.metering import cost_nano, cut_after, segments, whole_record
+from forebay_pool.types import GOES_ON, CloseReason, Lease, SegmentEnd
 
 
 class Leases(Core):
@@ -43,14 +43,14 @@ class Leases(Core):
         session, seats = lease.session, self.fleet.seats_of(lease.place)
         if session.lease is not lease or not all(session in seat.holders for seat in seats) or lease.state == "closed":
             raise InvariantBroken(f"lease {lease.id} cannot close\n{self.story.of(session.id, lease.device.id)}")
-        lease.duration_ns = min(max(0, until_ns - lease.opened_ns), self._now - lease.opened_ns)
+        lease.duration_ns = min(max(lease.metered_ns, until_ns - lease.opened_ns), self._now - lease.opened_ns)
         lease.state, lease.ending = "closed", reason
         session.lease, session.used_ns = None, self._now
         if session.worker is not None:
             session.worker.deadline_ns = None
         cost = cost_nano(lease.duration_ns, lease.price)
         closed = wire.LeaseClosed(lease=lease.id, epoch=lease.epoch, reason=reason, duration_ns=lease.duration_ns, cost_nano=cost)
-        self._out.append(Meter(usage_record(lease)))
+        self._meter(lease, lease.duration_ns, reason)
         session.closed = closed
         self._tell(session.id, closed)
         self._give_place(lease.place, session)
@@ -61,3 +61,28 @@ class Leases(Core):
         for account in self.accounts.both(session):
             del account.leases[lease.id]
         self._out += (Show(lease), *(Show(seat) for seat in seats))
+
+    def _meter(self, lease: Lease, held_ns: int, reason: SegmentEnd) -> None:
+        """Meters what was not metered yet of the lease's first ``held_ns``."""
+        whole = whole_record(lease, held_ns, reason)
+        records = segments(whole, lease.segment, lease.metered_ns, int(self.limits.segment_seconds * SECOND))
+        self._out += (Meter(record) for record in records)
+        lease.segment, lease.metered_ns = lease.segment + len(records), max(held_ns, lease.metered_ns)
+
+    def _meter_passed(self) -> None:
+        """Meters the segments of open leases that are over for certain: no lease can end before a moment that it was confirmed long after.
+
+        A lease that its worker finds idle ended when the idle stretch began. Whoever was confirmed beyond that stretch was not idle; one
+        more heartbeat allows for a worker that finds it late, and for the way that its words take.
+        """
+        settled_ns = int((self.limits.idle_release_seconds + self.limits.heartbeat_seconds) * SECOND)
+        segment_ns = int(self.limits.segment_seconds * SECOND)
+        for lease in self._leases.values():
+            sure_ns, passed_ns = lease.confirmed_ns - lease.opened_ns - settled_ns, lease.metered_ns
+            while True:
+                cut_ns = cut_after(lease.opened_unix_ns + passed_ns, segment_ns) - lease.opened_unix_ns
+                if cut_ns > sure_ns:
+                    break
+                passed_ns = cut_ns
+            if passed_ns > lease.metered_ns:
+                self._meter(lease, passed_ns, GOES_ON)

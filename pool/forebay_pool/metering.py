@@ -1,22 +1,36 @@
-"""From a closed lease to a usage record and its cost."""
+"""From a lease to usage records, one for each of its segments, and its cost."""
 
 from __future__ import annotations
 
-from forebay_pool.types import WHOLE_MILLI, Lease, Place, Price, UsageRecord
+from dataclasses import replace
+
+from forebay_pool.types import GOES_ON, WHOLE_MILLI, Lease, Place, Price, SegmentEnd, UsageRecord
 
 SECOND_NS = 1_000_000_000
+HOUR_NS = 3_600 * SECOND_NS
 
 
-def record_id(lease: Lease) -> str:
-    """Names the usage record of the lease's segment for ever."""
-    return f"{lease.id}/1"
+def cut_after(unix_ns: int, segment_ns: int) -> int:
+    """The next moment at which segments end: every ``segment_ns`` from each full UTC hour on, and at the hour. Months end at full hours."""
+    within_ns = unix_ns % HOUR_NS
+    return unix_ns - within_ns + min(HOUR_NS, (within_ns // segment_ns + 1) * segment_ns)
 
 
-def usage_record(lease: Lease) -> UsageRecord:
-    """The record of a closed lease's one segment."""
+def record_id(lease: str, number: int) -> str:
+    """Names the usage record of the lease's segment of that number, which counts from 1, for ever."""
+    return f"{lease}/{number}"
+
+
+def segment_number(record: UsageRecord) -> int:
+    """Of the lease's segment that the record is of."""
+    return int(record.id.rpartition("/")[2])
+
+
+def whole_record(lease: Lease, duration_ns: int, reason: SegmentEnd) -> UsageRecord:
+    """What the lease would be metered as, in one piece."""
     session = lease.session
     return UsageRecord(
-        id=record_id(lease),
+        id=lease.id,
         tenant=session.tenant,
         user=session.user,
         session=session.id,
@@ -26,11 +40,30 @@ def usage_record(lease: Lease) -> UsageRecord:
         device_model=lease.device.model,
         devices=len(lease.place.devices),
         started_at_unix_ns=lease.opened_unix_ns,
-        duration_ns=lease.duration_ns,
-        close_reason=lease.ending,
+        duration_ns=duration_ns,
+        close_reason=reason,
         share_milli=lease.place.share_milli,
         surcharge_nano_per_second=lease.surcharge_nano_per_second,
     )
+
+
+def segments(whole: UsageRecord, number: int, metered_ns: int, segment_ns: int) -> list[UsageRecord]:
+    """The records of a lease's segments from ``number`` on, of which those before were metered for ``metered_ns``.
+
+    They lie one after the other from the lease's start on, by the monotonic clock alone: a step of the Unix clock while the lease is open
+    moves none of them. All but the last are of a lease that goes on. What was metered once is not given back.
+    """
+    opened_ns, ended_ns = whole.started_at_unix_ns, whole.started_at_unix_ns + max(whole.duration_ns, metered_ns)
+    found: list[UsageRecord] = []
+    at_ns = opened_ns + metered_ns
+    while True:
+        cut_ns = cut_after(at_ns, segment_ns)
+        end_ns = min(cut_ns, ended_ns)
+        name, reason = record_id(whole.lease, number + len(found)), whole.close_reason if end_ns == ended_ns else GOES_ON
+        found.append(replace(whole, id=name, started_at_unix_ns=at_ns, duration_ns=end_ns - at_ns, close_reason=reason))
+        if end_ns == ended_ns:
+            return found
+        at_ns = end_ns
 
 
 def rate(price: Price | None, surcharge_nano_per_second: int, place: Place) -> Price | None:

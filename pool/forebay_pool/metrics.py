@@ -27,7 +27,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.leases_opened = self._counter("forebay_pool_leases_opened_total", "Leases opened", "tenant", "flavor")
         self.leases_closed = self._counter("forebay_pool_leases_closed_total", "Leases closed", "tenant", "flavor", "reason")
-        self.lease_seconds = self._counter("forebay_pool_lease_seconds_total", "Time that closed leases held devices", "tenant", "flavor")
+        self.lease_seconds = self._counter("forebay_pool_lease_seconds_total", "Time metered of leases", "tenant", "flavor")
         self.wait_seconds = Histogram(
             "forebay_pool_lease_wait_seconds",
             "From a request to its grant",
@@ -53,8 +53,9 @@ class Metrics:
         self.leases_opened.labels(lease.session.tenant, lease.flavor.name).inc()
         self.wait_seconds.labels(lease.flavor.name).observe(lease.waited_ns / 1e9)
 
-    def lease_closed(self, record: UsageRecord) -> None:
-        self.leases_closed.labels(record.tenant, record.flavor, record.close_reason).inc()
+    def metered(self, record: UsageRecord) -> None:
+        if record.is_last:
+            self.leases_closed.labels(record.tenant, record.flavor, record.close_reason).inc()
         self.lease_seconds.labels(record.tenant, record.flavor).inc(record.duration_ns / 1e9)
 
     def delivered(self, count: int, taken: bool) -> None:

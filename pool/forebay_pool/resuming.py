@@ -16,7 +16,7 @@ from forebay_pool.instructions import Confirm, Keep, Kill, Meter, Show, TellWork
 from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWait, KeptWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.sessions import Sessions
-from forebay_pool.types import Device, Lease, Place, Session, Worker
+from forebay_pool.types import GOES_ON, Device, Lease, Place, Session, Worker
 
 CONFIRM_SECONDS = 2.0
 """How often it is written until when leases are confirmed: what a crash may cost us, at most, of a lease that ends with it."""
@@ -85,6 +85,7 @@ class Resuming(Sessions):
         if self._now - self._confirmed_ns < int(CONFIRM_SECONDS * SECOND):
             return
         since_ns, self._confirmed_ns = self._confirmed_ns, self._now
+        self._meter_passed()
         held = (session.lease for session in self.sessions.values())
         news = tuple(lease for lease in held if lease is not None and lease.confirmed_ns > max(since_ns, lease.opened_ns))
         if news:
@@ -231,8 +232,8 @@ class Resuming(Sessions):
     def _begin_with(self, kept: Kept) -> None:
         """What the tenants used, and who came after whom: as the pool before knew it."""
         held = [
-            Spent(lease.tenant, lease.user, lease.opened_ns, self._held_until_ns(lease, kept), len(lease.devices) * lease.share_milli)
-            for lease in kept.leases
+            Spent(one.tenant, one.user, one.opened_ns + one.metered_ns, self._held_until_ns(one, kept), len(one.devices) * one.share_milli)
+            for one in kept.leases
         ]
         self.accounts.begin_with(kept.history, held, self._now)
         self._orders = max((session.waits.order for session in kept.sessions if session.waits is not None), default=self._orders)
@@ -283,7 +284,7 @@ class Resuming(Sessions):
             self._out.append(Keep(session))
             return
         record = all_kept.closed.get(kept.id)
-        if record is not None:
+        if record is not None and record.close_reason != GOES_ON:
             reason, duration_ns = record.close_reason, record.duration_ns
             session.closed = wire.LeaseClosed(lease=record.lease, epoch=kept.epoch, reason=reason, duration_ns=duration_ns)
         self.sessions[session.id] = self._away[session.id] = session
@@ -300,7 +301,7 @@ class Resuming(Sessions):
         place = Place(self._devices(kept.devices), kept.share_milli)
         taken = any(seat.free_milli < place.share_milli for seat in self.fleet.seats_of(place))  # by a later lease: this one's end was lost
         if session is None or flavor is None or worker is None or worker.devices != place.devices or taken:
-            self._out.append(Meter(kept.failed()))
+            self._out += (Meter(record) for record in kept.failed(int(self.limits.segment_seconds * SECOND)))
             return
         self._take_place(place, session, worker.reserved_bytes)
         self._orders += 1
@@ -318,6 +319,8 @@ class Resuming(Sessions):
             opened_ns=kept.opened_ns,
             opened_unix_ns=kept.opened_unix_ns,
             confirmed_ns=kept.opened_ns + kept.confirmed_ns,
+            segment=kept.segment,
+            metered_ns=kept.metered_ns,
             order=self._orders,
         )
         self._list_lease(lease)

@@ -140,6 +140,9 @@ class Settings(BaseModel):
     billing_heartbeat_seconds: Annotated[float, Field(gt=0, le=3_600)] = Field(
         5.0, description="How often billing is told which leases are open, and asked what budgets do."
     )
+    segment_seconds: Annotated[float, Field(ge=0.1, le=3_600)] = Field(
+        3_600.0, description="Open leases are metered every so often, counted from full hours in UTC on, and at full hours."
+    )
     embedded_idle_exit_seconds: Seconds = Field(600.0, description="An embedded pool without sessions exits after so long.")
     log_level: LogLevel = Field("info", description="Least serious log record that is written.")
     worker_log_level: LogLevel = Field("warning", description="The same for workers, whose log goes into the pool's.")

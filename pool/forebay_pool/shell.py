@@ -146,7 +146,7 @@ class Shell:
 
     def _meter(self, instruction: Meter) -> None:
         self._writer.put(instruction.record)
-        self.metrics.lease_closed(instruction.record)
+        self.metrics.metered(instruction.record)
 
     def _keep(self, instruction: Keep) -> None:
         record = instruction.record

@@ -56,6 +56,7 @@ SEGMENTS = Table(
     Column("surcharge_nano_per_second", BigInteger, nullable=False, server_default="0", comment="Of one whole device, at the grant"),
     Column("span", Text, nullable=False, comment="JSON of the wire's Span"),
 )
+Index("lease_segments_by_lease", SEGMENTS.c.lease)
 Index("lease_segments_by_tenant", SEGMENTS.c.tenant, SEGMENTS.c.started_at_unix_ns)
 Index("lease_segments_by_end", SEGMENTS.c.started_at_unix_ns + SEGMENTS.c.duration_ns)
 
@@ -129,6 +130,8 @@ OPEN_LEASES = Table(
     Column("opened_ns", BigInteger, nullable=False),
     Column("opened_unix_ns", BigInteger, nullable=False),
     Column("confirmed_ns", BigInteger, nullable=False, comment="For how long its worker has confirmed to hold it"),
+    Column("segment", BigInteger, nullable=False, server_default="1", comment="The number of the segment that runs"),
+    Column("metered_ns", BigInteger, nullable=False, server_default="0", comment="For how long the segments before were metered"),
 )
 
 CLOSURES = Table(

@@ -29,6 +29,9 @@ WorkerState = Literal["starting", "warm", "assigning", "bound", "left", "ending"
 DeviceState = Literal["free", "placing", "leased", "draining", "cordoned", "lost"]
 NodeState = Literal["up", "draining", "lost"]
 CloseReason = Literal["drained", "idle", "released", "moved", "revoked", "failed"]
+SegmentEnd = CloseReason | Literal["open"]
+GOES_ON: Literal["open"] = "open"
+"""The reason in the record of a segment that ended while its lease goes on."""
 BudgetState = Literal["open", "wait", "refuse", "drain"]
 """What a budget does to new leases: nothing, lets their requests wait, or refuses them, as one does that drains the open ones."""
 PRIORITY_MAX = 99
@@ -148,11 +151,16 @@ class UsageRecord:
     devices: int
     started_at_unix_ns: int
     duration_ns: int
-    close_reason: CloseReason
+    close_reason: SegmentEnd
     share_milli: int = WHOLE_MILLI
     """Of each of the ``devices``."""
     surcharge_nano_per_second: int = 0
     """Of one whole device of the model, as it was at the grant."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the lease closed with it."""
+        return self.close_reason != GOES_ON
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +193,8 @@ class Limits:
     """Parked tensors in the memory of one host; beyond, they are spilled to its disk."""
     spill_bytes_max: int = 0
     """Parked tensors on the disk of one host. What neither takes stays in memory."""
+    segment_seconds: float = 3_600.0
+    """Leases are metered in segments that end so long after each full hour, again and again, and at full hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +338,10 @@ class Lease:
     """The reason it is being closed for, while ``closing``."""
     duration_ns: int = 0
     """Final once ``closed``."""
+    segment: int = 1
+    """The number of the segment that is running."""
+    metered_ns: int = 0
+    """How much of it, from its start on, earlier segments were metered for."""
     priority: int = 0
     order: int = 0
     """The request's place in the order of arrival."""

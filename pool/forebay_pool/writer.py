@@ -85,8 +85,7 @@ class Writer:
         """Takes a record; never waits, never refuses."""
         with self._wake:
             self._records.append(record)
-            self._standing.leases.pop(record.lease, None)
-            self._standing.confirmed_ns.pop(record.lease, None)
+            self._forget(record)
             if len(self._records) in (1, BATCH_RECORDS_MAX):
                 self._wake.notify()
         if self._accepting and len(self._records) > self._backlog_max:
@@ -214,8 +213,13 @@ class Writer:
         with self._wake:
             batch.older_than(self._standing)
             for record in self._records:
-                self._standing.leases.pop(record.lease, None)
-                self._standing.confirmed_ns.pop(record.lease, None)
+                self._forget(record)
+
+    def _forget(self, record: UsageRecord) -> None:
+        """A lease needs no row any more once its last record waits."""
+        if record.is_last:
+            self._standing.leases.pop(record.lease, None)
+            self._standing.confirmed_ns.pop(record.lease, None)
 
     def _give_up(self) -> None:
         with self._wake:

@@ -15,6 +15,7 @@ from forebay_pool.errors import Deposed
 from forebay_pool.events import Restored, SessionAway, WorkerAway, WorkerGone
 from forebay_pool.instructions import Confirm, Keep, Kill, Meter, TellClient
 from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
+from forebay_pool.metering import HOUR_NS
 from forebay_pool.store import Store
 from forebay_pool.types import Lease, Price, Session
 from forebay_wire import messages as wire
@@ -111,9 +112,9 @@ def test_what_was_kept_is_read_as_it_was_and_the_last_word_counts(store: Store) 
 def test_a_record_ends_its_open_lease_in_one_transaction_and_once(store: Store) -> None:
     lease = kept_of()
     store.write(Batch(leases={lease.id: lease}), deliver=True)
-    store.write(Batch(records=[lease.failed()]), deliver=True)
+    store.write(Batch(records=lease.failed(HOUR_NS)), deliver=True)
     assert store.kept().leases == ()
-    closed_again = replace(lease.failed(), duration_ns=99 * SECOND, close_reason="drained")
+    closed_again = replace(lease.failed(HOUR_NS)[0], duration_ns=99 * SECOND, close_reason="drained")
     store.write(Batch(records=[closed_again], leases={}), deliver=True)
     rows = store.undelivered("pool", 10)
     (row,) = rows
@@ -124,7 +125,7 @@ def test_who_was_deposed_writes_nothing_at_all(store: Store, database_url: str) 
     successor = Store(database_url)
     assert successor.lead("http://there/") == (store.epoch or 0) + 1
     writes: list[Callable[[], object]] = [
-        lambda: store.write(Batch(records=[kept_of().failed()], sessions={"s": SESSION}), deliver=True),
+        lambda: store.write(Batch(records=kept_of().failed(HOUR_NS), sessions={"s": SESSION}), deliver=True),
         lambda: store.set_choice("acme", "ada", "x"),
         lambda: store.delivered([1]),
     ]
@@ -132,7 +133,7 @@ def test_who_was_deposed_writes_nothing_at_all(store: Store, database_url: str) 
         with pytest.raises(Deposed, match="another leads with 2"):
             write()
     assert (store.kept(), store.undelivered("pool", 1), store.choices()) == (Kept(), [], {})
-    successor.write(Batch(records=[kept_of().failed()]), deliver=True)
+    successor.write(Batch(records=kept_of().failed(HOUR_NS)), deliver=True)
     assert len(successor.undelivered("pool", 9)) == 1
     successor.close()
 

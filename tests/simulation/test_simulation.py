@@ -13,6 +13,7 @@ import pytest
 from forebay_pool.events import BudgetSet, Event, QuotaSet, Tick
 from forebay_pool.instructions import Instruction, Kill, Meter
 from forebay_pool.kept import KeptLease
+from forebay_pool.metering import HOUR_NS
 from forebay_pool.node_events import NodeDrain
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import CloseReason, Lease, Request, Seat, Session, UsageRecord, Worker
@@ -28,7 +29,7 @@ FOUND = (
     2387, 2589, 2670, 3804, 3895, 4220, 4368, 4571, 4811, 4815, 4967, 5497,
 )
 """Seeds beyond those that found something once."""
-MUTANT_SEEDS = 60
+MUTANT_SEEDS = 120
 """A broken state machine must be caught within so many."""
 
 
@@ -217,7 +218,7 @@ class ForgetsTheGraceOfADrain(StateMachine):
 class MetersWhatGoesOnAfterARestart(StateMachine):
     def _restore_lease(self, kept: KeptLease) -> None:
         super()._restore_lease(kept)
-        self._out.append(Meter(kept.failed()))
+        self._out += (Meter(record) for record in kept.failed(HOUR_NS))
 
 
 class ForgetsLeasesOverARestart(StateMachine):
@@ -229,6 +230,34 @@ class BillsTheAbsence(StateMachine):
         if session.lease is not None:
             session.lease.confirmed_ns = self._now
         super()._resume_lease(worker, session, message)
+
+
+class MetersBeforeItIsCertain(StateMachine):
+    """As if no worker could say later that it had been idle."""
+
+    def _meter_passed(self) -> None:
+        limits, self.limits = self.limits, replace(self.limits, idle_release_seconds=-1.0)
+        super()._meter_passed()
+        self.limits = limits
+
+
+class SkipsWhatWasMetered(StateMachine):
+    def _restore_lease(self, kept: KeptLease) -> None:
+        super()._restore_lease(replace(kept, segment=kept.segment + 1))
+
+
+class LosesASegment(StateMachine):
+    def _meter_passed(self) -> None:
+        count = len(self._out)
+        super()._meter_passed()
+        del self._out[count:]
+
+
+class MetersInOnePiece(StateMachine):
+    def _close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
+        limits, self.limits = self.limits, replace(self.limits, segment_seconds=3_600.0)
+        super()._close(lease, reason, until_ns)
+        self.limits = limits
 
 
 MUTANTS: list[Callable[..., StateMachine]] = [
@@ -256,6 +285,10 @@ MUTANTS: list[Callable[..., StateMachine]] = [
     MetersWhatGoesOnAfterARestart,
     ForgetsLeasesOverARestart,
     BillsTheAbsence,
+    MetersBeforeItIsCertain,
+    SkipsWhatWasMetered,
+    LosesASegment,
+    MetersInOnePiece,
 ]
 
 
