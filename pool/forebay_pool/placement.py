@@ -146,26 +146,18 @@ class Placement:
                 continue
             need = Need(flavor, equivalent, bounds)
             if equivalent.count == 1:
-                self._look_at_singles(best, stock, need, policy, room_for_workers)
-            elif room_for_workers:
-                for seats in _gangs(stock, need, policy):
-                    seats.sort(key=seat_order)
+                self._look_at_spares(best, stock, need, room_for_workers)
+            if room_for_workers and not _look_at_nodes(best, stock, need, policy) and equivalent.count > 1:
+                seats = _gang_apart(stock, need, policy)
+                if seats:
                     best.meet(seats, _candidate(seats[0], need, stock))
         return best.place
 
-    def _look_at_singles(self, best: Best, stock: Stock, need: Need, policy: Policy, room_for_workers: bool) -> None:
-        """Those with a started worker, then file by file, until none that follows can be better."""
+    def _look_at_spares(self, best: Best, stock: Stock, need: Need, room_for_workers: bool) -> None:
+        """Those with a started worker."""
         started = (seat for seat in self._spares[need.equivalent.model].values() if _fits(seat, need))
         for seat in islice(started, SPARES_MAX if room_for_workers else None):
             best.meet([seat], _candidate(seat, need, stock))
-        if not room_for_workers:
-            return
-        for floor, file in stock.best_for(Size(need.equivalent, need.flavor.memory_bytes), policy):
-            if best.beats(floor):
-                break
-            found = _best_seat(stock, file, need)
-            if found is not None:
-                best.meet([found], _candidate(found, need, stock))
 
     def is_fragmented(self, flavor: Flavor, tenant: str, policy: Policy) -> bool:
         """Whether as much is free as the flavor takes, though not together; asked where no place was found."""
@@ -183,26 +175,45 @@ class Placement:
             seat
             for stock in self.stocks.values()
             if kind in stock.kinds
-            for groups in stock.groups_with(1)
-            for group in groups
+            for group in stock.with_whole()
             for seat in sorted(group.seats, key=lambda seat: (seat.taken_bytes, seat.number))
             if seat.open_milli == WHOLE_MILLI
         )
         return islice(found, most)
 
 
-def _best_seat(stock: Stock, file: File, need: Need) -> Seat | None:
-    """The first of the file's devices that will do. If none of so many nodes has one, the next look begins behind them."""
+def _look_at_nodes(best: Best, stock: Stock, need: Need, policy: Policy) -> bool:
+    """File by file, until none that follows can be better; whether there is a place in one node."""
+    found = False
+    for floor, file in stock.best_for(Size(need.equivalent, need.flavor.memory_bytes), policy):
+        if best.beats(floor):
+            return True
+        seats = _best_seats(stock, file, need)
+        if seats:
+            found = True
+            best.meet(seats, _candidate(seats[0], need, stock))
+    return found
+
+
+def _best_seats(stock: Stock, file: File, need: Need) -> list[Seat]:
+    """What will do of the first of the file's nodes that has it. If none of so many nodes has, the next look begins behind them."""
     begin = file.begin if file.begin < len(file.orders) else 0
     for group in islice(stock.in_order(file), begin, begin + GROUPS_MAX):
-        seats = [group.best[file.share_milli]]
-        if not _fits(seats[0], need):  # its memory is held, or it is kept for somebody
-            seats = [seat for seat in group.seats if seat.open_milli == file.share_milli and _fits(seat, need)]
+        seats = _seats_of(group, file.share_milli, need)
         if seats:
             file.begin = 0
-            return min(seats, key=seat_order)
+            return seats
     file.begin = begin + GROUPS_MAX
-    return None
+    return []
+
+
+def _seats_of(group: Group, share_milli: int, need: Need) -> list[Seat]:
+    """The best of the group's devices with so much free, as many as it takes; none if those that will do are too few."""
+    count, best = need.equivalent.count, group.best[share_milli]
+    if count == 1 and _fits(best, need):
+        return [best]
+    fitting = sorted((seat for seat in group.seats if seat.open_milli == share_milli and _fits(seat, need)), key=seat_order)
+    return fitting[:count] if len(fitting) >= count and fitting[0].device.memory_bytes >= need.bounds.least_bytes else []
 
 
 def _fits(seat: Seat, need: Need) -> bool:
@@ -219,25 +230,15 @@ def _candidate(seat: Seat, need: Need, stock: Stock) -> Candidate:
     return candidate(seat, stock.groups[seat.device.node].profile, need.equivalent, need.flavor.memory_bytes, started)
 
 
-def _gangs(stock: Stock, need: Need, policy: Policy) -> Iterator[list[Seat]]:
-    """Gangs in one node if there are any, else under the switch with the fewest devices free that has enough, else anywhere."""
-    count = need.equivalent.count
-    found = False
-    for groups in stock.groups_with(count):
-        fitting = (_whole_seats(group, need) for group in islice(groups, GROUPS_MAX))
-        large = (seats for seats in fitting if len(seats) >= count and seats[0].device.memory_bytes >= need.bounds.least_bytes)
-        seats = next(large, None)
-        if seats is not None:
-            found = True
-            yield seats[:count]
-    if found or policy.gang_spread == "node":
-        return
-    switch = stock.switch_for(count)
+def _gang_apart(stock: Stock, need: Need, policy: Policy) -> list[Seat]:
+    """A gang under the switch with the fewest devices free that has enough, else anywhere; the best of its devices first."""
+    if policy.gang_spread == "node":
+        return []
+    count, switch = need.equivalent.count, stock.switch_for(need.equivalent.count)
     near = [] if switch is None else _gather(stock.fullest(switch), need)
     if len(near) < count and policy.gang_spread == "any":
         near = _gather(stock.fullest(None), need)
-    if len(near) == count:
-        yield near
+    return sorted(near, key=seat_order) if len(near) == count else []
 
 
 def _gather(groups: Iterator[Group], need: Need) -> list[Seat]:

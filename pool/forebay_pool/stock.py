@@ -24,6 +24,8 @@ from forebay_pool.ways import File, Key, Order, Size, Way, drop
 
 FILES_MAX = 128
 """Files that are looked at for a placement."""
+STALE_MAX = 4
+"""Nodes that have changed, and are not filed anew before somebody looks; beyond, each change has one filed, so that no look files many."""
 WAYS_MAX = 256
 """Sizes that files are ordered for."""
 
@@ -98,6 +100,8 @@ class Stock:
     def changed(self, seat: Seat) -> None:
         """Something about the seat is not as it was."""
         self._stale[seat.device.node] = self.groups[seat.device.node]
+        if len(self._stale) > STALE_MAX:
+            self._file(self._stale.pop(next(iter(self._stale))))
 
     def refresh(self) -> None:
         """Files anew what has changed."""
@@ -177,11 +181,11 @@ class Stock:
         self.refresh()
         return self.whole >= count if count > 1 else any(groups and free >= share_milli for free, groups in self._shares.items())
 
-    def groups_with(self, whole: int) -> Iterator[Iterator[Group]]:
-        """File by file, the nodes with so many whole devices free; the first of each are the best."""
+    def with_whole(self) -> Iterator[Group]:
+        """Nodes with whole devices free, file by file; the first of each file are the best."""
         self.refresh()
-        files = (file for file in self._files.values() if file.share_milli == WHOLE_MILLI and file.profile.count(WHOLE_MILLI) >= whole)
-        return (self.in_order(file) for file in islice(files, FILES_MAX))
+        files = (file for file in self._files.values() if file.share_milli == WHOLE_MILLI)
+        return (group for file in islice(files, FILES_MAX) for group in self.in_order(file))
 
     def best_for(self, size: Size, policy: Policy) -> Iterator[tuple[Rank, File]]:
         """The files of devices with so much free, those first that may be best, and the least rank that a device of each may have."""

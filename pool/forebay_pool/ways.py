@@ -57,7 +57,7 @@ class Way:
             self._judged_by = judged_by
             self.stale |= dict.fromkeys(self._floors)
         for key in self.stale:
-            if key[1] >= self._size.equivalent.share_milli:
+            if self._serves(*key[:2]):
                 best, known = best_of(key), self._floors.pop(key, None)
                 if known is not None:
                     drop(self.order, (known, key))
@@ -65,6 +65,10 @@ class Way:
                     self._floors[key] = floor = self._floor(best, key[0], policy)
                     insort(self.order, (floor, key))
         self.stale.clear()
+
+    def _serves(self, profile: Profile, share_milli: int) -> bool:
+        count = self._size.equivalent.count
+        return share_milli >= self._size.equivalent.share_milli and (count == 1 or profile.count(share_milli) >= count)
 
     def _floor(self, best: Seat, profile: Profile, policy: Policy) -> Rank:
         alone = candidate(best, profile, *self._size, spare=False)
