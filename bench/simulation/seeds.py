@@ -44,7 +44,8 @@ def play_many(first: int, count: int, processes: int, world: World = "pool") -> 
     began = reported = time.monotonic()
     events = failures = 0
     with multiprocessing.Pool(processes) as pool:
-        for done, (_, steps, story) in enumerate(pool.imap_unordered(partial(play, world=world), range(first, first + count), chunksize=8), 1):
+        played = pool.imap_unordered(partial(play, world=world), range(first, first + count), chunksize=8)
+        for done, (_, steps, story) in enumerate(played, 1):
             events += steps
             if story is not None:
                 failures += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity
+from forebay_hub.identity import BILLING, OPERATE, SERVICE, TENANT, Identity
 
 from forebay_billing.errors import Forbidden, InvalidRequest
 
@@ -29,10 +29,10 @@ def usage_scope(identity: Identity, tenant: str | None, user: str | None) -> Sco
         raise Forbidden(f"The user {identity.name} belongs to no tenant, so there is no usage to see.")
     if tenant not in (None, identity.tenant):
         raise Forbidden(f"The user {identity.name} belongs to the tenant {identity.tenant} and may not see another's usage.")
-    if identity.may(TENANT):
+    if identity.sees_tenant:
         return Scope(identity.tenant, user)
     if user not in (None, identity.name):
-        raise Forbidden(f"The user {identity.name} may see their own usage only; {TENANT} is needed for others of the tenant.")
+        raise Forbidden(f"The user {identity.name} may see their own usage only; {TENANT} or {BILLING} is needed for others of the tenant.")
     return Scope(identity.tenant, identity.name)
 
 
@@ -52,8 +52,8 @@ def plan_scope(identity: Identity, tenant: str | None) -> str | None:
     """The tenant whose plan ``identity`` may see; None is all. Raises Forbidden."""
     if identity.may(OPERATE) or identity.may(SERVICE):
         return tenant
-    if identity.kind != "user" or identity.tenant is None or not identity.may(TENANT):
-        raise Forbidden(f"{identity.name} needs the scope {TENANT} and a tenant to see its plan.")
+    if identity.kind != "user" or identity.tenant is None or not identity.sees_tenant:
+        raise Forbidden(f"{identity.name} needs the scope {TENANT} or {BILLING} and a tenant to see its plan.")
     if tenant not in (None, identity.tenant):
         raise Forbidden(f"The user {identity.name} belongs to the tenant {identity.tenant} and may not see another's plan.")
     return identity.tenant
@@ -82,8 +82,8 @@ def settling_tenant(identity: Identity, tenant: str | None) -> str:
         return tenant or str(identity.tenant)
     if identity.kind != "user" or identity.tenant is None or tenant not in (None, identity.tenant):
         raise Forbidden(f"{identity.name} may not see the balance of {'any tenant' if tenant is None else tenant}.")
-    if not identity.may(TENANT):
-        raise Forbidden(f"{identity.name} needs the scope {TENANT} to see the tenant's balance.")
+    if not identity.sees_tenant:
+        raise Forbidden(f"{identity.name} needs the scope {TENANT} or {BILLING} to see the tenant's balance.")
     return identity.tenant
 
 
@@ -106,6 +106,6 @@ def paying_tenant(identity: Identity, tenant: str | None) -> str:
         raise Forbidden(f"{identity.name} belongs to no tenant; an operator names one.")
     if tenant not in (None, identity.tenant):
         raise Forbidden(f"The user {identity.name} belongs to the tenant {identity.tenant} and may not arrange another's payments.")
-    if not identity.may(TENANT):
-        raise Forbidden(f"{identity.name} needs the scope {TENANT} to see and arrange the tenant's payments.")
+    if not identity.sees_tenant:
+        raise Forbidden(f"{identity.name} needs the scope {TENANT} or {BILLING} to see and arrange the tenant's payments.")
     return identity.tenant

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from forebay_hub.identity import Authenticator, Identity, IdentityUnavailable
+from forebay_hub.identity import Authenticator, Identity, IdentityRefused, IdentityUnavailable
 from pydantic import BaseModel
 from tornado.web import HTTPError, MissingArgumentError, RequestHandler, stream_request_body
 
@@ -28,7 +28,16 @@ from forebay_billing.bodies import (
     query_of,
 )
 from forebay_billing.books import Books
-from forebay_billing.errors import BillingError, InvalidRequest, MethodRefused, StoreUnavailable, TooLarge, Unauthenticated, UnknownPath
+from forebay_billing.errors import (
+    BillingError,
+    Forbidden,
+    InvalidRequest,
+    MethodRefused,
+    StoreUnavailable,
+    TooLarge,
+    Unauthenticated,
+    UnknownPath,
+)
 from forebay_billing.holds import Terms
 from forebay_billing.idempotency import Key
 from forebay_billing.invoice_journal import Conditions
@@ -118,6 +127,8 @@ class BillingHandler(RequestHandler):
             identity = await self.context.authenticator.identify(token.strip())
         except IdentityUnavailable as error:
             raise StoreUnavailable(str(error)) from None
+        except IdentityRefused as error:
+            raise Forbidden(str(error)) from None
         if identity is None:
             raise Unauthenticated("The token is unknown, expired or revoked; get a new one from JupyterHub.")
         return identity

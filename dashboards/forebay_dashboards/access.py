@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity
+from forebay_hub.identity import OPERATE, SERVICE, Identity
 
 from forebay_dashboards.errors import AccessRefused
 
@@ -28,7 +28,7 @@ def may_open(view: View, visitor: Identity) -> bool:
     if view == "usage":
         return True
     if view == "tenant":
-        return visitor.tenant is not None and visitor.may(TENANT)
+        return visitor.sees_tenant
     return visitor.may(OPERATE)
 
 
@@ -46,10 +46,10 @@ def may_see(view: View, visitor: Identity, owner: Owner) -> bool:
 
 
 def may_read_statement(visitor: Identity, tenant: str) -> bool:
-    """A statement lists every user of the tenant: its admins and operators read it."""
+    """A statement lists every user of the tenant: its owners, who pays for it, and operators read it."""
     if visitor.may(OPERATE):
         return True
-    if not visitor.may(TENANT):
+    if not visitor.sees_tenant:
         return False
     return visitor.tenant == tenant
 

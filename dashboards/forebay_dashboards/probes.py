@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from forebay_hub.identity import Identity, identity_of
+from forebay_hub.identity import Identity, IdentityRefused, identity_of
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from forebay_dashboards.access import may_scrape
@@ -40,7 +40,10 @@ class MetricsProbe(Answer):
     async def _bearer(self) -> Identity | None:
         token = self.services.hub.get_token(self, in_cookie=False)
         model = await self.services.hub.user_for_token(token, sync=False) if token else None
-        return identity_of(model) if model else None
+        try:
+            return identity_of(model) if model else None
+        except IdentityRefused:
+            return None
 
 
 class StaticFile(Answer):

@@ -10,7 +10,7 @@ from datetime import tzinfo
 from http import HTTPStatus
 from typing import Any
 
-from forebay_hub.identity import Identity, identity_of
+from forebay_hub.identity import Identity, IdentityRefused, identity_of
 from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
 from tornado.web import HTTPError, RequestHandler
@@ -105,7 +105,10 @@ class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has n
             return
         self.current_user = model
         self.check_xsrf_cookie()
-        self.visitor = identity_of(model)
+        try:
+            self.visitor = identity_of(model)
+        except IdentityRefused as error:
+            raise not_yours(str(error)) from None
         self.token = self.hub_auth.get_token(self)
         try:
             require(self.view, self.visitor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -13,8 +13,12 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
 COMPUTE = "custom:forebay:compute"
 TENANT = "custom:forebay:tenant"
+BILLING = "custom:forebay:billing"
 OPERATE = "custom:forebay:operate"
 SERVICE = "custom:forebay:service"
+
+TENANT_GROUP = "tenant-"
+"""What the name of a group begins with that stands for a tenant; other groups mean nothing here."""
 
 CACHE_SECONDS = 10.0
 """A revoked token keeps working this long at most."""
@@ -34,16 +38,25 @@ class Identity:
         """Whether the bearer holds ``scope``."""
         return scope in self.scopes
 
+    @property
+    def sees_tenant(self) -> bool:
+        """Whether all of the tenant's usage and bills are the bearer's to see: as its owner, or as who pays for it."""
+        return self.tenant is not None and (self.may(TENANT) or self.may(BILLING))
+
 
 class IdentityUnavailable(Exception):
     """The hub cannot be asked right now who a token belongs to; try again."""
+
+
+class IdentityRefused(Exception):
+    """The bearer is known, and nobody can say for which tenant; the message says what an operator must mend."""
 
 
 class Authenticator(Protocol):
     """Turns tokens into identities."""
 
     async def identify(self, token: str) -> Identity | None:
-        """The bearer, or None for a token that is unknown, expired or revoked. Raises IdentityUnavailable."""
+        """The bearer, or None for a token that is unknown, expired or revoked. Raises IdentityUnavailable, IdentityRefused."""
 
 
 class TokenAuthenticator:
@@ -98,9 +111,40 @@ class HubAuthenticator:
             raise IdentityUnavailable("JupyterHub's answer about a token cannot be understood; is its address right?") from None
 
 
+def group_of(tenant: str) -> str:
+    """The name of the group that stands for ``tenant``."""
+    return TENANT_GROUP + tenant
+
+
 def identity_of(model: Mapping[str, Any]) -> Identity:
-    """The identity in JupyterHub's user or service model. The tenant is the user's first group that names one."""
-    scopes = frozenset(scope.split("!", 1)[0] for scope in model.get("scopes", ()) if scope.startswith("custom:forebay:"))
+    """The identity in JupyterHub's user or service model. Raises IdentityRefused for a login in the groups of two tenants.
+
+    A scope that is narrowed to a group counts for the login's own tenant alone: who moved keeps nothing of where it was.
+    """
+    name = model["name"]
+    tenant = tenant_of(name, model.get("groups") or ())
+    scopes = frozenset(scope for scope, filters in _ours(model.get("scopes", ())) if _counts(filters, tenant))
     kind: Literal["user", "service"] = "service" if model.get("kind") == "service" else "user"
-    groups = sorted(model.get("groups") or ())
-    return Identity(name=model["name"], kind=kind, tenant=groups[0] if groups else None, scopes=scopes)
+    return Identity(name=name, kind=kind, tenant=tenant, scopes=scopes)
+
+
+def tenant_of(name: str, groups: Iterable[str]) -> str | None:
+    """The tenant of a login in these groups. Raises IdentityRefused where there are two."""
+    tenants = sorted(group.removeprefix(TENANT_GROUP) for group in groups if group.startswith(TENANT_GROUP))
+    if len(tenants) > 1:
+        raise IdentityRefused(f"{name} is in the groups of the tenants {' and '.join(tenants)}; an operator must leave it in one of them.")
+    return tenants[0] if tenants else None
+
+
+def _ours(scopes: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Forebay's scopes, each with its filter, which is empty where it has none."""
+    for text in scopes:
+        scope, _, narrowed = text.partition("!")
+        if scope.startswith("custom:forebay:"):
+            yield scope, narrowed
+
+
+def _counts(narrowed: str, tenant: str | None) -> bool:
+    if not narrowed.startswith("group="):
+        return True
+    return tenant is not None and narrowed == f"group={group_of(tenant)}"

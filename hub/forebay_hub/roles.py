@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, TENANT
+from forebay_hub.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT, group_of
 from forebay_hub.tenants import Directory
 
 SCOPES = {
     COMPUTE: "Hold devices of the pool, and see one's own sessions.",
-    TENANT: "Administer a tenant: see what its members use and spend.",
+    TENANT: "Own a tenant: see what its members use and spend, and set its bounds.",
+    BILLING: "See what a tenant's members use and spend, and pay for it.",
     OPERATE: "Operate the installation: devices, flavors, prices, every tenant's usage.",
     SERVICE: "Act as one of Forebay's services towards the others.",
 }
@@ -22,7 +23,7 @@ SCOPES = {
 SERVER_TOKEN_SCOPES = ("users:activity!user", "access:servers!server", f"{COMPUTE}!user")
 """What a notebook server's token may do: report activity, be visited, hold devices on behalf of its user."""
 
-OAUTH_SCOPES = (COMPUTE, TENANT, OPERATE)
+OAUTH_SCOPES = (COMPUTE, TENANT, BILLING, OPERATE)
 """What a service may do on behalf of a visitor; JupyterHub narrows it to what the visitor holds."""
 
 OPERATOR_SCOPES = (
@@ -66,17 +67,26 @@ class Role:
 def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
     """Every role of an installation with these people and services."""
     visits = tuple(f"access:services!service={name}" for name in services)
-    tenants = tuple(tenant.name for tenant in directory.tenants)
+    tenants = tuple(group_of(tenant.name) for tenant in directory.tenants)
     members = Role("forebay-member", "Members of tenants compute, and visit the pages", (f"{COMPUTE}!user", *visits), groups=tenants)
-    admins = [
+    owners = [
         Role(
-            f"forebay-admin-{tenant.name}",
-            f"Admins of tenant {tenant.name}",
-            (f"{TENANT}!group={tenant.name}", f"list:users!group={tenant.name}", f"read:groups!group={tenant.name}"),
-            users=tuple(sorted(tenant.admins)),
+            f"forebay-owner-{tenant.name}",
+            f"Owners of tenant {tenant.name}",
+            tuple(f"{scope}!group={group_of(tenant.name)}" for scope in (TENANT, "list:users", "read:groups")),
+            users=tuple(sorted(tenant.owners)),
+        )
+        for tenant in directory.tenants
+    ]
+    billing = [
+        Role(
+            f"forebay-billing-{tenant.name}",
+            f"Who sees and pays the bills of tenant {tenant.name}",
+            (f"{BILLING}!group={group_of(tenant.name)}",),
+            users=tuple(sorted(tenant.billing)),
         )
         for tenant in directory.tenants
     ]
     operators = Role("forebay-operator", "Operators of this installation", OPERATOR_SCOPES, users=tuple(sorted(directory.operators)))
     ours = Role("forebay-service", "Forebay's services among themselves", (SERVICE,), services=tuple(services))
-    return [members, *admins, operators, ours]
+    return [members, *owners, *billing, operators, ours]

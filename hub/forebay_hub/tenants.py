@@ -1,4 +1,4 @@
-"""Who pays: a tenant is a JupyterHub group, its admins hold a role on that group."""
+"""Who pays: a tenant is a JupyterHub group of the name ``tenant-NAME``; its owners, and who pays for it, hold roles on that group."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ from pathlib import Path
 from typing import Any
 
 from forebay_hub.errors import SettingsError
+from forebay_hub.identity import group_of
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 """Names of tenants and logins: they become group names, role names and parts of URLs."""
 
 
+_ROLES = ("owners", "billing", "members")
+
+
 @dataclass(frozen=True)
 class Tenant:
-    """A customer. ``admins`` see the tenant's spend, ``members`` their own; both may compute."""
+    """A customer. ``owners`` administer it, ``billing`` see and pay its bills, ``members`` see their own usage; all may compute."""
 
     name: str
-    admins: frozenset[str]
+    owners: frozenset[str]
+    billing: frozenset[str]
     members: frozenset[str]
 
     @property
     def people(self) -> frozenset[str]:
-        return self.admins | self.members
+        return self.owners | self.billing | self.members
 
 
 @dataclass(frozen=True)
@@ -53,11 +58,13 @@ class Directory:
     @property
     def groups(self) -> dict[str, dict[str, Any]]:
         """The tenants as ``JupyterHub.load_groups``."""
-        return {tenant.name: {"users": sorted(tenant.people)} for tenant in self.tenants}
+        return {group_of(tenant.name): {"users": sorted(tenant.people)} for tenant in self.tenants}
 
 
 def read_directory(path: Path) -> Directory:
-    """The directory in a TOML file: ``operators = [...]`` and ``[tenants.NAME]`` with ``admins`` and ``members``. Raises SettingsError."""
+    """The directory in a TOML file: ``operators = [...]`` and ``[tenants.NAME]`` with ``owners``, ``billing`` and ``members``.
+
+    Raises SettingsError."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -82,10 +89,9 @@ def directory_of(content: Mapping[str, Any]) -> Directory:
 def _tenant_of(name: str, table: object) -> Tenant:
     if not isinstance(table, Mapping):
         raise SettingsError(f"tenant {name} must be a table: [tenants.{name}]")
-    _refuse_unknown(table, {"admins", "members"}, f"[tenants.{name}]")
-    admins = _names(table.get("admins", []), f"tenants.{name}.admins")
-    members = _names(table.get("members", []), f"tenants.{name}.members")
-    return Tenant(name, admins, members)
+    _refuse_unknown(table, set(_ROLES), f"[tenants.{name}]")
+    owners, billing, members = (_names(table.get(role, []), f"tenants.{name}.{role}") for role in _ROLES)
+    return Tenant(name, owners, billing, members)
 
 
 def _names(value: object, where: str) -> frozenset[str]:

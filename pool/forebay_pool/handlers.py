@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, Identity, IdentityUnavailable
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, Identity, IdentityRefused, IdentityUnavailable
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.httputil import HTTPHeaders
@@ -64,6 +64,8 @@ class Api(RequestHandler):
             identity = await self.service.authenticator.identify(token)
         except IdentityUnavailable as error:
             raise RequestRefused(503, "identity_unavailable", str(error)) from None
+        except IdentityRefused as error:
+            raise RequestRefused(403, "forbidden", str(error)) from None
         if identity is None:
             raise RequestRefused(401, "unauthorized", "The token is unknown, expired or revoked; get a new one.")
         if scopes and not any(identity.may(scope) for scope in scopes):

@@ -7,7 +7,7 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from forebay_hub.identity import COMPUTE, IdentityUnavailable
+from forebay_hub.identity import COMPUTE, IdentityRefused, IdentityUnavailable
 from forebay_wire import messages as wire
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketProtocol
@@ -199,6 +199,8 @@ class SessionLink(_LinkHandler):
             identity = await self.service.authenticator.identify(token_in(self.request.headers))
         except IdentityUnavailable:
             return True
+        except IdentityRefused:
+            return False
         known = (self.identity.name, self.tenant)
         return identity is not None and (identity.name, identity.tenant) == known and identity.may(COMPUTE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from forebay_hub.identity import IdentityRefused, tenant_of
 from jupyterhub.spawner import SpawnException
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from traitlets import Unicode, default
@@ -115,15 +116,18 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         return body
 
     async def _admit(self) -> str:
-        if self._tenant() is None:
+        try:
+            tenant = self._tenant()
+        except IdentityRefused as refusal:
+            raise TenantMissing(str(refusal)) from None
+        if tenant is None:
             raise TenantMissing(f"{self.user.name} belongs to no tenant that would pay for a device; ask an operator to add it to one.")
         offers = await self.ask_offers()
         flavor = requested(self.user_options) or preferred(offers, None, self.default_flavor) or self.default_flavor
         return admit(offers, flavor).name
 
     def _tenant(self) -> str | None:
-        groups = sorted(group.name for group in self.user.groups)
-        return groups[0] if groups else None
+        return tenant_of(self.user.name, (group.name for group in self.user.groups))
 
 
 def _leave_to_start(_spawner: object, _options: object) -> None:

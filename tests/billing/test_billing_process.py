@@ -117,7 +117,7 @@ class FakeHub(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         known = self.path == "/hub/api/user" and self.headers["Authorization"] == "token of-ann"
-        body = {"kind": "user", "name": "ann", "groups": ["acme"], "scopes": ["custom:forebay:compute!user=ann"]}
+        body = {"kind": "user", "name": "ann", "groups": ["tenant-acme", "everybody"], "scopes": ["custom:forebay:compute!user=ann"]}
         self.send_response(200 if known else 403)
         self.end_headers()
         self.wfile.write(json.dumps(body if known else {}).encode())

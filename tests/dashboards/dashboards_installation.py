@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, TENANT
+from forebay_hub.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
 from forebay_wire import messages as wire
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
@@ -39,15 +39,16 @@ PYTHONPATH = os.pathsep.join(str(ROOT / name) for name in ("wire", "pool", "bill
 def person(name: str, tenant: str | None, *scopes: str) -> dict[str, Any]:
     """A user as JupyterHub describes one."""
     held = [ACCESS, *(scope.replace("USER", name) for scope in scopes)]
-    return {"kind": "user", "name": name, "groups": [tenant] if tenant else [], "admin": False, "scopes": held}
+    return {"kind": "user", "name": name, "groups": [f"tenant-{tenant}"] if tenant else [], "admin": False, "scopes": held}
 
 
 PEOPLE = {
     "acme-member": person("acme-member", "acme", f"{COMPUTE}!user=USER"),
-    "acme-owner": person("acme-owner", "acme", f"{COMPUTE}!user=USER", f"{TENANT}!group=acme"),
-    "globex-owner": person("globex-owner", "globex", f"{COMPUTE}!user=USER", f"{TENANT}!group=globex"),
+    "acme-owner": person("acme-owner", "acme", f"{COMPUTE}!user=USER", f"{TENANT}!group=tenant-acme"),
+    "acme-billing": person("acme-billing", "acme", f"{COMPUTE}!user=USER", f"{BILLING}!group=tenant-acme"),
+    "globex-owner": person("globex-owner", "globex", f"{COMPUTE}!user=USER", f"{TENANT}!group=tenant-globex"),
     "operator": person("operator", None, OPERATE),
-    "newcomer": person("newcomer", "initech", f"{COMPUTE}!user=USER", f"{TENANT}!group=initech"),
+    "newcomer": person("newcomer", "initech", f"{COMPUTE}!user=USER", f"{TENANT}!group=tenant-initech"),
     "stranger": {**person("stranger", "acme", f"{COMPUTE}!user=USER"), "scopes": []},
     "service": {"kind": "service", "name": "service", "scopes": [ACCESS, SERVICE]},
 }

@@ -29,8 +29,8 @@ from forebay_hub.tenants import directory_of
 directory = directory_of({{
     "operators": ["operator"],
     "tenants": {{
-        "acme": {{"admins": ["acme-owner"], "members": ["acme-member"]}},
-        "globex": {{"admins": ["globex-owner"], "members": []}},
+        "acme": {{"owners": ["acme-owner"], "members": ["acme-member"]}},
+        "globex": {{"owners": ["globex-owner"], "members": []}},
     }},
 }})
 pages = ManagedService("dashboards", "http://127.0.0.1:{pages}", ("{python}", "-m", "http.server", "--bind", "127.0.0.1", "{pages}"), {{}})

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from forebay_hub.identity import (
+    BILLING,
     CACHE_SECONDS,
     COMPUTE,
     OPERATE,
@@ -21,6 +22,7 @@ from forebay_hub.identity import (
     TENANT,
     HubAuthenticator,
     Identity,
+    IdentityRefused,
     IdentityUnavailable,
     TokenAuthenticator,
     identity_of,
@@ -158,10 +160,23 @@ def test_a_known_token_costs_the_hub_one_question() -> None:
     assert identify(authenticator, "known") == before  # the hub is gone by now
 
 
-def test_filters_of_scopes_and_scopes_of_others_are_dropped() -> None:
-    scopes = [f"{COMPUTE}!user=a", "read:users", "custom:other:x", f"{TENANT}!group=b"]
-    identity = identity_of({"name": "a", "kind": "user", "groups": ["z", "b"], "scopes": scopes})
+def test_a_login_has_the_tenant_of_its_one_group_and_no_rights_in_another() -> None:
+    """Groups of other names mean nothing; a scope for a tenant that the login has left counts no more."""
+    scopes = [f"{COMPUTE}!user=a", "read:users", "custom:other:x", f"{TENANT}!group=tenant-b", f"{BILLING}!group=tenant-c"]
+    identity = identity_of({"name": "a", "kind": "user", "groups": ["a", "tenant-b", "z"], "scopes": scopes})
     assert identity == Identity("a", "user", "b", frozenset({COMPUTE, TENANT}))
+    moved = identity_of({"name": "a", "kind": "user", "groups": ["tenant-c"], "scopes": scopes})
+    assert moved == Identity("a", "user", "c", frozenset({COMPUTE, BILLING}))
+    left = identity_of({"name": "a", "kind": "user", "groups": ["b"], "scopes": scopes})
+    assert left == Identity("a", "user", None, frozenset({COMPUTE})) and not left.sees_tenant
+
+
+def test_a_login_in_two_tenants_is_refused_with_both_names() -> None:
+    model = {"name": "ann", "kind": "user", "groups": ["tenant-bolt", "tenant-acme"], "scopes": []}
+    with pytest.raises(IdentityRefused, match=r"ann is in the groups of the tenants acme and bolt; an operator must"):
+        identity_of(model)
+    with answering(200, json.dumps(model).encode()) as url, pytest.raises(IdentityRefused, match="acme and bolt"):
+        identify(HubAuthenticator(url), "any")
 
 
 def test_a_fixed_table_knows_its_tokens_and_no_others() -> None:

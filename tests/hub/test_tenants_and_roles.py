@@ -6,30 +6,30 @@ from pathlib import Path
 
 import pytest
 from forebay_hub.errors import SettingsError
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, TENANT
+from forebay_hub.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
 from forebay_hub.roles import SCOPES, roles
 from forebay_hub.tenants import Directory, Tenant, directory_of, read_directory
 
-ACME = {"acme": {"admins": ["ann"], "members": ["bob"]}}
+ACME = {"acme": {"owners": ["ann"], "billing": ["cyd"], "members": ["bob"]}}
 
 
 def test_the_local_installation_has_the_demo_tenants() -> None:
     directory = read_directory(Path(__file__).parents[2] / "deploy" / "local" / "hub.toml")
     assert directory == Directory(
         (
-            Tenant("acme", frozenset({"acme-owner"}), frozenset({"acme-member"})),
-            Tenant("globex", frozenset({"globex-owner"}), frozenset()),
+            Tenant("acme", frozenset({"acme-owner"}), frozenset(), frozenset({"acme-member"})),
+            Tenant("globex", frozenset({"globex-owner"}), frozenset(), frozenset()),
         ),
         frozenset({"operator"}),
     )
 
 
-def test_tenants_are_groups_of_their_admins_and_members() -> None:
-    assert directory_of({"tenants": ACME}).groups == {"acme": {"users": ["ann", "bob"]}}
+def test_tenants_are_groups_of_all_their_people() -> None:
+    assert directory_of({"tenants": ACME}).groups == {"tenant-acme": {"users": ["ann", "bob", "cyd"]}}
 
 
 def test_everybody_may_sign_in() -> None:
-    assert directory_of({"operators": ["op"], "tenants": ACME}).people == {"op", "ann", "bob"}
+    assert directory_of({"operators": ["op"], "tenants": ACME}).people == {"op", "ann", "bob", "cyd"}
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,18 @@ def test_each_of_our_scopes_is_held_by_exactly_the_roles_that_need_it() -> None:
     holders = {scope: [role.name for role in table if any(held.split("!")[0] == scope for held in role.scopes)] for scope in SCOPES}
     assert holders == {
         COMPUTE: ["forebay-member"],
-        TENANT: ["forebay-admin-acme"],
+        TENANT: ["forebay-owner-acme"],
+        BILLING: ["forebay-billing-acme"],
         OPERATE: ["forebay-operator"],
         SERVICE: ["forebay-service"],
     }
 
 
-def test_a_tenants_admin_is_admin_of_that_tenant_alone() -> None:
-    (role,) = [role for role in roles(directory_of({"tenants": ACME}), []) if role.name == "forebay-admin-acme"]
-    assert role.users == ("ann",)
-    assert all(scope.endswith("!group=acme") for scope in role.scopes)
+@pytest.mark.parametrize(("role", "users"), [("owner", ("ann",)), ("billing", ("cyd",))])
+def test_what_a_tenants_people_hold_they_hold_of_that_tenant_alone(role: str, users: tuple[str, ...]) -> None:
+    (found,) = [each for each in roles(directory_of({"tenants": ACME}), []) if each.name == f"forebay-{role}-acme"]
+    assert found.users == users
+    assert all(scope.endswith("!group=tenant-acme") for scope in found.scopes)
 
 
 def test_no_role_inherits() -> None:

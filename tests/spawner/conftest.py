@@ -77,5 +77,5 @@ def hub() -> Any:
 
 @pytest.fixture
 def user() -> Any:
-    groups = [SimpleNamespace(name="acme")]
+    groups = [SimpleNamespace(name="tenant-acme")]
     return SimpleNamespace(name="acme-member", id=1, url="/user/acme-member/", escaped_name="acme-member", groups=groups)

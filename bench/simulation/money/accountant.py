@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from forebay_pool.types import UsageRecord
@@ -63,7 +64,7 @@ def parts_of(record: UsageRecord, prices: Iterable[Price]) -> list[Part]:
     moments = [begin, *sorted(cut for cut in cuts if begin < cut < end), end]
     surcharge = nearest(record.surcharge_nano_per_second * record.devices * record.share_milli, 1000)
     parts = []
-    for start, stop in zip(moments, moments[1:], strict=False):
+    for start, stop in pairwise(moments):
         price = max((price for price in mine if price.valid_from_ns <= start), key=lambda price: (price.valid_from_ns, price.version))
         parts.append(Part(start, stop - start, (stop - start) * (price.nano_per_second + surcharge)))
     return parts

@@ -95,7 +95,7 @@ class DirectHttp(AsyncHTTPClient):
         self._carry = carry
 
     def fetch_impl(self, request: HTTPRequest, callback: Callable[[HTTPResponse], None]) -> None:
-        asyncio.ensure_future(self._fetch(request, callback))
+        self._last = asyncio.ensure_future(self._fetch(request, callback))
 
     async def _fetch(self, request: HTTPRequest, callback: Callable[[HTTPResponse], None]) -> None:
         url = urlsplit(request.url)
@@ -118,7 +118,9 @@ class DirectStripe(stripe.HTTPClient):
         super().__init__(verify_ssl_certs=False)
         self._emulator = emulator
 
-    def request(self, method: str, url: str, headers: Mapping[str, str] | None, post_data: Any = None) -> tuple[bytes, int, Mapping[str, str]]:
+    def request(
+        self, method: str, url: str, headers: Mapping[str, str] | None, post_data: Any = None
+    ) -> tuple[bytes, int, Mapping[str, str]]:
         body = post_data.decode() if isinstance(post_data, bytes) else post_data or ""
         address = urlsplit(url)
         answer = self._emulator.serve(method.upper(), f"{address.path}?{address.query}", headers or {}, body)

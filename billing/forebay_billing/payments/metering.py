@@ -112,7 +112,8 @@ def hour_facts(connection: Connection, event: MeterEvent) -> HourFacts:
     values: dict[int, int] = {row.sequence: row.value for row in connection.execute(select(c.sequence, c.value).where(of_hour))}
     subjects = {replace(event, sequence=sequence).subject: sequence for sequence in values}
     rows = connection.execute(
-        select(o.subject, o.state, o.attempts, o.settled_at_ns).where(o.kind == "meter_event", o.subject.in_(sorted(subjects)), o.state != "skipped")
+        select(o.subject, o.state, o.attempts, o.settled_at_ns)
+        .where(o.kind == "meter_event", o.subject.in_(sorted(subjects)), o.state != "skipped")
     )
     found = rows.all()
     states = {subjects[row.subject]: (row.state, row.attempts) for row in found}
@@ -244,7 +245,7 @@ class Meters:
     def taken(self, meter: str, order: MeterEvent, customer: str, facts: HourFacts, now_ns: int) -> bool:
         """Whether the hour's sum has the event in it already. Where the sum is not to be explained, it may be by and by."""
         if now_ns < facts.taken_at_ns + COUNTED_NS:
-            raise StripeFailure("conflict", f"Stripe may not have counted all of the hour of {order.subject} yet, so its sum proves nothing.")
+            raise StripeFailure("conflict", f"Stripe may not have counted all of the hour of {order.subject} yet: its sum proves nothing.")
         counted = self.hour_sum(meter, customer, order.hour_ns)
         inside = taken_of(counted, facts)
         if inside is None:

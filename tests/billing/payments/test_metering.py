@@ -80,6 +80,28 @@ def test_each_hour_is_one_event_in_whole_nano_units(shop: Any, usage: Usage, sen
     assert shop.reconcile().differences == () and shop.reconcile().compared["meter_hours"] == 2
 
 
+def test_a_sum_that_stripe_has_not_counted_yet_proves_nothing(shop: Any, usage: Usage, send: Any, customer: Any) -> None:
+    """An event of unknown fate and a correction of it cancel each other out: a sum of nothing looks as if both were in it."""
+    shop.put(customer())
+    key = ("acme", hour(shop, 5))
+    usage.hours = {key: 700}
+    shop.exporter.collect(usage)
+    shop.emulator.faults.add(Fault("error_before", "meter_events"))
+    shop.exporter.step()
+    shop.exporter.step()
+    usage.hours = {}
+    shop.exporter.collect(usage)
+    shop.exporter.step()
+    shop.clock.now_ns += 60 * 10**9
+    shop.exporter.step()
+    assert [row.subject.split("/")[-1] for row in shop.rows("waiting")] == ["1"]
+    shop.emulator.meters.process()
+    shop.run()
+    shop.emulator.meters.process()
+    assert [event.value for event in shop.emulator.meters.counted] == [-700, 700]
+    assert shop.reconcile().differences == ()
+
+
 def test_an_hour_that_is_not_over_waits(shop: Any, usage: Usage, send: Any) -> None:
     usage.hours = {("acme", hour(shop, 0)): 5, ("acme", hour(shop, -1)): 5}
     assert send() == 0
