@@ -9,7 +9,7 @@ from typing import Any
 
 from forebay.errors import NotConfigured
 from forebay.service import URL_VARIABLE, Service
-from forebay.toolkit import invoices, pool, table
+from forebay.toolkit import backup, invoices, pool, table
 from forebay.toolkit.actions import Parsers
 from forebay.toolkit.actions import action as _action
 from forebay.toolkit.actions import cells as _table
@@ -39,6 +39,7 @@ def add_to(commands: Parsers) -> None:
     _add_quotas(things)
     _add_sessions(things)
     invoices.add_to(things)
+    backup.add_to(things)
     queue = _action(things, "queue", perform_queue, "who waits, at which position, and why")
     queue.add_argument("--tenant", help="of this tenant alone")
     _action(things, "forecast", perform_forecast, "what each flavor's demand will come to, if it goes on")

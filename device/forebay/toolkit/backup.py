@@ -1,0 +1,212 @@
+"""``forebay admin backup`` and ``restore``: the databases of pool and billing, copied while the services run, and put back.
+
+The pool is copied first. Whatever it delivered in between, billing's copy has, and is sent again after a restore: billing takes each
+record once. The other way around, records that the pool had delivered and forgotten would be in neither copy. A restore files all of
+the pool's records for delivery again, for the same reason: billing's copy may be older than what the pool knows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from forebay.errors import ForebayError
+
+ORDER = ("pool", "billing")
+MANIFEST = "manifest.json"
+FORMAT = 1
+PAGES_AT_ONCE = 1000
+"""SQLite: so many pages are copied before writers have their turn."""
+REDELIVER = "INSERT INTO usage_outbox (segment) SELECT id FROM lease_segments WHERE id NOT IN (SELECT segment FROM usage_outbox)"
+
+
+class BackupError(ForebayError):
+    """A backup that cannot be made or put back; nothing was replaced."""
+
+
+@dataclass(frozen=True)
+class Database:
+    """Where a service's data is: a file of SQLite, or the URL of a PostgreSQL database as its own programs take it."""
+
+    name: str
+    path: Path | None
+    url: str | None
+
+    @property
+    def kind(self) -> str:
+        return "postgresql" if self.path is None else "sqlite"
+
+    @property
+    def copy(self) -> str:
+        """Its file in a backup."""
+        return f"{self.name}.{'dump' if self.path is None else 'sqlite3'}"
+
+
+def database_of(name: str, given: str | None, environment: Mapping[str, str]) -> Database:
+    """By ``given``, else by the service's own variable, else where a local installation has it. Raises BackupError."""
+    state = Path(environment.get("FOREBAY_STATE", "var"))
+    usual = {"pool": state / "pool" / "pool.sqlite", "billing": state / "billing.sqlite3"}
+    url = given or environment.get(f"FOREBAY_{name.upper()}_DATABASE_URL") or f"sqlite:///{usual[name]}"
+    if url.startswith("sqlite:///"):
+        return Database(name, Path(unquote(url.removeprefix("sqlite:///").split("?")[0])), None)
+    scheme, _, rest = url.partition("://")
+    if scheme in ("postgresql", "postgresql+psycopg"):
+        return Database(name, None, f"postgresql://{rest}")
+    raise BackupError(f"{name}: {scheme!r} is no database of ours; give sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME.")
+
+
+def back_up(databases: list[Database], folder: Path) -> dict[str, object]:
+    """Copies all into ``folder``, which must be new or empty; the manifest is written last. Raises BackupError."""
+    if folder.exists() and any(folder.iterdir()):
+        raise BackupError(f"{folder} is not empty; name a new folder for each backup.")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    entries = {}
+    for database in sorted(databases, key=lambda each: ORDER.index(each.name)):
+        target = folder / database.copy
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+        if database.path is None:
+            _run("pg_dump", "--format=custom", "--no-owner", f"--file={target}", f"--dbname={database.url}")
+        else:
+            _copy_sqlite(database.path, target)
+        entries[database.name] = {"file": database.copy, "kind": database.kind, "sha256": _digest(target)}
+    manifest: dict[str, object] = {"format": FORMAT, "made_at_unix": int(time.time()), "databases": entries}
+    draft = folder / f"{MANIFEST}.new"
+    draft.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    draft.replace(folder / MANIFEST)
+    return manifest
+
+
+def restore(databases: list[Database], folder: Path, replace: bool) -> None:
+    """Puts the copies of ``databases`` back, with the services stopped. Raises BackupError, before anything is replaced where it can."""
+    entries = _entries(folder)
+    for database in databases:
+        entry = entries.get(database.name)
+        if entry is None:
+            raise BackupError(f"{folder} holds no copy of {database.name}.")
+        if entry["kind"] != database.kind:
+            raise BackupError(f"{database.name} was copied from {entry['kind']} and cannot be put into {database.kind}.")
+        if _digest(folder / entry["file"]) != entry["sha256"]:
+            raise BackupError(f"{folder / entry['file']} is not what was copied: its checksum differs from the manifest's.")
+        if database.path is not None and database.path.exists() and not replace:
+            raise BackupError(f"{database.path} is there already; stop the services and add --replace to put the copy in its place.")
+    for database in databases:
+        if database.path is None:
+            _run(
+                "pg_restore", "--clean", "--if-exists", "--no-owner", "--single-transaction", "--exit-on-error",
+                f"--dbname={database.url}", str(folder / database.copy),
+            )  # fmt: skip
+        else:
+            _put_sqlite(folder / database.copy, database.path)
+
+
+def redeliver(pool: Database) -> None:
+    """Files all of the pool's records for delivery; those that billing has it takes for what they are. Raises BackupError."""
+    if pool.path is None:
+        _run("psql", "--quiet", "--set=ON_ERROR_STOP=1", f"--dbname={pool.url}", f"--command={REDELIVER}")
+        return
+    try:
+        with closing(sqlite3.connect(pool.path)) as connection, connection:
+            connection.execute(REDELIVER)
+    except sqlite3.Error as error:
+        raise BackupError(f"The pool's records cannot be filed for delivery again in {pool.path} ({error}).") from None
+
+
+def _entries(folder: Path) -> dict[str, dict[str, str]]:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["format"] != FORMAT:
+            raise BackupError(f"{folder} has the format {manifest['format']}, and this is for {FORMAT}; use the version that made it.")
+        return {name: dict(entry) for name, entry in manifest["databases"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BackupError(f"{folder / MANIFEST} cannot be read ({type(error).__name__}): the folder holds no whole backup.") from None
+
+
+def _copy_sqlite(source: Path, target: Path) -> None:
+    """SQLite's online backup: one moment of a database that goes on being written."""
+    if not source.is_file():
+        raise BackupError(f"There is no database {source}; name it with --pool or --billing.")
+    try:
+        with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=rw", uri=True)) as live, closing(sqlite3.connect(target)) as copy:
+            live.backup(copy, pages=PAGES_AT_ONCE)
+            found = copy.execute("PRAGMA integrity_check").fetchone()[0]
+    except sqlite3.Error as error:
+        raise BackupError(f"{source} cannot be copied ({error}).") from None
+    if found != "ok":
+        raise BackupError(f"The copy of {source} is damaged: {found}.")
+
+
+def _put_sqlite(copy: Path, target: Path) -> None:
+    draft = target.with_name(f"{target.name}.restored")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(copy, draft)
+    draft.chmod(0o600)
+    with draft.open("rb") as file:
+        os.fsync(file.fileno())
+    for suffix in ("-wal", "-shm"):
+        target.with_name(target.name + suffix).unlink(missing_ok=True)
+    draft.replace(target)
+
+
+def _run(program: str, *arguments: str) -> None:
+    path = shutil.which(program)
+    if path is None:
+        raise BackupError(f"{program} is not installed; it comes with PostgreSQL's client programs.")
+    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BackupError(f"{program} failed: {' '.join(done.stderr.split())[:500]}")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# The command
+
+
+def add_to(things: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds both actions."""
+    copies = things.add_parser("backup", help="copy the databases of pool and billing while they run")
+    copies.add_argument("folder", type=Path, help="a new folder; it holds every tenant's usage")
+    copies.set_defaults(perform=perform_backup)
+    puts = things.add_parser("restore", help="put a backup's databases back; the services must be stopped")
+    puts.add_argument("folder", type=Path)
+    puts.add_argument("--replace", action="store_true", help="also where there is a database already")
+    puts.set_defaults(perform=perform_restore)
+    for command in (copies, puts):
+        command.add_argument("--only", choices=ORDER, help="one database alone")
+        for name in ORDER:
+            command.add_argument(f"--{name}", metavar="URL", help=f"{name}'s database; else FOREBAY_{name.upper()}_DATABASE_URL")
+
+
+def _databases(arguments: argparse.Namespace) -> dict[str, Database]:
+    return {name: database_of(name, getattr(arguments, name), os.environ) for name in ORDER}
+
+
+def _chosen(arguments: argparse.Namespace) -> list[Database]:
+    return [database for name, database in _databases(arguments).items() if arguments.only in (None, name)]
+
+
+def perform_backup(arguments: argparse.Namespace) -> int:
+    back_up(_chosen(arguments), arguments.folder)
+    sys.stdout.write(f"Backed up into {arguments.folder}.\n")
+    return 0
+
+
+def perform_restore(arguments: argparse.Namespace) -> int:
+    restore(_chosen(arguments), arguments.folder, arguments.replace)
+    redeliver(_databases(arguments)["pool"])
+    sys.stdout.write("Restored. Once the services run, the pool tells billing anew of all it metered.\n")
+    return 0

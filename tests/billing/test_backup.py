@@ -1,0 +1,130 @@
+"""``forebay admin backup`` and ``restore`` with data, on both kinds of database: the books agree, and every record is billed once."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forebay.toolkit.backup import BackupError, back_up, database_of, restore
+from forebay.toolkit.command import main
+from forebay_billing.types import UsageRecord
+from forebay_pool.batch import Batch
+from forebay_pool.store import Store as PoolStore
+from forebay_pool.types import UsageRecord as Metered
+from forebay_wire import messages as wire
+
+Usage = Callable[..., UsageRecord]
+
+
+@pytest.fixture
+def postgres_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if found:
+        monkeypatch.setenv("PATH", f"{found[-1]}:{Path(shutil.which('true') or '/bin/true').parent}")
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Any:
+    """A pool's database, and its URL."""
+    store = PoolStore(f"sqlite:///{tmp_path}/pool.sqlite")
+    store.migrate()
+    yield store
+    store.close()
+
+
+def metered(record: UsageRecord) -> Metered:
+    span = wire.Span(id=record.span.id, kind="cell", label=record.span.label, cell=record.span.cell)
+    shared = ("id", "tenant", "user", "session", "lease", "flavor", "device_model", "devices", "duration_ns")
+    values = {name: getattr(record, name) for name in shared}
+    return Metered(**values, span=span, started_at_unix_ns=record.started_at_ns, close_reason="drained")
+
+
+def deliver(pool: PoolStore, running: Any) -> dict[str, int]:
+    """What the pool's outbox does."""
+    rows = pool.undelivered("pool", 1000)
+    answer: dict[str, int] = running.request("pool", "POST", "/api/usage", json={"records": [row.payload for row in rows]}).json()
+    pool.delivered([row.seq for row in rows])
+    return answer
+
+
+def test_restored_books_agree_and_take_what_came_since_once(
+    running_anywhere: Any, database_url: str, pool: PoolStore, usage: Usage, tmp_path: Path,
+    postgres_programs: None, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    arguments = ["--pool", f"sqlite:///{tmp_path}/pool.sqlite", "--billing", database_url]
+    before = [usage(f"lease-{number}/1") for number in range(20)]
+    pool.write(Batch(records=[metered(record) for record in before]), deliver=True)
+    assert deliver(pool, running_anywhere) == {"accepted": 20, "duplicates": 0}
+    stop = threading.Event()
+
+    def write_on() -> None:
+        number = 0
+        while not stop.is_set():
+            running_anywhere.post_usage(usage(f"meanwhile-{number}/1", source="another"))
+            number += 1
+
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    try:
+        assert main(["admin", "backup", str(tmp_path / "copy"), *arguments]) == 0
+    finally:
+        stop.set()
+        writer.join()
+    pool.write(Batch(records=[metered(usage("since/1"))]), deliver=True)
+    assert deliver(pool, running_anywhere) == {"accepted": 1, "duplicates": 0}
+    settings, clock = running_anywhere.settings, running_anywhere.clock
+    running_anywhere.stop()
+    try:
+        assert main(["admin", "restore", str(tmp_path / "copy"), "--replace", "--only", "billing", *arguments]) == 0
+        capsys.readouterr()
+    finally:
+        running_anywhere.__init__(settings, clock)  # the fixture stops it again
+    assert running_anywhere.get("operator", "/api/check").json() == {"differences": []}
+    names = {record["id"] for record in running_anywhere.get("operator", "/api/usage", limit=1000).json()["records"]}
+    assert {record.id for record in before} <= names and "since/1" not in names
+    assert deliver(pool, running_anywhere) == {"accepted": 1, "duplicates": 20}
+    assert deliver(pool, running_anywhere) == {"accepted": 0, "duplicates": 0}
+    assert running_anywhere.get("operator", "/api/check").json() == {"differences": []}
+
+
+def test_pool_and_billing_go_back_together(running: Any, pool: PoolStore, usage: Usage, tmp_path: Path) -> None:
+    """The pool's copy is the older one: what it had not delivered then, billing may have by its own copy."""
+    databases = [database_of("billing", running.settings.database_url, {}), database_of("pool", f"sqlite:///{tmp_path}/pool.sqlite", {})]
+    pool.write(Batch(records=[metered(usage("a/1"))]), deliver=True)
+    manifest = back_up(databases, tmp_path / "copy")
+    assert list(manifest["databases"]) == ["pool", "billing"]  # type: ignore[call-overload]
+    targets = [database_of("pool", f"sqlite:///{tmp_path}/new/pool.sqlite", {}), database_of("billing", f"sqlite:///{tmp_path}/new/b", {})]
+    restore(targets, tmp_path / "copy", replace=False)
+    with sqlite3.connect(tmp_path / "new" / "pool.sqlite") as connection:
+        assert connection.execute("SELECT segment FROM usage_outbox").fetchall() == [("a/1",)]
+    assert (tmp_path / "new" / "b").stat().st_mode & 0o077 == 0
+
+
+def test_what_is_wrong_with_a_backup_is_said_and_nothing_is_replaced(pool: PoolStore, tmp_path: Path) -> None:
+    database = database_of("pool", f"sqlite:///{tmp_path}/pool.sqlite", {})
+    copy = tmp_path / "copy"
+    back_up([database], copy)
+    with pytest.raises(BackupError, match="is not empty"):
+        back_up([database], copy)
+    with pytest.raises(BackupError, match="add --replace"):
+        restore([database], copy, replace=False)
+    with pytest.raises(BackupError, match="holds no copy of billing"):
+        restore([database_of("billing", f"sqlite:///{tmp_path}/b", {})], copy, replace=True)
+    with pytest.raises(BackupError, match="cannot be put into postgresql"):
+        restore([database_of("pool", "postgresql://x@/y", {})], copy, replace=True)
+    with pytest.raises(BackupError, match="'mysql' is no database of ours"):
+        database_of("pool", "mysql://x", {})
+    with pytest.raises(BackupError, match="There is no database"):
+        back_up([database_of("billing", None, {"FOREBAY_STATE": str(tmp_path / "nowhere")})], tmp_path / "other")
+    (copy / "pool.sqlite3").write_bytes(b"SQLite format 3\0 and more")
+    with pytest.raises(BackupError, match="is not what was copied"):
+        restore([database], copy, replace=True)
+    (copy / "manifest.json").unlink()
+    with pytest.raises(BackupError, match="holds no whole backup"):
+        restore([database], copy, replace=True)
+    assert pool.undelivered("pool", 1) == []
