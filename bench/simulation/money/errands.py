@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,8 +41,9 @@ class Errands:
     def add(self, method: str, target: str, body: dict[str, Any]) -> None:
         self.waiting.append(Errand(method, target, body, f"errand-{len(self.waiting) + len(self.done)}"))
 
-    def run(self, till: Till) -> None:
-        while self.waiting and self.waiting[0].run(till):
+    def run(self, till: Till, loses: Callable[[], bool]) -> None:
+        """Until one is not answered, or ``loses`` says that its answer was lost on the way."""
+        while self.waiting and self.waiting[0].run(till) and not loses():
             self.done.append(self.waiting.pop(0))
 
     def answers(self, target: str) -> list[dict[str, Any]]:

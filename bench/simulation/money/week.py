@@ -40,6 +40,8 @@ DAY_NS = 24 * HOUR_NS
 ROUNDS_MAX = 60
 """So often things are tried again before they count as stuck."""
 LINES_TOLD = 60
+LOST_ANSWERS = 0.3
+"""Of an operator's errands: each is sent again until an answer comes."""
 CALM_ROUND_NS = 15 * SECOND_NS
 """How often billing's loops turn when nothing goes wrong any more: the pool takes its time to come to rest."""
 STRIPE_FAULTS = ("busy", "conflict", "error_before", "error_after", "lost_before", "lost_after", "denied")
@@ -78,6 +80,8 @@ class Week(Storm):
         self.unix_offset_ns = NEW_YEAR_NS - self._early_ns
         self.diary: list[str] = []
         self.errands = Errands()
+        self._leaps = self.chance.random() < 0.5
+        """Whether billing is down for a day now and then, and its clock ahead of the pool's."""
         self._leap_ns = 0
         self._told_ns = 0
         self._roughness = self.chance.choice([0.0, 0.05, 0.2])
@@ -166,6 +170,8 @@ class Week(Storm):
         if self.till.running and self.till.fate.died_at is not None:
             self.note(f"billing dies at {self.till.fate.died_at}")
             self.till.dies()
+            if self._leaps and self.chance.random() < 0.3:
+                self._leap(25 * HOUR_NS)
             self.agenda.after(int(self.chance.expovariate(1) * SECOND_NS), self._start_billing)
 
     def _start_billing(self) -> None:
@@ -212,7 +218,7 @@ class Week(Storm):
             self._set_price,
             self._set_price,
             self._correct,
-            lambda: self._leap(self.chance.choice([HOUR_NS // 2, HOUR_NS, 25 * HOUR_NS])),
+            lambda: self._leap(self.chance.choice([HOUR_NS // 2, HOUR_NS]) if self._leaps else 0),
         ]
         self.chance.choice(fates)()
         self.agenda.after(int(self.chance.expovariate(0.8) * SECOND_NS), self._strike_money)
@@ -235,6 +241,8 @@ class Week(Storm):
 
     def _set_price(self) -> None:
         body = {"price_nano_per_second": self.chance.randrange(10**10), "currency": self.chance.choice(("USD", "JPY"))}
+        soon_ns = self.agenda.now_ns + self.unix_offset_ns + self.chance.randrange(4 * SECOND_NS)
+        body |= {"valid_from_ns": soon_ns} if soon_ns > self.billing_ns() + SECOND_NS else {}
         flavor = self.chance.choice(self.flavor_names)
         if any(answer["flavor"] == flavor and answer["currency"] == body["currency"] for answer in self.errands.answers("/api/prices/")):
             self.errands.add("PUT", f"/api/prices/{flavor}", body)
@@ -261,7 +269,7 @@ class Week(Storm):
                 self.note(f"billing's loop ends: {end!r}")
         self.see_to_billing()
         if self.till.running:
-            self.errands.run(self.till)
+            self.errands.run(self.till, lambda: not self.calm and self.chance.random() < LOST_ANSWERS)
         self.see_to_billing()
         if self.calm or self.chance.random() < 0.5:
             self.emulator.meters.process()
