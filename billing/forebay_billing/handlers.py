@@ -7,8 +7,8 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from forebay_hub.identity import Authenticator, Identity, IdentityRefused, IdentityUnavailable
@@ -46,6 +46,7 @@ from forebay_billing.months import Month
 from forebay_billing.queries import By, Window
 from forebay_billing.schema import KEY_CHARS_MAX
 from forebay_billing.store import Store
+from forebay_billing.types import UsageRecord
 
 if TYPE_CHECKING:
     from forebay_billing.payments.desk import Desk
@@ -56,6 +57,7 @@ BODY_BYTES_MAX = 8 * 1024 * 1024
 """Longest body that is read; a full batch of ordinary records has less than a tenth of it."""
 FUTURE_NS_MAX = 3600 * 10**9
 """A record may end this far in the future, because clocks differ; prices further ahead may still change."""
+REFUSALS_REMEMBERED_MAX = 10_000
 _LOOPBACK = ("127.0.0.1", "::1")
 _BY: dict[str, By] = {"tenant": "tenant", "user": "user", "flavor": "flavor"}
 
@@ -78,6 +80,8 @@ class Context:
     """How invoices are made."""
     desk: Desk | None
     """Payments, where they are on."""
+    refused_usage: set[str] = field(default_factory=set)
+    """What was refused lately, and why: it is in the audit."""
 
     def currencies(self, books: Books) -> Callable[[str], str]:
         """What each tenant is billed in: by its profile, else by the settings."""
@@ -147,19 +151,23 @@ class BillingHandler(RequestHandler):
         With an ``Idempotency-Key`` it happens once: a repetition gets the same answer, and None is returned. A refusal of what is
         told as an ``attempt`` leaves a row in the audit, which is all that it leaves. Raises KeyReused.
         """
-        store, now_ns = self.context.store, self.context.clock_ns()
         try:
-            done = await store.change(self._idempotency_key(identity), work, document)
+            done = await self.context.store.change(self._idempotency_key(identity), work, document)
         except BillingError as refusal:
-            if attempt is not None and refusal.status < 500:
-                after = {"asked": attempt.asked, "code": refusal.code, "message": str(refusal)}
-                action = f"{attempt.action}.refused"
-                await asyncio.wrap_future(
-                    store.submit(lambda books: books.append_audit(now_ns, identity.name, action, attempt.subject, None, after))
-                )
+            if attempt is not None:
+                await self.leave_in_audit(identity, attempt, refusal)
             raise
         self._answer_json(done.answer)
         return done.result
+
+    async def leave_in_audit(self, identity: Identity, attempt: Attempt, refusal: BillingError) -> None:
+        """Writes what was refused to whom, and why; a fault of ours is no refusal."""
+        if refusal.status >= 500:
+            return
+        now_ns, action = self.context.clock_ns(), f"{attempt.action}.refused"
+        after = {"asked": attempt.asked, "code": refusal.code, "message": str(refusal)}
+        row = self.context.store.submit(lambda books: books.append_audit(now_ns, identity.name, action, attempt.subject, None, after))
+        await asyncio.wrap_future(row)
 
     def _idempotency_key(self, identity: Identity) -> Key | None:
         key = self.request.headers.get("Idempotency-Key")
@@ -234,20 +242,38 @@ class UsageHandler(BillingHandler):
         identity = await self.caller()
         check_may_post_usage(identity)
         self.query(NoQuery)
-        records = [body.record() for body in self.body(UsageBatchBody).records]
+        context, attempt = self.context, Attempt("usage.post", "usage", {"bytes": len(self._body)})
+        try:
+            records = [body.record() for body in self.body(UsageBatchBody).records]
+            names = ", ".join(f"{record.source}/{record.id}" for record in records[:1]) + ", …" * (len(records) > 1)
+            attempt = Attempt("usage.post", names or "usage", {"records": len(records)})
+            self._check_clock(records)
+            done = await self.change(
+                identity,
+                lambda books: journal.post_usage(books, records, context.currencies(books), context.clock_ns),
+                documents.accepted_json,
+            )
+        except BillingError as refusal:
+            await self._leave_once(identity, attempt, refusal)
+            raise
+        if done is not None:
+            context.metrics.accepted(done.accepted, done.duplicates, done.cost_atto)
+            log.info("action=usage.post accepted=%d duplicates=%d", done.accepted, done.duplicates)
+
+    def _check_clock(self, records: Sequence[UsageRecord]) -> None:
         latest_ns = self.context.clock_ns() + FUTURE_NS_MAX
         for record in records:
             if record.started_at_ns + record.duration_ns > latest_ns:
                 raise InvalidRequest(f"Usage {record.source}/{record.id} ends more than an hour in the future; compare the clocks.")
-        context = self.context
-        done = await self.change(
-            identity,
-            lambda books: journal.post_usage(books, records, context.currencies(books), context.clock_ns),
-            documents.accepted_json,
-        )
-        if done is not None:
-            context.metrics.accepted(done.accepted, done.duplicates, done.cost_atto)
-            log.info("action=usage.post accepted=%d duplicates=%d", done.accepted, done.duplicates)
+
+    async def _leave_once(self, identity: Identity, attempt: Attempt, refusal: BillingError) -> None:
+        """The pool sends again what was refused, for as long as it takes: one row for each cause is enough."""
+        cause, before = f"{attempt.subject} {refusal}", self.context.refused_usage
+        if cause not in before:
+            if len(before) >= REFUSALS_REMEMBERED_MAX:
+                before.clear()
+            before.add(cause)
+            await self.leave_in_audit(identity, attempt, refusal)
 
     async def get(self) -> None:
         identity = await self.caller()

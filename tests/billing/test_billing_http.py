@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import socket
+import sqlite3
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -17,6 +18,8 @@ from forebay_billing.types import Span, UsageRecord
 
 HOUR_NS = 3600 * 10**9
 NOVEMBER = Month(2026, 11)
+NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9
+"""By the clock of the running service."""
 
 
 def check_refusal(response: Any, status: int, code: str) -> str:
@@ -442,3 +445,30 @@ def test_a_second_start_finds_the_state_of_the_first(
         seen.append([service.get("pool", path).json() for path in ("/api/usage", "/api/prices?history=1")])
         service.stop()
     assert seen[0] == seen[1] and len(seen[0][0]["records"]) == 1 and len(seen[0][1]) == 16
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code", "says"),
+    [
+        ({"duration_ns": -1}, 400, "invalid", "duration_ns"),
+        ({"duration_ns": 367 * 86_400 * 10**9}, 400, "invalid", "duration_ns"),
+        ({"started_at_ns": NOW_NS + 2 * 3600 * 10**9}, 400, "invalid", "in the future"),
+        ({"flavor": "unknown"}, 422, "unpriced", "unknown"),
+        ({"duration_ns": 1}, 409, "conflict", "duration_ns"),
+    ],
+)
+def test_refused_usage_is_in_the_audit_once_and_changes_nothing(
+    running: Any, usage: Callable[..., UsageRecord], changes: dict[str, Any], status: int, code: str, says: str
+) -> None:
+    running.post_usage(usage("known-1/1"))
+    before = running.get("operator", "/api/summary").json()
+    for _ in range(3):  # the pool sends it again and again
+        answer = running.post_usage(usage("good-1/1"), usage("known-1/1" if code == "conflict" else "bad-1/1", **changes))
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+        assert says in answer.json()["message"]
+    assert running.get("operator", "/api/summary").json() == before
+    with sqlite3.connect(running.settings.database_url.removeprefix("sqlite:///")) as books:
+        rows = books.execute("SELECT who, action, after FROM audit WHERE action LIKE 'usage.%'").fetchall()
+    ((who, action, after),) = rows
+    assert (who, action, json.loads(after)["code"]) == ("pool", "usage.post.refused", code)
+    assert says in json.loads(after)["message"]
