@@ -2,7 +2,8 @@
 
 Both sides run the same operator on the same tensors in one thread, in turns; the smallest round counts, since other work on the
 machine only ever adds. The executor's figure is that of a stream that was encoded before: reading, binding, running, adopting
-the result, and freeing it.
+the result, and freeing it. Attention has a contract (``worker/csrc/contracts.inc``), which is looked at once for each template; of bags
+and of a pool's gradient the worker looks at the whole numbers in each call, which is in their figures.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from forebay_wire import stream
@@ -50,8 +51,11 @@ class Figure:
     ratio: float
 
 
+DTYPES = {torch.float32: 6, torch.int64: 4}
+
+
 def geometry(tensor: torch.Tensor) -> Geometry:
-    return Geometry(6, tuple(tensor.shape), tuple(tensor.stride()))
+    return Geometry(DTYPES[tensor.dtype], tuple(tensor.shape), tuple(tensor.stride()))
 
 
 def tensor(value: torch.Tensor) -> Argument:
@@ -59,7 +63,7 @@ def tensor(value: torch.Tensor) -> Argument:
 
 
 def new(value: torch.Tensor) -> Output:
-    return Output(OutputTag.NEW, geometry=geometry(value), storage_bytes=value.numel() * 4)
+    return Output(OutputTag.NEW, geometry=geometry(value), storage_bytes=value.nbytes)
 
 
 def cases() -> list[Case]:
@@ -87,6 +91,52 @@ def cases() -> list[Case]:
             Template(2, (tensor(h), shape, tensor(w), tensor(c), epsilon), tuple(new(result) for result in normal)),
             (1e-5,),
             lambda: torch.native_layer_norm(h, [64], w, c, 1e-5),
+        ),
+    ]
+
+
+def argument(value: object) -> Argument:
+    """How a template says it; a float is bound by each call."""
+    match value:
+        case torch.Tensor():
+            return tensor(value)
+        case bool():
+            return Argument(Tag.BOOL, flag=value)
+        case int():
+            return Argument(Tag.INT, integer=value)
+        case float():
+            return Argument(Tag.DOUBLE)
+        case list():
+            return Argument(Tag.INT_LIST, list=tuple(value))
+    return Argument(Tag.NONE)
+
+
+def case_of(name: str, op: torch._ops.OpOverload, *given: object, **options: object) -> Case:
+    """The operator with all its arguments, in the schema's order."""
+    values = [*given, *options.values()]
+    results = op(*given, **options)
+    made = tuple(new(result) for result in (results if isinstance(results, tuple) else (results,)))
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    floats = tuple(value for value in values if isinstance(value, float))
+    return Case(name, op, tensors, Template(0, tuple(argument(value) for value in values), made), floats, lambda: op(*given, **options))
+
+
+def watched_cases() -> list[Case]:
+    """Operators that lead by whole numbers, or trust what they are given: what watching over that costs."""
+    aten = torch.ops.aten
+    table, entries, row = torch.randn(1000, 64), torch.randint(0, 1000, (64,)), torch.randint(0, 64, (16, 16))
+    rows, planes = torch.randn(1, 4, 16, 16), torch.randn(1, 8, 8, 8)
+    flash = aten._scaled_dot_product_flash_attention_for_cpu.default
+    pooled, places = aten.max_pool2d_with_indices.default(planes, [2, 2])
+    return [
+        case_of("gather 16x16 of 16x64", aten.gather.default, torch.randn(16, 64), 1, row, sparse_grad=False),
+        case_of("index_select 64 of 1000x64", aten.index_select.default, table, 0, entries),
+        case_of("attention 1x4x16x16", flash, rows, rows, rows, 0.0, False, attn_mask=None, scale=None),
+        case_of("bags 8 of 64", aten._embedding_bag.default, table, entries, torch.arange(0, 64, 8), False, 0, False, None, False, -1),
+        case_of(
+            "max_pool2d's gradient 8x8x8",
+            aten.max_pool2d_with_indices_backward.default,
+            *(pooled, planes, [2, 2], [2, 2], [0, 0], [1, 1], False, places),
         ),
     ]
 
@@ -120,8 +170,8 @@ class Bench:
         self.send(
             [
                 stream.Operator(schema.name, schema.overload_name, stream.schema_hash(str(schema))),
-                stream.DefineTemplate(case.template),
-                *(stream.Allocate(storage, value.numel() * 4) for storage, value in zip(ids, case.tensors, strict=True)),
+                stream.DefineTemplate(replace(case.template, op=number)),
+                *(stream.Allocate(storage, value.nbytes) for storage, value in zip(ids, case.tensors, strict=True)),
                 *(stream.Write(storage, 0, value.numpy().tobytes()) for storage, value in zip(ids, case.tensors, strict=True)),
             ]
         )
@@ -156,7 +206,7 @@ def eager_round(native: Callable[[], object]) -> float:
 def measure(bench: Bench) -> list[Figure]:
     """One figure a case; executor and eager take turns."""
     figures = []
-    for number, case in enumerate(cases()):
+    for number, case in enumerate([*cases(), *watched_cases()]):
         frame = bench.prepare(number, case)
         rounds = [(bench.round(frame), eager_round(case.native)) for _ in range(ROUNDS)]
         executor, eager = min(one for one, _ in rounds), min(other for _, other in rounds)

@@ -485,10 +485,15 @@ void Recorder::finish_call() {
   if (launch_blocking) [[unlikely]] stream_.synchronize();
 }
 
-// PyTorch has CUDA devices widen half precision within a softmax and narrow it within its derivative; a CPU worker has no such kernel.
+// PyTorch has CUDA devices widen half precision within a softmax and narrow it within its derivative, and find that no rows have no distances; a CPU
+// worker has no such kernels.
 // Returns whether the call was recorded in parts.
 bool Recorder::record_in_parts(OperatorInfo& info, Stack& stack) {
   if (!info.overload.empty()) return false;
+  if (info.name == "aten::_pdist_backward" && stack[1].toTensor().numel() == 0) {
+    stack = {at::zeros_like(stack[1].toTensor())};
+    return true;
+  }
   if (info.name == "aten::_softmax" || info.name == "aten::_log_softmax") {
     if (!stack[2].toBool()) return false;
     stack[0] = stack[0].toTensor().to(at::kFloat);

@@ -176,3 +176,11 @@ def test_gradients_of_gradients_hooks_and_checkpoints_work() -> None:
     torch.utils.checkpoint.checkpoint(lambda value: value.sin().exp(), x, use_reentrant=False).sum().backward()
     host = x.detach().cpu()
     assert_close(seen[0].cpu(), host.sin().exp() * host.cos())
+
+
+def test_the_distances_of_no_rows_have_an_empty_gradient() -> None:
+    """As on a GPU; PyTorch's kernel for the CPU, and so for a CPU worker, ends its process."""
+    rows = torch.ones(0, 3, device="cuda", requires_grad=True)
+    torch.pdist(rows).sum().backward()
+    assert rows.grad is not None and rows.grad.shape == (0, 3)
+    assert (rows.grad.cpu() + 1).tolist() == []

@@ -129,6 +129,7 @@ ROWS = torch.randn(2, 2, 3, 8)
 COLUMNS = torch.randn(2, 2, 8, 3).transpose(2, 3)
 FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
 FLASH_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+SIX = torch.ones(1, 6, 3)
 SEGMENTS = aten.segment_reduce.default
 OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
     ("attention over columns", FLASH, (COLUMNS, ROWS, ROWS, 0.0, False, None, None), "query .* must have rows of neighbouring elements"),
@@ -177,6 +178,12 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
         aten._segment_reduce_backward.default,
         (torch.ones(1), torch.ones(1), torch.ones(4), "sum", torch.ones(4, dtype=torch.int64), None, 0, None),
         "output .* does not fit",
+    ),
+    (
+        "a group's mean of one number for two",
+        aten.native_group_norm_backward.default,
+        (SIX, SIX, torch.ones(1, 1).expand(1, 2), torch.ones(1, 2), torch.ones(6), 1, 6, 3, 2, [True, True, True]),
+        "mean .* must have its elements together",
     ),
     ("unchecked segments", SEGMENTS, (torch.ones(3), "sum", torch.tensor([2, 300]), None, None, 0, True, None), "lengths holds 2 to 302"),
     ("segments behind the data", SEGMENTS, (torch.ones(3), "sum", None, None, torch.tensor([0, 9])), "offsets holds 0 to 9"),
