@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from forebay_hub.identity import BILLING, OPERATE, SERVICE, TENANT, Identity
 
-from forebay_billing.errors import Forbidden, InvalidRequest
+from forebay_billing.errors import Forbidden, InvalidRequest, UnknownRecord
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,16 @@ def check_may_invoice(identity: Identity, why: str = "") -> None:
 def paying_scope(identity: Identity, tenant: str | None) -> str | None:
     """The tenant whose invoices and credits ``identity`` may see; None: every one's, for an operator who names none. Raises Forbidden."""
     return None if identity.may(OPERATE) and tenant is None else paying_tenant(identity, tenant)
+
+
+def named_tenant(identity: Identity, tenant: str) -> str:
+    """As :func:`paying_tenant`, for a tenant that is part of the path: another's is not there, whether it exists or not.
+
+    Raises Forbidden, UnknownRecord.
+    """
+    if not identity.may(OPERATE) and identity.sees_tenant and tenant != identity.tenant:
+        raise UnknownRecord(f"The tenant {tenant} has no contact yet.")
+    return paying_tenant(identity, tenant)
 
 
 def paying_tenant(identity: Identity, tenant: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from forebay_billing.access import check_may_operate_payments, paying_tenant
+from forebay_billing.access import check_may_operate_payments, named_tenant, paying_tenant
 from forebay_billing.bodies import ContactBody, DeadLetterBody, NoQuery, OutboxQuery, PaymentInvoicesQuery, PortalBody, ReconciliationQuery
 from forebay_billing.books import Books
 from forebay_billing.errors import InvalidRequest, PaymentsOff, TooLarge, UnknownRecord
@@ -39,7 +39,7 @@ class ContactHandler(BillingHandler):
     async def get(self, tenant: str) -> None:
         identity = await self.caller()
         self.query(NoQuery)
-        tenant = paying_tenant(identity, tenant)
+        tenant = named_tenant(identity, tenant)
         contact = await self.context.store.read(lambda connection: contacts.find(connection, tenant))
         if contact is None:
             raise UnknownRecord(f"The tenant {tenant} has no contact yet.")
@@ -48,7 +48,7 @@ class ContactHandler(BillingHandler):
     async def put(self, tenant: str) -> None:
         identity = await self.caller()
         self.query(NoQuery)
-        tenant = paying_tenant(identity, tenant)
+        tenant = named_tenant(identity, tenant)
         body = self.body(ContactBody)
         _open(self.context.desk)
         if not 0 < len(tenant) <= NAME_CHARS_MAX:

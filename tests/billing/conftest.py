@@ -21,7 +21,7 @@ from forebay_billing.months import Month
 from forebay_billing.service import Service, authenticator_of
 from forebay_billing.settings import Settings, TokenSettings
 from forebay_billing.types import Span, UsageRecord
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, TENANT
+from forebay_hub.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
 
 NOVEMBER = Month(2026, 11)
 NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9
@@ -31,6 +31,9 @@ CALLERS = {
     "operator": TokenSettings(token="token-of-the-operator", name="operator", kind="user", scopes=frozenset({OPERATE, COMPUTE})),
     "acme-owner": TokenSettings(
         token="token-of-acme-owner", name="acme-owner", kind="user", tenant="acme", scopes=frozenset({TENANT, COMPUTE})
+    ),
+    "acme-billing": TokenSettings(
+        token="token-of-acme-billing", name="acme-billing", kind="user", tenant="acme", scopes=frozenset({BILLING, COMPUTE})
     ),
     "acme-member": TokenSettings(token="token-of-acme-member", name="acme-member", kind="user", tenant="acme", scopes=frozenset({COMPUTE})),
     "globex-owner": TokenSettings(

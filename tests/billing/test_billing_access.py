@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +11,13 @@ from forebay_billing.access import Scope, usage_scope
 from forebay_billing.errors import Forbidden
 from forebay_billing.service import ENDPOINTS
 from forebay_billing.types import UsageRecord
-from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity, IdentityUnavailable
+from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity, IdentityRefused, IdentityUnavailable
+from tornado.web import RequestHandler
 
-ALL = ("pool", "operator", "acme-owner", "acme-member", "globex-owner", "loner", "scopeless")
+ALL = ("pool", "operator", "acme-owner", "acme-billing", "acme-member", "globex-owner", "loner", "scopeless")
 SEES_ALL = {"pool", "operator"}
-SEES_ACME = SEES_ALL | {"acme-owner"}
-PAYS_ACME = {"operator", "acme-owner"}
+SEES_ACME = SEES_ALL | {"acme-owner", "acme-billing"}
+PAYS_ACME = {"operator", "acme-owner", "acme-billing"}
 PAYS_SOME = PAYS_ACME | {"globex-owner"}
 SEES_SOME = SEES_ACME | {"acme-member", "globex-owner"}
 
@@ -67,10 +69,10 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     ),
     "refund credit": ("POST", "/api/credits/small.64gb/refund", {"json": {"reason": "x"}}, {"operator"}),
     "contact": ("GET", "/api/payments/contacts/small.64gb", {}, {"operator"}),
-    "contact of acme": ("GET", "/api/payments/contacts/acme", {}, {"operator", "acme-owner"}),
-    "change the contact of acme": ("PUT", "/api/payments/contacts/acme", {"json": {"name": "x"}}, {"operator", "acme-owner"}),
-    "payments of acme": ("GET", "/api/payments/invoices?tenant=acme", {}, {"operator", "acme-owner"}),
-    "customer portal of acme": ("POST", "/api/payments/portal", {"json": {"tenant": "acme"}}, {"operator", "acme-owner"}),
+    "contact of acme": ("GET", "/api/payments/contacts/acme", {}, PAYS_ACME),
+    "change the contact of acme": ("PUT", "/api/payments/contacts/acme", {"json": {"name": "x"}}, PAYS_ACME),
+    "payments of acme": ("GET", "/api/payments/invoices?tenant=acme", {}, PAYS_ACME),
+    "customer portal of acme": ("POST", "/api/payments/portal", {"json": {"tenant": "acme"}}, PAYS_ACME),
     "outbox": ("GET", "/api/payments/outbox", {}, {"operator"}),
     "dead letter": ("POST", "/api/payments/outbox/small.64gb", {"json": {"action": "retry", "reason": "x"}}, {"operator"}),
     "reconciliation": ("GET", "/api/payments/reconciliation?since_ns=0&until_ns=1", {}, {"operator"}),
@@ -89,12 +91,26 @@ def filled(running: Any, usage: Callable[..., UsageRecord]) -> Any:
     return running
 
 
-def test_every_endpoint_is_in_the_matrix() -> None:
+NOT_THERE = {"contact of acme": {"globex-owner"}, "change the contact of acme": {"globex-owner"}}
+NOT_THERE |= {"contact": {"acme-owner", "acme-billing", "globex-owner"}}
+"""Who may ask of one tenant, and asks for another by its path: a 404, whether there is such a tenant or not."""
+
+
+def test_every_method_of_every_endpoint_is_in_the_matrix() -> None:
     """Stripe has no token and proves itself by a signature instead."""
-    of_acme = {f"api/{thing}/acme" for thing in ("payments/contacts", "plans", "profiles")}
-    paths = {path.split("?")[0].lstrip("/") for _, path, _, _ in REQUESTS.values()} - of_acme
-    known = {pattern.replace("([^/]+)", "small.64gb") for pattern, _ in ENDPOINTS}
-    assert paths | {"health", "api/payments/webhook"} == known
+    served = {
+        (method, pattern)
+        for pattern, handler in ENDPOINTS
+        for method in handler.SUPPORTED_METHODS
+        if getattr(handler, method.lower()) is not getattr(RequestHandler, method.lower())
+    }
+    asked = {
+        next((method, pattern) for pattern, _ in ENDPOINTS if re.fullmatch(pattern, path.split("?")[0].lstrip("/")))
+        for method, path, _, _ in REQUESTS.values()
+    }
+    assert served - asked == {("GET", "health"), ("POST", "api/payments/webhook")}
+    assert asked <= served
+PAYS_SOME = PAYS_ACME | {"globex-owner"}
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -104,6 +120,8 @@ def test_each_endpoint_answers_those_who_may_and_refuses_the_others(filled: Any,
         response = filled.request(caller, method, path, **{key: dict(value) for key, value in options.items()})
         if caller in allowed:
             assert response.status_code not in (401, 403), (caller, response.text)
+        elif caller in NOT_THERE.get(name, ()):
+            assert response.status_code == 404 and "secret" not in response.text, (caller, response.text)
         else:
             assert (response.status_code, response.json()["code"]) == (403, "forbidden"), (caller, response.text)
             assert "secret" not in response.text
@@ -119,6 +137,7 @@ def test_each_endpoint_answers_those_who_may_and_refuses_the_others(filled: Any,
         ("pool", {"secret-1/1", "secret-2/1", "secret-3/1", "secret-4/1"}),
         ("operator", {"secret-1/1", "secret-2/1", "secret-3/1", "secret-4/1"}),
         ("acme-owner", {"secret-1/1", "secret-2/1"}),
+        ("acme-billing", {"secret-1/1", "secret-2/1"}),
         ("acme-member", {"secret-2/1"}),
         ("globex-owner", {"secret-3/1", "secret-4/1"}),
     ],
@@ -129,6 +148,22 @@ def test_each_role_sees_its_part(filled: Any, caller: str, visible: set[str]) ->
     rows = filled.get(caller, "/api/summary").json()
     assert {(row["tenant"], row["user"]) for row in rows} == {(record["tenant"], record["user"]) for record in records}
     assert sum(row["leases"] for row in rows) == len(visible)
+
+
+def test_usage_stays_with_the_tenant_it_happened_in_when_somebody_moves(filled: Any) -> None:
+    """A member of acme that has used globex before (secret-4) sees it there no more, globex's owner still does, and acme's never."""
+    seen = {who: {r["id"] for r in filled.get(who, "/api/usage").json()["records"]} for who in ("acme-member", "globex-owner", "acme-owner")}
+    assert "secret-4/1" in seen["globex-owner"] and "secret-4/1" not in seen["acme-member"] | seen["acme-owner"]
+    assert filled.get("acme-member", "/api/usage", tenant="globex").status_code == 403
+
+
+def test_a_login_in_two_tenants_is_refused_with_a_sentence(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def torn(self: object, token: str) -> None:
+        raise IdentityRefused("ann is in the groups of the tenants acme and bolt; an operator must leave it in one of them.")
+
+    monkeypatch.setattr("forebay_hub.identity.TokenAuthenticator.identify", torn)
+    response = filled.get("acme-owner", "/api/usage")
+    assert (response.status_code, response.json()["code"]) == (403, "forbidden") and "acme and bolt" in response.json()["message"]
 
 
 def test_a_page_cursor_does_not_widen_what_is_seen(filled: Any) -> None:

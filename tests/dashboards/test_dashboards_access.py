@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 from dashboards_installation import PEOPLE, Installation
 from forebay_dashboards.access import Owner, View, may_open, may_read_statement, may_scrape, may_see
+from forebay_dashboards.service import ROUTES
 from forebay_hub.identity import Identity, identity_of
+from tornado.web import RequestHandler
 
 VIEWS: tuple[View, ...] = ("usage", "tenant", "operator")
 OPENS: dict[str, set[View]] = {
     "acme-member": {"usage"},
     "acme-owner": {"usage", "tenant"},
+    "acme-billing": {"usage", "tenant"},
     "operator": {"usage", "operator"},
     "service": set(),
 }
@@ -38,6 +43,20 @@ PAGES = {
 
 def visitor(name: str) -> Identity:
     return identity_of(PEOPLE[name])
+
+
+ELSEWHERE = ("statement", "events", "oauth_callback", "static/style.css", "health", "metrics")
+"""Answers that are for others than a page's readers, each with tests of its own below or beside this file."""
+
+
+def test_every_route_is_in_the_table() -> None:
+    unknown = []
+    for pattern, handler in ROUTES:
+        known = [path for path in (*PAGES, *ELSEWHERE) if re.fullmatch(pattern, path)]
+        methods = {m for m in handler.SUPPORTED_METHODS if getattr(handler, m.lower()) is not getattr(RequestHandler, m.lower())}
+        if not known or not methods <= ({"GET", "HEAD", "POST"} if pattern.endswith("/edit") else {"GET", "HEAD"}):
+            unknown.append((pattern, methods))
+    assert unknown == []
 
 
 @pytest.mark.parametrize("name", OPENS)
@@ -74,8 +93,9 @@ def test_operators_see_everything_on_their_page_and_only_there() -> None:
 
 
 def test_statements_are_for_the_tenants_admins_and_operators() -> None:
-    readers = [name for name in ("acme-member", "acme-owner", "globex-owner", "operator") if may_read_statement(visitor(name), "acme")]
-    assert readers == ["acme-owner", "operator"]
+    people = ("acme-member", "acme-owner", "acme-billing", "globex-owner", "operator")
+    readers = [name for name in people if may_read_statement(visitor(name), "acme")]
+    assert readers == ["acme-owner", "acme-billing", "operator"]
 
 
 def test_metrics_are_for_this_host_and_for_tokens_of_operators_and_services() -> None:
