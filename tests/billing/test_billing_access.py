@@ -152,7 +152,8 @@ def test_each_role_sees_its_part(filled: Any, caller: str, visible: set[str]) ->
 
 def test_usage_stays_with_the_tenant_it_happened_in_when_somebody_moves(filled: Any) -> None:
     """A member of acme that has used globex before (secret-4) sees it there no more, globex's owner still does, and acme's never."""
-    seen = {who: {r["id"] for r in filled.get(who, "/api/usage").json()["records"]} for who in ("acme-member", "globex-owner", "acme-owner")}
+    people = ("acme-member", "globex-owner", "acme-owner")
+    seen = {who: {record["id"] for record in filled.get(who, "/api/usage").json()["records"]} for who in people}
     assert "secret-4/1" in seen["globex-owner"] and "secret-4/1" not in seen["acme-member"] | seen["acme-owner"]
     assert filled.get("acme-member", "/api/usage", tenant="globex").status_code == 403
 
