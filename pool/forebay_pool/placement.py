@@ -58,6 +58,10 @@ class Need(NamedTuple):
     equivalent: Equivalent
     bounds: Bounds
 
+    def bytes_on(self, device: Device) -> int:
+        """What is set aside on the device, if it is the place's first: the flavor's memory, and what the tensors take already."""
+        return max(memory_limit(self.flavor, device), self.bounds.least_bytes)
+
 
 UNBOUND = Bounds()
 
@@ -217,10 +221,10 @@ def _seats_of(group: Group, share_milli: int, need: Need) -> list[Seat]:
 
 
 def _fits(seat: Seat, need: Need) -> bool:
-    """Whether the share and the flavor's memory are free, residents not counted."""
+    """Whether the share and the memory are free, residents not counted."""
     if seat.open_milli < need.equivalent.share_milli or not suits(seat.device, need.flavor, need.equivalent):
         return False
-    if seat.held_bytes and seat.held_bytes + memory_limit(need.flavor, seat.device) > seat.device.memory_bytes:
+    if seat.held_bytes and seat.held_bytes + need.bytes_on(seat.device) > seat.device.memory_bytes:
         return False
     return not need.bounds.bar(seat.device)
 

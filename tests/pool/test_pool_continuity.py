@@ -12,15 +12,16 @@ from alembic import command
 from alembic.config import Config
 from forebay_pool.batch import Batch
 from forebay_pool.errors import Deposed
-from forebay_pool.events import Restored, SessionAway, WorkerAway, WorkerGone
+from forebay_pool.events import Restored, SessionAway, SessionMoved, WorkerAway, WorkerGone
 from forebay_pool.instructions import Confirm, Keep, Kill, Meter, TellClient
 from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
 from forebay_pool.metering import HOUR_NS
 from forebay_pool.store import Store
-from forebay_pool.types import Lease, Price, Session
+from forebay_pool.types import Device, Lease, Price, Session
 from forebay_wire import messages as wire
 
 SECOND = 1_000_000_000
+GIB = 2**30
 Make = Callable[..., Any]
 SPAN = wire.Span(id="s-1", kind="cell", label="n.ipynb", cell=1)
 WORKER = KeptWorker("p-w1", ("main/cpu:0",), "0" * 64, "boot/1", 4242, 99)
@@ -285,6 +286,42 @@ def test_a_lease_that_the_disk_never_knew_is_closed_at_its_worker_and_free(world
     after.worker(worker, wire.Starved())
     assert after.machine.sessions["s"].lease is not None
     assert (after.epoch("s"), after.records) == (2, [])
+
+
+def test_a_client_between_two_workers_finds_the_next_one_after_a_restart(world: Make) -> None:
+    two = [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", 8 * GIB) for index in range(2)]
+    w = world(two, resume_seconds=30.0)
+    first = w.lease("s")
+    w.do(SessionMoved("s"))
+    w.worker(first, wire.Left(bytes=GIB, address="unix:/old", ticket="a" * 64))
+    w.settle()
+    second = w.worker_of("s")
+    assert second != first
+    after = successor_of(world, w, 1, seats=two)
+    client_back(after, "s", first)
+    assert [message.type for message in after.told("s")] == ["session", "granted"]
+    assert after.last("s").worker == second
+    back(after, second, "s", 2, memory_bytes=GIB)
+    back(after, first, "s", None, left=wire.Left(bytes=GIB, address="unix:/old", ticket="a" * 64), parked_bytes=GIB)
+    assert first in after.killed
+    after.client("s", wire.Arrived(epoch=2))
+    assert after.machine.sessions["s"].state == "active"
+
+
+def test_a_client_that_went_to_a_worker_which_is_not_back_has_lost_its_tensors(world: Make) -> None:
+    w = world(resume_seconds=30.0)
+    worker = w.lease("s")
+    kept = left_by(w)
+    after = world(resume_seconds=30.0)
+    after.now = w.now + SECOND
+    before_grant = replace(kept.sessions[0], epoch=0, span=None, opened=False, reserved_bytes=0)
+    after.do(Restored(Kept((before_grant,), kept.workers)))
+    client_back(after, "s", worker, 1)
+    after.acquire("s", 2)
+    after.wait(31)
+    after.tick()
+    assert "is gone" in after.last("s").message
+    assert (after.machine.sessions, after.launched) == ({}, [])
 
 
 def test_a_worker_without_a_session_is_warm_again_and_one_that_missed_its_session_is_told_again(world: Make) -> None:

@@ -65,6 +65,27 @@ def test_who_computes_on_a_node_that_drains_goes_on_elsewhere_if_there_is_room(w
     assert w.last("s") != wire.Leave()
 
 
+def test_tensors_that_take_more_than_was_known_do_not_move_where_too_little_is_set_aside(world: Make) -> None:
+    sizes = {"small": (1, 500), "big": (4, 500), "bigger": (6, 500), "whole": (1, 1000)}
+    w = world(cpus("a", "b"), [Flavor(name, gib * GIB, (Equivalent("cpu-dev", 1, milli),)) for name, (gib, milli) in sizes.items()])
+    w.lease("t", flavor="bigger")
+    w.lease("s", flavor="big")
+    home = w.machine.sessions["s"].lease.device
+    assert home != w.machine.sessions["t"].lease.device
+    w.drain("s")
+    w.client("s", wire.ChooseFlavor(flavor="small"))
+    w.lease("u", flavor="whole")
+    worker = w.worker_of("s")
+    w.acquire("s", 2)
+    assert wire.Leave() in w.told("s")
+    w.worker(worker, wire.Left(bytes=3 * GIB, address="unix:/old", ticket="a" * 64))
+    w.settle()
+    assert (w.machine.sessions["s"].lease, w.last("s").type) == (None, "queued")
+    w.drain("u")
+    w.settle()
+    assert w.machine.sessions["s"].lease.device == home
+
+
 def test_requests_that_were_placed_on_a_lost_node_are_placed_elsewhere(world: Make) -> None:
     w = world(cpus("a", "b"))
     w.join("s")

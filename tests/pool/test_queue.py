@@ -135,6 +135,23 @@ def test_device_time_within_the_window_is_bounded_and_comes_back(world: Make) ->
     assert holders(w) == {"b"}
 
 
+def test_all_whom_time_lets_start_again_start_at_once_and_not_the_first_alone(world: Make) -> None:
+    w = make(world, cpus(2), [*FLAVORS, Flavor("large", 8 * GIB, (Equivalent("cpu-dev"),))])
+    ask(w, "x", tenant="globex", flavor="large")
+    done(w, "x")
+    allow(w, device_seconds=1, window_seconds=10)
+    ask(w, "a")
+    w.wait(2)
+    done(w, "a")
+    ask(w, "b")
+    ask(w, "c")
+    w.wait(11)
+    assert holders(w) == set()
+    ask(w, "d")
+    done(w, "d")
+    assert holders(w) == {"b", "c"}, "the device that became free suits the first best, and the other is free still"
+
+
 def test_a_window_of_many_short_leases_forgets_none_too_early(world: Make) -> None:
     w = make(world, cpus(1), FLAVORS)
     allow(w, device_seconds=1_000, window_seconds=100)
