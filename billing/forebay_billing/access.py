@@ -43,7 +43,7 @@ def check_may_post_usage(identity: Identity) -> None:
 
 
 def check_may_change_books(identity: Identity) -> None:
-    """Prices, plans and corrections. Raises Forbidden unless the caller is an operator."""
+    """Prices, plans, what they would come to, and corrections. Raises Forbidden unless the caller is an operator."""
     if not identity.may(OPERATE):
         raise Forbidden(f"{identity.name} needs the scope {OPERATE} to change prices and plans or correct usage.")
 
@@ -57,6 +57,12 @@ def plan_scope(identity: Identity, tenant: str | None) -> str | None:
     if tenant not in (None, identity.tenant):
         raise Forbidden(f"The user {identity.name} belongs to the tenant {identity.tenant} and may not see another's plan.")
     return identity.tenant
+
+
+def check_may_audit(identity: Identity) -> None:
+    """Raises Forbidden unless the caller is an operator."""
+    if not identity.may(OPERATE):
+        raise Forbidden(f"{identity.name} needs the scope {OPERATE} to see who changed what.")
 
 
 def check_may_scrape(identity: Identity) -> None:

@@ -14,7 +14,7 @@ from forebay_billing.plans import Terms, Tier
 from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, TIME_NS_MAX
 from forebay_billing.queries import USAGE_DURATION_NS_MAX
 from forebay_billing.rating import WHOLE_MILLI
-from forebay_billing.schema import LABEL_CHARS_MAX, NAME_CHARS_MAX
+from forebay_billing.schema import LABEL_CHARS_MAX, LOGIN_CHARS_MAX, NAME_CHARS_MAX
 from forebay_billing.types import Span, UsageRecord
 
 RECORDS_MAX = 1000
@@ -23,6 +23,10 @@ PAGE_RECORDS = 100
 DEVICES_MAX = 100_000
 PERIOD_NS_MAX = 3600 * 10**9
 """Longest period of heartbeats."""
+PROPOSED_MAX = 1000
+"""The most prices, and plans, of a preview."""
+PRICE_LIST_BYTES_MAX = 256 * 1024
+"""The longest price list, which is thousands of prices."""
 TERMS_PARTS_MAX = 1000
 """The most that is read of what a plan lists; it may hold less."""
 
@@ -128,6 +132,13 @@ class PriceBody(_Body):
     """Whether this is the first price of a flavor that the book does not hold."""
 
 
+class ParkedPriceBody(_Body):
+    """``PUT api/parked-prices/{currency}``; the price book checks the values."""
+
+    price_nano_per_gib_hour: int
+    valid_from_ns: int | None = None
+
+
 class TierBody(_Body):
     """``tiers`` of a plan."""
 
@@ -163,6 +174,24 @@ class PlanBody(TermsBody):
     valid_from: str
     new: bool = False
     """Whether nothing was recorded for the tenant yet."""
+
+
+class ProposedPriceBody(_Body):
+    """``prices`` of a preview."""
+
+    flavor: Name
+    currency: Code
+    price_nano_per_second: int
+
+
+class PreviewBody(_Body):
+    """``POST api/preview``."""
+
+    month: str | None = None
+    tenant: Name | None = None
+    prices: Annotated[tuple[ProposedPriceBody, ...], Field(max_length=PROPOSED_MAX)] = ()
+    price_list: Annotated[str, StringConstraints(max_length=PRICE_LIST_BYTES_MAX)] | None = None
+    plans: Annotated[dict[Name, TermsBody], Field(max_length=PROPOSED_MAX)] = {}
 
 
 class CorrectionBody(_Body):
@@ -267,6 +296,18 @@ class PricesQuery(_Query):
 
     flavor: Name | None = None
     history: Literal["0", "1"] = "0"
+
+
+class AuditQuery(_Query):
+    """``GET api/audit``."""
+
+    who: Annotated[str, StringConstraints(min_length=1, max_length=LOGIN_CHARS_MAX, pattern=_NO_NUL)] | None = None
+    action: Name | None = None
+    subject: Label | None = None
+    since_ns: TimeNs | None = None
+    until_ns: TimeNs | None = None
+    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
+    cursor: TimeNs | None = None
 
 
 class PlansQuery(_Query):

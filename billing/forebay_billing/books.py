@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, func, insert, select
+from sqlalchemy import Connection, Row, Table, func, insert, select, text
 
 from forebay_billing import invoice_tables, schema
 from forebay_billing.money import halves
 from forebay_billing.months import Month
-from forebay_billing.prices import PriceBook
-from forebay_billing.types import PriceVersion, Transaction
+from forebay_billing.parked import ParkedBook
+from forebay_billing.prices import Past, PriceBook
+from forebay_billing.types import ParkedPrice, PriceVersion, Transaction
 
 ACCOUNTS_REMEMBERED_MAX = 100_000
 TENANTS_REMEMBERED_MAX = 100_000
@@ -34,6 +35,10 @@ _NUMBERED = (
     schema.holds,
     invoice_tables.profiles,
 )
+_NOTE_RATED = text(
+    "INSERT INTO rated (flavor, currency, until_ns) VALUES (:flavor, :currency, :until_ns) "
+    "ON CONFLICT (flavor, currency) DO UPDATE SET until_ns = excluded.until_ns WHERE excluded.until_ns > rated.until_ns"
+)
 _HEADS = select(*(select(func.max(table.c.id)).scalar_subquery().label(table.name) for table in _NUMBERED))
 
 
@@ -47,6 +52,8 @@ class Memory:
     book: PriceBook | None = None
     finalised: dict[str, frozenset[Month]] = field(default_factory=dict)
     currencies: dict[str, str | None] | None = None
+    rated: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Until when usage is known to be rated, at least; it never goes back."""
 
 
 def price_of(row: Row[Any]) -> PriceVersion:
@@ -59,6 +66,20 @@ def price_of(row: Row[Any]) -> PriceVersion:
 def price_ids(connection: Connection) -> dict[PriceVersion, int]:
     """All price versions with the ids that segments point to."""
     return {price_of(row): row.id for row in connection.execute(select(schema.prices))}
+
+
+def parked_prices(connection: Connection) -> list[ParkedPrice]:
+    """All versions of the price of parked bytes."""
+    columns = [schema.parked_prices.c[name] for name in ParkedPrice.__dataclass_fields__]
+    return [ParkedPrice(*row) for row in connection.execute(select(*columns).order_by(schema.parked_prices.c.id))]
+
+
+def past(connection: Connection, flavor: str, currency: str) -> Past:
+    """What a price of ``flavor`` in ``currency`` may not change any more."""
+    rated, periods = schema.rated.c, schema.periods.c
+    until_ns = connection.execute(select(rated.until_ns).where(rated.flavor == flavor, rated.currency == currency)).scalar_one_or_none()
+    latest = connection.execute(select(func.max(periods.period))).scalar_one()
+    return Past(until_ns or 0, None if latest is None else Month.parse(latest))
 
 
 class Books:
@@ -119,6 +140,27 @@ class Books:
         """Writes a version of a tenant's billing profile."""
         self.connection.execute(insert(invoice_tables.profiles).values(id=self.take_ids(invoice_tables.profiles), **values))
         self._memory.currencies = None
+
+    def parked_book(self) -> ParkedBook:
+        """All prices of parked bytes."""
+        return ParkedBook(parked_prices(self.connection))
+
+    def append_parked_price(self, version: ParkedPrice) -> None:
+        """Writes a version that the book of parked bytes has made."""
+        row = asdict(version) | {"id": self.take_ids(schema.parked_prices)}
+        self.connection.execute(insert(schema.parked_prices).values(**row))
+
+    def note_rated(self, ends_ns: Mapping[tuple[str, str], int]) -> None:
+        """Remembers that usage of (flavor, currency) was rated up to there, for good: no price will change before."""
+        later = {key: end_ns for key, end_ns in ends_ns.items() if end_ns > self._memory.rated.get(key, -1)}
+        if later:
+            rows = [{"flavor": flavor, "currency": currency, "until_ns": end_ns} for (flavor, currency), end_ns in later.items()]
+            self.connection.execute(_NOTE_RATED, rows)
+            self._memory.rated.update(later)
+
+    def past(self, flavor: str, currency: str) -> Past:
+        """What a price of ``flavor`` in ``currency`` may not change any more."""
+        return past(self.connection, flavor, currency)
 
     def finalised(self, tenant: str) -> frozenset[Month]:
         """The months that are closed for ``tenant``."""

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from forebay_billing.audits import Entry
 from forebay_billing.checks import Difference
 from forebay_billing.journal import Accepted
 from forebay_billing.money import decimal_text, exact_text, minor_text, nano_of, nano_text
+from forebay_billing.months import Month
+from forebay_billing.previews import Cost, Row
+from forebay_billing.price_list import Change
 from forebay_billing.queries import Balance, Charge, Page, Rate, SummaryRow
-from forebay_billing.types import Line, PriceVersion, Statement
+from forebay_billing.types import Line, ParkedPrice, PriceVersion, Statement
 
 _CSV_COLUMNS = (
     "tenant", "month", "kind", "user", "flavor", "price_version", "price_nano_per_second",
@@ -51,6 +56,72 @@ def balance_json(balance: Balance) -> dict[str, Any]:
 def price_history_json(price: PriceVersion) -> dict[str, Any]:
     """A price version, with who made it and when."""
     return {**price_json(price), "changed_at_ns": price.changed_at_ns, "changed_by": price.changed_by}
+
+
+def parked_price_json(price: ParkedPrice) -> dict[str, Any]:
+    """A version of the price of parked bytes."""
+    return asdict(price)
+
+
+def changes_json(changes: Sequence[Change]) -> dict[str, Any]:
+    """What a price list changes; parked bytes are no flavor."""
+    return {"changes": [_change_json(change) for change in changes]}
+
+
+def _change_json(change: Change) -> dict[str, Any]:
+    after = change.after
+    parked = isinstance(after, ParkedPrice)
+    return {
+        "kind": "parked" if parked else "flavor",
+        "flavor": None if parked else after.flavor,
+        "currency": after.currency,
+        "unit": "nano_per_gib_hour" if parked else "nano_per_second",
+        "before": None if change.before is None else change.before.amount_nano,
+        "after": after.amount_nano,
+        "valid_from_ns": after.valid_from_ns,
+        "version": after.version,
+    }
+
+
+def preview_json(month: Month, rows: Sequence[Row]) -> dict[str, Any]:
+    """What each tenant's month comes to as it is and as it would be, and all of them; exact, and rounded to the nano-unit."""
+    sums: dict[str, list[int]] = {}
+    for row in rows:
+        both = sums.setdefault(row.currency, [0, 0])
+        both[0] += row.present.total_atto
+        both[1] += row.proposed.total_atto
+    return {
+        "month": str(month),
+        "rows": [
+            {
+                "tenant": row.tenant,
+                "currency": row.currency,
+                "present": _cost_json(row.present),
+                "proposed": _cost_json(row.proposed),
+                "difference_nano": nano_of(row.proposed.total_atto - row.present.total_atto),
+            }
+            for row in rows
+        ],
+        "totals": [
+            {"currency": currency, "present_nano": nano_of(now), "proposed_nano": nano_of(then), "difference_nano": nano_of(then - now)}
+            for currency, (now, then) in sorted(sums.items())
+        ],
+    }
+
+
+def _cost_json(cost: Cost) -> dict[str, Any]:
+    return {
+        "list_nano": nano_of(cost.list_atto),
+        "adjustments": [{"kind": one.kind, "label": one.label, "amount_nano": nano_of(one.amount_atto)} for one in cost.adjustments],
+        "total_nano": nano_of(cost.total_atto),
+        "total_exact": exact_text(cost.total_atto),
+    }
+
+
+def audit_json(found: Sequence[Entry], limit: int) -> dict[str, Any]:
+    """Entries with the cursor of the next page."""
+    more = len(found) > limit
+    return {"entries": [asdict(entry) for entry in found[:limit]], "next": str(found[limit - 1].id) if more else None}
 
 
 def accepted_json(done: Accepted) -> dict[str, Any]:

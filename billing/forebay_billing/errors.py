@@ -24,6 +24,13 @@ class InvalidPrice(BillingError):
     code = "invalid_price"
 
 
+class InvalidPriceList(BillingError):
+    """A text that is no price list; the message names the line."""
+
+    status = 400
+    code = "invalid_price_list"
+
+
 class ClosedToPrices(BillingError):
     """A price from a past that was rated already, or that lies in a finalised month."""
 

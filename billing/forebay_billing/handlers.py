@@ -143,6 +143,15 @@ class BillingHandler(RequestHandler):
             raise TooLarge(f"The body is longer than {BODY_BYTES_MAX} bytes; send fewer records at once.")
         return body_of(model, bytes(self._body))
 
+    def text(self, bytes_max: int) -> str:
+        """The body as it is. Raises InvalidRequest, TooLarge."""
+        if self._too_large or len(self._body) > bytes_max:
+            raise TooLarge(f"The body is longer than {bytes_max} bytes.")
+        try:
+            return self._body.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InvalidRequest("body: this is not UTF-8.") from None
+
     async def change(
         self, identity: Identity, work: Callable[[Books], T], document: Callable[[T], Any], attempt: Attempt | None = None
     ) -> T | None:

@@ -15,9 +15,10 @@ from forebay_billing.errors import AlreadyCorrected, RecordConflict, TooLarge, U
 from forebay_billing.ledger import REVENUE, balanced, receivable, transfer
 from forebay_billing.money import halves, whole
 from forebay_billing.months import Month
+from forebay_billing.price_list import Change, PriceList, changes
 from forebay_billing.prices import seed_prices
 from forebay_billing.rating import open_period, segments_of
-from forebay_billing.types import Posting, PriceVersion, Segment, Span, UsageRecord
+from forebay_billing.types import PARKED, AnyPrice, ParkedPrice, Posting, PriceVersion, Segment, Span, UsageRecord
 
 SEGMENTS_MAX = 20_000
 """The most segments of a batch; a record of more, which has years of price changes in it, may come alone."""
@@ -59,7 +60,7 @@ def seed(books: Books, now_ns: int) -> int:
         return 0
     versions = seed_prices(now_ns)
     for version in versions:
-        _append_price(books, version, None)
+        append_price(books, None, version)
     return len(versions)
 
 
@@ -74,14 +75,36 @@ def change_price(
     new: bool = False,
 ) -> PriceVersion:
     """Appends a version, and says so in the audit. See :meth:`PriceBook.next_version`."""
-    book = books.price_book()
-    version = book.next_version(flavor, currency, price_nano_per_second, valid_from_ns, clock_ns(), who, new)
-    _append_price(books, version, book.at(flavor, currency, version.valid_from_ns))
+    book, past = books.price_book(), books.past(flavor, currency)
+    version = book.next_version(flavor, currency, price_nano_per_second, valid_from_ns, clock_ns(), who, new, past)
+    append_price(books, book.at(flavor, currency, version.valid_from_ns), version)
     return version
 
 
-def _append_price(books: Books, version: PriceVersion, before: PriceVersion | None) -> None:
-    books.append_price(version)
+def change_parked_price(
+    books: Books, currency: str, price_nano_per_gib_hour: int, valid_from_ns: int | None, clock_ns: Callable[[], int], who: str
+) -> ParkedPrice:
+    """Appends a version, and says so in the audit. See :meth:`ParkedBook.next_version`."""
+    book, past = books.parked_book(), books.past(PARKED, currency)
+    version = book.next_version(currency, price_nano_per_gib_hour, valid_from_ns, clock_ns(), who, past)
+    append_price(books, book.at(PARKED, currency, version.valid_from_ns), version)
+    return version
+
+
+def apply_price_list(books: Books, wanted: PriceList, clock_ns: Callable[[], int], who: str) -> list[Change]:
+    """Makes the price book say what the list says, all of it or nothing; returns what that changed. See :func:`price_list.changes`."""
+    found = changes(wanted, books.price_book(), books.parked_book(), books.past, clock_ns(), who)
+    for change in found:
+        append_price(books, change.before, change.after)
+    return found
+
+
+def append_price(books: Books, before: AnyPrice | None, version: AnyPrice) -> None:
+    """Writes a version that its book has made; ``before`` is what was in force at its start."""
+    if isinstance(version, ParkedPrice):
+        books.append_parked_price(version)
+    else:
+        books.append_price(version)
     subject = f"{version.flavor}/{version.currency}"
     was = None if before is None else asdict(before)
     books.append_audit(version.changed_at_ns, version.changed_by, "price.change", subject, was, asdict(version))
@@ -101,7 +124,10 @@ def post_usage(
     now_ns = clock_ns()
     postings: list[Posting] = []
     costs: dict[str, int] = defaultdict(int)
+    ends_ns: dict[tuple[str, str], int] = {}
     for record, segments in zip(fresh, rated, strict=True):
+        key = record.flavor, segments[0].price.currency
+        ends_ns[key] = max(ends_ns.get(key, 0), record.started_at_ns + record.duration_ns)
         for segment in segments:
             costs[segment.price.currency] += segment.amount_atto
             postings += transfer(receivable(record.tenant), REVENUE, segment.period, segment.price.currency, segment.amount_atto)
@@ -117,6 +143,7 @@ def post_usage(
     ]
     books.connection.execute(insert(schema.segments), rows)
     reservations.release(books, fresh, now_ns)
+    books.note_rated(ends_ns)
     return Accepted(len(fresh), len(records) - len(fresh), dict(costs))
 
 

@@ -14,6 +14,7 @@ from forebay_billing.books import Books
 from forebay_billing.errors import ClosedToPlans, InvalidPlan, UnknownTenant
 from forebay_billing.months import Month
 from forebay_billing.plans import Plan, Terms, Tier, plan_in
+from forebay_billing.prices import PriceBook
 from forebay_billing.queries import check_tenant
 
 _plans = schema.plans.c
@@ -49,11 +50,7 @@ def change_plan(
     ``currency`` is what the tenant is billed in. ``new`` says that nothing was recorded for the tenant yet, which is otherwise taken
     for a slip of the pen. Raises InvalidPlan, InvalidPrice, UnknownFlavor, UnknownTenant, ClosedToPlans.
     """
-    plans.check(terms)
-    if terms.currency != currency:
-        raise InvalidPlan(f"The tenant {tenant} is billed in {currency}; a plan in {terms.currency} would change nothing for it.")
-    for flavor, _ in terms.free_seconds:
-        books.price_book().check_flavor(flavor)
+    check_terms(tenant, terms, currency, books.price_book())
     versions = plans_of(books.connection, tenant)
     if not versions and not new:
         _check_known(books.connection, tenant)
@@ -75,6 +72,15 @@ def change_plan(
     books.connection.execute(insert(schema.plans), [row])
     books.append_audit(now_ns, who, "plan.change", tenant, None if before is None else plan_json(before), plan_json(plan))
     return plan
+
+
+def check_terms(tenant: str, terms: Terms, currency: str, book: PriceBook) -> None:
+    """Raises InvalidPlan, InvalidPrice, UnknownFlavor for terms that ``tenant``, which is billed in ``currency``, cannot have."""
+    plans.check(terms)
+    if terms.currency != currency:
+        raise InvalidPlan(f"The tenant {tenant} is billed in {currency}; a plan in {terms.currency} would change nothing for it.")
+    for flavor, _ in terms.free_seconds:
+        book.check_flavor(flavor)
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

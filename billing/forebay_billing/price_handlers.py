@@ -1,17 +1,36 @@
-"""The endpoints of prices and plans."""
+"""The endpoints of prices and plans, and of who changed them."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from functools import partial
 
-from forebay_billing import documents, journal, plan_book
-from forebay_billing.access import check_may_change_books, plan_scope
-from forebay_billing.bodies import NoQuery, PlanBody, PlansQuery, PriceBody, PricesQuery, name_of
-from forebay_billing.books import Books
+from sqlalchemy import Connection
+
+from forebay_billing import audits, documents, journal, plan_book, queries
+from forebay_billing.access import check_may_audit, check_may_change_books, plan_scope
+from forebay_billing.bodies import (
+    PRICE_LIST_BYTES_MAX,
+    AuditQuery,
+    NoQuery,
+    ParkedPriceBody,
+    PlanBody,
+    PlansQuery,
+    PreviewBody,
+    PriceBody,
+    PricesQuery,
+    name_of,
+)
+from forebay_billing.books import Books, parked_prices, past
 from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.months import Month
+from forebay_billing.parked import ParkedBook
 from forebay_billing.plans import Plan
-from forebay_billing.types import PriceVersion
+from forebay_billing.previews import Row, preview
+from forebay_billing.price_list import Change, changes, price_list_of, text_of
+from forebay_billing.prices import NOTHING_RATED
+from forebay_billing.types import PARKED, ParkedPrice, PriceVersion
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +76,134 @@ class PriceHandler(BillingHandler):
                 "action=price.change who=%s flavor=%s currency=%s version=%d price_nano_per_second=%d valid_from_ns=%d",
                 identity.name, price.flavor, price.currency, price.version, price.price_nano_per_second, price.valid_from_ns,
             )  # fmt: skip
+
+
+class ParkedPricesHandler(BillingHandler):
+    """``GET api/parked-prices``."""
+
+    endpoint = "parked-prices"
+
+    async def get(self) -> None:
+        await self.caller()
+        self.query(NoQuery)
+        found = await self.context.store.read(parked_prices)
+        self.answer([documents.parked_price_json(price) for price in found])
+
+
+class ParkedPriceHandler(BillingHandler):
+    """``PUT api/parked-prices/{currency}``."""
+
+    endpoint = "parked-price"
+
+    async def put(self, currency: str) -> None:
+        identity = await self.caller()
+        check_may_change_books(identity)
+        self.query(NoQuery)
+        currency, body = name_of(currency, "currency"), self.body(ParkedPriceBody)
+
+        def work(books: Books) -> ParkedPrice:
+            amount, start_ns = body.price_nano_per_gib_hour, body.valid_from_ns
+            return journal.change_parked_price(books, currency, amount, start_ns, self.context.clock_ns, identity.name)
+
+        attempt = Attempt("price.change", f"{PARKED}/{currency}", body.model_dump())
+        price = await self.change(identity, work, documents.parked_price_json, attempt)
+        if price is not None:
+            log.info(
+                "action=parked-price.change who=%s currency=%s version=%d price_nano_per_gib_hour=%d valid_from_ns=%d",
+                identity.name, price.currency, price.version, price.price_nano_per_gib_hour, price.valid_from_ns,
+            )  # fmt: skip
+
+
+class PriceListHandler(BillingHandler):
+    """``GET`` and ``PUT api/price-list``: the price book as a text."""
+
+    endpoint = "price-list"
+
+    async def get(self) -> None:
+        await self.caller()
+        self.query(NoQuery)
+        now_ns = self.context.clock_ns()
+        text = await self.context.store.read(
+            lambda connection: text_of(queries.price_book(connection), ParkedBook(parked_prices(connection)), now_ns)
+        )
+        self.set_header("Content-Type", "application/yaml; charset=utf-8")
+        self.finish(text)
+
+    async def put(self) -> None:
+        identity = await self.caller()
+        check_may_change_books(identity)
+        self.query(NoQuery)
+        text = self.text(PRICE_LIST_BYTES_MAX)
+        wanted = await asyncio.to_thread(price_list_of, text)
+        done = await self.change(
+            identity,
+            lambda books: journal.apply_price_list(books, wanted, self.context.clock_ns, identity.name),
+            documents.changes_json,
+            Attempt("price-list.apply", "price list", {"text": text}),
+        )
+        if done is not None:
+            log.info("action=price-list.apply who=%s changes=%d", identity.name, len(done))
+
+
+class PriceListDiffHandler(BillingHandler):
+    """``POST api/price-list/diff``: what the list would change, without changing it."""
+
+    endpoint = "price-list-diff"
+
+    async def post(self) -> None:
+        identity = await self.caller()
+        check_may_change_books(identity)
+        self.query(NoQuery)
+        wanted = await asyncio.to_thread(price_list_of, self.text(PRICE_LIST_BYTES_MAX))
+        now_ns = self.context.clock_ns()
+
+        def work(connection: Connection) -> list[Change]:
+            book, parked = queries.price_book(connection), ParkedBook(parked_prices(connection))
+            return changes(wanted, book, parked, partial(past, connection), now_ns, identity.name)
+
+        self.answer(documents.changes_json(await self.context.store.read(work)))
+
+
+class PreviewHandler(BillingHandler):
+    """``POST api/preview``: what a month would have cost. It changes nothing."""
+
+    endpoint = "preview"
+
+    async def post(self) -> None:
+        identity = await self.caller()
+        check_may_change_books(identity)
+        self.query(NoQuery)
+        body, now_ns = self.body(PreviewBody), self.context.clock_ns()
+        month = Month.of(now_ns).previous if body.month is None else Month.parse(body.month)
+        prices = {} if body.price_list is None else (await asyncio.to_thread(price_list_of, body.price_list)).last_amounts()
+        proposed = {tenant: terms.terms() for tenant, terms in body.plans.items() if body.tenant in (None, tenant)}
+
+        def work(connection: Connection) -> list[Row]:
+            book = queries.price_book(connection)
+            for one in body.prices:
+                book.check_flavor(one.flavor)
+                prices[one.flavor, one.currency] = one.price_nano_per_second
+            for (flavor, currency), amount in prices.items():
+                book.next_start(flavor, currency, amount, None, now_ns, NOTHING_RATED)
+            for tenant, terms in proposed.items():
+                plan_book.check_terms(tenant, terms, self.context.currencies(Books(connection))(tenant), book)
+            present = {plan.tenant: plan.terms for plan in plan_book.plans_in(connection, body.tenant, month)}
+            return preview(queries.rated_durations(connection, body.tenant, month), prices, present, present | proposed)
+
+        self.answer(documents.preview_json(month, await self.context.store.read(work)))
+
+
+class AuditHandler(BillingHandler):
+    """``GET api/audit``."""
+
+    endpoint = "audit"
+
+    async def get(self) -> None:
+        check_may_audit(await self.caller())
+        query = self.query(AuditQuery)
+        wanted = audits.Wanted(query.who, query.action, query.subject, query.since_ns, query.until_ns)
+        found = await self.context.store.read(lambda connection: audits.entries(connection, wanted, query.limit + 1, query.cursor))
+        self.answer(documents.audit_json(found, query.limit))
 
 
 class PlansHandler(BillingHandler):

@@ -7,10 +7,13 @@ import tomllib
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import resources
+from typing import Generic, Protocol, TypeVar
 
-from forebay_billing.errors import InvalidPrice, KnownFlavor, UnknownFlavor
+from forebay_billing.errors import ClosedToPrices, InvalidPrice, KnownFlavor, UnknownFlavor
 from forebay_billing.money import decimals_of
+from forebay_billing.months import Month
 from forebay_billing.types import PriceVersion
 
 PRICE_NANO_PER_SECOND_MAX = 10**15
@@ -20,25 +23,75 @@ FLAVOR_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
 """The pool's names of flavors."""
 
 
-def _valid_from_ns(version: PriceVersion) -> int:
+@dataclass(frozen=True)
+class Past:
+    """What a price may not change any more: usage that was rated, and the months up to the latest that is finalised for a tenant."""
+
+    rated_until_ns: int = 0
+    finalised: Month | None = None
+
+    def check(self, flavor: str, currency: str, valid_from_ns: int) -> None:
+        """Raises ClosedToPrices."""
+        if self.finalised is not None and valid_from_ns < self.finalised.end_ns:
+            raise ClosedToPrices(
+                f"The month {self.finalised} is finalised: a price of {flavor} in {currency} from {valid_from_ns} ns on would change a "
+                f"closed period; let it begin at {self.finalised.end_ns} ns at the earliest."
+            )
+        if valid_from_ns < self.rated_until_ns:
+            raise ClosedToPrices(
+                f"Usage of {flavor} in {currency} is rated up to {self.rated_until_ns} ns: a price from {valid_from_ns} ns on would change "
+                "what was billed; let it begin then at the earliest, or correct the usage."
+            )
+
+
+NOTHING_RATED = Past()
+
+
+class Version(Protocol):
+    """A version of what something costs."""
+
+    @property
+    def flavor(self) -> str: ...
+    @property
+    def currency(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def amount_nano(self) -> int: ...
+    @property
+    def valid_from_ns(self) -> int: ...
+
+
+V = TypeVar("V", bound=Version)
+
+
+def _valid_from_ns(version: Version) -> int:
     return version.valid_from_ns
 
 
-class PriceBook:
+class Book(Generic[V]):
     """All versions of all prices. A version is in force from its ``valid_from_ns``; of two with the same, the later version is."""
 
-    def __init__(self, versions: Iterable[PriceVersion]) -> None:
-        by_key: dict[tuple[str, str], list[PriceVersion]] = defaultdict(list)
+    def __init__(self, versions: Iterable[V]) -> None:
+        by_key: dict[tuple[str, str], list[V]] = defaultdict(list)
         for version in versions:
             by_key[version.flavor, version.currency].append(version)
         self._versions = {key: sorted(found, key=lambda v: (v.valid_from_ns, v.version)) for key, found in by_key.items()}
         self._flavors = {flavor for flavor, _ in self._versions}
 
-    def at(self, flavor: str, currency: str, time_ns: int) -> PriceVersion | None:
+    def at(self, flavor: str, currency: str, time_ns: int) -> V | None:
         """The version in force at ``time_ns``, or None before the first."""
         versions = self._versions.get((flavor, currency), [])
         found = bisect_right(versions, time_ns, key=_valid_from_ns)
         return versions[found - 1] if found else None
+
+    def keys(self) -> list[tuple[str, str]]:
+        """Each flavor and currency that has a price."""
+        return sorted(self._versions)
+
+    def versions(self, flavor: str, currency: str) -> list[V]:
+        """All of one flavor in one currency."""
+        return list(self._versions.get((flavor, currency), ()))
 
     def changes(self, flavor: str, currency: str, after_ns: int, before_ns: int) -> list[int]:
         """The moments in (after, before) from which another version is in force, in order."""
@@ -46,12 +99,12 @@ class PriceBook:
         first, end = bisect_right(versions, after_ns, key=_valid_from_ns), bisect_left(versions, before_ns, key=_valid_from_ns)
         return sorted({version.valid_from_ns for version in versions[first:end]})
 
-    def current(self, now_ns: int) -> list[PriceVersion]:
+    def current(self, now_ns: int) -> list[V]:
         """The versions in force at ``now_ns``, by flavor and currency."""
         found = (self.at(flavor, currency, now_ns) for flavor, currency in sorted(self._versions))
         return [version for version in found if version is not None]
 
-    def history(self, flavor: str | None) -> list[PriceVersion]:
+    def history(self, flavor: str | None = None) -> list[V]:
         """All versions, oldest first within flavor and currency; of one flavor where given."""
         return [
             version
@@ -60,6 +113,37 @@ class PriceBook:
             for version in sorted(self._versions[key], key=lambda v: v.version)
         ]
 
+    def next_start(
+        self, flavor: str, currency: str, amount_nano: int, valid_from_ns: int | None, now_ns: int, past: Past
+    ) -> tuple[int, int]:
+        """Number and start of the version that a change makes; without ``valid_from_ns`` it is valid from now on, or from the end of
+        what was rated, should clocks differ. A first version may be valid from the past: nothing was billed before it.
+
+        Raises InvalidPrice, ClosedToPrices.
+        """
+        decimals_of(currency)
+        if amount_nano < 0:
+            raise InvalidPrice(f"A price cannot be below zero; {amount_nano} nano-units was given for {flavor}.")
+        if amount_nano > PRICE_NANO_PER_SECOND_MAX:
+            raise InvalidPrice(f"A price is at most {PRICE_NANO_PER_SECOND_MAX} nano-units; {amount_nano} was given for {flavor}.")
+        earlier = self._versions.get((flavor, currency), [])
+        number = 1 + max((v.version for v in earlier), default=0)
+        if valid_from_ns is None:
+            return number, max(now_ns, past.rated_until_ns if earlier else 0)
+        if not 0 <= valid_from_ns <= TIME_NS_MAX:
+            raise InvalidPrice(f"valid_from_ns {valid_from_ns} is not from 0 to {TIME_NS_MAX}; without it a price is valid at once.")
+        if earlier:
+            past.check(flavor, currency, valid_from_ns)
+        return number, valid_from_ns
+
+
+class PriceBook(Book[PriceVersion]):
+    """What a second of each flavor costs."""
+
+    def holds(self, flavor: str) -> bool:
+        """Whether the flavor was ever in the book."""
+        return flavor in self._flavors
+
     def check_flavor(self, flavor: str) -> None:
         """Raises UnknownFlavor for one that was never in the book."""
         if flavor not in self._flavors:
@@ -67,11 +151,19 @@ class PriceBook:
             raise UnknownFlavor(f'There is no flavor {flavor!r:.80}; the price book holds {held}. A first price needs "new": true.')
 
     def next_version(
-        self, flavor: str, currency: str, price_nano_per_second: int, valid_from_ns: int | None, now_ns: int, who: str, new: bool = False
+        self,
+        flavor: str,
+        currency: str,
+        price_nano_per_second: int,
+        valid_from_ns: int | None,
+        now_ns: int,
+        who: str,
+        new: bool = False,
+        past: Past = NOTHING_RATED,
     ) -> PriceVersion:
-        """The version that a change makes; valid from now on where no time is given. Raises UnknownFlavor, KnownFlavor, InvalidPrice.
+        """The version that a change makes. ``new`` says that the flavor is not in the book yet.
 
-        ``new`` says that the flavor is not in the book yet. A first version may be valid from the past: nothing was billed before it.
+        Raises UnknownFlavor, KnownFlavor, InvalidPrice, ClosedToPrices.
         """
         if new and flavor in self._flavors:
             raise KnownFlavor(f'The price book holds the flavor {flavor!r} already; leave out "new" to change its price.')
@@ -79,28 +171,8 @@ class PriceBook:
             raise InvalidPrice(f"{flavor!r:.80} is no name of a flavor: use a-z, 0-9, dot, dash, underscore, 64 at most.")
         if not new:
             self.check_flavor(flavor)
-        decimals_of(currency)
-        earlier = self._versions.get((flavor, currency), [])
-        if price_nano_per_second < 0:
-            raise InvalidPrice(f"A price cannot be below zero; {price_nano_per_second} nano-units per second was given.")
-        if price_nano_per_second > PRICE_NANO_PER_SECOND_MAX:
-            raise InvalidPrice(f"A price is at most {PRICE_NANO_PER_SECOND_MAX} nano-units per second; {price_nano_per_second} was given.")
-        if valid_from_ns is not None and valid_from_ns < (now_ns if earlier else 0):
-            raise InvalidPrice(
-                f"A price cannot be valid from the past: valid_from_ns {valid_from_ns} lies before now, {now_ns}; "
-                "leave it out for a price that is valid at once."
-            )
-        if valid_from_ns is not None and valid_from_ns > TIME_NS_MAX:
-            raise InvalidPrice(f"valid_from_ns {valid_from_ns} is too large; it can be at most {TIME_NS_MAX}.")
-        return PriceVersion(
-            flavor=flavor,
-            currency=currency,
-            version=1 + max((v.version for v in earlier), default=0),
-            price_nano_per_second=price_nano_per_second,
-            valid_from_ns=now_ns if valid_from_ns is None else valid_from_ns,
-            changed_at_ns=now_ns,
-            changed_by=who,
-        )
+        number, start_ns = self.next_start(flavor, currency, price_nano_per_second, valid_from_ns, now_ns, past)
+        return PriceVersion(flavor, currency, number, price_nano_per_second, start_ns, now_ns, who)
 
 
 def seed_prices(now_ns: int) -> list[PriceVersion]:

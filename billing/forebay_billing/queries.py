@@ -21,6 +21,7 @@ from forebay_billing.journal import record_of
 from forebay_billing.ledger import credit_of, receivable
 from forebay_billing.money import cost_atto, whole
 from forebay_billing.months import Month
+from forebay_billing.previews import Rated
 from forebay_billing.prices import PriceBook
 from forebay_billing.statements import check_against_ledger, line_of, statement_of
 from forebay_billing.types import Line, PriceVersion, Statement, UsageRecord
@@ -177,6 +178,29 @@ def statement(connection: Connection, tenant: str, user: str | None, month: Mont
     if user is None:
         return whole_month
     return statement_of(tenant, user, month, now_ns, [line for line in lines if line.user == user])
+
+
+def rated_durations(connection: Connection, tenant: str | None, month: Month) -> list[Rated]:
+    """How long each flavor was held in a month at each price and surcharge, by tenant; of one where given. What was corrected is off."""
+    name = schema.accounts.c.name
+    group = (name, _prices.flavor, _prices.currency, _prices.price_nano_per_second, _segments.surcharge_nano_per_second)
+    query = (
+        select(*group, *halved(_segments.duration_ns, "duration"))
+        .select_from(schema.segments.join(schema.prices, _prices.id == _segments.price_id))
+        .join(schema.accounts, schema.accounts.c.id == _segments.account_id)
+        .where(_segments.period == str(month))
+        .group_by(*group)
+    )
+    if tenant is not None:
+        query = query.where(name == receivable(tenant))
+    prefix = receivable("")
+    return [
+        Rated(
+            row.name.removeprefix(prefix), row.flavor, row.currency, row.price_nano_per_second, row.surcharge_nano_per_second,
+            joined(row, "duration"),
+        )
+        for row in connection.execute(query)
+    ]  # fmt: skip
 
 
 def check_tenant(connection: Connection, tenant: str) -> None:

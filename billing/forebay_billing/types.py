@@ -6,7 +6,7 @@ UsageRecord ──rated as──► Segment, Segment, … ──posted, a batch 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from forebay_billing.months import Month
 
@@ -55,6 +55,37 @@ class PriceVersion:
     valid_from_ns: int
     changed_at_ns: int
     changed_by: str
+
+    @property
+    def amount_nano(self) -> int:
+        return self.price_nano_per_second
+
+
+PARKED = "@parked"
+"""What parked bytes are called among flavors; no flavor has such a name."""
+
+
+@dataclass(frozen=True)
+class ParkedPrice:
+    """What a GiB costs in an hour in which it is parked, in force from ``valid_from_ns`` on. Versions count from 1 per currency."""
+
+    currency: str
+    version: int
+    price_nano_per_gib_hour: int
+    valid_from_ns: int
+    changed_at_ns: int
+    changed_by: str
+
+    @property
+    def flavor(self) -> str:
+        return PARKED
+
+    @property
+    def amount_nano(self) -> int:
+        return self.price_nano_per_gib_hour
+
+
+AnyPrice: TypeAlias = PriceVersion | ParkedPrice
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -30,17 +30,20 @@ LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True)
 class Service:
-    """A pool's address, with the token that this process presents to it."""
+    """The address of a pool, or of billing, with the token that this process presents to it."""
 
     url: str
     """Ends with a slash."""
     token: str
     others: tuple[str, ...] = ()
     """Where else the pool may be: one of several leads, and may be another after a failure."""
+    name: str = "pool"
+    variable: str = URL_VARIABLE
+    """What holds the address."""
 
     def each(self) -> list[Service]:
         """The service at each address that it may be at."""
-        return [self, *(Service(url, self.token) for url in self.others)]
+        return [self, *(replace(self, url=url, others=()) for url in self.others)]
 
     @property
     def session_url(self) -> str:
@@ -60,67 +63,75 @@ class Service:
         return urlsplit(self.url).hostname in LOOPBACK_HOSTS
 
     def get(self, path: str) -> Any:
-        """What the pool answers to ``GET path``, decoded. Raises PoolUnreachable, PoolRefused."""
-        return self._call("GET", path, None)
+        """What the service answers to ``GET path``, decoded. Raises PoolUnreachable, PoolRefused."""
+        return self._decoded(self._call("GET", path, None))
 
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
-        """What the pool answers to ``PUT path``, decoded. Raises PoolUnreachable, PoolRefused."""
-        return self._call("PUT", path, json.dumps(body).encode())
+        """What the service answers to ``PUT path``, decoded. Raises PoolUnreachable, PoolRefused."""
+        return self._decoded(self._call("PUT", path, json.dumps(body).encode()))
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """What the pool answers to ``POST path``, decoded. Raises PoolUnreachable, PoolRefused."""
-        return self._call("POST", path, json.dumps(body).encode())
+        """What the service answers to ``POST path``, decoded. Raises PoolUnreachable, PoolRefused."""
+        return self._decoded(self._call("POST", path, json.dumps(body).encode()))
 
     def delete(self, path: str) -> Any:
-        """What the pool answers to ``DELETE path``, decoded. Raises PoolUnreachable, PoolRefused."""
-        return self._call("DELETE", path, None)
+        """What the service answers to ``DELETE path``, decoded. Raises PoolUnreachable, PoolRefused."""
+        return self._decoded(self._call("DELETE", path, None))
+
+    def get_text(self, path: str) -> str:
+        """What the service answers to ``GET path``, a text. Raises PoolUnreachable, PoolRefused."""
+        return self._call("GET", path, None).decode("utf-8", "replace")
+
+    def send_text(self, method: str, path: str, text: str) -> Any:
+        """What the service answers to a text, decoded. Raises PoolUnreachable, PoolRefused."""
+        return self._decoded(self._call(method, path, text.encode(), "text/plain; charset=utf-8"))
 
     def unreachable(self, why: object) -> PoolUnreachable:
         """The error that says that nobody answers here, and how to find out more."""
-        return PoolUnreachable(f"The pool at {self.url} ({URL_VARIABLE}) cannot be reached: {why}. Run `forebay doctor` to find out more.")
+        return PoolUnreachable(
+            f"The {self.name} at {self.url} ({self.variable}) cannot be reached: {why}. Run `forebay doctor` to find out more."
+        )
 
-    def _call(self, method: str, path: str, body: bytes | None) -> Any:
+    def _call(self, method: str, path: str, body: bytes | None, kind: str = "application/json") -> bytes:
         *others, last = self.each()
         for one in others:
             with contextlib.suppress(PoolUnreachable):
-                return one._call_one(method, path, body)
-        return last._call_one(method, path, body)
+                return one._call_one(method, path, body, kind)
+        return last._call_one(method, path, body, kind)
 
-    def _call_one(self, method: str, path: str, body: bytes | None) -> Any:
-        headers = {"Authorization": self.authorization, "Accept": "application/json", "Content-Type": "application/json"}
+    def _call_one(self, method: str, path: str, body: bytes | None, kind: str) -> bytes:
+        headers = {"Authorization": self.authorization, "Accept": "application/json", "Content-Type": kind}
         request = urllib.request.Request(self.url + path, data=body, headers=headers, method=method)  # noqa: S310 http(s) alone: see service_at
         handlers = [urllib.request.ProxyHandler({})] if self.is_loopback else []
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=REQUEST_SECONDS_MAX) as response:
-                text = response.read(RESPONSE_BYTES_MAX + 1)
+                return bytes(response.read(RESPONSE_BYTES_MAX + 1))
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(error.code, error.read(RESPONSE_BYTES_MAX), self.url) from None
+                raise self._refusal(error.code, error.read(RESPONSE_BYTES_MAX)) from None
         except OSError as error:
             raise self.unreachable(getattr(error, "reason", error)) from None
-        return _decoded(text, self.url)
 
+    def _decoded(self, text: bytes) -> Any:
+        if not text:
+            return None
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise PoolUnreachable(f"What answers at {self.url} is not a Forebay {self.name}; check {self.variable}.") from None
 
-def _decoded(text: bytes, url: str) -> Any:
-    if not text:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise PoolUnreachable(f"What answers at {url} is not a Forebay pool; check {URL_VARIABLE}.") from None
-
-
-def _refusal(status: int, text: bytes, url: str) -> PoolRefused | PoolUnreachable:
-    try:
-        error = json.loads(text)
-        if error["code"] == FOLLOWER:
-            return PoolUnreachable(str(error["message"]))
-        return PoolRefused(str(error["message"]), str(error["code"]))
-    except (ValueError, KeyError, TypeError):
-        pass
-    if status in (401, 403):
-        return PoolRefused(f"The pool at {url} does not accept this token; set {TOKEN_VARIABLE} to one that is valid.", "unauthorized")
-    return PoolRefused(f"The pool at {url} answered with HTTP status {status}; check {URL_VARIABLE}.", "http")
+    def _refusal(self, status: int, text: bytes) -> PoolRefused | PoolUnreachable:
+        try:
+            error = json.loads(text)
+            if error["code"] == FOLLOWER:
+                return PoolUnreachable(str(error["message"]))
+            return PoolRefused(str(error["message"]), str(error["code"]))
+        except (ValueError, KeyError, TypeError):
+            pass
+        if status in (401, 403):
+            sentence = f"The {self.name} at {self.url} does not accept this token; set {TOKEN_VARIABLE} to one that is valid."
+            return PoolRefused(sentence, "unauthorized")
+        return PoolRefused(f"The {self.name} at {self.url} answered with HTTP status {status}; check {self.variable}.", "http")
 
 
 def configured(environment: Mapping[str, str] = os.environ) -> str | None:

@@ -180,7 +180,7 @@ def test_a_price_can_be_set_for_later(running: Any) -> None:
     [
         ("small.64gb", {"price_nano_per_second": -1, "currency": "USD"}, 400, "invalid_price"),
         ("small.64gb", {"price_nano_per_second": 1, "currency": "BTC"}, 400, "invalid_price"),
-        ("small.64gb", {"price_nano_per_second": 1, "currency": "USD", "valid_from_ns": 5}, 400, "invalid_price"),
+        ("small.64gb", {"price_nano_per_second": 1, "currency": "USD", "valid_from_ns": -5}, 400, "invalid_price"),
         ("small.64gb", {"price_nano_per_second": 10**30, "currency": "USD"}, 400, "invalid_price"),
         ("small.64gb", {"price_nano_per_second": 1.5, "currency": "USD"}, 400, "invalid"),
         ("small.64gb", {"price_nano_per_second": "1", "currency": "USD"}, 400, "invalid"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
-from forebay_billing.errors import BillingError, InvalidPrice, KnownFlavor, UnknownFlavor
-from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook, seed_prices
-from forebay_billing.types import PriceVersion
+from forebay_billing.errors import BillingError, ClosedToPrices, InvalidPrice, KnownFlavor, UnknownFlavor
+from forebay_billing.months import Month
+from forebay_billing.parked import ParkedBook, parked_atto
+from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, Past, PriceBook, seed_prices
+from forebay_billing.types import ParkedPrice, PriceVersion
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,8 +56,9 @@ def test_versions_count_per_flavor_and_currency() -> None:
         ("small.64gb", "USD", PRICE_NANO_PER_SECOND_MAX + 1, None, InvalidPrice, "is at most"),
         ("small.64gb", "usd", 1, None, InvalidPrice, "'usd' is not a currency"),
         ("small.64gb", "XYZ", 1, None, InvalidPrice, "'XYZ' is not a currency"),
-        ("small.64gb", "USD", 1, 99, InvalidPrice, "cannot be valid from the past"),
-        ("small.64gb", "USD", 1, 2**63, InvalidPrice, "too large"),
+        ("small.64gb", "USD", 1, 69, ClosedToPrices, "Usage of small.64gb in USD is rated up to 70 ns"),
+        ("small.64gb", "USD", 1, -1, InvalidPrice, "is not from 0"),
+        ("small.64gb", "USD", 1, 2**63, InvalidPrice, "is not from 0"),
         ("tiny.1gb", "USD", 1, None, UnknownFlavor, "no flavor 'tiny.1gb'; the price book holds small.64gb"),
     ],
 )
@@ -62,7 +67,7 @@ def test_a_price_that_cannot_be_is_refused_with_one_sentence(
 ) -> None:
     book = PriceBook([version(1, 0)])
     with pytest.raises(error, match=sentence) as refusal:
-        book.next_version(flavor, currency, price, valid_from_ns, 100, "ann")
+        book.next_version(flavor, currency, price, valid_from_ns, 100, "ann", past=Past(70))
     assert str(refusal.value).endswith(".")
     assert book.next_version("small.64gb", "USD", 1, 100, 100, "ann").version == 2
 
@@ -83,10 +88,48 @@ def test_a_first_price_may_be_valid_from_the_past_and_prices_what_came_before() 
     in_yen = book.next_version("small.64gb", "JPY", 7, 20, 100, "ann")
     assert in_yen.valid_from_ns == 20
     assert PriceBook([version(1, 0), in_yen]).at("small.64gb", "JPY", 20) == in_yen
-    with pytest.raises(InvalidPrice, match="from the past"):
-        book.next_version("small.64gb", "JPY", 7, -1, 100, "ann")
-    with pytest.raises(InvalidPrice, match="from the past"):
-        PriceBook([version(1, 0), in_yen]).next_version("small.64gb", "JPY", 8, 99, 100, "ann")
+    assert book.next_version("small.64gb", "JPY", 7, 20, 100, "ann", past=Past(70)) == in_yen
+    with pytest.raises(ClosedToPrices, match="rated up to 70 ns"):
+        PriceBook([version(1, 0), in_yen]).next_version("small.64gb", "JPY", 8, 69, 100, "ann", past=Past(70))
+
+
+def test_a_later_price_may_begin_in_the_past_where_nothing_was_rated_and_no_month_is_finalised() -> None:
+    book, past = PriceBook([version(1, 0)]), Past(70)
+    assert book.next_version("small.64gb", "USD", 8, 70, 100, "ann", past=past).valid_from_ns == 70
+    october = Month(2026, 10)
+    closed, now_ns = Past(70, october), october.end_ns + 100
+    with pytest.raises(ClosedToPrices, match="The month 2026-10 is finalised"):
+        book.next_version("small.64gb", "USD", 8, october.end_ns - 1, now_ns, "ann", past=closed)
+    assert book.next_version("small.64gb", "USD", 8, october.end_ns, now_ns, "ann", past=closed).valid_from_ns == october.end_ns
+
+
+def test_a_price_that_is_valid_at_once_begins_where_rating_ended_if_the_clock_of_the_pool_is_ahead() -> None:
+    assert PriceBook([version(1, 0)]).next_version("small.64gb", "USD", 8, None, 100, "ann", past=Past(105)).valid_from_ns == 105
+
+
+def test_parked_bytes_cost_nothing_until_they_have_a_price_which_never_begins_before_what_was_rated() -> None:
+    book = ParkedBook(())
+    assert book.nano_per_gib_hour("USD", 10**18) == 0
+    first = book.next_version("USD", 50_000, 200, 100, "ann", Past(150))
+    assert first == ParkedPrice("USD", 1, 50_000, 200, 100, "ann")
+    with pytest.raises(ClosedToPrices, match="@parked in USD is rated up to 150 ns"):
+        book.next_version("USD", 50_000, 149, 100, "ann", Past(150))
+    assert book.next_version("USD", 50_000, None, 100, "ann", Past(150)).valid_from_ns == 150
+    with pytest.raises(InvalidPrice, match="below zero"):
+        book.next_version("USD", -1, None, 100, "ann")
+    after = ParkedBook([first, ParkedPrice("USD", 2, 70_000, 300, 100, "ann")])
+    assert [after.nano_per_gib_hour("USD", ns) for ns in (199, 200, 299, 300)] == [0, 50_000, 50_000, 70_000]
+    assert after.moments("USD", 0, 1000) == [200, 300] and after.nano_per_gib_hour("EUR", 500) == 0
+
+
+@given(st.integers(0, 2**50), st.integers(0, 3600 * 10**9), st.integers(0, 10**9))
+def test_parked_bytes_cost_the_exact_product_rounded_once(count: int, duration_ns: int, price: int) -> None:
+    exact = Fraction(count * duration_ns, 2**30 * 3600 * 10**9) * price * 10**9
+    assert parked_atto(count * duration_ns, price) == round(exact)
+
+
+def test_a_gib_that_is_parked_for_an_hour_costs_its_price() -> None:
+    assert parked_atto(2**30 * 3600 * 10**9, 50_000) == 50_000 * 10**9
 
 
 def test_history_is_complete_and_current_is_what_is_in_force() -> None:

@@ -1,4 +1,7 @@
-"""``forebay admin``: what operators do at the pool: nodes, devices, models, flavors, quotas, the queue and sessions; and at billing."""
+"""``forebay admin``: what operators do at the pool: nodes, devices, models, flavors, quotas, the queue and sessions.
+
+What they do at billing is in :mod:`forebay.toolkit.billing`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 from forebay.errors import NotConfigured
 from forebay.service import URL_VARIABLE, Service
-from forebay.toolkit import backup, invoices, pool, table
+from forebay.toolkit import backup, billing, invoices, pool, table
 from forebay.toolkit.actions import Parsers
 from forebay.toolkit.actions import action as _action
 from forebay.toolkit.actions import cells as _table
@@ -42,6 +45,7 @@ def add_to(commands: Parsers) -> None:
     backup.add_to(things)
     queue = _action(things, "queue", perform_queue, "who waits, at which position, and why")
     queue.add_argument("--tenant", help="of this tenant alone")
+    billing.add_to(things)
     _action(things, "forecast", perform_forecast, "what each flavor's demand will come to, if it goes on")
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import urllib.parse
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,13 +31,17 @@ def add_to(parsers: Parsers) -> None:
 
 def billing() -> Service:
     """Where billing is: beside the hub's pool, unless a variable says. Raises NotConfigured."""
+    return replace(service_at(_billing_url()), name="billing service", variable=BILLING_VARIABLE)
+
+
+def _billing_url() -> str:
     told = os.environ.get(BILLING_VARIABLE, "").strip()
     if told:
-        return service_at(told)
+        return told
     url = (configured() or "").split(",")[0].strip().rstrip("/") + "/"
     if not url.endswith(POOL_PATH):
         raise NotConfigured(f"Set {BILLING_VARIABLE} to billing's address; it cannot be told from {URL_VARIABLE}.")
-    return service_at(url.removesuffix(POOL_PATH) + BILLING_PATH)
+    return url.removesuffix(POOL_PATH) + BILLING_PATH
 
 
 def _add_invoices(actions: Parsers) -> None:

@@ -1,0 +1,40 @@
+"""What parked bytes cost: a price per GiB and hour, zero where none was ever set. Pure."""
+
+from __future__ import annotations
+
+from forebay_billing.money import ATTO_PER_NANO, round_half_even
+from forebay_billing.prices import NOTHING_RATED, Book, Past
+from forebay_billing.types import PARKED, ParkedPrice
+
+BYTE_NS_PER_GIB_HOUR = 2**30 * 3600 * 10**9
+
+
+class ParkedBook(Book[ParkedPrice]):
+    """All versions of what a GiB costs in an hour in which it is parked."""
+
+    def nano_per_gib_hour(self, currency: str, time_ns: int) -> int:
+        """The price in force at ``time_ns``."""
+        version = self.at(PARKED, currency, time_ns)
+        return 0 if version is None else version.price_nano_per_gib_hour
+
+    def moments(self, currency: str, after_ns: int, before_ns: int) -> list[int]:
+        """Where what is parked in (after, before) is to be split, since the price changes there."""
+        return self.changes(PARKED, currency, after_ns, before_ns)
+
+    def next_version(
+        self, currency: str, price_nano_per_gib_hour: int, valid_from_ns: int | None, now_ns: int, who: str, past: Past = NOTHING_RATED
+    ) -> ParkedPrice:
+        """The version that a change makes. Raises InvalidPrice, ClosedToPrices.
+
+        The first price takes the place of zero, at which what was parked before was rated, so it does not begin in the past.
+        """
+        number, start_ns = self.next_start(PARKED, currency, price_nano_per_gib_hour, valid_from_ns, now_ns, past)
+        if valid_from_ns is None:
+            start_ns = max(start_ns, past.rated_until_ns)
+        past.check(PARKED, currency, start_ns)
+        return ParkedPrice(currency, number, price_nano_per_gib_hour, start_ns, now_ns, who)
+
+
+def parked_atto(byte_ns: int, price_nano_per_gib_hour: int) -> int:
+    """What ``byte_ns`` (bytes times nanoseconds) cost, in atto-units, rounded half-even: once, if they are summed up per price before."""
+    return round_half_even(byte_ns * price_nano_per_gib_hour * ATTO_PER_NANO, BYTE_NS_PER_GIB_HOUR)

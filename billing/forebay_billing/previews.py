@@ -1,0 +1,76 @@
+"""What a month's usage would have cost at other prices and plans. Pure; nothing is posted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from forebay_billing.plans import Adjustment, Terms, Usage, adjustments, list_atto
+
+
+@dataclass(frozen=True)
+class Rated:
+    """How long a tenant held a flavor in a month at one price and surcharge; below zero where corrections outweigh the rest."""
+
+    tenant: str
+    flavor: str
+    currency: str
+    price_nano_per_second: int
+    surcharge_nano_per_second: int
+    duration_ns: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A month at the list price, and what the plan changes of it."""
+
+    list_atto: int
+    adjustments: tuple[Adjustment, ...]
+
+    @property
+    def total_atto(self) -> int:
+        return self.list_atto + sum(one.amount_atto for one in self.adjustments)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A tenant's month in one currency, as it is and as it would be."""
+
+    tenant: str
+    currency: str
+    present: Cost
+    proposed: Cost
+
+
+def preview(
+    rated: Iterable[Rated],
+    prices: Mapping[tuple[str, str], int],
+    present_terms: Mapping[str, Terms],
+    proposed_terms: Mapping[str, Terms],
+) -> list[Row]:
+    """A row for each tenant and currency that has usage or a plan, by tenant.
+
+    ``prices`` are the proposed ones, in nano-units per second by flavor and currency, for all of the month; a flavor that is not among
+    them keeps what it was rated at, and surcharges stay what they were. Tenants without terms pay the list price.
+    """
+    now: dict[tuple[str, str], list[Usage]] = defaultdict(list)
+    then: dict[tuple[str, str], list[Usage]] = defaultdict(list)
+    for tenant, terms in (*present_terms.items(), *proposed_terms.items()):
+        now[tenant, terms.currency] = []
+    for one in rated:
+        key, surcharge = (one.tenant, one.currency), one.surcharge_nano_per_second
+        price = prices.get((one.flavor, one.currency), one.price_nano_per_second)
+        now[key].append(Usage(one.flavor, one.currency, one.price_nano_per_second + surcharge, one.duration_ns))
+        then[key].append(Usage(one.flavor, one.currency, price + surcharge, one.duration_ns))
+    return [
+        Row(*key, _cost(key, now[key], present_terms), _cost(key, then[key], proposed_terms))
+        for key in sorted(now)
+    ]  # fmt: skip
+
+
+def _cost(key: tuple[str, str], usages: list[Usage], terms_of: Mapping[str, Terms]) -> Cost:
+    tenant, currency = key
+    terms = terms_of.get(tenant)
+    changed = () if terms is None or terms.currency != currency else adjustments(terms, usages)
+    return Cost(list_atto(usages, currency), changed)

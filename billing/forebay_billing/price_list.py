@@ -1,0 +1,240 @@
+"""The price book as a text that people keep and edit: read, written, and compared with the book. Pure.
+
+A list tells what each flavor costs from the present on, and all that is scheduled after. What it does not name stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from forebay_billing import yaml_tree
+from forebay_billing.errors import InvalidPriceList
+from forebay_billing.money import decimal_text, round_half_even
+from forebay_billing.parked import ParkedBook
+from forebay_billing.prices import TIME_NS_MAX, Past, PriceBook
+from forebay_billing.types import PARKED, AnyPrice
+from forebay_billing.yaml_tree import Node, wrong
+
+STEPS_MAX = 5000
+HOUR_SECONDS = 3600
+NANO_DECIMALS = 9
+NANO = 10**9
+_NANO = re.compile(r"[0-9][0-9_]{0,29}", re.ASCII)
+_DECIMAL = re.compile(r"[0-9]{1,12}([.][0-9]{1,18})?", re.ASCII)
+_TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})([.][0-9]{1,9})?Z", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {"prices": ("nano_per_second", "per_hour", HOUR_SECONDS), "parked": ("nano_per_gib_hour", "per_gib_hour", 1)}
+"""For each part what a price is called as it is kept, as people say it, and how many of the one make the other."""
+
+_HEAD = """\
+# The price list of {time}. What it does not name stays as it is; a first price without "from" is the one in force.
+# prices: a flavor's, nano_per_second (1e-9 of the currency) or per_hour. parked: nano_per_gib_hour or per_gib_hour.
+"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A price from ``start_ns`` until the next step; None is whatever was before."""
+
+    start_ns: int | None
+    amount_nano: int
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """Steps by flavor (or PARKED) and currency, in the order of time."""
+
+    steps: Mapping[tuple[str, str], tuple[Step, ...]]
+
+    def last_amounts(self) -> dict[tuple[str, str], int]:
+        """What everything costs once all of the list is in force."""
+        return {key: steps[-1].amount_nano for key, steps in self.steps.items()}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A version that makes the book say what the list says, and what is in force at its start without it."""
+
+    before: AnyPrice | None
+    after: AnyPrice
+
+
+def price_list_of(text: str) -> PriceList:
+    """What ``text`` says. Raises InvalidPriceList, one sentence that names the line."""
+    root = yaml_tree.tree_of(text)
+    steps: dict[tuple[str, str], tuple[Step, ...]] = {}
+    for part, node in _values(root, "the list", tuple(_UNITS)):
+        if part == "parked":
+            for currency, priced in _values(node, part):
+                steps[PARKED, currency] = tuple(_steps(priced, part))
+        else:
+            for flavor, currencies in _values(node, part):
+                for currency, priced in _values(currencies, flavor):
+                    steps[flavor, currency] = tuple(_steps(priced, part))
+    if sum(map(len, steps.values())) > STEPS_MAX:
+        raise InvalidPriceList(f"A price list has at most {STEPS_MAX} prices.")
+    return PriceList(steps)
+
+
+def text_of(book: PriceBook, parked: ParkedBook, now_ns: int) -> str:
+    """The list of what is in force at ``now_ns`` and scheduled after; :func:`price_list_of` reads it."""
+    lines = [_HEAD.format(time=time_text(now_ns))]
+    flavor_before = None
+    for part, a_book in (("prices", book), ("parked", parked)):
+        kept, said, per = _UNITS[part]
+        keys = a_book.keys()
+        if keys:
+            lines.append(f"{part}:\n")
+        for flavor, currency in keys:
+            indent = "  " if part == "parked" else "    "
+            if part == "prices" and flavor != flavor_before:
+                lines.append(f'  "{flavor}":\n')
+                flavor_before = flavor
+            lines.append(f"{indent}{currency}:\n")
+            for step in _steps_from(a_book, flavor, currency, now_ns):
+                start = "" if step.start_ns is None else f"from: {time_text(step.start_ns)}, "
+                hourly = decimal_text(step.amount_nano * per, NANO_DECIMALS).rstrip("0").rstrip(".")
+                lines.append(f"{indent}  - {{{start}{kept}: {step.amount_nano}}}  # {said}: {hourly}\n")
+    return "".join(lines)
+
+
+def changes(
+    price_list: PriceList, book: PriceBook, parked: ParkedBook, past_of: Callable[[str, str], Past], now_ns: int, who: str
+) -> list[Change]:
+    """What makes the books say what the list says, none where they do already.
+
+    Raises InvalidPrice, ClosedToPrices where that would change what was billed.
+    """
+    found: list[Change] = []
+    for (flavor, currency), steps in sorted(price_list.steps.items()):
+        past = past_of(flavor, currency)
+        if flavor == PARKED:
+            found += _parked_changes(parked, currency, steps, past, now_ns, who)
+        else:
+            found += _flavor_changes(book, flavor, currency, steps, past, now_ns, who)
+    return found
+
+
+def _flavor_changes(
+    book: PriceBook, flavor: str, currency: str, steps: tuple[Step, ...], past: Past, now_ns: int, who: str
+) -> Iterator[Change]:
+    own = PriceBook(book.versions(flavor, currency))
+    for at_ns, amount in _points(own, flavor, currency, steps, past, now_ns):
+        before = own.at(flavor, currency, at_ns)
+        if before is None or before.price_nano_per_second != amount:
+            after = own.next_version(flavor, currency, amount, at_ns, now_ns, who, not own.holds(flavor), past)
+            own = PriceBook([*own.history(), after])
+            yield Change(before, after)
+
+
+def _parked_changes(book: ParkedBook, currency: str, steps: tuple[Step, ...], past: Past, now_ns: int, who: str) -> Iterator[Change]:
+    own = ParkedBook(book.versions(PARKED, currency))
+    for at_ns, amount in _points(own, PARKED, currency, steps, past, now_ns):
+        if own.nano_per_gib_hour(currency, at_ns) != amount:
+            before, after = own.at(PARKED, currency, at_ns), own.next_version(currency, amount, at_ns, now_ns, who, past)
+            own = ParkedBook([*own.history(), after])
+            yield Change(before, after)
+
+
+def _points(
+    book: PriceBook | ParkedBook, flavor: str, currency: str, steps: tuple[Step, ...], past: Past, now_ns: int
+) -> list[tuple[int, int]]:
+    """Each moment at which book or list begin another price, from the beginning of the list on, and what the list says there."""
+    first_ns = steps[0].start_ns
+    begin_ns = max(now_ns, past.rated_until_ns) if first_ns is None else first_ns
+    starts = {step.start_ns for step in steps if step.start_ns is not None and step.start_ns > begin_ns}
+    moments = sorted({begin_ns, *starts, *book.changes(flavor, currency, begin_ns, TIME_NS_MAX + 1)})
+    return [(at_ns, [s.amount_nano for s in steps if s.start_ns is None or s.start_ns <= at_ns][-1]) for at_ns in moments]
+
+
+def _steps_from(book: PriceBook | ParkedBook, flavor: str, currency: str, now_ns: int) -> Iterator[Step]:
+    """What is in force, and what comes after; versions that change nothing are left out."""
+    present = book.at(flavor, currency, now_ns)
+    amount = None if present is None else present.amount_nano
+    if amount is not None:
+        yield Step(None, amount)
+    for start_ns in book.changes(flavor, currency, now_ns, TIME_NS_MAX + 1):
+        version = book.at(flavor, currency, start_ns)
+        if version is not None and version.amount_nano != amount:
+            amount = version.amount_nano
+            yield Step(start_ns, amount)
+
+
+def time_text(time_ns: int) -> str:
+    """Unix time in nanoseconds as ISO 8601 in UTC, exactly."""
+    seconds, rest = divmod(time_ns, 10**9)
+    fraction = f".{rest:09d}" if rest else ""
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def _values(node: Node, what: str, allowed: tuple[str, ...] | None = None) -> list[tuple[str, Node]]:
+    """Names and values of a mapping."""
+    if not isinstance(node, yaml_tree.Mapping):
+        raise wrong(node.line, f"{what!r:.80} needs names with values below it.")
+    for name in node.values:
+        if allowed is not None and name not in allowed:
+            raise wrong(node.lines[name], f"{name!r:.80} is not known here; there is {' and '.join(allowed)}.")
+    return list(node.values.items())
+
+
+def _steps(node: Node, part: str) -> Iterator[Step]:
+    """The prices of one flavor in one currency."""
+    if not isinstance(node, yaml_tree.Sequence) or not node.values:
+        raise wrong(node.line, f"prices are a list, such as - {{{_UNITS[part][0]}: 1000}}.")
+    latest_ns = -1
+    for position, entry in enumerate(node.values):
+        step = _step(entry, part)
+        if step.start_ns is None and position:
+            raise wrong(entry.line, 'only the first price may be without "from".')
+        if step.start_ns is not None and step.start_ns <= latest_ns:
+            raise wrong(entry.line, "each price begins after the one before.")
+        latest_ns = -1 if step.start_ns is None else step.start_ns
+        yield step
+
+
+def _step(node: Node, part: str) -> Step:
+    kept, said, per = _UNITS[part]
+    values = dict(_values(node, "a price", ("from", kept, said)))
+    if (kept in values) == (said in values):
+        raise wrong(node.line, f"a price has either {kept} or {said}.")
+    start_ns = _time_ns(*_text(values["from"])) if "from" in values else None
+    if kept in values:
+        line, text = _text(values[kept])
+        if _NANO.fullmatch(text) is None:
+            raise wrong(line, f"{text!r:.80} is not a whole number from 0 on.")
+        return Step(start_ns, int(text.replace("_", "")))
+    return Step(start_ns, _exact_nano(*_text(values[said]), kept, per))
+
+
+def _exact_nano(line: int, text: str, kept: str, per: int) -> int:
+    """``text`` in the unit in which prices are kept, ``per`` of which make one of its own; never rounded behind anybody's back."""
+    if _DECIMAL.fullmatch(text) is None:
+        raise wrong(line, f"{text!r:.80} is not an amount, such as 2.16.")
+    numerator, denominator = Decimal(text).as_integer_ratio()
+    nano, rest = divmod(numerator * NANO, denominator * per)
+    if rest:
+        nearest = round_half_even(numerator * NANO, denominator * per)
+        said = decimal_text(nearest * per, NANO_DECIMALS).rstrip("0").rstrip(".")
+        raise wrong(line, f"{text} cannot be billed exactly; the nearest price that can is {said}, which is {kept}: {nearest}.")
+    return nano
+
+
+def _text(node: Node) -> tuple[int, str]:
+    if not isinstance(node, yaml_tree.Scalar):
+        raise wrong(node.line, "a single value is expected here.")
+    return node.line, node.text
+
+
+def _time_ns(line: int, text: str) -> int:
+    match = _TIME.fullmatch(text)
+    try:
+        moment = datetime.fromisoformat(match[1] + "+00:00") if match else None
+    except ValueError:
+        moment = None
+    if match is None or moment is None or moment < _EPOCH:
+        raise wrong(line, f"{text!r:.80} is not a time in UTC, such as 2026-12-01T00:00:00Z.")
+    return (moment - _EPOCH) // timedelta(seconds=1) * 10**9 + int((match[2] or ".0")[1:].ljust(9, "0"))

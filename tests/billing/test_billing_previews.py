@@ -1,0 +1,140 @@
+"""What a month would have cost: nothing proposed is what was billed, and what is proposed is what would have been."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from forebay_billing.months import Month
+from forebay_billing.plans import Terms, Usage, adjustments, list_atto
+from forebay_billing.previews import Rated, preview
+from forebay_billing.types import UsageRecord
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOUR_NS = 3600 * 10**9
+OCTOBER = Month(2026, 10)
+PRICE = 555_556
+
+rated = st.lists(
+    st.builds(
+        Rated,
+        st.sampled_from(["acme", "globex"]),
+        st.sampled_from(["a", "b"]),
+        st.sampled_from(["USD", "JPY"]),
+        st.integers(0, 10**6),
+        st.integers(0, 10),
+        st.integers(-(10**14), 10**15),
+    ),
+    max_size=8,
+)
+terms = st.builds(Terms, st.just("USD"), st.integers(0, 10_000), st.integers(0, 10**12))
+
+
+@given(rated, st.dictionaries(st.sampled_from(["acme", "umbrella"]), terms))
+def test_nothing_proposed_comes_to_what_was_billed(month: list[Rated], plans: dict[str, Terms]) -> None:
+    rows = preview(month, {}, plans, plans)
+    assert all(row.present == row.proposed for row in rows)
+    for row in rows:
+        own = [one for one in month if (one.tenant, one.currency) == (row.tenant, row.currency)]
+        assert row.present.list_atto == sum(o.duration_ns * (o.price_nano_per_second + o.surcharge_nano_per_second) for o in own)
+    assert {(row.tenant, row.currency) for row in rows} == {(one.tenant, one.currency) for one in month} | {(t, "USD") for t in plans}
+
+
+@given(rated, st.integers(0, 10**6), terms)
+def test_what_is_proposed_comes_to_what_the_same_usage_costs_at_that_price_and_plan(month: list[Rated], price: int, plan: Terms) -> None:
+    rows = {(row.tenant, row.currency): row for row in preview(month, {("a", "USD"): price}, {}, {"acme": plan})}
+    own = [
+        Usage(
+            one.flavor,
+            "USD",
+            one.surcharge_nano_per_second + (price if one.flavor == "a" else one.price_nano_per_second),
+            one.duration_ns,
+        )
+        for one in month
+        if (one.tenant, one.currency) == ("acme", "USD")
+    ]
+    assert rows["acme", "USD"].proposed.total_atto == list_atto(own, "USD") + sum(x.amount_atto for x in adjustments(plan, own))
+    assert rows["acme", "USD"].present.adjustments == ()
+    assert preview(month[::-1], {("a", "USD"): price}, {}, {"acme": plan}) == list(rows.values())
+
+
+@pytest.fixture
+def run(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> Any:
+    """Two hours of acme, one of them corrected in the same month, and an hour of globex with a surcharge, all in October."""
+    running_anywhere.clock.now_ns = OCTOBER.end_ns - HOUR_NS
+    hour = {"started_at_ns": OCTOBER.start_ns + 5 * HOUR_NS, "duration_ns": HOUR_NS}
+    records = (
+        usage("a/1", **hour),
+        usage("a/2", **hour),
+        usage("b/1", tenant="globex", user="globex-owner", flavor="dev.1gb", surcharge_nano_per_second=1000, **hour),
+    )
+    assert running_anywhere.post_usage(*records).status_code == 200
+    body = {"source": "pool", "id": "a/2", "reason": "test"}
+    assert running_anywhere.request("operator", "POST", "/api/corrections", json=body).status_code == 200
+    running_anywhere.clock.now_ns = OCTOBER.end_ns + HOUR_NS
+    return running_anywhere
+
+
+def ask(run: Any, **body: Any) -> Any:
+    return run.request("operator", "POST", "/api/preview", json=body)
+
+
+def test_the_last_month_is_rated_again_at_other_prices_and_plans_and_nothing_is_posted(run: Any) -> None:
+    run.request("operator", "PUT", "/api/plans/acme", json={"currency": "USD", "valid_from": "2026-10", "discount_bps": 5000})
+    statement = run.get("operator", "/api/statement", tenant="acme", month="2026-10").json()
+    as_it_is = ask(run).json()
+    assert as_it_is["month"] == "2026-10"
+    acme, globex = as_it_is["rows"]
+    assert acme["present"] == acme["proposed"] and acme["difference_nano"] == 0
+    assert acme["present"]["list_nano"] == statement["totals"][0]["cost_nano"] == 3600 * PRICE
+    assert acme["present"]["total_nano"] == 1800 * PRICE
+    assert acme["present"]["adjustments"] == [{"kind": "discount", "label": "Discount of 50.00 %", "amount_nano": -1800 * PRICE}]
+    assert globex["present"]["total_exact"] == "0.034851600000000000"
+
+    then = ask(
+        run,
+        month="2026-10",
+        prices=[{"flavor": "dev.1gb", "currency": "USD", "price_nano_per_second": 9000}],
+        plans={"globex": {"currency": "USD", "commitment_nano": 10**9}},
+    ).json()
+    acme, globex = then["rows"]
+    assert acme["difference_nano"] == 0
+    assert globex["present"]["total_nano"] == 3600 * 9681
+    assert globex["proposed"]["list_nano"] == 3600 * 10_000 and globex["proposed"]["total_nano"] == 10**9
+    assert then["totals"] == [
+        {
+            "currency": "USD",
+            "present_nano": 1800 * PRICE + 3600 * 9681,
+            "proposed_nano": 1800 * PRICE + 10**9,
+            "difference_nano": 10**9 - 3600 * 9681,
+        }
+    ]
+    assert run.get("operator", "/api/statement", tenant="acme", month="2026-10").json() == statement
+    assert run.get("operator", "/api/plans", month="2026-10").json()[0]["tenant"] == "acme"
+
+
+def test_a_price_list_is_previewed_with_what_holds_once_all_of_it_is_in_force(run: Any) -> None:
+    text = 'prices: {small.64gb: {USD: [{nano_per_second: 1}, {from: "2027-01-01T00:00:00Z", nano_per_second: 600000}]}}'
+    rows = ask(run, price_list=text, tenant="acme").json()["rows"]
+    assert [(row["tenant"], row["proposed"]["total_nano"]) for row in rows] == [("acme", 3600 * 600_000)]
+    assert ask(run, month="2026-11").json()["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"month": "2026-13"}, 400, "invalid"),
+        ({"prices": [{"flavor": "tiny", "currency": "USD", "price_nano_per_second": 1}]}, 404, "unknown_flavor"),
+        ({"prices": [{"flavor": "dev.1gb", "currency": "USD", "price_nano_per_second": -1}]}, 400, "invalid_price"),
+        ({"prices": [{"flavor": "dev.1gb", "currency": "XYZ", "price_nano_per_second": 1}]}, 400, "invalid_price"),
+        ({"price_list": "x"}, 400, "invalid_price_list"),
+        ({"plans": {"acme": {"currency": "JPY"}}}, 400, "invalid_plan"),
+        ({"plans": {"acme": {"currency": "USD", "discount_bps": -1}}}, 400, "invalid_plan"),
+        ({"plan": {}}, 400, "invalid"),
+    ],
+)
+def test_what_cannot_be_is_not_previewed(run: Any, body: dict[str, Any], status: int, code: str) -> None:
+    refused = ask(run, **body)
+    assert (refused.status_code, refused.json()["code"]) == (status, code)
