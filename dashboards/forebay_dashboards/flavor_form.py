@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from forebay_dashboards.errors import FormError, MoneyError
 from forebay_dashboards.money import Price, format_price_per_hour, parse_price_per_hour
@@ -16,6 +16,8 @@ from forebay_dashboards.rows import Equivalent, Flavor, PriceVersion
 
 EQUIVALENTS_MAX = 32
 COUNT_MAX = 100_000
+CURRENCIES_MAX = 200
+"""More than there are."""
 
 T = TypeVar("T")
 NONE: tuple[Equivalent, ...] = ()
@@ -23,19 +25,33 @@ NONE: tuple[Equivalent, ...] = ()
 _EQUIVALENT = re.compile(r"([0-9]{1,6}|0?[.][0-9]{1,3})(?:\s*[x×*]\s+|\s+)([!-~][ -~]{0,127})")  # noqa: RUF001 - people write the sign of multiplication
 
 
+def _several(value: object) -> object:
+    """A field that may be there several times."""
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+Each = Annotated[tuple[T, ...], BeforeValidator(_several), Field(max_length=CURRENCIES_MAX)]
+
+
 class Typed(BaseModel):
-    """The fields of the form as they arrive."""
+    """The fields of the form as they arrive; price, currency and version are there once for each currency, in the same order."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     memory: Annotated[str, Field(max_length=64)]
     equivalents: Annotated[str, Field(max_length=4096)] = ""
-    price: Annotated[str, Field(max_length=64)] = ""
+    price: Each[Annotated[str, Field(max_length=64)]] = ()
+    currency: Each[Annotated[str, Field(max_length=16)]] = ()
+    version: Each[Annotated[int, Field(ge=0)]] = ()
+    """The version of the price that the form showed; 0 where there was none."""
     use_price: Annotated[str, Field(max_length=64)] = ""
-    """The rounded price that was offered, if its button was pressed; it counts instead of ``price``."""
-    currency: Annotated[str, Field(pattern="^([A-Z]{3})?$")] = ""
-    version: Annotated[int, Field(ge=0)] = 0
-    """The version of the price that the form showed."""
+    """Currency and rounded price that was offered, if its button was pressed; it counts instead of what was typed."""
+
+    @model_validator(mode="after")
+    def _same_length(self) -> Typed:
+        if not len(self.price) == len(self.currency) == len(self.version):
+            raise ValueError("each price needs a currency and a version")
+        return self
 
 
 @dataclass(frozen=True)
@@ -48,36 +64,49 @@ class FlavorRow:
 
 
 @dataclass(frozen=True)
+class PriceField:
+    """The price in one currency as it is shown; the last field is for a first price in another one, and empty."""
+
+    currency: str
+    text: str
+    in_force: PriceVersion | None
+    problem: str | None = None
+    offer: str | None = None
+    """The rounded price that may be taken instead of what was typed."""
+
+
+EMPTY = PriceField("", "", None)
+
+
+@dataclass(frozen=True)
 class Editor:
     """The form as it is shown."""
 
     row: FlavorRow
     memory: str
     equivalents: str
-    price: str
-    price_in_force: PriceVersion | None
+    prices: tuple[PriceField, ...]
     problems: Mapping[str, str] = field(default_factory=dict)
     """A sentence by field; under ``form`` what concerns no single field."""
-    offer: str | None = None
-    """The rounded price that may be taken instead of what was typed."""
 
 
 @dataclass(frozen=True)
 class NewPrice:
-    """A price for device time from now on."""
+    """A price for device time from now on; ``first`` where billing has none for the flavor, in any currency."""
 
     nano_per_second: int
     currency: str
+    first: bool = False
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What a valid form asks for; None where nothing changes."""
+    """What a valid form asks for; ``prices`` are those that change."""
 
     memory_bytes: int
     equivalents: tuple[Equivalent, ...]
     flavor_changed: bool
-    price: NewPrice | None
+    prices: tuple[NewPrice, ...]
 
 
 def table(flavors: tuple[Flavor, ...], prices: tuple[PriceVersion, ...]) -> tuple[FlavorRow, ...]:
@@ -88,35 +117,61 @@ def table(flavors: tuple[Flavor, ...], prices: tuple[PriceVersion, ...]) -> tupl
     return tuple(sorted(rows, key=lambda row: (row.flavor.memory_bytes if row.flavor else 0, row.name)))
 
 
-def open_editor(row: FlavorRow, currency: str = "") -> Editor:
-    """The form with the values in force; of the prices, the one in ``currency``, else the first."""
-    price = _price_in(row, currency)
+def open_editor(row: FlavorRow) -> Editor:
+    """The form with the values in force."""
+    shown = tuple(PriceField(price.currency, format_price_per_hour(price.price_nano_per_second), price) for price in row.prices)
     return Editor(
         row=row,
         memory=format_memory_exactly(row.flavor.memory_bytes) if row.flavor else "",
         equivalents=format_equivalents(row.flavor.equivalents) if row.flavor else "",
-        price=format_price_per_hour(price.price_nano_per_second) if price else "",
-        price_in_force=price,
+        prices=(*shown, EMPTY),
     )
 
 
 def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
     """What the form asks for, or the form again with what is wrong in it."""
-    shown = open_editor(row, typed.currency)
-    editor = replace(shown, memory=typed.memory, equivalents=typed.equivalents, price=typed.use_price or typed.price)
     problems: dict[str, str] = {}
-    memory_bytes, equivalents, price = 0, NONE, None
+    memory_bytes, equivalents = 0, NONE
     if row.flavor is not None:
         memory_bytes = _collect(problems, "memory", lambda: parse_memory(typed.memory), 0)
         equivalents = _collect(problems, "equivalents", lambda: parse_equivalents(typed.equivalents), NONE)
-    if shown.price_in_force is not None:
-        price = _collect(problems, "price", lambda: parse_price_per_hour(typed.use_price or typed.price), None)
-        problems |= _stale(shown.price_in_force, typed)
-    if price is not None and not price.exact and not problems:
-        return replace(editor, problems=_inexact(price, editor), offer=format_price_per_hour(price.nano_per_second))
-    if problems:
-        return replace(editor, problems=problems)
-    return _edit(row, shown.price_in_force, memory_bytes, equivalents, price)
+    fields: list[PriceField] = []
+    prices: list[NewPrice] = []
+    for currency, text, version in zip(typed.currency, typed.price, typed.version, strict=True):
+        judged, price = _judge_price(row, currency.strip().upper(), text, version, typed.use_price)
+        if judged.currency and judged.currency in [earlier.currency for earlier in fields]:
+            judged = replace(judged, problem=f"{judged.currency} is there twice. Give each currency one price.")
+        fields.append(judged)
+        prices += [price] if price else []
+    if problems or any(judged.problem for judged in fields):
+        spare = () if any(judged.in_force is None for judged in fields) else (EMPTY,)
+        return Editor(row, typed.memory, typed.equivalents, (*fields, *spare), problems)
+    flavor = row.flavor
+    flavor_changed = flavor is not None and (flavor.memory_bytes, flavor.equivalents) != (memory_bytes, equivalents)
+    return Edit(memory_bytes, equivalents, flavor_changed, tuple(prices))
+
+
+def _judge_price(row: FlavorRow, currency: str, text: str, version: int, use_price: str) -> tuple[PriceField, NewPrice | None]:
+    """The field with what is wrong in it, and the new price that it asks for, if any."""
+    in_force = next((price for price in row.prices if price.currency == currency), None)
+    offered_currency, _, offered = use_price.partition(" ")
+    text = offered if offered and offered_currency == currency else text
+    shown = PriceField(currency, text, in_force)
+    if in_force is None and not text.strip():
+        return (shown, None) if not version else (replace(shown, problem=f"Billing has no price in {currency} any more."), None)
+    if re.fullmatch("[A-Z]{3}", currency) is None:
+        return replace(shown, problem="Name the currency of the price by its three letters, such as USD."), None
+    try:
+        price = parse_price_per_hour(text)
+    except MoneyError as error:
+        return replace(shown, problem=str(error)), None
+    if version != (0 if in_force is None else in_force.version):
+        return replace(shown, problem=_stale(in_force, currency)), None
+    if not price.exact:
+        return replace(shown, problem=_inexact(price, shown), offer=format_price_per_hour(price.nano_per_second)), None
+    if in_force is not None and price.nano_per_second == in_force.price_nano_per_second:
+        return shown, None
+    return shown, NewPrice(price.nano_per_second, currency, first=not row.prices)
 
 
 def parse_equivalents(text: str) -> tuple[Equivalent, ...]:
@@ -157,11 +212,6 @@ def _share(model: str, share_milli: int) -> Equivalent:
     return Equivalent(model=model, count=1, share_milli=share_milli)
 
 
-def _price_in(row: FlavorRow, currency: str) -> PriceVersion | None:
-    wanted = [price for price in row.prices if price.currency == currency]
-    return next(iter(wanted or row.prices), None)
-
-
 def _collect(problems: dict[str, str], name: str, read: Callable[[], T], otherwise: T) -> T:
     try:
         return read()
@@ -170,29 +220,16 @@ def _collect(problems: dict[str, str], name: str, read: Callable[[], T], otherwi
         return otherwise
 
 
-def _stale(in_force: PriceVersion, typed: Typed) -> dict[str, str]:
-    if typed.version == in_force.version:
-        return {}
-    now = f"{format_price_per_hour(in_force.price_nano_per_second)} {in_force.currency} per hour"
-    return {"price": f"The price was changed to {now} after this form was opened. Look again, and save again if you still mean it."}
+def _stale(in_force: PriceVersion | None, currency: str) -> str:
+    if in_force is None:
+        return f"The price in {currency} is gone since this form was opened. Look again."
+    now = f"{format_price_per_hour(in_force.price_nano_per_second)} {currency} per hour"
+    return f"The price was changed to {now} after this form was opened. Look again, and save again if you still mean it."
 
 
-def _inexact(price: Price, editor: Editor) -> dict[str, str]:
-    currency = editor.price_in_force.currency if editor.price_in_force else ""
-    nearest = format_price_per_hour(price.nano_per_second)
-    sentence = (
-        f"{editor.price.strip()} {currency} per hour is not a whole number of nano-{currency} per second, so it cannot be billed exactly. "
+def _inexact(price: Price, shown: PriceField) -> str:
+    nearest, currency = format_price_per_hour(price.nano_per_second), shown.currency
+    return (
+        f"{shown.text.strip()} {currency} per hour is not a whole number of nano-{currency} per second, so it cannot be billed exactly. "
         f"The nearest price that can is {nearest} {currency} per hour ({price.nano_per_second:,} nano-{currency} per second)."
     )
-    return {"price": sentence}
-
-
-def _edit(
-    row: FlavorRow, in_force: PriceVersion | None, memory_bytes: int, equivalents: tuple[Equivalent, ...], price: Price | None
-) -> Edit:
-    flavor = row.flavor
-    flavor_changed = flavor is not None and (flavor.memory_bytes, flavor.equivalents) != (memory_bytes, equivalents)
-    new_price = None
-    if price is not None and in_force is not None and price.nano_per_second != in_force.price_nano_per_second:
-        new_price = NewPrice(price.nano_per_second, in_force.currency)
-    return Edit(memory_bytes, equivalents, flavor_changed, new_price)

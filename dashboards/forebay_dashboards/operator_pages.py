@@ -19,6 +19,8 @@ from forebay_dashboards.times import Period, moment, period
 from forebay_dashboards.visitor import Problem, Visit, not_so
 
 FIELD_CHARACTERS_MAX = 4096
+REPEATED = ("price", "currency", "version")
+"""Fields of the flavor editor that are there once for each currency."""
 PAGE = "operator_flavors.html"
 
 logger = logging.getLogger(__name__)
@@ -169,12 +171,17 @@ class FlavorEditPage(FlavorTable):
             await self._show_saved(fresh, judged)
 
     def _typed(self) -> Typed:
-        arguments = {name: self.get_body_argument(name)[:FIELD_CHARACTERS_MAX] for name in self.request.body_arguments if name != "_xsrf"}
+        arguments: dict[str, object] = {}
+        for name in self.request.body_arguments:
+            values = [value[:FIELD_CHARACTERS_MAX] for value in self.get_body_arguments(name)]
+            arguments[name] = values if name in REPEATED else values[-1]
+        arguments.pop("_xsrf", None)
         try:
             return Typed.model_validate(arguments)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
-            raise not_so(FormError(f"The field {'.'.join(map(str, first['loc']))} cannot be used: {first['msg']}.")) from None
+            where = ".".join(map(str, first["loc"])) or "price"
+            raise not_so(FormError(f"The field {where} cannot be used: {first['msg']}.")) from None
 
     async def _save(self, row: FlavorRow, edit: Edit) -> str | None:
         """Writes what changed, the pool's part first; returns a sentence about what could not be saved."""
@@ -183,13 +190,14 @@ class FlavorEditPage(FlavorTable):
             if edit.flavor_changed:
                 residents_max = None if row.flavor is None else row.flavor.residents_max
                 await self.services.pool.set_flavor(self.token, row.name, edit.memory_bytes, edit.equivalents, residents_max)
-                saved = "Memory and equivalents were saved; the price was not. "
+                saved = "Memory and equivalents were saved; the price was not. " if edit.prices else ""
                 logger.info("action=flavor_changed who=%s flavor=%s memory_bytes=%d", self.visitor.name, row.name, edit.memory_bytes)
-            if edit.price is not None:
-                price = await self.services.billing.set_price(self.token, row.name, edit.price.nano_per_second, edit.price.currency)
+            for new in edit.prices:
+                price = await self.services.billing.set_price(self.token, row.name, new.nano_per_second, new.currency, new.first)
+                saved = f"What comes before the price in {new.currency} was saved, and this price too; what comes after it was not. "
                 logger.info(
-                    "action=price_changed who=%s flavor=%s price_nano_per_second=%d version=%d",
-                    self.visitor.name, row.name, price.price_nano_per_second, price.version,
+                    "action=price_changed who=%s flavor=%s currency=%s price_nano_per_second=%d version=%d",
+                    self.visitor.name, row.name, price.currency, price.price_nano_per_second, price.version,
                 )  # fmt: skip
         except (UpstreamRefused, UpstreamUnavailable) as error:
             return f"{saved or 'Nothing was saved. '}{error}"
@@ -223,6 +231,6 @@ class PriceHistoryPage(FlavorTable):
 
 
 def _saved_sentence(name: str, edit: Edit) -> str:
-    if not edit.flavor_changed and edit.price is None:
+    if not edit.flavor_changed and not edit.prices:
         return f"Nothing was changed in {name}."
     return f"{name} is saved. A price applies from now on, the rest to leases opened from now on."

@@ -180,7 +180,7 @@ class Installation:
         headers = {**({"Authorization": f"token {self.hub.tokens[who]}"} if who else {}), **options.pop("headers", {})}
         return httpx.get(self.urls["dashboards"] + path, headers=headers, timeout=20, **options)
 
-    def post(self, who: str, path: str, data: dict[str, str], fragment: bool = True) -> httpx.Response:
+    def post(self, who: str, path: str, data: dict[str, Any], fragment: bool = True) -> httpx.Response:
         headers = {"Authorization": f"token {self.hub.tokens[who]}", **({"HX-Request": "true"} if fragment else {})}
         return httpx.post(self.urls["dashboards"] + path, data=data, headers=headers, timeout=20)
 

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from dashboards_installation import Installation, eventually
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.flavor_form import Edit, Editor, FlavorRow, Typed, format_equivalents, judge, open_editor, parse_equivalents, table
+from forebay_dashboards.flavor_form import (
+    Edit,
+    Editor,
+    FlavorRow,
+    NewPrice,
+    Typed,
+    format_equivalents,
+    judge,
+    open_editor,
+    parse_equivalents,
+    table,
+)
 from forebay_dashboards.rows import Equivalent, Flavor, PriceVersion
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,47 +37,46 @@ def judged(**changes: Any) -> Editor | Edit:
 def problems(**changes: Any) -> dict[str, str]:
     editor = judged(**changes)
     assert isinstance(editor, Editor)
-    return dict(editor.problems)
+    return {**editor.problems, **{f"price {field.currency}".strip(): field.problem for field in editor.prices if field.problem}}
 
 
 def test_the_form_opens_with_the_values_in_force_and_saving_it_changes_nothing() -> None:
     editor = open_editor(ROW)
-    assert (editor.memory, editor.equivalents, editor.price) == ("1 GiB", "1 cpu-dev", "0.36")
-    assert judged() == Edit(2**30, FLAVOR.equivalents, flavor_changed=False, price=None)
+    assert (editor.memory, editor.equivalents) == ("1 GiB", "1 cpu-dev")
+    assert [(field.currency, field.text) for field in editor.prices] == [("USD", "0.36"), ("", "")]
+    assert judged() == Edit(2**30, FLAVOR.equivalents, flavor_changed=False, prices=())
 
 
 def test_an_exact_price_is_taken_over() -> None:
     edit = judged(price="3.6")
     assert isinstance(edit, Edit)
-    assert edit.price is not None
-    assert (edit.price.nano_per_second, edit.price.currency, edit.flavor_changed) == (1_000_000, "USD", False)
+    assert (edit.prices, edit.flavor_changed) == ((NewPrice(1_000_000, "USD"),), False)
 
 
 def test_a_price_that_cannot_be_billed_exactly_is_offered_rounded_and_saved_only_when_accepted() -> None:
     editor = judged(price="2.99")
     assert isinstance(editor, Editor)
-    assert editor.offer == "2.9900016"
-    assert "2.99 USD per hour is not a whole number of nano-USD per second" in editor.problems["price"]
-    accepted = judged(price="2.99", use_price=editor.offer)
+    assert editor.prices[0].offer == "2.9900016"
+    assert "2.99 USD per hour is not a whole number of nano-USD per second" in (editor.prices[0].problem or "")
+    accepted = judged(price="2.99", use_price="USD 2.9900016")
     assert isinstance(accepted, Edit)
-    assert accepted.price is not None
-    assert accepted.price.nano_per_second == 830_556
+    assert accepted.prices == (NewPrice(830_556, "USD"),)
 
 
 def test_a_price_below_zero_is_refused_and_what_was_typed_is_kept() -> None:
     editor = judged(price="-1")
     assert isinstance(editor, Editor)
-    assert editor.price == "-1"
-    assert editor.offer is None
-    assert "cannot be below zero" in editor.problems["price"]
+    assert [field.text for field in editor.prices] == ["-1", ""]
+    assert editor.prices[0].offer is None
+    assert "cannot be below zero" in (editor.prices[0].problem or "")
 
 
 def test_every_wrong_field_is_named_at_once() -> None:
-    assert problems(memory="64 GB", equivalents="many", price="free").keys() == {"memory", "equivalents", "price"}
+    assert problems(memory="64 GB", equivalents="many", price="free").keys() == {"memory", "equivalents", "price USD"}
 
 
 def test_a_form_that_was_overtaken_by_another_operator_is_not_saved() -> None:
-    assert "was changed to 0.36 USD per hour after this form was opened" in problems(price="7.2", version=3)["price"]
+    assert "was changed to 0.36 USD per hour after this form was opened" in problems(price="7.2", version=3)["price USD"]
 
 
 def test_unknown_fields_are_refused() -> None:
@@ -76,7 +86,46 @@ def test_unknown_fields_are_refused() -> None:
 
 def test_a_flavor_without_a_price_keeps_its_editor_for_the_rest() -> None:
     edit = judge(FlavorRow("dev.1gb", FLAVOR, ()), Typed(memory="2 GiB", equivalents="1 cpu-dev"))
-    assert edit == Edit(2**31, FLAVOR.equivalents, flavor_changed=True, price=None)
+    assert edit == Edit(2**31, FLAVOR.equivalents, flavor_changed=True, prices=())
+
+
+def test_each_currency_has_its_price_and_only_what_changes_is_saved() -> None:
+    row = FlavorRow("dev.1gb", FLAVOR, (PRICE, PRICE.model_copy(update={"currency": "JPY", "version": 1})))
+    assert [field.currency for field in open_editor(row).prices] == ["USD", "JPY", ""]
+    fields = {**UNCHANGED, "price": ["0.36", "3.6", "7.2"], "currency": ["USD", "JPY", " eur "], "version": [4, 1, 0]}
+    edit = judge(row, Typed.model_validate(fields))
+    assert isinstance(edit, Edit)
+    assert edit.prices == (NewPrice(1_000_000, "JPY"), NewPrice(2_000_000, "EUR"))
+    inexact = judge(row, Typed.model_validate({**fields, "price": ["0.36", "2.99", "7.2"]}))
+    assert isinstance(inexact, Editor)
+    assert [bool(field.offer) for field in inexact.prices] == [False, True, False]
+
+
+def test_a_flavor_without_a_price_gets_its_first_one() -> None:
+    row = FlavorRow("dev.1gb", FLAVOR, ())
+    assert [(field.currency, field.text) for field in open_editor(row).prices] == [("", "")]
+    edit = judge(row, Typed.model_validate({**UNCHANGED, "price": "3.6", "currency": "usd", "version": 0}))
+    assert isinstance(edit, Edit)
+    assert edit.prices == (NewPrice(1_000_000, "USD", first=True),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"currency": ""}, "Name the currency"),
+        ({"currency": "US"}, "Name the currency"),
+        ({"price": ["1.8", "3.6"], "currency": ["USD", "USD"], "version": [4, 4]}, "is there twice"),
+        ({"currency": "JPY", "version": 4}, "is gone since this form was opened"),
+        ({"version": 0}, "was changed to 0.36 USD per hour"),
+    ],
+)
+def test_a_price_without_a_place_in_the_book_is_refused(changes: dict[str, Any], says: str) -> None:
+    assert says in " ".join(problems(**{"price": "3.6", **changes}).values())
+
+
+def test_prices_that_lack_a_currency_or_a_version_are_refused() -> None:
+    with pytest.raises(ValueError, match="each price needs a currency and a version"):
+        Typed.model_validate({**UNCHANGED, "price": ["1", "2"]})
 
 
 @given(
@@ -131,7 +180,9 @@ def test_the_table_holds_what_either_service_knows() -> None:
 def form_of(cloud: Installation, flavor: str) -> dict[str, str]:
     """The fields of the editor as the page shows them."""
     page = cloud.get("operator", f"operator/flavors/{flavor}/edit", headers={"HX-Request": "true"}).text
-    fields = dict(re.findall(r'<input[^>]* name="(\w+)" value="([^"]*)"', page))
+    fields: dict[str, str] = {}
+    for name, value in re.findall(r'<input[^>]* name="(\w+)" value="([^"]*)"', page):
+        fields.setdefault(name, value)  # the empty field of another currency comes last
     fields.pop("_xsrf")
     return fields
 
@@ -206,6 +257,24 @@ def test_the_editor_works_without_scripts(cloud: Installation) -> None:
     answer = cloud.post("operator", "operator/flavors/xlarge.512gb/edit", {**form_of(cloud, "xlarge.512gb"), "price": "36"}, fragment=False)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/services/dashboards/operator/flavors")
     assert price_of(cloud, "xlarge.512gb") == 10_000_000
+
+
+def test_a_first_price_and_a_price_in_another_currency_are_set_on_the_page(cloud: Installation) -> None:
+    served = {"memory_bytes": 2**30, "equivalents": [{"model": "null", "count": 1}]}
+    cloud.ask("pool", "operator", "PUT", "api/flavors/fresh.1gb", json=served)
+    opened = form_of(cloud, "fresh.1gb")
+    assert (opened["currency"], opened["price"], opened["version"]) == ("", "", "0")
+    assert "is saved" in cloud.post("operator", "operator/flavors/fresh.1gb/edit", {**opened, "currency": "USD", "price": "3.6"}).text
+    again = {**form_of(cloud, "fresh.1gb"), "currency": ["USD", "JPY"], "price": ["3.6", "360"], "version": ["1", "0"]}
+    saved = cloud.post("operator", "operator/flavors/fresh.1gb/edit", again).text
+    assert "is saved" in saved and "3.60 USD/h" in saved and "360.00 JPY/h" in saved
+    found = [row for row in cloud.ask("billing", "operator", "GET", "api/prices") if row["flavor"] == "fresh.1gb"]
+    assert [(row["currency"], row["price_nano_per_second"], row["version"]) for row in found] == [
+        ("JPY", 100_000_000, 1),
+        ("USD", 1_000_000, 1),
+    ]
+    refused = cloud.post("operator", "operator/flavors/fresh.1gb/edit", {**form_of(cloud, "fresh.1gb"), "currency": "XXX", "version": "0"})
+    assert "Nothing was saved." in refused.text and "is not a currency of ISO 4217" in refused.text
 
 
 def test_a_flavor_that_does_not_exist_is_not_found(cloud: Installation) -> None:
