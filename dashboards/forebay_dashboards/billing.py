@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from forebay_dashboards.rows import CreditRow, InvoiceRow, PriceVersion, SummaryRow, UsagePage
+from forebay_dashboards.rows import (
+    AuditPage,
+    CreditRow,
+    InvoiceRow,
+    Plan,
+    Preview,
+    PriceChanges,
+    PriceVersion,
+    SummaryRow,
+    UsagePage,
+)
 from forebay_dashboards.times import Period
 from forebay_dashboards.upstream import Document, Query, Upstream
 
 _PRICES = TypeAdapter(tuple[PriceVersion, ...])
 _PRICE = TypeAdapter(PriceVersion)
+_CHANGES = TypeAdapter(PriceChanges)
+_PREVIEW = TypeAdapter(Preview)
+_PLANS = TypeAdapter(tuple[Plan, ...])
+_PLAN = TypeAdapter(Plan)
+_AUDIT = TypeAdapter(AuditPage)
 _USAGE = TypeAdapter(UsagePage)
 _SUMMARY = TypeAdapter(tuple[SummaryRow, ...])
 
@@ -41,6 +57,34 @@ class Billing:
         """The new version; it applies to device time from then on. ``first`` says that billing has no price for the flavor yet."""
         body = {"price_nano_per_second": nano_per_second, "currency": currency, "new": first}
         return await self._upstream.write(_PRICE, token, f"api/prices/{quote(flavor, safe='')}", body)
+
+    async def price_list(self, token: str) -> str:
+        """The price book as a text."""
+        return (await self._upstream.fetch(token, "api/price-list")).body.decode("utf-8")
+
+    async def compare_price_list(self, token: str, text: str) -> PriceChanges:
+        """What the list would change."""
+        return await self._upstream.write(_CHANGES, token, "api/price-list/diff", text, "POST")
+
+    async def apply_price_list(self, token: str, text: str) -> PriceChanges:
+        """What the list changed."""
+        return await self._upstream.write(_CHANGES, token, "api/price-list", text)
+
+    async def preview(self, token: str, body: Mapping[str, object]) -> Preview:
+        """What a month would have cost at other prices or plans."""
+        return await self._upstream.write(_PREVIEW, token, "api/preview", body, "POST")
+
+    async def plans(self, token: str) -> tuple[Plan, ...]:
+        """All versions of all plans."""
+        return await self._upstream.read(_PLANS, token, "api/plans", {"history": 1})
+
+    async def set_plan(self, token: str, tenant: str, body: Mapping[str, object]) -> Plan:
+        """The new version."""
+        return await self._upstream.write(_PLAN, token, f"api/plans/{quote(tenant, safe='')}", body)
+
+    async def audit(self, token: str, cursor: str | None) -> AuditPage:
+        """Who changed what, newest first."""
+        return await self._upstream.read(_AUDIT, token, "api/audit", {"limit": 50, "cursor": cursor})
 
     async def usage(
         self,

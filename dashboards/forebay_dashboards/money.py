@@ -55,6 +55,21 @@ def parse_price_per_hour(text: str) -> Price:
     return Price(nano_per_second=nearest, exact=nearest * divisor == scaled)
 
 
+def parse_decimal(text: str, decimals: int, what: str) -> int:
+    """``text`` in units of 10^-``decimals``, exactly; nothing typed is 0. Raises MoneyError."""
+    typed = text.strip() or "0"
+    match = _PRICE.fullmatch(typed)
+    if match is None or len(typed) > PRICE_TEXT_CHARACTERS_MAX or len(match[2] or "") > decimals:
+        raise MoneyError(f"{what}: “{typed[:60]}” is not a number such as 12.5, from 0 on and with at most {decimals} decimals.")
+    return int(match[1] + (match[2] or "").ljust(decimals, "0"))
+
+
+def format_decimal(scaled: int, decimals: int) -> str:
+    """As :func:`parse_decimal` reads it: ``12.5`` for 1250 with two decimals."""
+    whole, rest = divmod(scaled, 10**decimals)
+    return f"{whole}.{rest:0{decimals}d}".rstrip("0").rstrip(".")
+
+
 def divide_half_even(numerator: int, divisor: int) -> int:
     """The quotient rounded to the nearest integer, ties to even; ``divisor`` is positive."""
     quotient, rest = divmod(numerator, divisor)

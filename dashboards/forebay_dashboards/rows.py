@@ -144,6 +144,90 @@ class PriceVersion(Row):
     changed_by: str | None = None
 
 
+class PriceChange(Row):
+    """What a price list changes: of a flavor in nano-units per second, of parked bytes per GiB and hour."""
+
+    kind: Literal["flavor", "parked"]
+    flavor: str | None = None
+    currency: Currency
+    unit: Literal["nano_per_second", "nano_per_gib_hour"]
+    before: Count | None = None
+    after: Count
+    valid_from_ns: Count
+
+
+class PriceChanges(Row):
+    """All that a price list changes."""
+
+    changes: tuple[PriceChange, ...]
+
+
+class MonthCost(Row):
+    """A month at the list price, and after what the plan changes of it."""
+
+    list_nano: int
+    total_nano: int
+
+
+class PreviewRow(Row):
+    """A tenant's month as it is and as it would be."""
+
+    tenant: str
+    currency: Currency
+    present: MonthCost
+    proposed: MonthCost
+    difference_nano: int
+
+
+class Preview(Row):
+    """What a month would have cost."""
+
+    month: str
+    rows: tuple[PreviewRow, ...]
+
+
+class Tier(Row):
+    """From an amount of the month on, the list price is so much lower."""
+
+    from_nano: Count
+    discount_bps: Count
+
+
+class Plan(Row):
+    """What a tenant agreed on, from the month ``valid_from`` on."""
+
+    tenant: str
+    version: Count
+    valid_from: str
+    currency: Currency
+    discount_bps: Count
+    free_nano: Count
+    free_seconds: dict[str, Count]
+    tiers: tuple[Tier, ...]
+    commitment_nano: Count
+    changed_at_ns: Count
+    changed_by: str
+
+
+class AuditEntry(Row):
+    """Who changed what; of what was refused ``after`` has the message."""
+
+    id: Count
+    at_ns: Count
+    who: str
+    action: str
+    subject: str
+    before: dict[str, object] | None = None
+    after: dict[str, object]
+
+
+class AuditPage(Row):
+    """Entries, newest first, and the cursor of the next page."""
+
+    entries: tuple[AuditEntry, ...]
+    next: str | None = None
+
+
 class UsageRecord(Row):
     """A stretch of a lease with its cost."""
 

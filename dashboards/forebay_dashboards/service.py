@@ -14,7 +14,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RedirectHandler
 
-from forebay_dashboards import operator_pages
+from forebay_dashboards import operator_pages, price_pages
 from forebay_dashboards.audience import Audience
 from forebay_dashboards.billing import Billing
 from forebay_dashboards.errors import SettingsError
@@ -45,6 +45,9 @@ ROUTES = (
     (rf"operator/flavors/{NAME}/row", operator_pages.FlavorPage),
     (rf"operator/flavors/{NAME}/edit", operator_pages.FlavorEditPage),
     (rf"operator/flavors/{NAME}/prices", operator_pages.PriceHistoryPage),
+    (r"operator/price-list", price_pages.PriceListPage),
+    (r"operator/plans", price_pages.PlansPage),
+    (r"operator/audit", price_pages.AuditTrailPage),
     (r"events", EventsPage),
     (r"oauth_callback", SignedIn),
     (r"static/([A-Za-z0-9.-]+)", StaticFile),

@@ -48,6 +48,8 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         when=_when,
         memory=_memory,
         price=_price,
+        percent=lambda bps: f"{money.format_decimal(bps, 2)} %",
+        nano=lambda nano: money.format_decimal(nano, 9),
         price_text=money.format_price_per_hour,
         count=lambda number: f"{number:,}",
     )

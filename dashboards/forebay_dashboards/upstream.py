@@ -51,9 +51,10 @@ class Upstream:
         """The JSON answer to a GET as typed rows. Raises UpstreamUnavailable, UpstreamRefused."""
         return self._decode(adapter, (await self.fetch(token, path, query)).body)
 
-    async def write(self, adapter: TypeAdapter[T], token: str, path: str, body: Mapping[str, Any]) -> T:
-        """The JSON answer to a PUT. Raises UpstreamUnavailable, UpstreamRefused."""
-        async with self._call("PUT", token, path, self._whole, json=body) as response:
+    async def write(self, adapter: TypeAdapter[T], token: str, path: str, body: Mapping[str, Any] | str, method: str = "PUT") -> T:
+        """The JSON answer to a PUT, or POST, of a JSON body or a text. Raises UpstreamUnavailable, UpstreamRefused."""
+        sent: dict[str, Any] = {"data": body.encode()} if isinstance(body, str) else {"json": body}
+        async with self._call(method, token, path, self._whole, **sent) as response:
             return self._decode(adapter, await response.read())
 
     async def fetch(self, token: str, path: str, query: Query | None = None) -> Document:

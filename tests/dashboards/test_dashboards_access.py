@@ -38,6 +38,9 @@ PAGES = {
     "operator/flavors/dev.1gb/row": "operator",
     "operator/flavors/dev.1gb/edit": "operator",
     "operator/flavors/dev.1gb/prices": "operator",
+    "operator/price-list": "operator",
+    "operator/plans": "operator",
+    "operator/audit": "operator",
 }
 
 

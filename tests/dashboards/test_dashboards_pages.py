@@ -129,6 +129,9 @@ def test_every_page_is_whole_html_with_one_heading_and_labelled_fields(cloud: In
         ("operator", "operator"),
         ("operator", "operator/usage"),
         ("operator", "operator/flavors/dev.1gb/edit"),
+        ("operator", "operator/price-list"),
+        ("operator", "operator/plans"),
+        ("operator", "operator/audit"),
     ):
         page = cloud.get(name, path).text
         assert page.count("<h1>") == 1

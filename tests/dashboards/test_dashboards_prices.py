@@ -1,0 +1,83 @@
+"""The price list, plans and the audit on the operator's pages, against real services."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+from dashboards_installation import Installation
+from forebay_dashboards.errors import FormError, MoneyError
+from forebay_dashboards.plan_form import TypedPlan
+
+PLAN = {"tenant": "acme", "currency": "usd", "valid_from": "2031-01", "discount": "12.5", "free": "", "commitment": "500"}
+
+
+def listed(cloud: Installation) -> str:
+    page = cloud.get("operator", "operator/price-list").text
+    found = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL)
+    assert found is not None
+    return html.unescape(found[1])
+
+
+def send(cloud: Installation, path: str, **fields: Any) -> str:
+    answer = cloud.post("operator", path, fields, fragment=False)
+    assert answer.status_code == 200, answer.text
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.text)))
+
+
+def test_the_price_list_is_compared_previewed_and_applied_on_the_page(cloud: Installation) -> None:
+    text = listed(cloud)
+    assert "12xlarge.6144gb" in text
+    assert "Nothing: the price book says what the list says." in send(cloud, "operator/price-list", list=text, action="compare")
+    edited = text.replace("53333376", "60000000") + "parked:\n  USD:\n    - {per_gib_hour: 0.00005}\n"
+    compared = send(cloud, "operator/price-list", list=edited, action="compare")
+    assert "What it would change" in compared and "216.00 USD/h" in compared and "0.00005 USD" in compared
+    assert "at these terms" in send(cloud, "operator/price-list", list=edited, action="preview", month="2026-01")
+    assert listed(cloud).splitlines()[2:] == text.splitlines()[2:]
+    assert "The price list is applied." in send(cloud, "operator/price-list", list=edited, action="apply")
+    assert "60000000" in listed(cloud) and "nano_per_gib_hour: 50000" in listed(cloud)
+    refused = send(cloud, "operator/price-list", list="prices: {x: 1}", action="apply")
+    assert "Line 1 of the price list: 'x' needs names with values below it." in refused
+    entries = send_get(cloud, "operator/audit")
+    assert "12xlarge.6144gb/USD" in entries and "price_nano_per_second 60000000" in entries
+
+
+def send_get(cloud: Installation, path: str) -> str:
+    return html.unescape(cloud.get("operator", path).text)
+
+
+def test_a_plan_is_previewed_and_saved_on_the_page(cloud: Installation) -> None:
+    cloud.record_usage()
+    preview = send(cloud, "operator/plans", **PLAN, action="preview")
+    assert "at these terms" in preview
+    refused = send(cloud, "operator/plans", **{**PLAN, "tenant": "umbrella"}, action="save")
+    assert "Nothing was ever recorded for a tenant 'umbrella'" in refused and "2031-01" not in cloud.get("operator", "operator/plans").text
+    saved = send(cloud, "operator/plans", **PLAN, tiers="1000=5, 10000=10", free_hours="dev.1gb=100", action="save")
+    assert "The plan of acme from 2031-01 is saved." in saved and "12.5 %" in saved and "from 10000: 10 %" in saved
+    (plan,) = cloud.ask("billing", "operator", "GET", "api/plans", params={"month": "2031-02"})
+    assert plan["tiers"] == [{"from_nano": 10**12, "discount_bps": 500}, {"from_nano": 10**13, "discount_bps": 1000}]
+    assert (plan["free_seconds"], plan["commitment_nano"], plan["currency"]) == ({"dev.1gb": 360_000}, 500 * 10**9, "USD")
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "says"),
+    [
+        ("discount", "12.555", "at most 2 decimals"),
+        ("discount", "-1", "is not a number"),
+        ("free", "a lot", "Free of charge"),
+        ("free_hours", "dev.1gb", "as in dev.1gb=100"),
+        ("free_hours", "dev.1gb=0.0001", "whole number of seconds"),
+        ("tiers", "1=1,1=2", "each may be there once"),
+    ],
+)
+def test_terms_that_cannot_be_are_said_in_one_sentence(field: str, text: str, says: str) -> None:
+    with pytest.raises((FormError, MoneyError), match=says):
+        TypedPlan.model_validate({**PLAN, field: text}).terms()
+
+
+def test_the_pages_are_changed_by_operators_alone(cloud: Installation) -> None:
+    for who in ("acme-owner", "acme-member"):
+        assert cloud.post(who, "operator/price-list", {"list": "prices: {}", "action": "apply"}).status_code == 403
+        assert cloud.post(who, "operator/plans", {**PLAN, "action": "save"}).status_code == 403
