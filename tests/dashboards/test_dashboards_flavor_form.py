@@ -273,7 +273,7 @@ def test_a_first_price_and_a_price_in_another_currency_are_set_on_the_page(cloud
         ("JPY", 100_000_000, 1),
         ("USD", 1_000_000, 1),
     ]
-    refused = cloud.post("operator", "operator/flavors/fresh.1gb/edit", {**form_of(cloud, "fresh.1gb"), "currency": "XXX", "version": "0"})
+    refused = cloud.post("operator", "operator/flavors/fresh.1gb/edit", {**form_of(cloud, "fresh.1gb"), "currency": "QQQ", "version": "0"})
     assert "Nothing was saved." in refused.text and "is not a currency of ISO 4217" in refused.text
 
 
