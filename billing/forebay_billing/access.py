@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from forebay_hub.identity import BILLING, OPERATE, SERVICE, TENANT, Identity
 
+from forebay_billing.budgets import Origin
 from forebay_billing.errors import Forbidden, InvalidRequest, UnknownRecord
 
 
@@ -124,4 +125,31 @@ def paying_tenant(identity: Identity, tenant: str | None) -> str:
         raise Forbidden(f"The user {identity.name} belongs to the tenant {identity.tenant} and may not arrange another's payments.")
     if not identity.sees_tenant:
         raise Forbidden(f"{identity.name} needs the scope {TENANT} or {BILLING} to see and arrange the tenant's payments.")
+    return identity.tenant
+
+
+def budget_author(identity: Identity, tenant: str | None, any_tenant: bool = False) -> tuple[str, Origin]:
+    """The tenant whose budgets ``identity`` may set, and in whose name. Raises Forbidden.
+
+    With ``any_tenant`` an operator need not name one, and gets the empty string for all.
+    """
+    if identity.may(OPERATE):
+        if tenant is None and not any_tenant:
+            raise InvalidRequest("tenant: name the tenant whose budget this is.")
+        return tenant or "", "operator"
+    return _owned_tenant(identity, tenant, "budgets"), "owner"
+
+
+def channel_tenant(identity: Identity, tenant: str | None) -> str | None:
+    """The tenant whose alerts ``identity`` may send somewhere: any for an operator (None: those of all), its own for an owner."""
+    return tenant if identity.may(OPERATE) else _owned_tenant(identity, tenant, "alerts")
+
+
+def _owned_tenant(identity: Identity, tenant: str | None, what: str) -> str:
+    if identity.kind != "user" or identity.tenant is None:
+        raise Forbidden(f"{identity.name} belongs to no tenant, whose {what} could be set.")
+    if tenant not in (None, identity.tenant):
+        raise Forbidden(f"The user {identity.name} belongs to the tenant {identity.tenant} and may not set another's {what}.")
+    if not identity.may(TENANT):
+        raise Forbidden(f"{identity.name} needs the scope {TENANT} to set the tenant's {what}.")
     return identity.tenant

@@ -7,6 +7,8 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
+from forebay_billing.budget_tables import TARGET_CHARS_MAX
+from forebay_billing.budgets import GRACE_SECONDS, GRACE_SECONDS_MAX, LIMIT_NANO_MAX, THRESHOLDS, THRESHOLDS_MAX
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.holds import Heartbeat
 from forebay_billing.invoice_tables import LEGAL_NAME_CHARS_MAX, TEXT_CHARS_MAX
@@ -36,6 +38,7 @@ Label = Annotated[str, StringConstraints(max_length=LABEL_CHARS_MAX, pattern=_NO
 Code = Annotated[str, StringConstraints(max_length=16, pattern=_NO_NUL)]
 """A currency; whether there is such a one is for the price book to say."""
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
+Target = Annotated[str, StringConstraints(min_length=3, max_length=TARGET_CHARS_MAX, pattern=r"^[^\x00-\x20\x7f]+$")]
 TimeNs = Annotated[int, Field(ge=0, le=TIME_NS_MAX)]
 
 
@@ -287,6 +290,34 @@ class CreditRefundBody(_Body):
     reason: Reason
 
 
+class BudgetBody(_Body):
+    """``PUT api/budgets``; an owner may leave the tenant out."""
+
+    tenant: Name | None = None
+    user: Name | None = None
+    notebook: Annotated[Label, Field(min_length=1)] | None = None
+    currency: str | None = None
+    window: Literal["month", "total"] = "month"
+    limit_nano: Annotated[int, Field(ge=0, le=LIMIT_NANO_MAX)]
+    thresholds: Annotated[list[int], Field(default_factory=lambda: list(THRESHOLDS), max_length=THRESHOLDS_MAX)]
+    on_limit: Literal["notify", "refuse", "drain"] = "notify"
+    grace_seconds: Annotated[int, Field(ge=0, le=GRACE_SECONDS_MAX)] = GRACE_SECONDS
+
+
+class ChannelBody(_Body):
+    """``POST api/alerts/channels``; without a tenant an owner's own, or the operators' for all tenants."""
+
+    tenant: Name | None = None
+    kind: Literal["webhook", "email"]
+    target: Target
+
+
+class ChannelActionBody(_Body):
+    """``POST api/alerts/channels/{id}``."""
+
+    action: Literal["retry"]
+
+
 class _Query(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -433,6 +464,27 @@ class ReconciliationQuery(_Query):
 
     since_ns: TimeNs
     until_ns: TimeNs
+
+
+class BudgetsQuery(_Query):
+    """``GET api/budgets``."""
+
+    tenant: Name | None = None
+    user: Name | None = None
+
+
+class AlertsQuery(_Query):
+    """``GET api/alerts``."""
+
+    tenant: Name | None = None
+    user: Name | None = None
+    since_ns: TimeNs | None = None
+
+
+class ChannelsQuery(_Query):
+    """``GET api/alerts/channels``."""
+
+    tenant: Name | None = None
 
 
 class NoQuery(_Query):

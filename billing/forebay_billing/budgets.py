@@ -51,6 +51,14 @@ class Subject:
         """Whether what ``other`` costs counts here as well."""
         return self.tenant == other.tenant and self.user in (None, other.user) and self.notebook in (None, other.notebook)
 
+    @property
+    def around(self) -> tuple[Subject, ...]:
+        """The subjects for which it counts: itself, its user, its tenant."""
+        tenant, user = Subject(self.tenant), Subject(self.tenant, self.user)
+        if self.notebook is not None:
+            return tenant, user, self
+        return (tenant,) if self.user is None else (tenant, user)
+
     def __str__(self) -> str:
         if self.notebook is not None:
             return f"notebook {self.notebook} of {self.user} ({self.tenant})"
@@ -72,6 +80,7 @@ class Budget:
     grace_seconds: int
     """Of a drain: how long running leases may go on after they were told."""
     set_at_ns: int
+    """When it was set, or changed last."""
     set_by: str
 
 
@@ -130,14 +139,12 @@ class Standing:
 
     @property
     def sentence(self) -> str:
-        """What the budget does now, for whom it stops."""
+        """What stands in the way of those whom it stops; without amounts, which are not for everybody."""
         budget = self.budget
-        limit = f"{nano_text(budget.limit_atto).rstrip('0').rstrip('.')} {budget.currency}"
-        until = f" of {self.period}" if budget.window == "month" else ""
+        whose = f"The budget{f' of {self.period}' if budget.window == 'month' else ''} for {budget.subject}"
         asked = "an operator" if budget.origin == "operator" else "the tenant's owner"
-        if self.used_atto < budget.limit_atto:
-            return f"The budget{until} for {budget.subject} ({limit}) is nearly used up; {asked} can raise it."
-        return f"The budget{until} for {budget.subject} ({limit}) is used up; {asked} can raise it."
+        used = "used up" if self.used_atto >= budget.limit_atto else "nearly used up"
+        return f"{whose} is {used}; {asked} can raise it."
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,7 @@ def _state(budget: Budget, left_atto: int, rate: int, last_rate: int) -> tuple[S
 
 
 def windows(budget: Budget, now_ns: int) -> list[str]:
-    """The windows whose thresholds are looked at: usage of last month may still arrive, if the budget was there then."""
+    """The windows whose thresholds are looked at: usage of last month may still arrive, if the budget was then what it is."""
     if budget.window == "total":
         return [TOTAL]
     month = Month.of(now_ns)

@@ -115,6 +115,20 @@ class UnknownInvoice(BillingError):
     code = "unknown_invoice"
 
 
+class UnknownBudget(BillingError):
+    """A budget that is not in force, or not the caller's to change."""
+
+    status = 404
+    code = "unknown_budget"
+
+
+class UnknownChannel(BillingError):
+    """Alerts go to no such place."""
+
+    status = 404
+    code = "unknown_channel"
+
+
 class UnknownPath(BillingError):
     """No endpoint lives at this path."""
 

@@ -45,10 +45,12 @@ from forebay_billing.metrics import Metrics
 from forebay_billing.months import Month
 from forebay_billing.queries import By, Window
 from forebay_billing.schema import KEY_CHARS_MAX
+from forebay_billing.settings import Settings
 from forebay_billing.store import Store
 from forebay_billing.types import UsageRecord
 
 if TYPE_CHECKING:
+    from forebay_billing.budget_desk import BudgetDesk
     from forebay_billing.payments.desk import Desk
 
 log = logging.getLogger(__name__)
@@ -80,6 +82,8 @@ class Context:
     """How invoices are made."""
     desk: Desk | None
     """Payments, where they are on."""
+    budgets: BudgetDesk
+    settings: Settings
     refused_usage: set[str] = field(default_factory=set)
     """What was refused lately, and why: it is in the audit."""
 

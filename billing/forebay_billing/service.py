@@ -17,6 +17,8 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application
 
 from forebay_billing import (
+    alert_handlers,
+    budget_handlers,
     credit_handlers,
     handlers,
     heartbeat_handlers,
@@ -25,6 +27,7 @@ from forebay_billing import (
     price_handlers,
     reservations,
 )
+from forebay_billing.budget_desk import BudgetDesk
 from forebay_billing.closer import Closer
 from forebay_billing.engines import open_engines
 from forebay_billing.errors import BillingError, ConfigurationError
@@ -74,6 +77,11 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/profiles/([^/]+)", invoice_handlers.ProfileHandler),
     (r"api/credits", credit_handlers.CreditsHandler),
     (r"api/credits/([^/]+)/refund", credit_handlers.CreditRefundHandler),
+    (r"api/budgets", budget_handlers.BudgetsHandler),
+    (r"api/budgets/([^/]+)", budget_handlers.BudgetHandler),
+    (r"api/alerts", alert_handlers.AlertsHandler),
+    (r"api/alerts/channels", alert_handlers.ChannelsHandler),
+    (r"api/alerts/channels/([^/]+)", alert_handlers.ChannelHandler),
     (r"api/payments/contacts/([^/]+)", payment_handlers.ContactHandler),
     (r"api/payments/invoices", payment_handlers.PaymentInvoicesHandler),
     (r"api/payments/portal", payment_handlers.PortalHandler),
@@ -94,10 +102,16 @@ class Service:
         self.store = Store(open_engines(settings.database_url, settings.busy_seconds), clock_ns, metrics.committed)
         metrics.watch_queue(lambda: self.store.writes_waiting)
         self._desk = _open_desk(self.store, settings, clock_ns, metrics)
+        try:
+            self.budgets = BudgetDesk(self.store, settings, clock_ns)
+        except ConfigurationError:
+            self.store.close()
+            raise
         conditions = settings.conditions()
         context = handlers.Context(
-            self.store, authenticator, metrics, clock_ns, settings.currency_of, settings.hold_terms(), conditions, self._desk
-        )
+            self.store, authenticator, metrics, clock_ns, settings.currency_of, settings.hold_terms(), conditions, self._desk,
+            self.budgets, settings,
+        )  # fmt: skip
         self._server = HTTPServer(
             application_of(context, settings.prefix),
             max_body_size=BODY_BYTES_CUT,
@@ -116,6 +130,7 @@ class Service:
         self._server.add_sockets(sockets)
         if self._desk is not None:
             self._desk.start()
+        self.budgets.start()
         self._closer = Closer(self.store, conditions, settings.invoice_grace_days, clock_ns)
         self.port: int = sockets[0].getsockname()[1]
         self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns))
@@ -129,6 +144,7 @@ class Service:
         await asyncio.gather(self._expiry, return_exceptions=True)
         if self._desk is not None:
             await self._desk.close()
+        await self.budgets.close()
         await asyncio.to_thread(self.store.close)
         await self._server.close_all_connections()
         log.info("action=service.stop port=%d", self.port)

@@ -108,6 +108,18 @@ class Settings(BaseModel):
     hold_silence_seconds: Annotated[
         float, Field(gt=0, le=31_622_400, description="How long after the time that it covers a hold expires, if nothing is heard.")
     ] = 300.0
+    alert_private_addresses: Annotated[
+        bool, Field(description="Whether webhooks of alerts may go to private addresses, and by plain HTTP.")
+    ] = False
+    smtp_host: Annotated[str | None, Field(description="The mail server for alerts by e-mail; none: no e-mail.")] = None
+    smtp_port: Annotated[int, Field(ge=1, le=65535, description="Its port.")] = 587
+    smtp_security: Annotated[
+        Literal["starttls", "tls", "none"], Field(description="How the connection to it is secured; none only on this host.")
+    ] = "starttls"
+    smtp_from: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", description="Who mails come from.")] = "forebay@localhost"
+    smtp_user: Annotated[str | None, Field(description="Who signs in to the mail server; none: nobody does.")] = None
+    smtp_password: Annotated[SecretStr | None, Field(description="The password for that.")] = None
+    smtp_password_file: Annotated[Path | None, Field(description="A file with the password, instead.")] = None
     busy_seconds: Annotated[float, Field(gt=0, le=60, description="How long a locked database is waited for.")] = 2.0
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="Least severe records to log.")] = "INFO"
 
@@ -127,6 +139,9 @@ class Settings(BaseModel):
     def hold_terms(self) -> Terms:
         """How holds are made and expire."""
         return Terms(int(self.hold_margin_seconds * 10**9), int(self.hold_silence_seconds * 10**9))
+    def smtp_password_text(self) -> str:
+        """The mail server's password, empty where there is none. Raises ConfigurationError for a file that cannot be read."""
+        return _secret(self.smtp_password, self.smtp_password_file, "smtp_password_file")
 
 
     def conditions(self) -> Conditions:

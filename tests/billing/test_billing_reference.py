@@ -32,7 +32,7 @@ def test_every_endpoint_is_described_with_its_methods() -> None:
     expected = {
         f"{method} {pattern.replace('([^/]+)', '{}')}"
         for pattern, handler in ENDPOINTS
-        for method in ("GET", "POST", "PUT")
+        for method in ("GET", "POST", "PUT", "DELETE")
         if method.lower() in vars(handler)
     }
     described = {re.sub(r"\{\w+\}", "{}", name) for name in first_cells("Endpoints")}

@@ -1,0 +1,109 @@
+"""The endpoints of alerts and of the channels that they go to."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from sqlalchemy import Connection
+
+from forebay_billing import alert_outbox
+from forebay_billing.access import channel_tenant, usage_scope
+from forebay_billing.alert_outbox import Channel
+from forebay_billing.bodies import AlertsQuery, ChannelActionBody, ChannelBody, ChannelsQuery, NoQuery
+from forebay_billing.budget_documents import alert_row, channel_health_json, channel_json
+from forebay_billing.budget_handlers import number_of
+from forebay_billing.errors import InvalidRequest, UnknownChannel
+from forebay_billing.handlers import BillingHandler
+from forebay_billing.webhooks import check_target
+
+log = logging.getLogger(__name__)
+
+_ADDRESS = re.compile(r"[^@\s,;<>\"]{1,64}@[^@\s,;<>\"]{1,255}")
+
+
+class AlertsHandler(BillingHandler):
+    """``GET api/alerts``."""
+
+    endpoint = "alerts"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(AlertsQuery)
+        scope = usage_scope(identity, query.tenant, query.user)
+        found = await self.context.store.read(lambda connection: alert_outbox.alerts_of(connection, scope, query.since_ns))
+        self.answer([alert_row(alert, identity) for alert in found])
+
+
+class ChannelsHandler(BillingHandler):
+    """``GET`` and ``POST api/alerts/channels``."""
+
+    endpoint = "alert_channels"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(ChannelsQuery)
+        tenant = channel_tenant(identity, query.tenant)
+
+        def read(connection: Connection) -> list[dict[str, object]]:
+            found = alert_outbox.channels_of(connection, tenant)
+            return [channel_health_json(channel, alert_outbox.health(connection, channel.id)) for channel in found]
+
+        self.answer(await self.context.store.read(read))
+
+    async def post(self) -> None:
+        identity = await self.caller()
+        self.query(NoQuery)
+        body = self.body(ChannelBody)
+        tenant, now_ns = channel_tenant(identity, body.tenant), self.context.clock_ns()
+        if body.kind == "webhook":
+            check_target(body.target, self.context.settings.alert_private_addresses)
+        elif _ADDRESS.fullmatch(body.target) is None:
+            raise InvalidRequest("target: give one e-mail address, such as ops@example.com.")
+        elif self.context.settings.smtp_host is None:
+            raise InvalidRequest("kind: this installation sends no e-mail (setting smtp_host).")
+        channel = await self.change(
+            identity,
+            lambda books: alert_outbox.add_channel(books, tenant, body.kind, body.target, identity.name, now_ns),
+            lambda added: channel_json(added, with_secret=True),
+        )
+        if channel is not None:
+            log.info("action=alerts.channel.add who=%s tenant=%s channel=%d", identity.name, tenant, channel.id)
+
+
+class ChannelHandler(BillingHandler):
+    """``POST`` and ``DELETE api/alerts/channels/{id}``."""
+
+    endpoint = "alert_channel"
+
+    async def post(self, id: str) -> None:
+        identity = await self.caller()
+        self.query(NoQuery)
+        tenant, now_ns = channel_tenant(identity, None), self.context.clock_ns()
+        self.body(ChannelActionBody)
+        number = _number(id)
+        await self.change(
+            identity,
+            lambda books: alert_outbox.retry_dead(books, number, tenant, identity.name, now_ns),
+            lambda count: {"id": number, "deliveries": count},
+        )
+
+    async def delete(self, id: str) -> None:
+        identity = await self.caller()
+        self.query(NoQuery)
+        tenant, now_ns = channel_tenant(identity, None), self.context.clock_ns()
+        number = _number(id)
+
+        def document(channel: Channel) -> dict[str, object]:
+            return {"id": channel.id, "removed": True}
+
+        await self.change(
+            identity, lambda books: alert_outbox.remove_channel(books, number, tenant, identity.name, now_ns), document
+        )
+
+
+def _number(id: str) -> int:
+    number = number_of(id)
+    if number is None:
+        raise UnknownChannel(f"There is no channel {id!r}; list them with GET api/alerts/channels.")
+    return number

@@ -1,0 +1,76 @@
+"""Budgets as JSON. Amounts are nano-units, rounded half-even; what somebody may not know is null."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity
+
+from forebay_billing.alert_outbox import Alert, Channel, Health
+from forebay_billing.budget_rows import facts
+from forebay_billing.budgets import Standing, Subject, Verdict
+from forebay_billing.couriers import alert_json
+from forebay_billing.money import nano_of
+
+_AMOUNTS = ("limit_nano", "spent_nano", "running_nano", "left_nano", "forecast_nano")
+
+
+def may_know_amounts(identity: Identity, subject: Subject) -> bool:
+    """A member may know what is spent in the own name; what others of the tenant spend is for the owner."""
+    return identity.may(OPERATE) or identity.may(SERVICE) or identity.may(TENANT) or subject.user == identity.name
+
+
+def standing_json(found: Standing, identity: Identity) -> dict[str, Any]:
+    """A budget and how it stands, for whoever asks."""
+    amounts = {
+        "spent_nano": nano_of(found.spent_atto),
+        "running_nano": nano_of(found.running_atto),
+        "left_nano": nano_of(found.left_atto),
+        "forecast_nano": nano_of(found.forecast_atto),
+    }
+    row = {
+        **facts(found.budget),
+        "period": found.period,
+        **amounts,
+        "state": found.state,
+        "sentence": found.sentence if found.state != "open" else None,
+    }
+    if not may_know_amounts(identity, found.budget.subject):
+        row |= dict.fromkeys(_AMOUNTS)
+    return row
+
+
+def verdict_json(found: Verdict) -> dict[str, Any]:
+    """What the pool is told of a subject."""
+    stands = found.standing
+    return {
+        "tenant": found.subject.tenant,
+        "user": found.subject.user,
+        "span": found.subject.notebook,
+        "state": found.state,
+        "sentence": found.sentence if found.state != "open" else "",
+        "grace_seconds": found.grace_seconds,
+        "currency": stands.budget.currency,
+        "period": stands.period,
+        "limit_nano": nano_of(stands.budget.limit_atto),
+        "left_nano": nano_of(stands.left_atto),
+    }
+
+
+def alert_row(alert: Alert, identity: Identity) -> dict[str, Any]:
+    """An alert, for whoever asks."""
+    row = alert_json(alert)
+    if not may_know_amounts(identity, alert.budget.subject):
+        row |= {"limit_nano": None, "used_nano": None}
+    return row
+
+
+def channel_json(channel: Channel, with_secret: bool = False) -> dict[str, Any]:
+    """A channel; its secret is told once, to whoever made it."""
+    row = {name: getattr(channel, name) for name in ("id", "tenant", "kind", "target", "set_at_ns", "set_by")}
+    return {**row, "secret": channel.secret} if with_secret else row
+
+
+def channel_health_json(channel: Channel, found: Health) -> dict[str, Any]:
+    """A channel, and how its deliveries stand."""
+    return {**channel_json(channel), "waiting": found.waiting, "done": found.done, "dead": found.dead, "note": found.note}

@@ -1,0 +1,94 @@
+"""The endpoints of budgets."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from forebay_billing.access import budget_author, usage_scope
+from forebay_billing.bodies import BudgetBody, BudgetsQuery, NoQuery
+from forebay_billing.books import Books
+from forebay_billing.budget_documents import standing_json
+from forebay_billing.budget_rows import facts, remove_budget, set_budget
+from forebay_billing.budgets import Budget, Origin, Subject
+from forebay_billing.errors import InvalidRequest, UnknownBudget
+from forebay_billing.handlers import BillingHandler
+from forebay_billing.money import ATTO_PER_NANO
+
+log = logging.getLogger(__name__)
+
+
+class BudgetsHandler(BillingHandler):
+    """``GET`` and ``PUT api/budgets``."""
+
+    endpoint = "budgets"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(BudgetsQuery)
+        scope = usage_scope(identity, query.tenant, query.user)
+        found = await self.context.budgets.standings(scope)
+        self.answer([standing_json(standing, identity) for standing in found])
+
+    async def put(self) -> None:
+        identity = await self.caller()
+        self.query(NoQuery)
+        body = self.body(BudgetBody)
+        tenant, origin = budget_author(identity, body.tenant)
+        now_ns = self.context.clock_ns()
+
+        def work(books: Books) -> Budget:
+            billed_in = self.context.currencies(books)(tenant)
+            if body.currency not in (None, billed_in):
+                raise InvalidRequest(f"currency: the tenant {tenant} is billed in {billed_in}; nothing would count for another.")
+            return set_budget(books, _wanted(body, Subject(tenant, body.user, body.notebook), billed_in, origin, identity.name, now_ns), now_ns)
+
+        budget = await self.change(identity, work, facts)
+        if budget is not None:
+            self.context.budgets.changed()
+            log.info("action=budget.set who=%s tenant=%s budget=%d", identity.name, tenant, budget.id)
+
+
+class BudgetHandler(BillingHandler):
+    """``DELETE api/budgets/{id}``."""
+
+    endpoint = "budget"
+
+    async def delete(self, id: str) -> None:
+        identity = await self.caller()
+        self.query(NoQuery)
+        tenant, origin = budget_author(identity, None, any_tenant=True)
+        now_ns = self.context.clock_ns()
+        number = number_of(id)
+        if number is None:
+            raise UnknownBudget(f"There is no budget {id!r}; list them with GET api/budgets.")
+
+        def document(budget: Budget) -> dict[str, Any]:
+            return {"id": budget.id, "removed": True}
+
+        removed = await self.change(
+            identity, lambda books: remove_budget(books, number, tenant or None, origin, identity.name, now_ns), document
+        )
+        if removed is not None:
+            log.info("action=budget.remove who=%s tenant=%s budget=%d", identity.name, removed.subject.tenant, removed.id)
+
+
+def _wanted(body: BudgetBody, subject: Subject, currency: str, origin: Origin, who: str, now_ns: int) -> Budget:
+    return Budget(
+        id=0,
+        subject=subject,
+        currency=currency,
+        window=body.window,
+        origin=origin,
+        limit_atto=body.limit_nano * ATTO_PER_NANO,
+        thresholds=tuple(body.thresholds),
+        on_limit=body.on_limit,
+        grace_seconds=body.grace_seconds,
+        set_at_ns=now_ns,
+        set_by=who,
+    )
+
+
+def number_of(text: str) -> int | None:
+    """The id in a path; None for what no row can have."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

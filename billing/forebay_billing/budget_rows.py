@@ -1,0 +1,131 @@
+"""Budgets in the database: read, set, removed; every change by a person is in the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from forebay_billing import spending
+from forebay_billing.books import Books
+from forebay_billing.budget_tables import budgets
+from forebay_billing.budgets import Budget, Origin, Subject, check_new
+from forebay_billing.errors import Forbidden, TooLarge, UnknownBudget
+from forebay_billing.money import halves, nano_of, whole
+
+BUDGETS_PER_TENANT_MAX = 1000
+
+
+def active(connection: Connection, tenant: str | None = None) -> list[Budget]:
+    """The budgets that are in force, in the order in which they were first set; of one tenant where given."""
+    query = select(budgets).where(budgets.c.removed_at_ns.is_(None)).order_by(budgets.c.id)
+    if tenant is not None:
+        query = query.where(budgets.c.tenant == tenant)
+    return [budget_of(row) for row in connection.execute(query)]
+
+
+def budget_of(row: Row[Any]) -> Budget:
+    """The budget in a row of ``budgets``."""
+    return Budget(
+        id=row.id,
+        subject=Subject(row.tenant, row.user_name, row.notebook),
+        currency=row.currency,
+        window=row.time_window,
+        origin=row.origin,
+        limit_atto=whole(row.limit_milli, row.limit_atto),
+        thresholds=tuple(int(share) for share in row.thresholds.split(",") if share),
+        on_limit=row.on_limit,
+        grace_seconds=row.grace_seconds,
+        set_at_ns=row.set_at_ns,
+        set_by=row.set_by,
+    )
+
+
+def set_budget(books: Books, wanted: Budget, now_ns: int) -> Budget:
+    """Makes the budget, or changes the one of the same subject, currency, window and origin.
+
+    ``wanted.id`` is ignored: a budget keeps the one with which it began. Raises Forbidden, InvalidRequest, TooLarge.
+    """
+    connection = books.connection
+    there = active(connection, wanted.subject.tenant)
+    check_new(wanted, there)
+    before = next((budget for budget in there if _key(budget) == _key(wanted)), None)
+    if before is None and len(there) >= BUDGETS_PER_TENANT_MAX:
+        raise TooLarge(f"The tenant {wanted.subject.tenant} has {BUDGETS_PER_TENANT_MAX} budgets; remove one first.")
+    if before is None:
+        largest: int | None = connection.execute(select(func.max(budgets.c.id))).scalar_one()
+        after = replace(wanted, id=(largest or 0) + 1)
+        connection.execute(insert(budgets).values(id=after.id, **_values(after)))
+        spending.begin(connection, after, active_but(connection, after.id))
+    else:
+        after = replace(wanted, id=before.id)
+        connection.execute(update(budgets).where(budgets.c.id == after.id).values(**_values(after)))
+    books.append_audit(now_ns, wanted.set_by, "budget.set", _name(after), None if before is None else facts(before), facts(after))
+    return after
+
+
+def active_but(connection: Connection, id: int) -> list[Budget]:
+    """The budgets in force but one."""
+    return [budget for budget in active(connection) if budget.id != id]
+
+
+def remove_budget(books: Books, id: int, tenant: str | None, origin: Origin, who: str, now_ns: int) -> Budget:
+    """Ends a budget: any for an operator, an owner's own for the owner of ``tenant``. Raises UnknownBudget, Forbidden."""
+    found = next((budget for budget in active(books.connection, tenant) if budget.id == id), None)
+    if found is None:
+        raise UnknownBudget(f"There is no budget {id}; list them with GET api/budgets.")
+    if origin == "owner" and found.origin == "operator":
+        raise Forbidden(f"An operator set the budget for {found.subject}; ask an operator to remove it.")
+    books.connection.execute(update(budgets).where(budgets.c.id == id).values(removed_at_ns=now_ns))
+    books.append_audit(now_ns, who, "budget.remove", _name(found), facts(found), {"removed": True})
+    return found
+
+
+def facts(budget: Budget) -> dict[str, Any]:
+    """A budget as the audit and the API tell it."""
+    subject = budget.subject
+    return {
+        "id": budget.id,
+        "tenant": subject.tenant,
+        "user": subject.user,
+        "notebook": subject.notebook,
+        "currency": budget.currency,
+        "window": budget.window,
+        "origin": budget.origin,
+        "limit_nano": nano_of(budget.limit_atto),
+        "thresholds": list(budget.thresholds),
+        "on_limit": budget.on_limit,
+        "grace_seconds": budget.grace_seconds,
+        "set_at_ns": budget.set_at_ns,
+        "set_by": budget.set_by,
+    }
+
+
+def _name(budget: Budget) -> str:
+    """What the audit calls it: short, since a notebook's path may be long."""
+    return f"{budget.subject.tenant}/{budget.subject.user or ''}#{budget.id}"
+
+
+def _key(budget: Budget) -> tuple[Subject, str, str, str]:
+    return budget.subject, budget.currency, budget.window, budget.origin
+
+
+def _values(budget: Budget) -> Mapping[str, Any]:
+    milli, atto = halves(budget.limit_atto)
+    return {
+        "tenant": budget.subject.tenant,
+        "user_name": budget.subject.user,
+        "notebook": budget.subject.notebook,
+        "currency": budget.currency,
+        "time_window": budget.window,
+        "origin": budget.origin,
+        "limit_milli": milli,
+        "limit_atto": atto,
+        "thresholds": ",".join(map(str, budget.thresholds)),
+        "on_limit": budget.on_limit,
+        "grace_seconds": budget.grace_seconds,
+        "set_by": budget.set_by,
+        "set_at_ns": budget.set_at_ns,
+    }

@@ -1,0 +1,168 @@
+"""What was spent under each budget: a projection of the segments, and the segments that it does not hold yet.
+
+Usage ids and transaction ids only grow, and the writer is one, so two *marks* say how far the projection has come; what lies beyond
+them is summed when somebody asks. Ingest does nothing for budgets: a loop moves the marks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, func, insert, literal_column, or_, select, update
+
+from forebay_billing import budget_tables, schema
+from forebay_billing.budget_tables import marks, spending
+from forebay_billing.budgets import DAY_NS, FORECAST_DAYS, Budget, Spent, Subject
+from forebay_billing.money import halves, whole
+from forebay_billing.months import Month
+from forebay_billing.queries import halved, joined
+
+GATHERED_MAX = 200_000
+"""Usage records that one move of the marks reads."""
+
+_usage = schema.usage.c
+_segments = schema.segments.c
+_reversals = schema.reversals.c
+_prices = schema.prices.c
+_DAY: ColumnElement[int] = _segments.started_at_ns // literal_column(str(DAY_NS), BigInteger)
+_GROUP = (_usage.tenant, _usage.user_name, _usage.span_label, _prices.currency, _segments.period, _DAY.label("day"))
+_AMOUNTS = (*halved(_segments.milli, "milli"), *halved(_segments.atto, "atto"))
+
+Amounts = dict[int, dict[tuple[str, int], int]]
+"""Atto-units by budget, and by period and day."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Ids up to which the projection has come, or is to come."""
+
+    usage_id: int
+    transaction_id: int
+
+
+def marks_of(connection: Connection) -> Marks:
+    """How far the projection has come."""
+    row = connection.execute(select(marks)).one()
+    return Marks(row.usage_id, row.transaction_id)
+
+
+def heads_of(connection: Connection) -> Marks:
+    """How far it could come."""
+    usage = connection.execute(select(func.max(_usage.id))).scalar_one()
+    reversals = connection.execute(select(func.max(_reversals.transaction_id))).scalar_one()
+    return Marks(int(usage or 0), int(reversals or 0))
+
+
+def spent_by(connection: Connection, budgets: Sequence[Budget], now_ns: int) -> dict[int, Spent]:
+    """What was posted under each of the budgets up to now, by its id.
+
+    Of days there are those that a forecast looks at, and the first with usage; under a monthly budget there are this month and the last.
+    """
+    if not budgets:
+        return {}
+    since = str(Month.of(Month.of(now_ns).start_ns - 1))
+    of_budgets, today = budget_tables.budgets.c, now_ns // DAY_NS
+    there = spending.join(budget_tables.budgets, of_budgets.id == spending.c.budget_id)
+    sums = (*halved(spending.c.milli, "milli"), *halved(spending.c.atto, "atto"))
+    in_force = of_budgets.removed_at_ns.is_(None)
+    periods: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    days: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    by_period = select(spending.c.budget_id, spending.c.period, *sums).select_from(there)
+    recent = or_(spending.c.period >= since, of_budgets.time_window == "total")
+    for row in connection.execute(by_period.where(in_force, recent).group_by(spending.c.budget_id, spending.c.period)):
+        periods[row.budget_id][row.period] += _whole(row)
+    first = select(spending.c.budget_id, func.min(spending.c.day).label("day")).select_from(there)
+    for row in connection.execute(first.where(in_force).group_by(spending.c.budget_id)):
+        days[row.budget_id][row.day] += 0
+    by_day = select(spending.c.budget_id, spending.c.day, *sums).select_from(there).where(in_force, spending.c.day >= today - FORECAST_DAYS)
+    for row in connection.execute(by_day.group_by(spending.c.budget_id, spending.c.day)):
+        days[row.budget_id][row.day] += _whole(row)
+    for id, amounts in _gathered(connection, budgets, marks_of(connection), heads_of(connection)).items():
+        for (period, day), atto in amounts.items():
+            periods[id][period] += atto
+            days[id][day] += atto
+    return {budget.id: Spent(dict(periods[budget.id]), dict(days[budget.id])) for budget in budgets}
+
+
+def catch_up(connection: Connection, budgets: Sequence[Budget]) -> bool:
+    """Moves the marks on, in the writer's transaction; true where they moved."""
+    start, end = marks_of(connection), heads_of(connection)
+    if start == end:
+        return False
+    until = Marks(min(end.usage_id, start.usage_id + GATHERED_MAX), end.transaction_id)
+    for id, amounts in _gathered(connection, budgets, start, until).items():
+        _add(connection, id, amounts)
+    connection.execute(update(marks).values(usage_id=until.usage_id, transaction_id=until.transaction_id))
+    return True
+
+
+def begin(connection: Connection, budget: Budget, earlier: Sequence[Budget]) -> None:
+    """Sums up what the books hold for a new budget. ``earlier`` are the others, with whom it shares the marks."""
+    while catch_up(connection, earlier):
+        continue
+    subject = budget.subject
+    conditions = [_usage.tenant == subject.tenant, _prices.currency == budget.currency]
+    if subject.user is not None:
+        conditions.append(_usage.user_name == subject.user)
+    if subject.notebook is not None:
+        conditions.append(_usage.span_label == subject.notebook)
+    sums = _sums(connection.execute(_rows().where(*conditions)), [budget])
+    _add(connection, budget.id, sums.get(budget.id, {}))
+
+
+def _gathered(connection: Connection, budgets: Sequence[Budget], start: Marks, end: Marks) -> Amounts:
+    """What the segments between the marks add to each budget."""
+    tenants = sorted({budget.subject.tenant for budget in budgets})
+    if not tenants:
+        return {}
+    found: Amounts = defaultdict(dict)
+    new = (_segments.usage_id > start.usage_id, _segments.usage_id <= end.usage_id, ~_segments.reversal)
+    back = (_reversals.transaction_id > start.transaction_id, _reversals.transaction_id <= end.transaction_id, _segments.reversal)
+    reversed_rows = _rows().join(schema.reversals, _reversals.usage_id == _segments.usage_id)
+    for query, bounds in ((_rows(), new), (reversed_rows, back)):
+        rows = connection.execute(query.where(*bounds, _usage.tenant.in_(tenants)))
+        for id, amounts in _sums(rows, budgets).items():
+            for key, atto in amounts.items():
+                found[id][key] = found[id].get(key, 0) + atto
+    return found
+
+
+def _rows() -> Select[Any]:
+    return (
+        select(*_GROUP, *_AMOUNTS)
+        .select_from(schema.segments.join(schema.usage, _usage.id == _segments.usage_id))
+        .join(schema.prices, _prices.id == _segments.price_id)
+        .group_by(*_GROUP)
+    )
+
+
+def _sums(rows: Iterable[Row[Any]], budgets: Sequence[Budget]) -> Amounts:
+    by_subject: dict[tuple[Subject, str], list[int]] = defaultdict(list)
+    for budget in budgets:
+        by_subject[budget.subject, budget.currency].append(budget.id)
+    found: Amounts = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        atto = _whole(row)
+        for subject in Subject(row.tenant, row.user_name, row.span_label).around:
+            for id in by_subject.get((subject, row.currency), ()):
+                found[id][row.period, int(row.day)] += atto
+    return found
+
+
+def _add(connection: Connection, budget_id: int, amounts: Mapping[tuple[str, int], int]) -> None:
+    of_budget = spending.c.budget_id == budget_id
+    known = {(row.period, row.day): whole(row.milli, row.atto) for row in connection.execute(select(spending).where(of_budget))}
+    for (period, day), atto in sorted(amounts.items()):
+        milli, rest = halves(known.get((period, day), 0) + atto)
+        if (period, day) in known:
+            same = of_budget & (spending.c.period == period) & (spending.c.day == day)
+            connection.execute(update(spending).where(same).values(milli=milli, atto=rest))
+        else:
+            connection.execute(insert(spending).values(budget_id=budget_id, period=period, day=day, milli=milli, atto=rest))
+
+
+def _whole(row: Row[Any]) -> int:
+    return whole(joined(row, "milli"), joined(row, "atto"))

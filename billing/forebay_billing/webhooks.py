@@ -1,0 +1,122 @@
+"""Webhooks, signed as Standard Webhooks (standardwebhooks.com) says: HMAC-SHA256 over id, timestamp and body.
+
+Where a webhook goes was typed by a tenant, so it may be aimed at what only we can reach. Names are resolved here, every address must be
+public, and the connection goes to the addresses that were looked at; redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from base64 import b64decode, b64encode
+from typing import Any
+from urllib.parse import urlsplit
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.netutil import DefaultLoopResolver, Resolver
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from forebay_billing.errors import InvalidRequest
+
+CONNECT_SECONDS = 5.0
+REQUEST_SECONDS = 10.0
+ANSWER_BYTES_MAX = 64 * 1024
+CLIENTS_MAX = 8
+_SECRET_PREFIX = "whsec_"  # noqa: S105 - says what follows
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class Undelivered(Exception):
+    """An alert that did not arrive; ``str(error)`` is one sentence without secrets."""
+
+
+def signature(secret: str, id: str, timestamp_seconds: int, body: bytes) -> str:
+    """The header ``webhook-signature``."""
+    key = b64decode(secret.removeprefix(_SECRET_PREFIX))
+    signed = f"{id}.{timestamp_seconds}.".encode() + body
+    return "v1," + b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+def check_target(url: str, private_allowed: bool) -> None:
+    """Refuses what can be seen to be wrong before any name is resolved. Raises InvalidRequest."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise InvalidRequest("target: the URL cannot be read.") from None
+    schemes = ("https", "http") if private_allowed else ("https",)
+    if parts.scheme not in schemes or not host or port == 0 or not url.isascii() or any(mark <= " " for mark in url):
+        raise InvalidRequest(f"target: give a URL that begins with {' or '.join(schemes)}://.")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise InvalidRequest("target: a URL without a user, a password and a fragment; webhooks prove themselves by their signature.")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return
+    if not private_allowed and not is_public(address):
+        raise InvalidRequest(f"target: {host} is not a public address; an operator may allow such (setting alert_private_addresses).")
+
+
+def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether anybody on the internet could reach it; an IPv4 address inside an IPv6 one counts as itself."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if inner is None and address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(inner)
+        if address.teredo is not None:
+            return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+class PublicResolver(Resolver):
+    """Resolves names to public addresses only: one that is not makes the whole answer suspect. What it returns is connected to."""
+
+    def initialize(self) -> None:
+        self._resolver = DefaultLoopResolver()
+
+    async def resolve(self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[tuple[int, Any]]:
+        found: list[tuple[int, Any]] = await self._resolver.resolve(host, port, family)
+        for _, address in found:
+            if not is_public(ipaddress.ip_address(str(address[0]).partition("%")[0])):
+                raise OSError(f"{host} leads to {address[0]}, which is not a public address")
+        return found
+
+
+class Webhooks:
+    """Sends webhooks until :meth:`close`."""
+
+    def __init__(self, private_allowed: bool) -> None:
+        resolver = DefaultLoopResolver() if private_allowed else PublicResolver()
+        self._client = SimpleAsyncHTTPClient(
+            force_instance=True, max_clients=CLIENTS_MAX, resolver=resolver, max_buffer_size=ANSWER_BYTES_MAX,
+            max_body_size=ANSWER_BYTES_MAX,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Lets go of the connections."""
+        self._client.close()
+
+    async def send(self, url: str, secret: str, id: str, timestamp_seconds: int, body: bytes) -> None:
+        """Delivers ``body``. Raises Undelivered unless it is taken with a status of 2xx."""
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "forebay-billing",
+            "webhook-id": id,
+            "webhook-timestamp": str(timestamp_seconds),
+            "webhook-signature": signature(secret, id, timestamp_seconds, body),
+        }
+        request = HTTPRequest(
+            url, method="POST", headers=headers, body=body, follow_redirects=False, connect_timeout=CONNECT_SECONDS,
+            request_timeout=REQUEST_SECONDS, decompress_response=False,
+        )  # fmt: skip
+        try:
+            response = await self._client.fetch(request, raise_error=False)
+        except (HTTPClientError, OSError, ValueError) as error:
+            raise Undelivered(f"The webhook's address could not be reached ({error}).") from None
+        if not 200 <= response.code < 300:
+            why = f" ({response.error})" if response.error is not None and response.code >= 599 else ""
+            raise Undelivered(f"The webhook's address answered {response.code}{why}.")

@@ -1,0 +1,286 @@
+"""Alerts on their way: signed webhooks to a real server, mails through a real SMTP server, retries, and addresses that are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import json
+import socket
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from email import message_from_bytes
+from email.message import Message
+from email.policy import default
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult, LoginPassword
+from forebay_billing import budget_desk
+from forebay_billing.errors import InvalidRequest
+from forebay_billing.payments.retries import GIVE_UP_NS
+from forebay_billing.types import UsageRecord
+from forebay_billing.webhooks import check_target, is_public, signature
+from pydantic import SecretStr
+
+SECOND_NS = 10**9
+
+
+class Receiver:
+    """A web server of a tenant: keeps what it is sent, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, dict[str, str], bytes]] = []
+        self.statuses: list[int] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.received.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+                self.send_response(outer.statuses.pop(0) if outer.statuses else 204)
+                self.send_header("Location", "/elsewhere")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_GET = do_POST
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        self._thread = threading.Thread(target=self.server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self._thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    found = Receiver()
+    yield found
+    found.close()
+
+
+class Post:
+    """A mail server that keeps what it takes; those who sign in must know the password."""
+
+    def __init__(self) -> None:
+        self.mails: list[Message] = []
+        self.refusals: list[str] = []
+        self.signed_in: list[bytes] = []
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:
+        if self.refusals:
+            return self.refusals.pop()
+        self.mails.append(message_from_bytes(envelope.content, policy=default))
+        return "250 taken"
+
+    def authenticate(self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
+        right = isinstance(data, LoginPassword) and data.password == b"post-password"
+        if right:
+            self.signed_in.append(data.login)
+        return AuthResult(success=right)
+
+
+@pytest.fixture
+def post() -> Iterator[tuple[Post, int]]:
+    handler = Post()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    controller = Controller(handler, hostname="127.0.0.1", port=port, authenticator=handler.authenticate, auth_require_tls=False)
+    controller.start()
+    yield handler, port
+    controller.stop()
+
+
+@pytest.fixture
+def serving(
+    settings: Any, clock: Any, running_service: Any, post: tuple[Post, int], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Any]]:
+    """Starts the service with such settings; its loop goes round when the test says so."""
+    monkeypatch.setattr(budget_desk, "STEP_SECONDS", 3600.0)
+    started = []
+
+    def start(**changes: Any) -> Any:
+        mail = {"smtp_host": "127.0.0.1", "smtp_port": post[1], "smtp_security": "none", "smtp_from": "bills@cloud.example"}
+        started.append(running_service(settings.model_copy(update={"alert_private_addresses": True, **mail, **changes}), clock))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.stop()
+
+
+def add(running: Any, kind: str, target: str, caller: str = "acme-owner", **more: Any) -> dict[str, Any]:
+    response = running.request(caller, "POST", "/api/alerts/channels", json={"kind": kind, "target": target, **more})
+    assert response.status_code == 200, response.text
+    row: dict[str, Any] = response.json()
+    return row
+
+
+def spend(running: Any, usage: Callable[..., UsageRecord], thresholds: list[int], tenant: str = "acme") -> None:
+    """Uses a budget of a minute up, which has these thresholds."""
+    price = running.get("operator", "/api/prices", flavor="small.64gb").json()[0]["price_nano_per_second"]
+    body = {"tenant": tenant, "limit_nano": 60 * price, "thresholds": thresholds, "on_limit": "drain"}
+    assert running.request("operator", "PUT", "/api/budgets", json=body).status_code == 200
+    assert running.post_usage(usage(f"{tenant}-1/1", tenant=tenant)).status_code == 200
+
+
+def step(running: Any, seconds: float = 0) -> None:
+    """Time passes, and the loop goes round until it has nothing left to do."""
+    running.clock.now_ns += int(seconds * SECOND_NS)
+    while running._run(running.service.budgets.step()):
+        continue
+
+
+def health(running: Any, caller: str = "acme-owner") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = running.get(caller, "/api/alerts/channels").json()
+    return rows
+
+
+def verified(secret: str, headers: dict[str, str], body: bytes) -> bool:
+    """As a receiver checks it, with nothing of ours."""
+    content = b".".join((headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body))
+    expected = b64encode(hmac.new(b64decode(secret.split("_", 1)[1]), content, hashlib.sha256).digest()).decode()
+    return hmac.compare_digest(headers["webhook-signature"], f"v1,{expected}")
+
+
+def test_the_signature_is_the_one_of_the_standards_example() -> None:
+    secret, id = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek"
+    assert signature(secret, id, 1614265330, b'{"test": 2432232314}') == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_a_webhook_is_signed_and_says_which_threshold_was_reached(serving: Any, receiver: Receiver, usage: Any) -> None:
+    running = serving()
+    channel = add(running, "webhook", receiver.url)
+    spend(running, usage, [80, 100])
+    step(running)
+    assert len(receiver.received) == 2
+    for path, headers, body in receiver.received:
+        assert path == "/hook"
+        assert verified(channel["secret"], headers, body)
+        assert not verified(channel["secret"], headers, body + b" ")
+        assert int(headers["webhook-timestamp"]) == running.clock() // SECOND_NS
+        told = json.loads(body)
+        assert (told["type"], told["data"]["tenant"], told["data"]["on_limit"]) == ("budget.threshold_reached", "acme", "drain")
+        assert told["data"]["used_nano"] == told["data"]["limit_nano"] > 0
+    assert {json.loads(body)["data"]["threshold"] for _, _, body in receiver.received} == {80, 100}
+    (row,) = health(running)
+    assert (row["waiting"], row["done"], row["dead"]) == (0, 2, 0)
+    assert "secret" not in row and channel["secret"] not in json.dumps(row)
+
+
+def test_a_delivery_that_fails_comes_again_with_the_same_name_and_is_given_up_in_the_end(
+    serving: Any, receiver: Receiver, usage: Any
+) -> None:
+    running = serving()
+    add(running, "webhook", receiver.url)
+    receiver.statuses = [500, 302, 429]
+    spend(running, usage, [100])
+    step(running)
+    assert len(receiver.received) == 1
+    step(running, 0.1)
+    assert len(receiver.received) == 1, "it waits before it comes again"
+    for _ in range(3):
+        step(running, 10)
+    assert [path for path, _, _ in receiver.received] == ["/hook"] * 4, "no redirect was followed"
+    assert len({headers["webhook-id"] for _, headers, _ in receiver.received}) == 1
+    assert len({headers["webhook-signature"] for _, headers, _ in receiver.received}) == 4
+    assert (health(running)[0]["done"], health(running)[0]["waiting"]) == (1, 0)
+    step(running, 7200)
+    assert len(receiver.received) == 4
+
+    receiver.statuses = [500] * 1000
+    spend(running, usage, [70])
+    step(running)
+    step(running, GIVE_UP_NS / SECOND_NS)
+    (row,) = health(running)
+    assert (row["dead"], row["note"]) == (1, "The webhook's address answered 500.")
+    receiver.statuses = []
+    assert running.request("acme-owner", "POST", f"/api/alerts/channels/{row['id']}", json={"action": "retry"}).json()["deliveries"] == 1
+    step(running)
+    assert (health(running)[0]["done"], health(running)[0]["dead"]) == (2, 0)
+
+
+def test_a_mail_goes_through_the_operators_server(serving: Any, post: tuple[Post, int], usage: Any) -> None:
+    running = serving(smtp_user="billing", smtp_password=SecretStr("post-password"))
+    add(running, "email", "money@acme.example")
+    post[0].refusals = ["451 try later"]
+    spend(running, usage, [100])
+    step(running)
+    assert (post[0].mails, health(running)[0]["waiting"]) == ([], 1)
+    step(running, 5)
+    (mail,) = post[0].mails
+    assert (mail["To"], mail["From"]) == ("money@acme.example", "bills@cloud.example")
+    assert mail["Subject"] == "100 % of the budget for tenant acme is used"
+    assert "in 2026-11, at list prices" in mail.get_content()  # type: ignore[attr-defined]
+    assert mail["Message-ID"].startswith("<forebay-alert-1-1@")
+    assert set(post[0].signed_in) == {b"billing"}
+
+
+def test_a_mail_server_that_does_not_secure_the_connection_is_told_no_password(serving: Any, post: tuple[Post, int], usage: Any) -> None:
+    running = serving(smtp_security="starttls", smtp_user="billing", smtp_password=SecretStr("post-password"))
+    add(running, "email", "money@acme.example")
+    spend(running, usage, [100])
+    step(running)
+    assert (post[0].mails, post[0].signed_in) == ([], [])
+    assert "SMTPNotSupportedError" in health(running)[0]["note"]
+    assert "post-password" not in health(running)[0]["note"]
+
+
+def test_alerts_go_to_their_tenant_and_to_the_operators(serving: Any, receiver: Receiver, usage: Any) -> None:
+    running = serving()
+    for path, caller, more in (("acme", "acme-owner", {}), ("globex", "globex-owner", {}), ("all", "operator", {})):
+        add(running, "webhook", f"{receiver.url}/{path}", caller, **more)
+    gone = add(running, "webhook", f"{receiver.url}/gone")
+    assert running.request("globex-owner", "DELETE", f"/api/alerts/channels/{gone['id']}").status_code == 404
+    assert running.request("acme-owner", "DELETE", f"/api/alerts/channels/{gone['id']}").status_code == 200
+    spend(running, usage, [100], "globex")
+    step(running)
+    assert sorted(path for path, _, _ in receiver.received) == ["/hook/all", "/hook/globex"]
+    assert [row["target"].rpartition("/")[2] for row in health(running)] == ["acme"]
+    smuggled = {"kind": "email", "target": "a@b.c\r\nBcc: x@y.z"}
+    assert running.request("acme-owner", "POST", "/api/alerts/channels", json=smuggled).status_code == 400
+
+
+# Where a webhook may not go
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/", "https://127.0.0.1/", "https://[::1]/", "https://10.0.0.1/", "https://169.254.169.254/latest", "https://100.64.0.1/",
+        "https://[::ffff:127.0.0.1]/", "https://[64:ff9b::a9fe:a9fe]/", "https://user:secret@example.com/", "https://example.com/#x", "ftp://example.com/",
+        "https:///", "https://example.com:0/", "https://example.com:99999/", "file:///etc/passwd", "https://[bad/",
+    ],
+)  # fmt: skip
+def test_a_webhook_that_is_aimed_at_us_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidRequest, match="target"):
+        check_target(url, private_allowed=False)
+
+
+@pytest.mark.parametrize("address", ["2002:7f00:1::", "::127.0.0.1", "224.0.0.1", "fe80::1", "fd00::1", "198.18.0.1", "::ffff:10.0.0.1"])
+def test_addresses_that_the_internet_does_not_reach_are_not_public(address: str) -> None:
+    assert not is_public(ipaddress.ip_address(address))
+    assert is_public(ipaddress.ip_address("8.8.8.8")) and is_public(ipaddress.ip_address("2606:4700::1111"))
+
+
+def test_a_public_name_that_leads_to_a_private_address_gets_no_connection(
+    serving: Any, receiver: Receiver, usage: Any
+) -> None:
+    """What a name leads to may change between looking and connecting; here it is looked at once, at the connection."""
+    running = serving(alert_private_addresses=False)
+    port = receiver.server.server_port
+    add(running, "webhook", f"https://localhost:{port}/hook")
+    spend(running, usage, [100])
+    step(running)
+    assert receiver.received == []
+    assert "not a public address" in health(running)[0]["note"]
