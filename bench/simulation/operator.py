@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from forebay_pool.events import BudgetSet, Event, LeaseRevoked, QuotaSet, SessionMoved
 from forebay_pool.node_events import DeviceSet, NodeDrain
-from forebay_pool.types import Quota
+from forebay_pool.types import BudgetState, Quota
 
 from simulation.agenda import SECOND_NS
 
@@ -63,7 +63,8 @@ class Operator:
     def _set_budget(self) -> None:
         who = self._somebody()
         self._budgets.add(who)
-        self.storm.apply(BudgetSet(*who, self.chance.choice(["open", "wait", "refuse"])))
+        state: BudgetState = self.chance.choice(["open", "wait", "refuse", "drain"])
+        self.storm.apply(BudgetSet(*who, state, None, "", self.chance.choice([0.0, 1.0])))
 
     def quotas_set(self) -> list[Event]:
         """As a pool that starts reads them. Budgets are not the pool's: it is told them again when something changes."""

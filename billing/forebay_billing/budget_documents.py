@@ -8,7 +8,7 @@ from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity
 
 from forebay_billing.alert_outbox import Alert, Channel, Health
 from forebay_billing.budget_rows import facts
-from forebay_billing.budgets import Standing, Subject, Verdict
+from forebay_billing.budgets import SECOND_NS, Standing, Subject, Verdict
 from forebay_billing.couriers import alert_json
 from forebay_billing.money import nano_of
 
@@ -49,7 +49,7 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
         "span": found.subject.notebook,
         "state": found.state,
         "sentence": found.sentence if found.state != "open" else "",
-        "grace_seconds": found.grace_seconds,
+        "grace_seconds": found.grace_ns / SECOND_NS,
         "currency": stands.budget.currency,
         "period": stands.period,
         "limit_nano": nano_of(stands.budget.limit_atto),

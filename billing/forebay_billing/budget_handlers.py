@@ -41,7 +41,8 @@ class BudgetsHandler(BillingHandler):
             billed_in = self.context.currencies(books)(tenant)
             if body.currency not in (None, billed_in):
                 raise InvalidRequest(f"currency: the tenant {tenant} is billed in {billed_in}; nothing would count for another.")
-            return set_budget(books, _wanted(body, Subject(tenant, body.user, body.notebook), billed_in, origin, identity.name, now_ns), now_ns)
+            subject = Subject(tenant, body.user, body.notebook)
+            return set_budget(books, _wanted(body, subject, billed_in, origin, identity.name, now_ns), now_ns)
 
         budget = await self.change(identity, work, facts)
         if budget is not None:

@@ -124,7 +124,7 @@ class Standing:
     spent_atto: int
     running_atto: int
     state: State
-    grace_seconds: int
+    grace_ns: int
     """What is left of the grace, while it drains."""
     forecast_atto: int
     """What the subject will have cost in the window when the month ends."""
@@ -163,7 +163,7 @@ class Verdict:
 
     subject: Subject
     state: State
-    grace_seconds: int
+    grace_ns: int
     sentence: str
     standing: Standing
     """Of that budget."""
@@ -182,17 +182,18 @@ def standing(budget: Budget, spent: Spent, running: Running, last_rate: int, now
 
 
 def _state(budget: Budget, left_atto: int, rate: int, last_rate: int) -> tuple[State, int]:
-    """The state, and the seconds of grace that the budget has left for."""
+    """The state, and the grace that the budget can still pay, in nanoseconds."""
     if budget.on_limit == "notify":
         return "open", 0
     if budget.on_limit == "refuse":
         return ("refuse" if left_atto <= 0 else "open"), 0
-    ahead_ns = SETTLING_NS + (budget.grace_seconds * SECOND_NS if rate else 0)
+    grace_ns = budget.grace_seconds * SECOND_NS
+    ahead_ns = SETTLING_NS + (grace_ns if rate else 0)
     if left_atto > (rate or last_rate) * ahead_ns:
         return "open", 0
     if not rate:
         return "drain", 0
-    return "drain", max(0, min(budget.grace_seconds, (left_atto // rate - SETTLING_NS) // SECOND_NS))
+    return "drain", max(0, min(grace_ns, left_atto // rate - SETTLING_NS))
 
 
 def windows(budget: Budget, now_ns: int) -> list[str]:
@@ -241,11 +242,11 @@ def verdicts(standings: Iterable[Standing]) -> list[Verdict]:
         if known is None or _severity(candidate) > _severity(known):
             strictest[candidate.budget.subject] = candidate
     found = sorted(strictest.items(), key=lambda item: (item[0].tenant, item[0].user or "", item[0].notebook or ""))
-    return [Verdict(subject, worst.state, worst.grace_seconds, worst.sentence, worst) for subject, worst in found]
+    return [Verdict(subject, worst.state, worst.grace_ns, worst.sentence, worst) for subject, worst in found]
 
 
 def _severity(found: Standing) -> tuple[int, int, int]:
-    return _STRICTNESS.index(found.state), -found.grace_seconds, -found.left_atto
+    return _STRICTNESS.index(found.state), -found.grace_ns, -found.left_atto
 
 
 def check_new(budget: Budget, others: Sequence[Budget]) -> None:

@@ -36,6 +36,7 @@ class _BudgetRow(BaseModel):
     span: str | None
     state: BudgetState
     sentence: str
+    grace_seconds: float = 0.0
 
 
 class _HeartbeatAnswer(BaseModel):
@@ -59,13 +60,13 @@ class BillingClient:
         await self._fetch("POST", "api/usage", json.dumps({"records": records}))
 
     async def send_heartbeat(self, body: Mapping[str, Any]) -> list[Budget]:
-        """Tells of open leases; the budgets that are not open. Raises BillingRefused, BillingUnavailable."""
+        """Tells of open leases; all budgets that are not open. Raises BillingRefused, BillingUnavailable."""
         response = await self._fetch("POST", "api/heartbeats", json.dumps(body))
         try:
             answer = _HeartbeatAnswer.model_validate_json(response.body)
         except ValidationError as error:
             raise BillingUnavailable(f"billing's budgets cannot be read: {error}") from None
-        return [Budget(row.tenant, row.user, row.span, row.state, row.sentence) for row in answer.budgets]
+        return [Budget(row.tenant, row.user, row.span, row.state, row.sentence, row.grace_seconds) for row in answer.budgets]
 
     async def prices(self) -> dict[str, Price]:
         """Today's price of each flavor that has one. Raises BillingUnavailable."""

@@ -117,11 +117,17 @@ class QuotaSet:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet:
-    """What the budget of a tenant, or of one of its users, does to new leases from now on."""
+    """What the budget of a tenant, of one of its users, or of what that one's spans of a label cost, does from now on."""
 
     tenant: str
     user: str | None
     state: BudgetState
+    notebook: str | None = None
+    """The label: a notebook's path, or a script's command line."""
+    sentence: str = ""
+    """Says why, to those whom it stops."""
+    grace_seconds: float = 0.0
+    """Of a drain: for so long open leases may go on."""
 
 
 @dataclass(frozen=True, slots=True)

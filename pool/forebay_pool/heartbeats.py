@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What billing says of a budget that is not open: a tenant's, one of its users', or that of one of their spans' labels."""
+    """What billing says of a budget: a tenant's, one of its users', or that of one of their spans' labels."""
 
     tenant: str
     user: str | None
@@ -31,6 +31,8 @@ class Budget:
     state: BudgetState
     sentence: str
     """Says why, to the people whom it concerns."""
+    grace_seconds: float = 0.0
+    """Of a drain: for so long open leases may go on."""
 
 
 class HeartbeatSink(Protocol):
@@ -50,7 +52,7 @@ class Heartbeats:
         self._sink = sink
         self._source = source
         self._period_seconds = period_seconds
-        self._known: dict[tuple[str, str | None], BudgetSet] = {}
+        self._known: dict[tuple[str, str | None, str | None], BudgetSet] = {}
         """What the state machine was told of budgets that are not open."""
 
     async def run(self) -> None:
@@ -72,9 +74,13 @@ class Heartbeats:
         self.take(budgets)
 
     def take(self, budgets: Sequence[Budget]) -> None:
-        """The one place where the pool hears of budgets: ``budgets`` are all that are not open."""
-        now = {(one.tenant, one.user): BudgetSet(one.tenant, one.user, one.state) for one in budgets if one.span is None}
-        opened = [BudgetSet(tenant, user, "open") for tenant, user in self._known if (tenant, user) not in now]
+        """The one place where the pool hears of budgets: ``budgets`` has all that are not open."""
+        now = {
+            (one.tenant, one.user, one.span): BudgetSet(one.tenant, one.user, one.state, one.span, one.sentence, one.grace_seconds)
+            for one in budgets
+            if one.state != "open"
+        }
+        opened = [BudgetSet(tenant, user, "open", span) for tenant, user, span in self._known if (tenant, user, span) not in now]
         for event in [*opened, *(event for key, event in now.items() if self._known.get(key) != event)]:
             self._shell.apply(event)
         self._known = now

@@ -71,6 +71,8 @@ class Line:
 
     def _file(self, request: Request) -> None:
         session = request.session
+        if self.accounts.notebook_of(session, request.span) is not None:
+            return  # nobody looks at it before its budget changes: then everybody is filed anew
         spot = Spot(request.lane, request.level, session.tenant, session.user)
         heapq.heappush(self._orders.setdefault(spot, []), request.order)
         self._entries += 1
@@ -212,6 +214,8 @@ class Line:
     def is_reachable(self, request: Request) -> bool:
         """Whether the request's turn can come: each part of the line that it is in comes up, or sits on a bench. For checks."""
         lane, level, tenant, user = request.lane, request.level, request.session.tenant, request.session.user
+        if self.accounts.notebook_of(request.session, request.span) is not None:
+            return True
         users, tenants = self._users.get((lane, level, tenant), Turns()), self._lanes.get(lane, {}).get(level, Turns())
         by_user = user in users or Spot(lane, level, tenant, user) in self.accounts.of(tenant, user).benched
         by_tenant = tenant in tenants or Spot(lane, level, tenant, None) in self.accounts.of(tenant).benched

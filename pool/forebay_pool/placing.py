@@ -71,7 +71,7 @@ class Placing(Telling):
     def _place(self, request: Request) -> None:
         """Claims a free place for the request, or puts it in the line."""
         session = request.session
-        barred = self.accounts.bar(session, self.line.demand_milli(self.fleet.lane_of(session)), self._now) is not None
+        barred = self.accounts.bar(session, request.span, self.line.demand_milli(self.fleet.lane_of(session)), self._now) is not None
         place = None if barred else self.find_place(request) or self._find_elsewhere(request)
         if place is not None:
             self._claim(request, place)
@@ -176,7 +176,7 @@ class Placing(Telling):
             session = request.session
             if not request.lane[0] or (session.flavor, session.tenant) in hopeless or self.line.waiting.get(request.order) is not request:
                 continue
-            if self.accounts.bar(session, self.line.demand_milli(request.lane), self._now) is not None:
+            if self.accounts.bar(session, request.span, self.line.demand_milli(request.lane), self._now) is not None:
                 continue
             place = self._find_elsewhere(request)
             if place is not None:
@@ -216,7 +216,7 @@ class Placing(Telling):
         session, seat = request.session, self.fleet.seats[place.devices[0].id]
         roomy = self._make_room(seat, session)
         ready = self._has_worker(session, place, roomy) and roomy
-        if ready and self.accounts.bar(session, 0, self._now) is not None:
+        if ready and self.accounts.bar(session, request.span, 0, self._now) is not None:
             self._place_again(request)
         elif ready:
             self._grant(request, place)

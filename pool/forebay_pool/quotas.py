@@ -11,12 +11,17 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from forebay_wire import messages as wire
 
 from forebay_pool.fair_share import Usage
 from forebay_pool.history import History, Spent
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.types import BudgetState, Lane, Lease, Quota, Session
+
+if TYPE_CHECKING:
+    from forebay_pool.events import BudgetSet
 
 Bar = Literal["quota", "budget"]
 STEPS = 1_000
@@ -81,11 +86,15 @@ class Spot(NamedTuple):
 class Account:
     """What a tenant, or a user of one, holds, used, and may."""
 
-    def __init__(self, tenant: str, user: str | None, half_life_ns: int) -> None:
+    def __init__(self, tenant: str, user: str | None, half_life_ns: int, notebook: str | None = None) -> None:
         self.tenant = tenant
         self.user = user
+        self.notebook = notebook
+        """Of what the user's spans of this label cost; such an account has a budget and nothing else."""
         self.quota = NO_QUOTA
         self.budget: BudgetState = "open"
+        self.budget_sentence = ""
+        """What billing says to those whom it stops."""
         self.held_milli = 0
         """Claimed or leased now."""
         self.usage = Usage(half_life_ns)
@@ -97,6 +106,8 @@ class Account:
 
     @property
     def name(self) -> str:
+        if self.notebook is not None:
+            return f"{self.notebook} of {self.user}"
         return f"Tenant {self.tenant}" if self.user is None else f"{self.user} of {self.tenant}"
 
     @property
@@ -168,7 +179,7 @@ class Account:
     def why(self, bar: Bar, demand_milli: int, now_ns: int) -> str:
         """The bar, in a sentence."""
         if bar == "budget":
-            return f"{self.name} has no budget left; work goes on once there is."
+            return self.budget_sentence or f"{self.name} has no budget left; work goes on once there is."
         room = self.room_milli
         if room is not None and demand_milli > room:
             return f"{self.name} holds {devices_text(self.held_milli)} of its quota of {devices_text(self.quota.devices_milli or 0)}."
@@ -223,6 +234,8 @@ class Accounts:
         self._half_life_ns = int(half_life_seconds * SECOND)
         self._accounts: dict[tuple[str, str | None], Account] = {}
         self._pairs: dict[tuple[str, str], tuple[Account, Account]] = {}
+        self._notebooks: dict[tuple[str, str, str], Account] = {}
+        """By tenant, user and label: those whose budgets are not open."""
         self.windowed: dict[Account, None] = {}
         """Those with a window: what they may changes as time passes."""
         self.bound_parking: dict[Account, None] = {}
@@ -273,6 +286,24 @@ class Accounts:
             found = self._pairs[key] = (self.of(session.tenant), self.of(*key))
         return found
 
+    def set_budget(self, event: BudgetSet) -> tuple[Account, bool]:
+        """The account that the budget is for, and whether it lets in, or keeps out, other requests than before."""
+        if event.notebook is None or event.user is None:
+            account = self.of(event.tenant, event.user)
+        else:
+            key = (event.tenant, event.user, event.notebook)
+            account = self._notebooks.get(key) or Account(event.tenant, event.user, self._half_life_ns, event.notebook)
+            self._notebooks[key] = account
+            if event.state == "open":
+                del self._notebooks[key]
+        changed = account.budget != event.state
+        account.budget, account.budget_sentence = event.state, event.sentence
+        return account, changed
+
+    def notebook_of(self, session: Session, span: wire.Span) -> Account | None:
+        """The account of what the user's spans of this label cost, if its budget is not open."""
+        return self._notebooks.get((session.tenant, session.user, span.label)) if self._notebooks else None
+
     def priority_of(self, session: Session, asked: int) -> int:
         """The priority that a request gets: what was asked for, capped by what the quotas allow."""
         tenant, user = (account.quota.priority_max for account in self.both(session))
@@ -283,8 +314,11 @@ class Accounts:
         """How much more the session's accounts may hold at a time."""
         return min(math.inf if account.room_milli is None else account.room_milli for account in self.both(session))
 
-    def bar(self, session: Session, demand_milli: int, now_ns: int) -> tuple[Account, Bar] | None:
-        """The account that keeps the session from holding so much more now, and by what."""
+    def bar(self, session: Session, span: wire.Span, demand_milli: int, now_ns: int) -> tuple[Account, Bar] | None:
+        """The account that keeps the session from holding so much more for the span now, and by what."""
+        notebook = self.notebook_of(session, span)
+        if notebook is not None:
+            return notebook, "budget"
         for account in self.both(session):
             bar = account.bars(demand_milli, now_ns)
             if bar is not None:

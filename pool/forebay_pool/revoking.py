@@ -10,6 +10,7 @@ from forebay_pool.events import LeaseRevoked
 from forebay_pool.instructions import Show
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.offering import Offering
+from forebay_pool.quotas import Account
 from forebay_pool.types import Lease, Request
 
 
@@ -21,17 +22,29 @@ class Revoking(Offering):
         if session is not None and session.lease is not None:
             self._revoke(session.lease, event.sentence)
 
-    def _revoke(self, lease: Lease, sentence: str) -> None:
-        if lease.state != "open" or lease.revoked_for is not None:
+    def _revoke(self, lease: Lease, sentence: str, grace_seconds: float | None = None) -> None:
+        """Takes the lease back after so long, or as the pool's settings say; what was told before stands, unless this is earlier."""
+        if lease.state != "open":
             return
-        lease.revoked_for = sentence
-        self._revocable.discard(lease)
-        lease.revoke_ns = self._now + int(self.limits.revoke_grace_seconds * SECOND)
-        self._revoked[lease.id] = lease
-        session = lease.session
-        self._tell(session.id, wire.Revoking(epoch=lease.epoch, seconds=self.limits.revoke_grace_seconds, reason=sentence))
-        self._note("lease_revoking", session=session.id, tenant=session.tenant, lease=lease.id, cause=sentence)
-        self._out.append(Show(lease))
+        seconds = self.limits.revoke_grace_seconds if grace_seconds is None else grace_seconds
+        revoke_ns = self._now + int(seconds * SECOND)
+        if lease.revoked_for is None or (grace_seconds is not None and revoke_ns < lease.revoke_ns - SECOND):
+            lease.revoked_for, lease.revoke_ns = sentence, revoke_ns
+            self._revocable.discard(lease)
+            self._revoked[lease.id] = lease
+            session = lease.session
+            self._tell(session.id, wire.Revoking(epoch=lease.epoch, seconds=seconds, reason=sentence))
+            self._note("lease_revoking", session=session.id, tenant=session.tenant, lease=lease.id, cause=sentence)
+            self._out.append(Show(lease))
+        if grace_seconds is not None and seconds <= 0:
+            self._give_back(lease, "revoked")
+
+    def _drain(self, account: Account, grace_seconds: float) -> None:
+        """Takes back all leases that count for the account, whose budget is used up."""
+        sentence = account.why("budget", 0, self._now)
+        for lease in list(self.accounts.of(account.tenant, account.user).leases.values()):
+            if account.notebook in (None, lease.span.label):
+                self._revoke(lease, sentence, grace_seconds)
 
     def _check_revocations(self) -> None:
         """Closes the leases whose grace is over, and revokes those of accounts that have used up their device time."""
@@ -58,7 +71,7 @@ class Revoking(Offering):
         gap = self.limits.preempt_priority_gap
         if not gap or self.line.waiting.get(request.order) is not request:
             return
-        if self.accounts.bar(request.session, self.line.demand_milli(request.lane), self._now) is not None:
+        if self.accounts.bar(request.session, request.span, self.line.demand_milli(request.lane), self._now) is not None:
             return
         request.preempts = {name: lease for name, lease in request.preempts.items() if name in self._leases}
         chosen: list[Lease] = []

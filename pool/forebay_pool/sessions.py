@@ -77,18 +77,25 @@ class Sessions(Workers):
             lease.number = message.request
             self._tell_granted(lease)
             return
-        refusal = self._no_lease_for(session, message.request)
+        refusal = self._no_lease_for(session, message.request, message.span)
         if refusal is not None:
             self._tell(session.id, refusal)
         elif pending is not None:
+            moved, before = pending.span.label != message.span.label, pending.span
             pending.number, pending.span, pending.told = message.request, message.span, None
-            self._tell_place(pending)
+            if moved and session.lease is None and self._other_budget(session, before, message.span):
+                self._place_again(pending)
+            else:
+                self._tell_place(pending)
         else:
             self._request(session, message.request, message.span, session.priority if message.priority is None else message.priority)
             if session.request is not None:
                 self._preempt_for(session.request)
 
-    def _no_lease_for(self, session: Session, number: int) -> wire.Refused | None:
+    def _other_budget(self, session: Session, before: wire.Span, after: wire.Span) -> bool:
+        return self.accounts.notebook_of(session, before) is not self.accounts.notebook_of(session, after)
+
+    def _no_lease_for(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
         pending = session.request
         if self.stopping:
             return refusals.shutting_down(number)
@@ -99,16 +106,17 @@ class Sessions(Workers):
         if pending is None and len(self.line) >= self.limits.queue_max:
             return refusals.queue_full(number, len(self.line))
         why = refusals.why_not(session, self.fleet.flavors[session.flavor], self.fleet)
-        return self._no_money_for(session, number) if why is None else refusals.not_servable(why, number)
+        return self._no_money_for(session, number, span) if why is None else refusals.not_servable(why, number)
 
-    def _no_money_for(self, session: Session, number: int) -> wire.Refused | None:
+    def _no_money_for(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
         """What no waiting would help: a quota that is too small for the request alone, a budget that refuses."""
         demand_milli = self.line.demand_milli(self.fleet.lane_of(session))
-        for account in self.accounts.both(session):
+        notebook = self.accounts.notebook_of(session, span)
+        for account in (*self.accounts.both(session), *(() if notebook is None else (notebook,))):
             why = account.never_fits(demand_milli)
             if why is not None:
                 return refusals.quota(why, number)
-            if account.budget in ("refuse", "drain"):
+            if account.budget == "refuse":
                 return refusals.budget(account.why("budget", demand_milli, self._now), number)
         return None
 
@@ -117,8 +125,11 @@ class Sessions(Workers):
         self._refuse_hopeless(event)
 
     def _budget_set(self, event: BudgetSet) -> None:
-        self.accounts.of(event.tenant, event.user).budget = event.state
-        self._refuse_hopeless(event)
+        account, changed = self.accounts.set_budget(event)
+        if event.state == "drain":
+            self._drain(account, event.grace_seconds)
+        if changed:
+            self._refuse_hopeless(event)
 
     def _refuse_hopeless(self, event: QuotaSet | BudgetSet) -> None:
         """The rules changed: who waits for nothing is refused, and all others are ranked anew."""
@@ -130,7 +141,7 @@ class Sessions(Workers):
         self._look_anew = True
 
     def _refuse_if_hopeless(self, request: Request) -> bool:
-        refusal = self._no_money_for(request.session, request.number)
+        refusal = self._no_money_for(request.session, request.number, request.span)
         if refusal is not None:
             self._drop_request(request.session, refusal)
         return refusal is not None

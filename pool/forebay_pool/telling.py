@@ -96,7 +96,7 @@ class Telling(Leases):
         """Everybody's rank; whom a quota stops comes after those whom none does."""
         for request in requests:
             if self.line.waiting.get(request.order) is request:
-                barred = self.accounts.bar(request.session, self.line.demand_milli(request.lane), self._now) is not None
+                barred = self.accounts.bar(request.session, request.span, self.line.demand_milli(request.lane), self._now) is not None
                 yield (barred, self.line.rank(request, self._now)), request
 
     def _standing(self, request: Request, ahead: int, ahead_tenant: int, ahead_ns: int | None) -> Standing:
@@ -114,7 +114,7 @@ class Telling(Leases):
         if self._awaited:
             return GATHERING
         demand_milli = self.line.demand_milli(request.lane)
-        barred = self.accounts.bar(session, demand_milli, self._now)
+        barred = self.accounts.bar(session, request.span, demand_milli, self._now)
         if barred is not None:
             account, bar = barred
             return Why(bar, account.why(bar, demand_milli, self._now))

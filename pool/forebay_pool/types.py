@@ -33,7 +33,7 @@ SegmentEnd = CloseReason | Literal["open"]
 GOES_ON: Literal["open"] = "open"
 """The reason in the record of a segment that ended while its lease goes on."""
 BudgetState = Literal["open", "wait", "refuse", "drain"]
-"""What a budget does to new leases: nothing, lets their requests wait, or refuses them, as one does that drains the open ones."""
+"""What a budget does: nothing, lets requests wait, refuses them, or takes open leases back as well and lets requests wait."""
 PRIORITY_MAX = 99
 AGED = PRIORITY_MAX + 1
 """The level of requests that waited too long: before every priority."""

@@ -139,14 +139,15 @@ def test_a_budget_stops_new_leases_until_billing_says_it_no_more(pool: Make) -> 
             client = await running.client()
             await client.hello()
             await client.ask()
-            assert (await client.hears(wire.Refused)).code == "budget"
+            waiting = await client.hears(wire.Queued)
+            assert (waiting.code, waiting.reason) == ("budget", "No money.")
             told.status, told.budgets = 503, []
             seen = len(told.bodies)
             await running.until(lambda: len(told.bodies) > seen + 2)
             assert account.budget == "drain"  # a billing service that fails has not said that there is money again
             told.status = 200
             await running.until(lambda: account.budget == "open")
-            await client.acquire(2)
+            await client.hears(wire.Granted)
 
     asyncio.run(scenario())
 
