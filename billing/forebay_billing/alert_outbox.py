@@ -83,13 +83,14 @@ class Health:
 
 
 def missing(connection: Connection, due: Sequence[Due]) -> list[Due]:
-    """Those of which no alert was ever written."""
+    """Those of which no alert was ever written, each once."""
     ids = sorted({each.budget.id for each in due})
     if not ids:
         return []
     query = select(alerts).where(alerts.c.budget_id.in_(ids))
     known = {(row.budget_id, row.period, row.threshold, whole(row.limit_milli, row.limit_atto)) for row in connection.execute(query)}
-    return [each for each in due if (each.budget.id, each.period, each.threshold, each.budget.limit_atto) not in known]
+    named = {(each.budget.id, each.period, each.threshold, each.budget.limit_atto): each for each in due}
+    return [each for name, each in named.items() if name not in known]
 
 
 def write(books: Books, due: Sequence[Due], now_ns: int) -> int:

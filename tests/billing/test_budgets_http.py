@@ -223,7 +223,7 @@ def test_a_heartbeat_is_answered_with_what_budgets_do(running_anywhere: Any, usa
 
     globex = {"tenant": "globex", "user": None, "span": None, "state": "refuse"}
 
-    def states(*records: UsageRecord) -> list[tuple[str, str, int]]:
+    def states(*records: UsageRecord) -> list[tuple[str, str, float]]:
         running.clock.now_ns += SECOND_NS
         found = beat(running, *records)
         assert globex.items() <= found[-1].items()
@@ -234,7 +234,7 @@ def test_a_heartbeat_is_answered_with_what_budgets_do(running_anywhere: Any, usa
     assert states(open_for(80)) == [("acme-member", "open", 0)]
     assert states(open_for(89)) == [("acme-member", "drain", 10)]
     assert states(open_for(95)) == [("acme-member", "drain", 4)]
-    assert states(open_for(45), open_for(50, "second/1")) == [("acme-member", "drain", 1)]
+    assert states(open_for(45), open_for(50, "second/1")) == [("acme-member", "drain", 1.5)]
     put(running, "operator", tenant="acme", user="acme-member", limit_nano=1000 * price, on_limit="drain", grace_seconds=10)
     assert states(open_for(95)) == [("acme-member", "open", 0)]
     assert states() == []
