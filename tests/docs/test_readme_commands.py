@@ -81,10 +81,17 @@ def check_bench(checkout: Path, environment: dict[str, str]) -> None:
 
 
 def check_long(checkout: Path, environment: dict[str, str]) -> None:
-    """Ten thousand seeds take minutes: here it plays one."""
-    last = steps("test-long", checkout, environment)[-1]
-    assert last == "PYTHONPATH=bench .venv/bin/python -m simulation.seeds --count 10000"
+    """Thousands of seeds take minutes: here each world plays one."""
+    pool, money = steps("test-long", checkout, environment)[-2:]
+    assert pool == "PYTHONPATH=bench .venv/bin/python -m simulation.seeds --count 10000"
+    assert money == "PYTHONPATH=bench:tests/billing .venv/bin/python -m simulation.seeds --world money --count 5000"
     check_seed(checkout, environment)
+    check_money_seed(checkout, environment)
+
+
+def check_money_seed(checkout: Path, environment: dict[str, str]) -> None:
+    played = run("PYTHONPATH=bench:tests/billing .venv/bin/python -m simulation.seeds --world money --seed 17", checkout, environment)
+    assert (played.returncode, played.stderr) == (0, "") and played.stdout.endswith("nothing amiss\n")
 
 
 def check_seed(checkout: Path, environment: dict[str, str]) -> None:
@@ -132,6 +139,7 @@ CHECKS = {
     "make bench": check_bench,
     "make test-long": check_long,
     "PYTHONPATH=bench .venv/bin/python -m simulation.seeds --seed 17": check_seed,
+    "PYTHONPATH=bench:tests/billing .venv/bin/python -m simulation.seeds --world money --seed 17": check_money_seed,
     ".venv/bin/forebay run examples/train.py": check_run,
     ".venv/bin/forebay flavor list": check_flavor_list,
     ".venv/bin/forebay smi": check_smi,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forebay_billing.books import Books
+from forebay_billing.budget_desk import BudgetDesk
 from forebay_billing.engines import Engines, open_engines
 from forebay_billing.handlers import Context
 from forebay_billing.metrics import Metrics
@@ -90,7 +91,8 @@ class Till:
             self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1
         )
         terms = self._settings.currency_of, self._settings.hold_terms(), self._settings.conditions()
-        context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, *terms, self.desk)
+        budgets = BudgetDesk(self._store, self._settings, self._clock_ns)
+        context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, *terms, self.desk, budgets, self._settings)
         self._application = application_of(context, "/")
         self.running = True
 
