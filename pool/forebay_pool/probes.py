@@ -3,6 +3,9 @@
 The drivers' libraries (``nvidia-ml-py`` for NVIDIA, ``amdsmi`` for AMD) are optional, and are imported only where their driver is
 loaded. A device's number in the pool is the one that its workers see, so ``CUDA_VISIBLE_DEVICES`` is kept to; without it numbers are
 the library's, in the order of the PCI bus. Calls may take long: they are made outside the event loop.
+
+On a Ray cluster the nodes read their own: this module and :mod:`forebay_pool.health` are sent to them by value, so they may import
+the standard library alone besides each other.
 """
 
 from __future__ import annotations
@@ -11,13 +14,11 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from forebay_pool.health import APPLICATION_XIDS, Reading
-from forebay_pool.types import Device
 
-NVIDIA_DRIVER = "/dev/nvidiactl"
-AMD_DRIVER = "/dev/kfd"
 AMD_NOT_SUPPORTED = (2, 3)
 """AMDSMI_STATUS_NOT_SUPPORTED and AMDSMI_STATUS_NOT_YET_IMPLEMENTED."""
 SILENT_READINGS_MAX = 3
@@ -33,10 +34,32 @@ class Probe(Protocol):
         """A reading of each device; blocks."""
 
 
+class Watched(Protocol):
+    """What a probe needs to know of a device: its id in the pool, its kind, and its number among those of its kind."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def index(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Drivers:
+    """What is there while a vendor's driver is loaded."""
+
+    nvidia: str = "/dev/nvidiactl"
+    amd: str = "/dev/kfd"
+
+
+DRIVERS = Drivers()
+
+
 class NvidiaProbe:
     """NVIDIA's devices, by NVML. Uncorrectable errors are those since the driver was loaded ("volatile")."""
 
-    def __init__(self, nvml: Any, devices: Iterable[Device], visible: str | None = None) -> None:
+    def __init__(self, nvml: Any, devices: Iterable[Watched], visible: str | None = None) -> None:
         self._nvml = nvml
         self._handles: dict[str, Any] = {}
         self._events: dict[str, Any] = {}
@@ -101,7 +124,7 @@ class NvidiaProbe:
 class AmdProbe:
     """AMD's devices, by AMD SMI. The hottest spot counts; where there is no such sensor, the edge."""
 
-    def __init__(self, amdsmi: Any, devices: Iterable[Device]) -> None:
+    def __init__(self, amdsmi: Any, devices: Iterable[Watched]) -> None:
         self._amdsmi = amdsmi
         self._silent: dict[str, int] = {}
         amdsmi.amdsmi_init()
@@ -135,15 +158,15 @@ class AmdProbe:
             raise
 
 
-def probes_of(devices: Iterable[Device], environ: Mapping[str, str]) -> list[Probe]:
+def probes_of(devices: Iterable[Watched], environ: Mapping[str, str], drivers: Drivers = DRIVERS) -> list[Probe]:
     """The probes for this host's devices; where a library is missing, the log says what to install."""
     found: list[Probe] = []
     known = list(devices)
     cuda, hip = [d for d in known if d.kind == "cuda"], [d for d in known if d.kind == "hip"]
-    if cuda and os.path.exists(NVIDIA_DRIVER):
+    if cuda and os.path.exists(drivers.nvidia):
         visible = environ.get("CUDA_VISIBLE_DEVICES")
         found += _made("pynvml", "nvidia-ml-py", lambda nvml: NvidiaProbe(nvml, cuda, visible))
-    if hip and os.path.exists(AMD_DRIVER):
+    if hip and os.path.exists(drivers.amd):
         found += _made("amdsmi", "amdsmi", lambda amdsmi: AmdProbe(amdsmi, hip))
     return found
 
@@ -154,3 +177,22 @@ def _made(module: str, package: str, make: Callable[[Any], Probe]) -> list[Probe
     except Exception as error:  # a driver's library may raise anything, and devices compute without it
         log.warning("the devices' health is not watched (%r); is %s installed?", error, package, extra={"action": "probe_missing"})
         return []
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDevice:
+    """What a probe needs to know of a device, in plain values."""
+
+    id: str
+    kind: str
+    index: int
+
+
+class HostWatch:
+    """All probes of the host that it is made on."""
+
+    def __init__(self, devices: Iterable[NamedDevice], drivers: Drivers) -> None:
+        self._probes = probes_of(devices, os.environ, drivers)
+
+    def read(self) -> list[Reading]:
+        return [reading for probe in self._probes for reading in probe.read()]

@@ -175,7 +175,7 @@ class RayLauncher:
         return "detached" if self._command.resume_seconds else None
 
     def _actor(self, worker: str, node: RayNode, group: PlacementGroup | None) -> Any:
-        where: dict[str, Any] = {"label_selector": _on(node)}
+        where: dict[str, Any] = {"label_selector": on_node(node)}
         if group is not None:
             where = {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)}
         own = {"num_cpus": SHARE_OF_A_CPU, "num_gpus": 0, "max_restarts": 0, "max_concurrency": CALLS_AT_A_TIME}
@@ -244,12 +244,13 @@ def _gang(worker: str, nodes: Sequence[RayNode], lifetime: str | None) -> Placem
     """One bundle a device on its node: all are there, or the gang is not."""
     bundles = [{"CPU": SHARE_OF_A_CPU} for _ in nodes]
     group: PlacementGroup = placement_group(
-        bundles, strategy="PACK", name=worker, lifetime=lifetime, bundle_label_selector=[_on(node) for node in nodes]
+        bundles, strategy="PACK", name=worker, lifetime=lifetime, bundle_label_selector=[on_node(node) for node in nodes]
     )
     return group
 
 
-def _on(node: RayNode) -> dict[str, str]:
+def on_node(node: RayNode) -> dict[str, str]:
+    """Ray's label selector for that node alone."""
     return {NODE_ID_LABEL: node.id}
 
 

@@ -34,7 +34,7 @@ from forebay_pool.metrics import Metrics, StateCollector
 from forebay_pool.node_events import DeviceSet, NodeDrain, NodeJoined, NodeLost
 from forebay_pool.outbox import Outbox
 from forebay_pool.policies import ModelPolicy, Policy
-from forebay_pool.probes import probes_of
+from forebay_pool.probes import Probe, probes_of
 from forebay_pool.ray_nodes import RayNode, devices_of
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
@@ -279,8 +279,7 @@ class Service:
             self.shell.check_tokens(TOKEN_CHECK_SECONDS),
             self.shell.flush_board(FLUSH_SECONDS),
         ]
-        here = [seat.device for seat in self.shell.machine.fleet.seats.values() if seat.device.node == self.settings.node]
-        loops += (self.shell.watch_health(probe, PROBE_SECONDS) for probe in probes_of(here, self._environ))
+        loops += (self.shell.watch_health(probe, PROBE_SECONDS) for probe in self._probes())
         if self.billing is not None:
             loops.append(self._poll_prices())
             loops.append(Heartbeats(self.shell, self.billing, self.settings.source, self.settings.billing_heartbeat_seconds).run())
@@ -290,6 +289,14 @@ class Service:
             task = asyncio.create_task(loop)
             task.add_done_callback(self._loop_ended)
             self._tasks.append(task)
+
+    def _probes(self) -> Sequence[Probe]:
+        if self.settings.launcher == "ray":
+            from forebay_pool.ray_probes import RayProbe  # Ray is an optional extra
+
+            return [RayProbe(lambda: [(node, devices_of(node, self.settings.devices)) for node in self._nodes.values()])]
+        here = [seat.device for seat in self.shell.machine.fleet.seats.values() if seat.device.node == self.settings.node]
+        return probes_of(here, self._environ)
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:

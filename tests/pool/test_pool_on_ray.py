@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,12 @@ import pytest
 from forebay_wire import messages as wire
 
 ray = pytest.importorskip("ray")
+from forebay_pool.health import Reading, judge  # noqa: E402
+from forebay_pool.probes import Drivers  # noqa: E402
+from forebay_pool.ray_nodes import RayNode, devices_of  # noqa: E402
+from forebay_pool.ray_probes import RayProbe  # noqa: E402
+from forebay_pool.settings import DeviceGroup  # noqa: E402
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
@@ -56,11 +63,21 @@ class RayCluster:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
-    made = RayCluster()
-    yield made
-    made.cluster.shutdown()
+def temperatures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the devices' drivers say, a line each."""
+    return tmp_path_factory.mktemp("drivers") / "temperatures"
+
+
+@pytest.fixture(scope="module")
+def cluster(temperatures: Path) -> Iterator[RayCluster]:
+    libraries = os.pathsep.join([str(Path(__file__).parent / "node_libraries"), os.environ.get("PYTHONPATH", "")])
+    nodes = {"PYTHONPATH": libraries, "FOREBAY_TEST_TEMPERATURES": str(temperatures)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120", **nodes}.items():
+            patch.setenv(name, value)
+        made = RayCluster()
+        yield made
+        made.cluster.shutdown()
 
 
 @pytest.fixture
@@ -115,6 +132,28 @@ def test_workers_run_on_the_nodes_that_their_labels_say_and_die_with_their_actor
             assert (await client.hears(wire.Granted)).worker != granted.worker
 
     asyncio.run(scenario())
+
+
+def test_the_nodes_own_drivers_say_how_their_devices_are(cluster: RayCluster, temperatures: Path) -> None:
+    temperatures.write_text("54 99")
+    group = DeviceGroup(kind="cuda", model="cpu-dev", memory=2**30, count=3)
+    ray.init(address=cluster.cluster.address, namespace="probes", log_to_driver=False, configure_logging=False)
+    try:
+        rows = [RayNode.of(row) for row in ray.nodes() if row["Alive"]]
+        nodes = [(node, devices_of(node, [group])) for node in rows if node.name in ("n0", "n1")]
+        probe = RayProbe(lambda: nodes, Drivers(nvidia=str(temperatures)))
+        readings: dict[str, Reading] = {}
+        until = time.monotonic() + 100
+        while len(readings) < 6:  # the actors may start one after the other
+            assert time.monotonic() < until, readings
+            readings |= {reading.device: reading for reading in probe.read()}
+        assert [judge(readings[f"n1/cuda:{index}"], 0).level for index in range(3)] == ["good", "drain", "drain"]
+        assert (readings["n0/cuda:1"].temperature_celsius, readings["n0/cuda:2"].lost) == (99, "error 15")
+        nodes[:] = [(node, devices) for node, devices in nodes if node.name == "n1"]
+        temperatures.write_text("54 60 61")
+        assert sorted(reading.temperature_celsius for reading in probe.read()) == [54, 60, 61]
+    finally:
+        ray.shutdown()
 
 
 def test_a_gang_holds_devices_of_several_nodes_and_gives_all_of_them_back(on_ray: Callable[..., Any]) -> None:
