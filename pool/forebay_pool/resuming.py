@@ -117,36 +117,41 @@ class Resuming(Sessions):
     # A worker is back
 
     def _resume_worker(self, message: wire.ResumeWorker) -> None:
-        worker, session = self._worker, self._worker.session
+        worker = self._worker
+        session, own = worker.session, worker.session or worker.keeps
         worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
-        strange = message.session is not None and (session is None or session.id != message.session)
+        strange = message.session is not None and (own is None or own.id != message.session)
         self.fleet.doubt(worker, strange)
         if strange:  # nothing opens there before it has ended: what it holds was never written
             self._fail(worker, "it came back with a session that is not its own")
-            return
-        if session is None or message.session is None:
+        elif session is None or message.session is None:
             self._resume_spare(worker)
+            self._show_and_settle(worker)
         else:
-            if not worker.opened and (message.epoch is not None or message.ended is not None):
-                self._resume_opened(worker, session, max(worker.reserved_bytes, message.memory_bytes))
-            if worker.state == "assigning" and message.assigned:
-                worker.state, worker.deadline_ns = "bound", None
-                self._taken_over(worker, session)
-            session.epoch = max(session.epoch, message.epoch or 0, message.ended.epoch if message.ended is not None else 0)
-            self._resume_lease(worker, session, message)
-            self._close_unknown(worker)
-            self._resume_parking(worker, session, message)
-            if message.left is not None:
-                self._left(message.left)
-            elif message.client_gone:
-                self._end(session, "released", "The process's connection to its worker ended, and the session with it.")
-            elif message.starved:
-                self._starve(session)
-        self._show_and_settle(worker)
+            self._resume_bound(worker, session, message)
+            self._show_and_settle(worker)
         for device in worker.devices:
             seat = self.fleet.seats[device.id]
             if not seat.is_open:
                 self._close_seat(seat)
+
+    def _resume_bound(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
+        """It serves its session, and says what became of that meanwhile."""
+        if not worker.opened and (message.epoch is not None or message.ended is not None):
+            self._resume_opened(worker, session, max(worker.reserved_bytes, message.memory_bytes))
+        if worker.state == "assigning" and message.assigned:
+            worker.state, worker.deadline_ns = "bound", None
+            self._taken_over(worker, session)
+        session.epoch = max(session.epoch, message.epoch or 0, message.ended.epoch if message.ended is not None else 0)
+        self._resume_lease(worker, session, message)
+        self._close_unknown(worker)
+        self._resume_parking(worker, session, message)
+        if message.left is not None:
+            self._left(message.left)
+        elif message.client_gone:
+            self._end(session, "released", "The process's connection to its worker ended, and the session with it.")
+        elif message.starved:
+            self._starve(session)
 
     def _resume_opened(self, worker: Worker, session: Session, memory_bytes: int | None) -> None:
         """It had a lease, as it says or its client that went there, by a pool that died before that was written. None: it holds nothing."""

@@ -17,7 +17,7 @@ from forebay_pool.instructions import Confirm, Keep, Kill, Meter, TellClient
 from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
 from forebay_pool.metering import HOUR_NS
 from forebay_pool.store import Store
-from forebay_pool.types import Device, Lease, Price, Session
+from forebay_pool.types import Device, Equivalent, Flavor, Lease, Price, Session
 from forebay_wire import messages as wire
 
 SECOND = 1_000_000_000
@@ -306,6 +306,37 @@ def test_a_client_between_two_workers_finds_the_next_one_after_a_restart(world: 
     assert first in after.killed
     after.client("s", wire.Arrived(epoch=2))
     assert after.machine.sessions["s"].state == "active"
+
+
+def test_a_worker_that_holds_what_left_it_keeps_that_over_a_broken_link(world: Make) -> None:
+    two = [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", 8 * GIB) for index in range(2)]
+    w = world(two, resume_seconds=30.0)
+    first = w.lease("s")
+    w.drain("s")
+    w.do(SessionMoved("s"))
+    left = wire.Left(bytes=GIB, address="unix:/old", ticket="a" * 64)
+    w.worker(first, left)
+    w.do(WorkerAway(first))
+    back(w, first, "s", None, left=left)
+    assert w.killed == []
+    assert w.lease("s", 2) != first
+
+
+def test_who_was_to_start_beside_a_worker_with_a_strange_session_waits_until_that_is_gone(world: Make) -> None:
+    two = [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", 8 * GIB) for index in range(2)]
+    w = world(two, [Flavor("half", GIB, (Equivalent("cpu-dev", 1, 500),))], resume_seconds=30.0)
+    worker = w.lease("s", flavor="half")
+    device = w.machine.fleet.workers[worker].device
+    w.drain("s")
+    for name in ("t", "u", "v"):
+        w.join(name, "half")
+        w.acquire(name)
+    (there,) = [name for name in ("t", "u", "v") if w.machine.sessions[name].request.place.devices[0] is device]
+    back(w, worker, "stranger", None)
+    assert worker in w.killed
+    assert w.machine.sessions[there].request.place is None
+    w.settle()
+    assert w.machine.sessions[there].lease is not None
 
 
 def test_a_client_that_went_to_a_worker_which_is_not_back_has_lost_its_tensors(world: Make) -> None:
