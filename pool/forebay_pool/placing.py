@@ -352,6 +352,8 @@ class Placing(Telling):
         worker.deadline_ns = self._now + int(self.limits.worker_start_seconds * SECOND)
         self.fleet.add(worker)
         self._out.append(Launch(worker.id, devices))
+        if not self.has_room_for_workers:  # who has none waits for one from now on, and devices are kept for nobody who does
+            self._unsettle(self.fleet.makes, gone=True)
 
     def _grant(self, request: Request, place: Place) -> None:
         """Opens the lease: its clock starts here."""
