@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -195,3 +196,26 @@ def test_a_billing_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("FOREBAY_BOOKS_URL", raising=False)
     assert main(["admin", "audit"]) == 1
     assert "The billing service at http://127.0.0.1:9/services/billing/ (FOREBAY_BOOKS_URL) cannot be reached" in capsys.readouterr().err
+
+
+def test_a_budget_is_set_told_of_and_removed(admin: Run, server: Server) -> None:
+    assert admin("budgets", "list")[1] == "No budget.\n"
+    words = ("acme", "4.00", "--total", "--at-limit", "drain", "--grace", "30", "--warn", "50", "100")
+    assert admin("budgets", "set", *words)[:2] == (0, "Budget 1 is set.\n")
+    assert answer(admin, "budgets", "set", "acme", "1.50", "--user", "ada", "--notebook", "x.ipynb")["limit_nano"] == 1_500_000_000
+    spent = "2.0000016"
+    assert table(admin("budgets", "list", "--tenant", "acme")[1]) == [
+        ["1", "acme", "USD", "total", "4.00", spent, "0.00", "1.9999984", spent, "drain (30 s)", "open"],
+        ["2", "acme ada x.ipynb", "USD", "2026-11", "1.50", "0.00", "0.00", "1.50", "0.00", "notify", "open"],
+    ]
+    until = time.monotonic() + SECONDS_MAX
+    while not (told := table(admin("budgets", "alerts")[1])):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert told[0][1:] == ["acme", "total", "50 %", spent, "4.00", "USD"]
+    assert admin("budgets", "remove", "1")[:2] == (0, "Budget 1 is removed.\n")
+    assert "There is no budget" in admin("budgets", "remove", "1")[2]
+
+
+def test_a_notebook_has_a_user(admin: Run) -> None:
+    assert "say whose with --user" in admin("budgets", "set", "acme", "1", "--notebook", "x.ipynb")[2]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from forebay.toolkit import table
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -44,3 +46,13 @@ def cells(headers: Sequence[str], rows: Sequence[Sequence[object]], empty: str) 
 def part(text: str) -> str:
     """``text`` as one part of a path."""
     return quote(text, safe="")
+
+
+def asked(path: str, query: Iterable[str]) -> str:
+    """``path`` with the parts of a query, if there are any."""
+    return f"{path}?{'&'.join(query)}".removesuffix("?")
+
+
+def time_text(time_ns: int) -> str:
+    """To the second, in UTC; what is valid from the beginning has no time."""
+    return "always" if time_ns == 0 else f"{EPOCH + timedelta(seconds=time_ns // 10**9):%Y-%m-%d %H:%M:%S}"

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from forebay.errors import ForebayError
 from forebay.service import Service
-from forebay.toolkit import pool, table
-from forebay.toolkit.actions import Parsers, action, cells, part, show, things
+from forebay.toolkit import amounts, pool, table
+from forebay.toolkit.actions import EPOCH, Parsers, action, asked, cells, part, show, things, time_text
 from forebay.toolkit.invoices import billing as billing_service
 
 Row = Mapping[str, Any]
-NANO = 10**9
 HOUR_SECONDS = 3600
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PRICE_HEADERS = ["Flavor", "Rate", "Nano-units/s", "Valid from", "Version", "Changed by"]
 PARKED_HEADERS = ["Currency", "Per GiB and hour", "Valid from", "Version", "Changed by"]
 CHANGE_HEADERS = ["What", "Currency", "Unit", "Before", "After", "Valid from"]
@@ -46,8 +43,8 @@ def _add_prices(actions: Parsers) -> None:
     setting = action(actions, "set", perform_set_price, "set the price of a flavor; open leases pay it from its moment on")
     setting.add_argument("flavor")
     amount = setting.add_mutually_exclusive_group(required=True)
-    amount.add_argument("--per-hour", type=_hourly, dest="nano", metavar="AMOUNT", help="for example 2.16; it must be exact")
-    amount.add_argument("--nano", type=_count, metavar="N", help="in nano-units (1e-9) per second")
+    amount.add_argument("--per-hour", type=amounts.per_hour, dest="nano", metavar="AMOUNT", help="for example 2.16; it must be exact")
+    amount.add_argument("--nano", type=amounts.count, metavar="N", help="in nano-units (1e-9) per second")
     setting.add_argument("--currency", required=True, metavar="CODE", help="for example USD")
     setting.add_argument("--from", type=_time_ns, dest="start", metavar="TIME", help="2026-12-01T00:00:00Z (default: at once)")
     setting.add_argument("--new", action="store_true", help="this is the first price of the flavor")
@@ -55,7 +52,7 @@ def _add_prices(actions: Parsers) -> None:
     action(parked, "list", perform_parked, "all versions, oldest first")
     setting = action(parked, "set", perform_set_parked, "set the price of parked bytes")
     setting.add_argument("currency")
-    setting.add_argument("--per-gib-hour", required=True, type=_nano, metavar="AMOUNT", help="for example 0.00005")
+    setting.add_argument("--per-gib-hour", required=True, type=amounts.nano, metavar="AMOUNT", help="for example 0.00005")
     setting.add_argument("--from", type=_time_ns, dest="start", metavar="TIME", help="2026-12-01T00:00:00Z (default: at once)")
     export = action(actions, "export", perform_export, "write the price list, in YAML")
     export.add_argument("file", nargs="?", type=Path, help="where to (default: standard output)")
@@ -90,11 +87,11 @@ def _add_plans(actions: Parsers) -> None:
 def _add_terms(command: argparse.ArgumentParser) -> None:
     command.add_argument("tenant")
     command.add_argument("--currency", required=True, metavar="CODE", help="in which the tenant is billed")
-    command.add_argument("--discount", type=_bps, default=0, metavar="PERCENT", help="off all that is left")
-    command.add_argument("--free", type=_nano, default=0, metavar="AMOUNT", help="so much of the list price, a month")
+    command.add_argument("--discount", type=amounts.bps, default=0, metavar="PERCENT", help="off all that is left")
+    command.add_argument("--free", type=amounts.nano, default=0, metavar="AMOUNT", help="so much of the list price, a month")
     command.add_argument("--free-hours", type=_free, action="append", default=[], metavar="FLAVOR=HOURS", help="may be repeated")
     command.add_argument("--tier", type=_tier, action="append", default=[], metavar="AMOUNT=PERCENT", help="may be repeated, in order")
-    command.add_argument("--commitment", type=_nano, default=0, metavar="AMOUNT", help="the month costs this at least")
+    command.add_argument("--commitment", type=amounts.nano, default=0, metavar="AMOUNT", help="the month costs this at least")
 
 
 # Prices
@@ -103,13 +100,13 @@ def _add_terms(command: argparse.ArgumentParser) -> None:
 def perform_prices(arguments: argparse.Namespace) -> int:
     query = [f"flavor={part(arguments.flavor)}"] if arguments.flavor else []
     query += ["history=1"] if arguments.history else []
-    prices = pool.rows(billing_service(), _asked("api/prices", query))
+    prices = pool.rows(billing_service(), asked("api/prices", query))
     return show(arguments, prices, lambda: cells(PRICE_HEADERS, [_price(price) for price in prices], "No price."))
 
 
 def _price(price: Row) -> list[object]:
     nano = price["price_nano_per_second"]
-    start = _time(price["valid_from_ns"])
+    start = time_text(price["valid_from_ns"])
     return [price["flavor"], table.rate(nano, price["currency"]), nano, start, price["version"], price.get("changed_by")]
 
 
@@ -127,8 +124,8 @@ def perform_parked(arguments: argparse.Namespace) -> int:
 
 
 def _parked(price: Row) -> list[object]:
-    per_gib_hour = _money(price["price_nano_per_gib_hour"])
-    return [price["currency"], per_gib_hour, _time(price["valid_from_ns"]), price["version"], price["changed_by"]]
+    per_gib_hour = amounts.money(price["price_nano_per_gib_hour"])
+    return [price["currency"], per_gib_hour, time_text(price["valid_from_ns"]), price["version"], price["changed_by"]]
 
 
 def perform_set_parked(arguments: argparse.Namespace) -> int:
@@ -169,7 +166,7 @@ def _changes(answer: Row, nothing: str) -> str:
 
 
 def _change(change: Row) -> list[object]:
-    what, start = change["flavor"] or change["kind"], _time(change["valid_from_ns"])
+    what, start = change["flavor"] or change["kind"], time_text(change["valid_from_ns"])
     return [what, change["currency"], change["unit"], change["before"], change["after"], start]
 
 
@@ -199,13 +196,14 @@ def _preview(arguments: argparse.Namespace, service: Service, body: Row) -> int:
     answer = service.post("api/preview", {**body, "month": arguments.month})
     rows = [
         [
-            *(row["tenant"], row["currency"], _money(row["present"]["list_nano"]), _money(row["present"]["total_nano"])),
-            *(_money(row["proposed"]["list_nano"]), _money(row["proposed"]["total_nano"]), _money(row["difference_nano"])),
+            *(row["tenant"], row["currency"]),
+            *(amounts.money(row[then][what]) for then in ("present", "proposed") for what in ("list_nano", "total_nano")),
+            amounts.money(row["difference_nano"]),
         ]
         for row in answer["rows"]
     ]
     for total in answer["totals"]:
-        present, proposed, difference = (_money(total[f"{name}_nano"]) for name in ("present", "proposed", "difference"))
+        present, proposed, difference = (amounts.money(total[f"{name}_nano"]) for name in ("present", "proposed", "difference"))
         rows.append(["all", total["currency"], None, present, None, proposed, difference])
     return show(arguments, answer, lambda: cells(PREVIEW_HEADERS, rows, f"Nothing was used in {answer['month']}."))
 
@@ -216,16 +214,16 @@ def _preview(arguments: argparse.Namespace, service: Service, body: Row) -> int:
 def perform_plans(arguments: argparse.Namespace) -> int:
     query = [f"{name}={part(value)}" for name in ("tenant", "month") if (value := getattr(arguments, name))]
     query += ["history=1"] if arguments.history else []
-    plans = pool.rows(billing_service(), _asked("api/plans", query))
+    plans = pool.rows(billing_service(), asked("api/plans", query))
     return show(arguments, plans, lambda: cells(PLAN_HEADERS, [_plan(plan) for plan in plans], "All pay the list price."))
 
 
 def _plan(plan: Row) -> list[object]:
-    free = ", ".join(f"{flavor}={_decimal(Decimal(seconds) / HOUR_SECONDS)}" for flavor, seconds in plan["free_seconds"].items())
-    tiers = ", ".join(f"{_money(tier['from_nano'])}={_percent(tier['discount_bps'])}" for tier in plan["tiers"])
+    free = ", ".join(f"{flavor}={amounts.decimal(Decimal(seconds) / HOUR_SECONDS)}" for flavor, seconds in plan["free_seconds"].items())
+    tiers = ", ".join(f"{amounts.money(tier['from_nano'])}={amounts.percent(tier['discount_bps'])}" for tier in plan["tiers"])
     return [
-        *(plan["tenant"], plan["valid_from"], plan["version"], plan["currency"], _percent(plan["discount_bps"])),
-        *(_money(plan["free_nano"]), free, tiers, _money(plan["commitment_nano"]), plan["changed_by"]),
+        *(plan["tenant"], plan["valid_from"], plan["version"], plan["currency"], amounts.percent(plan["discount_bps"])),
+        *(amounts.money(plan["free_nano"]), free, tiers, amounts.money(plan["commitment_nano"]), plan["changed_by"]),
     ]
 
 
@@ -251,7 +249,7 @@ def _terms(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def perform_audit(arguments: argparse.Namespace) -> int:
     query = [f"{name}={part(value)}" for name in ("who", "action", "subject") if (value := getattr(arguments, name))]
-    answer = billing_service().get(_asked("api/audit", [*query, f"limit={arguments.limit}"]))
+    answer = billing_service().get(asked("api/audit", [*query, f"limit={arguments.limit}"]))
     return show(arguments, answer, lambda: cells(AUDIT_HEADERS, [_entry(entry) for entry in answer["entries"]], "Nothing was changed."))
 
 
@@ -259,10 +257,10 @@ def _entry(entry: Row) -> list[object]:
     """What is the same before and after is left out; ``--json`` has all of it."""
     before, after = entry["before"] or {}, entry["after"]
     if "message" in after:
-        return [_time(entry["at_ns"]), entry["who"], entry["action"], entry["subject"], None, _cut(after["message"])]
+        return [time_text(entry["at_ns"]), entry["who"], entry["action"], entry["subject"], None, _cut(after["message"])]
     changed = [name for name in after if before.get(name) != after[name] and name not in ("changed_at_ns", "changed_by")]
     sides = [", ".join(f"{name} {side[name]}" for name in changed if name in side) for side in (before, after)]
-    return [_time(entry["at_ns"]), entry["who"], entry["action"], entry["subject"], *map(_cut, sides)]
+    return [time_text(entry["at_ns"]), entry["who"], entry["action"], entry["subject"], *map(_cut, sides)]
 
 
 def _cut(text: str) -> str:
@@ -270,15 +268,6 @@ def _cut(text: str) -> str:
 
 
 # What people read and write
-
-
-def _asked(path: str, query: Iterable[str]) -> str:
-    return f"{path}?{'&'.join(query)}".removesuffix("?")
-
-
-def _time(time_ns: int) -> str:
-    """To the second, in UTC; what is valid from the beginning has no time."""
-    return "always" if time_ns == 0 else f"{EPOCH + timedelta(seconds=time_ns // NANO):%Y-%m-%d %H:%M:%S}"
 
 
 def _time_ns(text: str) -> int:
@@ -291,51 +280,6 @@ def _time_ns(text: str) -> int:
     return (moment - EPOCH) // timedelta(microseconds=1) * 1000
 
 
-def _decimal(number: Decimal) -> str:
-    text = f"{number:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _money(nano: int) -> str:
-    """Exactly, with two decimals at least."""
-    units, _, rest = f"{Decimal(nano).scaleb(-9):f}".partition(".")
-    return f"{units}.{rest.rstrip('0').ljust(2, '0')}"
-
-
-def _percent(bps: int) -> str:
-    return f"{_decimal(Decimal(bps).scaleb(-2))} %"
-
-
-def _count(text: str) -> int:
-    if re.fullmatch(r"[0-9]{1,18}", text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
-def _whole(text: str, scale: int, per: int, what: str) -> int:
-    """``text`` times ``scale`` ÷ ``per``, which must be a whole number."""
-    if re.fullmatch(r"[0-9]{1,12}([.][0-9]{1,18})?", text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 2.16")
-    numerator, denominator = Decimal(text).as_integer_ratio()
-    whole, rest = divmod(numerator * scale, denominator * per)
-    if rest:
-        nearest = _decimal(Decimal((whole + (2 * rest >= denominator * per)) * per) / scale)
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of {what}; the nearest that is one is {nearest}")
-    return whole
-
-
-def _hourly(text: str) -> int:
-    return _whole(text, NANO, HOUR_SECONDS, "nano-units per second, so it cannot be billed exactly")
-
-
-def _nano(text: str) -> int:
-    return _whole(text, NANO, 1, "nano-units")
-
-
-def _bps(text: str) -> int:
-    return _whole(text, 100, 1, "hundredths of a per cent")
-
-
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.rpartition("=")
     if not (name and equals):
@@ -345,15 +289,15 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _proposed(text: str) -> tuple[str, int]:
     flavor, amount = _pair(text)
-    return flavor, _hourly(amount)
+    return flavor, amounts.per_hour(amount)
 
 
 def _free(text: str) -> tuple[str, int]:
     flavor, hours = _pair(text)
-    return flavor, _whole(hours, HOUR_SECONDS, 1, "seconds")
+    return flavor, amounts.whole_of(hours, HOUR_SECONDS, 1, "seconds")
 
 
 def _tier(text: str) -> tuple[int, int]:
     amount, percent = _pair(text)
-    return _nano(amount), _bps(percent)
+    return amounts.nano(amount), amounts.bps(percent)
 
