@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from forebay_dashboards.rows import (
     AuditPage,
+    BudgetRow,
     CreditRow,
     InvoiceRow,
     Plan,
@@ -34,6 +35,7 @@ _SUMMARY = TypeAdapter(tuple[SummaryRow, ...])
 
 _INVOICES = TypeAdapter(tuple[InvoiceRow, ...])
 _CREDITS = TypeAdapter(tuple[CreditRow, ...])
+_BUDGETS = TypeAdapter(tuple[BudgetRow, ...])
 
 StatementFormat = Literal["html", "csv"]
 InvoiceFormat = Literal["html", "pdf", "csv", "focus"]
@@ -118,6 +120,10 @@ class Billing:
     async def credits(self, token: str, tenant: str | None = None) -> tuple[CreditRow, ...]:
         """Credits, the oldest first; of all tenants where none is given."""
         return await self._upstream.read(_CREDITS, token, "api/credits", {"tenant": tenant})
+
+    async def budgets(self, token: str, tenant: str | None, user: str | None = None) -> tuple[BudgetRow, ...]:
+        """The budgets that concern a tenant, or one of its users, and how they stand."""
+        return await self._upstream.read(_BUDGETS, token, "api/budgets", {"tenant": tenant, "user": user})
 
     async def invoice(self, token: str, number: str, layout: InvoiceFormat) -> Document:
         """An invoice as billing wrote it."""

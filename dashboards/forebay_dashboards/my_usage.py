@@ -24,7 +24,7 @@ class Totals:
 
 
 class MyUsagePage(Visit):
-    """``GET usage``, and its fragments ``usage/totals``, ``usage/live``, ``usage/records``."""
+    """``GET usage``, and its fragments ``usage/totals``, ``usage/live``, ``usage/budgets``, ``usage/records``."""
 
     view: View = "usage"
     page = "usage"
@@ -34,11 +34,13 @@ class MyUsagePage(Visit):
             self.show("fragments/totals.html", totals=await self._totals())
         elif part == "live":
             self.show("fragments/my_leases.html", **self.present())
+        elif part == "budgets":
+            self.show("fragments/budgets.html", budgets=await self._budgets())
         elif part == "records":
             self.show("fragments/records.html", **await self._records())
         else:
-            totals, records = await asyncio.gather(self._totals(), self._records())
-            self.show("my_usage.html", totals=totals, **self.present(), **records)
+            totals, budgets, records = await asyncio.gather(self._totals(), self._budgets(), self._records())
+            self.show("my_usage.html", totals=totals, budgets=budgets, **self.present(), **records)
 
     async def _totals(self) -> object:
         return await attempt(self._ask_totals(), "Your totals")
@@ -51,6 +53,9 @@ class MyUsagePage(Visit):
             billing.summary(self.token, "user", today(self.now_ns, self.zone), **mine), billing.summary(self.token, "user", month, **mine)
         )
         return Totals(day=sums(day_rows), month=sums(month_rows), month_period=month)
+
+    async def _budgets(self) -> object:
+        return await attempt(self.services.billing.budgets(self.token, self.visitor.tenant, self.visitor.name), "Budgets")
 
     async def _records(self) -> dict[str, object]:
         cursor = self.get_query_argument("cursor", None)

@@ -294,3 +294,27 @@ class CreditRow(Row):
     left: str
     left_minor: int
     expires_at_ns: Count | None = None
+
+
+class BudgetRow(Row):
+    """A budget and how it stands. Amounts are nano-units; None: they are the tenant's, and not for this reader."""
+
+    id: Count
+    tenant: str
+    user: str | None
+    notebook: str | None
+    currency: Currency
+    period: str
+    on_limit: Literal["notify", "refuse", "drain"]
+    limit_nano: int | None
+    spent_nano: int | None
+    running_nano: int | None
+    left_nano: int | None
+    forecast_nano: int | None
+    sentence: str | None = None
+
+    @property
+    def of(self) -> str:
+        """Whose it is, and of which notebook."""
+        whose = self.tenant if self.user is None else self.user
+        return whose if self.notebook is None else f"{self.notebook} of {whose}"

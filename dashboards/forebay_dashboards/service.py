@@ -34,7 +34,7 @@ IDLE_SECONDS_MAX = 120
 NAME = "([^/]{1,128})"
 
 ROUTES = (
-    (r"usage(?:/(totals|live|records))?", MyUsagePage),
+    (r"usage(?:/(totals|live|budgets|records))?", MyUsagePage),
     (r"tenant(?:/(spend|live))?", TenantPage),
     (r"statement", StatementPage),
     (r"invoice", InvoicePage),

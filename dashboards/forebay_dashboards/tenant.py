@@ -49,10 +49,12 @@ class TenantPage(Visit):
 
     async def _owed(self) -> dict[str, object]:
         billing, tenant = self.services.billing, self.visitor.tenant
-        invoices, credits = await asyncio.gather(
-            attempt(billing.invoices(self.token, tenant), "Invoices"), attempt(billing.credits(self.token, tenant), "Credits")
+        invoices, credits, budgets = await asyncio.gather(
+            attempt(billing.invoices(self.token, tenant), "Invoices"),
+            attempt(billing.credits(self.token, tenant), "Credits"),
+            attempt(billing.budgets(self.token, tenant), "Budgets"),
         )
-        return {"invoices": invoices, "credits": credits}
+        return {"invoices": invoices, "credits": credits, "budgets": budgets}
 
     async def _spend(self, chosen: Period) -> dict[str, object]:
         summary = self.services.billing.summary

@@ -23,6 +23,7 @@ OPENS: dict[str, set[View]] = {
 PAGES = {
     "usage": "usage",
     "usage/totals": "usage",
+    "usage/budgets": "usage",
     "usage/live": "usage",
     "usage/records": "usage",
     "tenant": "tenant",

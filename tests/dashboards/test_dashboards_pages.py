@@ -209,6 +209,19 @@ def test_invoices_and_credits_are_listed_with_their_links(cloud: Installation, i
     assert "No month has been invoiced yet." in cloud.get("globex-owner", "tenant").text
 
 
+def test_budgets_stand_on_the_pages_of_those_whom_they_concern(cloud: Installation) -> None:
+    assert "No budget limits this." in cloud.get("globex-owner", "usage").text
+    for body in ({"limit_nano": 4 * 10**9, "on_limit": "drain"}, {"limit_nano": 10**9, "user": "acme-member", "notebook": "<b>.ipynb"}):
+        cloud.ask("billing", "operator", "PUT", "api/budgets", json={"tenant": "acme", **body})
+    owner = cloud.get("acme-owner", "tenant").text
+    assert "$4.00" in owner and "At the limit leases are taken back; tensors are kept." in owner
+    assert "&lt;b&gt;.ipynb of acme-member" in owner and owner.count("<meter") == 2
+    member = cloud.get("acme-member", "usage/budgets").text
+    assert "$1.00" in member and "$4.00" not in member and "its amounts are for who pays" in member
+    assert member.count("<meter") == 1
+    assert "No budget limits this." in cloud.get("globex-owner", "tenant").text
+
+
 def test_invoices_are_passed_on_in_each_form_and_may_run_nothing(cloud: Installation, invoiced: dict[str, str]) -> None:
     forms = {"html": "text/html", "pdf": "application/pdf", "csv": "text/csv", "focus": "text/csv"}
     for layout, kind in forms.items():
