@@ -214,3 +214,21 @@ def test_the_guards_hold_on_what_was_carried_over(carried_over: Engines) -> None
         with carried_over.writer.connect() as connection:
             assert connection.exec_driver_sql("PRAGMA foreign_key_check").all() == []
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
+
+
+def test_what_may_have_reached_stripe_before_counts_as_sent_and_nothing_else_does(database_url: str) -> None:
+    books = open_engines(database_url, 2)
+    try:
+        upgrade(books, "0010")
+        with writing(books) as connection:
+            outbox = Table("payment_outbox", MetaData(), autoload_with=connection)
+            for id, (state, attempts, settled_at_ns) in enumerate((("waiting", 0, None), ("waiting", 2, None), ("done", 1, 30))):
+                values = {"tenant": "acme", "kind": "meter_event", "subject": f"acme/{id}", "body": "{}", "idempotency": f"key-{id}"}
+                values |= {"generation": 0, "look": 0, "state": state, "attempts": attempts, "created_at_ns": 10, "next_at_ns": 20}
+                connection.execute(insert(outbox).values(id=id, settled_at_ns=settled_at_ns, **values))
+        migrate(books)
+        with reading(books) as connection:
+            sent = connection.execute(text("SELECT sent_at_ns FROM payment_outbox ORDER BY id")).scalars().all()
+        assert sent == [None, 20, 30]
+    finally:
+        books.dispose()

@@ -5,7 +5,8 @@ An order that may have happened before (see :class:`~forebay_billing.payments.ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import stripe
@@ -38,14 +39,20 @@ class Delivered:
     note: str
     known: Known | None = None
     instead: Order | None = None
+    looked: bool = False
+    """Whether it follows from Stripe's sum and the books' facts of the hour, and holds as long as these do."""
 
 
 class Delivery:
-    """Sends orders under ``terms``. Its methods raise StripeFailure."""
+    """Sends orders under ``terms``. Its methods raise StripeFailure.
 
-    def __init__(self, gateway: Gateway, terms: Terms) -> None:
+    ``begin(held, facts)`` notes that a meter event may be at Stripe from now on; it raises StripeFailure where the facts are others by now.
+    """
+
+    def __init__(self, gateway: Gateway, terms: Terms, begin: Callable[[Claim, Facts], None]) -> None:
         self._gateway = gateway
         self._terms = terms
+        self._begin = begin
         self._meters = metering.Meters(gateway)
 
     def send(self, held: Claim, facts: Facts, now_ns: int) -> Delivered:
@@ -171,9 +178,10 @@ class Delivery:
             return _as_item(order)
         meter = self._meters.ensure(order.meter, held)
         if facts.hour is not None and self._meters.taken(meter, order, customer, facts.hour, now_ns):
-            return Delivered(f"{metering.identifier(held)}, as Stripe's sum of the hour shows")
+            return Delivered(f"{metering.identifier(held)}, as Stripe's sum of the hour shows", looked=True)
         if old:
-            return _as_item(order)
+            return replace(_as_item(order), looked=True)
+        self._begin(held, facts)
         self._meters.send(held, order, customer)
         return Delivered(metering.identifier(held))
 

@@ -65,7 +65,7 @@ class Exporter:
         sink: PaymentSink = inbox.nobody, calls_at_once: int = CALLS_AT_ONCE,
     ) -> None:  # fmt: skip
         self._books = books
-        self._delivery = Delivery(gateway, terms)
+        self._delivery = Delivery(gateway, terms, self._begin)
         self._inbox = inbox.Inbox(gateway, sink)
         self._clock_ns = clock_ns
         self._chance = chance
@@ -93,9 +93,10 @@ class Exporter:
         return made
 
     def _send(self, held: Claim) -> bool:
+        now_ns = self._clock_ns()
         try:
-            facts = self._books.read(lambda connection: _facts(connection, held, self._clock_ns()))
-            delivered = self._delivery.send(held, facts, self._clock_ns())
+            facts = self._books.read(lambda connection: _facts(connection, held, now_ns))
+            delivered = self._delivery.send(held, facts, now_ns)
         except StripeFailure as failure:
             self._failed(held, failure)
             return False
@@ -105,10 +106,21 @@ class Exporter:
             log.exception("action=payments.fault tenant=%s kind=%s subject=%s", held.order.tenant, held.order.kind, held.order.subject)
             self._failed(held, StripeFailure("unreachable", f"This service failed with {type(error).__name__}; its log has the cause."))
             return False
-        self._books.write(lambda connection: _settle(connection, held, delivered, self._clock_ns()))
+        if not self._books.write(lambda connection: _settle(connection, held, facts, delivered, self._clock_ns())):
+            self._failed(held, _changed(held))
+            return False
         failpoints.reach("payments.settled")
         log.info("action=payments.sent tenant=%s kind=%s subject=%s", held.order.tenant, held.order.kind, held.order.subject)
         return True
+
+    def _begin(self, held: Claim, facts: Facts) -> None:
+        """Notes that the event may be counted from now on; whoever looks at the hour's sum must know."""
+
+        def note(connection: Connection) -> bool:
+            return _still(connection, held, facts) and outbox.sending(connection, held, self._clock_ns())
+
+        if not self._books.write(note):
+            raise _changed(held)
 
     def _failed(self, held: Claim, failure: StripeFailure) -> None:
         now_ns = self._clock_ns()
@@ -156,12 +168,26 @@ def _facts(connection: Connection, held: Claim, now_ns: int) -> Facts:
     )
 
 
-def _settle(connection: Connection, held: Claim, delivered: Delivered, now_ns: int) -> None:
+def _still(connection: Connection, held: Claim, facts: Facts) -> bool:
+    """Whether what is known of the event's hour is what the sum was read with; another event may have been sent meanwhile."""
+    order = held.order
+    return facts.hour is None or not isinstance(order, MeterEvent) or metering.hour_facts(connection, order) == facts.hour
+
+
+def _changed(held: Claim) -> StripeFailure:
+    return StripeFailure("conflict", f"While {held.order.subject} was looked for, others of its hour were sent, or somebody else sent it.")
+
+
+def _settle(connection: Connection, held: Claim, facts: Facts, delivered: Delivered, now_ns: int) -> bool:
+    """False where what it was decided by has changed."""
+    if delivered.looked and not _still(connection, held, facts):
+        return False
     if not outbox.done(connection, held, now_ns, delivered.note):
-        return
+        return True
     if delivered.known is not None:
         objects.save_unless_later(connection, delivered.known)
     if delivered.instead is not None:
         outbox.put(connection, delivered.instead, now_ns)
         if isinstance(held.order, MeterEvent) and isinstance(delivered.instead, LateUsage):
             metering.move_to_item(connection, held.order, delivered.instead)
+    return True

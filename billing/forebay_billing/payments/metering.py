@@ -30,7 +30,8 @@ PAST_NS_MAX = 35 * 86_400 * 10**9
 PAST_NS_KEPT_BACK = 86_400 * 10**9
 """… of which a day is kept back, for retries and days of other lengths. It takes 5 minutes ahead too; hours are sent once they are over."""
 COUNTED_NS = 3600 * 10**9
-"""Stripe counts what it took after a while; its sum of an hour proves something once it has had so long for the last event of the hour."""
+"""Stripe counts what it took after a while; its sum of an hour proves something once it has had so long for the last event of the hour,
+also one of which nobody knows whether it came."""
 UNCERTAIN_MAX = 12
 """Events of an hour of which nobody knows whether Stripe took them: more cannot be told apart by the sum."""
 
@@ -98,28 +99,27 @@ def collect(connection: Connection, hours: Iterable[MeterHour], since_ns: int, n
 @dataclass(frozen=True)
 class HourFacts:
     """The sum of an hour's events that Stripe has taken for sure, those (sequence, value) of which nobody knows, by sequence, and when
-    Stripe took the last for sure, Unix time in nanoseconds."""
+    any of all these was sent last, Unix time in nanoseconds."""
 
     taken: int
     uncertain: tuple[tuple[int, int], ...]
-    taken_at_ns: int = 0
+    sent_at_ns: int = 0
 
 
 def hour_facts(connection: Connection, event: MeterEvent) -> HourFacts:
-    """What became of the hour's events, ``event`` being one of those of which nobody knows."""
+    """What became of the hour's events that were sent."""
     c, o = meter_hours.c, outbox_table.c
     of_hour = (c.tenant == event.tenant) & (c.meter == event.meter) & (c.hour_ns == event.hour_ns) & c.late.is_(None)
     values: dict[int, int] = {row.sequence: row.value for row in connection.execute(select(c.sequence, c.value).where(of_hour))}
     subjects = {replace(event, sequence=sequence).subject: sequence for sequence in values}
     rows = connection.execute(
-        select(o.subject, o.state, o.attempts, o.settled_at_ns)
-        .where(o.kind == "meter_event", o.subject.in_(sorted(subjects)), o.state != "skipped")
+        select(o.subject, o.state, o.sent_at_ns)
+        .where(o.kind == "meter_event", o.subject.in_(sorted(subjects)), o.state != "skipped", o.sent_at_ns.is_not(None))
     )
-    found = rows.all()
-    states = {subjects[row.subject]: (row.state, row.attempts) for row in found}
-    unknown = [sequence for sequence, (state, attempts) in sorted(states.items()) if state != "done" and attempts > 0]
-    done = sum(values[sequence] for sequence, (state, _) in states.items() if state == "done")
-    last_ns = max((row.settled_at_ns for row in found if row.state == "done"), default=0)
+    found = sorted(rows.all(), key=lambda row: subjects[row.subject])
+    done = sum(values[subjects[row.subject]] for row in found if row.state == "done")
+    unknown = [subjects[row.subject] for row in found if row.state != "done"]
+    last_ns = max((row.sent_at_ns for row in found), default=0)
     return HourFacts(done, tuple((sequence, values[sequence]) for sequence in unknown), last_ns)
 
 
@@ -244,7 +244,9 @@ class Meters:
 
     def taken(self, meter: str, order: MeterEvent, customer: str, facts: HourFacts, now_ns: int) -> bool:
         """Whether the hour's sum has the event in it already. Where the sum is not to be explained, it may be by and by."""
-        if now_ns < facts.taken_at_ns + COUNTED_NS:
+        if order.sequence not in dict(facts.uncertain):
+            return False
+        if now_ns < facts.sent_at_ns + COUNTED_NS:
             raise StripeFailure("conflict", f"Stripe may not have counted all of the hour of {order.subject} yet: its sum proves nothing.")
         counted = self.hour_sum(meter, customer, order.hour_ns)
         inside = taken_of(counted, facts)

@@ -107,6 +107,11 @@ def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list
     return claims
 
 
+def sending(connection: Connection, held: Claim, now_ns: int) -> bool:
+    """Notes, before the call, that from now on it may have happened; false where somebody else claimed the row since."""
+    return _settle(connection, held, sent_at_ns=now_ns)
+
+
 def done(connection: Connection, held: Claim, now_ns: int, note: str) -> bool:
     """Settles the row; false where somebody else claimed it since."""
     return _settle(connection, held, state="done", settled_at_ns=now_ns, note=note)

@@ -28,6 +28,7 @@ outbox = Table(
     Column("created_at_ns", BigInteger, nullable=False),
     Column("next_at_ns", BigInteger, nullable=False),
     Column("first_tried_at_ns", BigInteger, nullable=True),
+    Column("sent_at_ns", BigInteger, nullable=True),
     Column("settled_at_ns", BigInteger, nullable=True),
     Column("note", Text, nullable=True),
     UniqueConstraint("kind", "subject"),

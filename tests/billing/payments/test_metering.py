@@ -102,6 +102,79 @@ def test_a_sum_that_stripe_has_not_counted_yet_proves_nothing(shop: Any, usage: 
     assert shop.reconcile().differences == ()
 
 
+def test_two_events_of_unknown_fate_that_cancel_each_other_out_are_not_looked_for_before_stripe_can_have_counted(
+    shop: Any, usage: Usage, send: Any, customer: Any
+) -> None:
+    """Stripe took the first, has not counted it yet, and never saw the second: a sum of nothing looks as if both were in it."""
+    shop.put(customer())
+    key = ("acme", hour(shop, 5))
+    for value, fault in ((700, "error_after"), (None, "error_before")):
+        usage.hours = {} if value is None else {key: value}
+        shop.exporter.collect(usage)
+        shop.emulator.faults.add(Fault(fault, "POST /v1/billing/meter_events"))
+        while shop.emulator.faults.left:
+            shop.exporter.step()
+    shop.clock.now_ns += 60 * 10**9
+    shop.exporter.step()
+    assert [row.subject.split("/")[-1] for row in shop.rows("waiting")] == ["1", "2"]
+    shop.emulator.meters.process()
+    shop.run()
+    shop.emulator.meters.process()
+    assert [event.value for event in shop.emulator.meters.counted] == [700, -700]
+    assert shop.reconcile().differences == ()
+
+
+def test_an_event_that_stripe_took_and_has_not_counted_yet_is_not_sent_under_another_name(
+    shop: Any, usage: Usage, send: Any, customer: Any
+) -> None:
+    """A dead letter that an operator sends again has a new identifier, which Stripe does not know."""
+    shop.put(customer())
+    usage.hours = {("acme", hour(shop, 5)): 700}
+    shop.exporter.collect(usage)
+    shop.exporter.step()
+    shop.emulator.faults.add(Fault("lost_after", "POST /v1/billing/meter_events"))
+    shop.exporter.step()
+    shop.clock.now_ns += 600 * 10**9
+    held = shop.books.write(lambda connection: outbox.claim(connection, shop.clock.now_ns))
+    shop.books.write(lambda connection: outbox.dead(connection, held[0], shop.clock.now_ns, "made so by the test"))
+    shop.books.write(lambda connection: outbox.retry(connection, held[0].id, shop.clock.now_ns))
+    shop.exporter.step()
+    assert len(shop.rows("waiting")) == 1
+    shop.emulator.meters.process()
+    send()
+    assert [event.value for event in shop.emulator.meters.counted] == [700]
+    assert shop.rows()[-1].note.endswith("as Stripe's sum of the hour shows")
+
+
+def test_what_is_sent_between_the_books_facts_and_stripes_sum_settles_nothing(shop: Any, usage: Usage, send: Any, customer: Any) -> None:
+    """Another event of the hour, as large as the one looked for, is counted just before the sum is read."""
+    shop.put(customer())
+    key = ("acme", hour(shop, 5))
+    usage.hours = {key: 700}
+    shop.exporter.collect(usage)
+    shop.exporter.step()
+    shop.emulator.faults.add(Fault("error_before", "POST /v1/billing/meter_events"))
+    shop.exporter.step()
+    shop.clock.now_ns += 2 * HOUR_NS
+    other, met = shop.start(), []
+
+    def meets(name: str) -> None:
+        if name == "payments.meter_event.look.before" and not met:
+            met.append(name)
+            usage.hours[key] = 1400
+            other.collect(usage)
+            other.step()
+            shop.emulator.meters.process()
+
+    with failpoints.armed(meets):
+        shop.exporter.step()
+    other.close()
+    assert met and [event.value for event in shop.emulator.meters.counted] == [700]
+    send()
+    assert [event.value for event in shop.emulator.meters.counted] == [700, 700]
+    assert shop.reconcile().differences == ()
+
+
 def test_an_hour_that_is_not_over_waits(shop: Any, usage: Usage, send: Any) -> None:
     usage.hours = {("acme", hour(shop, 0)): 5, ("acme", hour(shop, -1)): 5}
     assert send() == 0
