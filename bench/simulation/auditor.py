@@ -29,13 +29,14 @@ from forebay_pool.events import (
     WorkerSaid,
     WorkerUnlinked,
 )
-from forebay_pool.instructions import Confirm, Instruction, Kill, Launch, Meter, TellClient, TellWorker
+from forebay_pool.instructions import Confirm, Instruction, Kill, Launch, Meter, MeterParked, TellClient, TellWorker
 from forebay_pool.kept import Kept, KeptSession
 from forebay_pool.node_events import DeviceSet, NodeDrain
 from forebay_pool.types import Device, Flavor, Price, UsageRecord
 from forebay_wire import messages as wire
 
 from simulation.books import WHOLE_MILLI, ClosureBook, QuotaBook, Use
+from simulation.stays import Stay, StayBook
 
 
 class Caught(Exception):
@@ -142,6 +143,10 @@ class Auditor:
     now_ns: int = 0
     failed: set[str] = field(default_factory=set)
     """Workers that died in this step."""
+    parked: StayBook = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parked = StayBook(self.hour_ns, self._demand)
 
     def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
         """One step: what happened, then what the pool makes of it, then what must hold."""
@@ -154,6 +159,7 @@ class Auditor:
         for instruction in instructions:
             self._ordered(event, instruction, instructions)
         self._check_answer(event, instructions)
+        self._follow_parked(event)
         self._check_leases()
         self._check_devices()
         if isinstance(event, Tick):
@@ -290,6 +296,8 @@ class Auditor:
                 lease.confirmed_ns = lease.opened_ns + written[name].confirmed_ns
                 self._demand(lease.confirmed_ns <= self.now_ns, "a lease is confirmed ahead of time", name)
         self._keep_known(kept)
+        homes = {name: guest.home for name, guest in self.guests.items()}
+        self.parked.pool_died(kept, homes, self.now_ns, self.unix_offset_ns)
 
     def _forget_pieces(self, lease: Held, kept: int) -> None:
         """All but so many of its segments were not written when the pool died."""
@@ -359,6 +367,8 @@ class Auditor:
                 self._told_client(instruction)
             case Meter():
                 self._metered(event, instruction.record, all_of_them)
+            case MeterParked():
+                self.parked.metered(instruction.record, self.now_ns, self._away())
             case Confirm():
                 for lease in instruction.leases:
                     held = self.leases.get(lease.id)
@@ -504,6 +514,32 @@ class Auditor:
                 return self.now_ns - ended.ago_ns - ended.idle_ns if ended is not None and known else lease.confirmed_ns
         return self.now_ns
 
+    # Parked time
+
+    def _away(self) -> set[str]:
+        return {process.name for process in self.processes.values() if process.away}
+
+    def _follow_parked(self, event: Event) -> None:
+        """Whoever is parked now, and was not, is from now on; whoever was, and is not, was metered to the end."""
+        fetched = {process.session for process in self.processes.values() if process.fetches and process.heard}
+        now: dict[str, Stay] = {}
+        for name, guest in self.guests.items():
+            holder = self.processes.get(guest.home or "")
+            if holder is not None and holder.heard and holder.session == name and self._keeps(holder, name in fetched):
+                now[name] = Stay(name, holder.name, holder.parked_bytes, self.now_ns, self.now_ns + self.unix_offset_ns)
+        back = isinstance(event, WorkerSaid) and isinstance(event.message, wire.ResumeWorker)
+        excused = self.failed | ({event.worker} if isinstance(event, WorkerSaid) and back else set())
+        if isinstance(event, ClientSaid) and isinstance(event.message, wire.ResumeSession):
+            excused |= {stay.holder for name, stay in self.parked.stays.items() if name == event.session}  # it does not fit to its worker
+        self.parked.forget(self.guests, self._away())
+        self.parked.follow(now, self._away(), excused)
+
+    @staticmethod
+    def _keeps(holder: Process, fetched: bool) -> bool:
+        """Whether the worker has all of its session off its device, and nobody takes it over."""
+        off = holder.parked_bytes > 0 and holder.memory_bytes == 0 and holder.executes is None
+        return off and not (holder.left and fetched)
+
     # What must hold
 
     def _check_answer(self, event: Event, instructions: list[Instruction]) -> None:
@@ -553,6 +589,8 @@ class Auditor:
         """After the pool's end: every lease metered once, every worker ended."""
         for lease in self.leases.values():
             raise Caught(f"lease {lease.name} was never metered", lease.session)
+        for stay in self.parked.stays.values():
+            raise Caught(f"parked time {stay.name} was never metered to its end", stay.session)
         for process in self.processes.values():
             raise Caught("a worker never ended", process.name)
         self._demand(len(self.ended) == len(self.granted), f"{len(self.granted)} leases, {len(self.ended)} metered to their ends")

@@ -6,11 +6,11 @@ from forebay_pool import kept_rows
 from forebay_pool.batch import Batch
 from forebay_pool.events import Event, WorkerGone
 from forebay_pool.host import boot_id
-from forebay_pool.instructions import Confirm, Instruction, Keep, Launch, Meter
-from forebay_pool.kept import Kept, KeptWorker, kept_lease, kept_session
+from forebay_pool.instructions import Confirm, Forget, Instruction, Keep, Launch, Meter, MeterParked
+from forebay_pool.kept import Kept, KeptWorker, kept_lease, kept_parking, kept_session
 from forebay_pool.store import Store
 from forebay_pool.tables import METADATA
-from forebay_pool.types import Lease, UsageRecord
+from forebay_pool.types import Lease, Parking, Session, UsageRecord
 
 from simulation.auditor import Caught
 
@@ -43,11 +43,15 @@ class Disk:
                 batch.workers[worker] = KeptWorker(worker, tuple(device.id for device in devices), "", boot_id(), 1, 1)
             case Keep(Lease() as lease) if lease.state != "closed":
                 batch.leases[lease.id] = kept_lease(lease)
-            case Keep(record) if not isinstance(record, Lease):
+            case Keep(Parking() as parking):
+                batch.parkings[parking.id] = kept_parking(parking)
+            case Forget(parking):
+                batch.parkings[parking] = None
+            case Keep(Session() as record):
                 batch.sessions[record.id] = None if record.state in ("lost", "ended") else kept_session(record)
             case Confirm(leases):
                 batch.confirmed_ns |= {lease.id: lease.confirmed_ns - lease.opened_ns for lease in leases}
-            case Meter(record):
+            case Meter(record) | MeterParked(record):
                 batch.records = [*batch.records, record]
 
     def dies(self, until_ns: int) -> None:
@@ -63,6 +67,7 @@ class Disk:
         written.sessions |= batch.sessions
         written.workers |= batch.workers
         written.leases |= batch.leases
+        written.parkings |= batch.parkings
         written.confirmed_ns |= batch.confirmed_ns
         for record in batch.records:
             known = self._segments.setdefault(record.id, record)

@@ -19,7 +19,7 @@ from forebay_pool.quotas import Account, Accounts
 from forebay_pool.ranking import Ranking
 from forebay_pool.revocable import Revocable
 from forebay_pool.story import Story
-from forebay_pool.types import Device, Flavor, Lane, Lease, Limits, Make, Node, Place, Price, Request, Seat, Session, SessionState
+from forebay_pool.types import Device, Flavor, Lane, Lease, Limits, Make, Node, Parking, Place, Price, Request, Seat, Session, SessionState
 
 
 class Core:
@@ -64,6 +64,8 @@ class Core:
         """Sessions that could start where their tensors are, if that was not kept for the make's keeper."""
         self._leases: dict[str, Lease] = {}
         """Those that are open or closing."""
+        self._parkings: dict[str, Parking] = {}
+        """Stretches of parked time that go on."""
         self._revocable = Revocable()
         """Those of them that a higher priority may take."""
         self._revoked: dict[str, Lease] = {}

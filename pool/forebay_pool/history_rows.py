@@ -42,7 +42,7 @@ def _spent(connection: Connection, reach_ns: int, slot_ns: int, now_ns: int, **o
     whose = (SEGMENTS.c.tenant, SEGMENTS.c.user, SEGMENTS.c.devices, SEGMENTS.c.share_milli)
 
     def those(*columns: Any) -> Select[Any]:
-        found = select(*whose, *columns).where(_ENDED > since_ns)
+        found = select(*whose, *columns).where(_ENDED > since_ns, SEGMENTS.c.parked_bytes.is_(None))
         return found.where(*(SEGMENTS.c[name] == value for name, value in of_whom.items()))
 
     slot = (_ENDED // slot_ns).label("slot")

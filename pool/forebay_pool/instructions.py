@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from forebay_wire import messages as wire
 
-from forebay_pool.types import Device, Lease, Node, Seat, Session, UsageRecord
+from forebay_pool.types import Device, Lease, Node, Parking, Seat, Session, UsageRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,25 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
-    """Write durably how this record stands, soon; nobody waits for it. An ended session is forgotten; ``Meter`` ends a lease's row."""
+class MeterParked:
+    """The same for a session's parked bytes."""
 
-    record: Session | Lease
+    record: UsageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Write durably how this record stands, soon; nobody waits for it. An ended session is forgotten; ``Meter`` and ``MeterParked`` end the
+    row of a lease and of a stretch of parked time."""
+
+    record: Session | Lease | Parking
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The stretch of parked time is over, and nobody knows since when: what was not metered of it is free."""
+
+    parking: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +88,4 @@ class Note:
     fields: Mapping[str, str | int]
 
 
-Instruction = TellClient | TellWorker | Launch | Kill | Meter | Keep | Confirm | Show | Note
+Instruction = TellClient | TellWorker | Launch | Kill | Meter | MeterParked | Keep | Forget | Confirm | Show | Note

@@ -50,6 +50,10 @@ def _check_session(machine: StateMachine, session: Session) -> None:
         _demand(machine, mutual, "a session's worker is not its own", name)
     if lease is not None:
         _check_lease(machine, session, lease)
+    parking, holder = session.parking, session.parked_at
+    kept = None if parking is None else (parking.holder, parking.bytes)
+    parked = None if holder is None else (holder, holder.parked_bytes)
+    _demand(machine, kept == parked, "a session's parked bytes are metered otherwise than they are", name)
     if request is not None:
         waits = machine.line.waiting.get(request.order) is request
         places = (lease is not None, waits, request.place is not None)

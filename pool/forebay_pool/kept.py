@@ -13,7 +13,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.history import History
 from forebay_pool.metering import segments
-from forebay_pool.types import Lease, Price, Session, UsageRecord
+from forebay_pool.types import Lease, Parking, Price, Session, UsageRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,27 @@ class KeptLease:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptParking:
+    """A stretch of parked time that goes on."""
+
+    id: str
+    session: str
+    bytes: int
+    span: wire.Span
+    opened_ns: int
+    opened_unix_ns: int
+    segment: int = 1
+    """The number of the segment that runs."""
+    metered_ns: int = 0
+    """For how long it was metered, in the segments before."""
+
+    def here(self, now_ns: int, now_unix_ns: int, same_clock: bool) -> KeptParking:
+        """The same by this host's monotonic clock, as :meth:`KeptLease.here` tells it."""
+        opened_ns = self.opened_ns if same_clock else now_ns - (now_unix_ns - self.opened_unix_ns)
+        return replace(self, opened_ns=min(opened_ns, now_ns - self.metered_ns))
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """All that a pool left, and what its usage records tell by the monotonic clock.
 
@@ -129,6 +150,7 @@ class Kept:
     sessions: tuple[KeptSession, ...] = ()
     workers: tuple[KeptWorker, ...] = ()
     leases: tuple[KeptLease, ...] = ()
+    parkings: tuple[KeptParking, ...] = ()
     closed: Mapping[str, UsageRecord] = field(default_factory=dict)
     history: History = field(default_factory=History)
 
@@ -179,4 +201,17 @@ def kept_lease(lease: Lease) -> KeptLease:
         confirmed_ns=lease.confirmed_ns - lease.opened_ns,
         segment=lease.segment,
         metered_ns=lease.metered_ns,
+    )
+
+
+def kept_parking(parking: Parking) -> KeptParking:
+    return KeptParking(
+        id=parking.id,
+        session=parking.session.id,
+        bytes=parking.bytes,
+        span=parking.span,
+        opened_ns=parking.opened_ns,
+        opened_unix_ns=parking.opened_unix_ns,
+        segment=parking.segment,
+        metered_ns=parking.metered_ns,
     )

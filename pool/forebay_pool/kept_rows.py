@@ -12,9 +12,9 @@ from forebay_wire import messages as wire
 from sqlalchemy import BigInteger, ColumnElement, Connection, Table, bindparam, case, delete, select, update
 
 from forebay_pool.batch import Batch
-from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWait, KeptWorker
+from forebay_pool.kept import Kept, KeptLease, KeptParking, KeptSession, KeptWait, KeptWorker
 from forebay_pool.metering import segment_number
-from forebay_pool.tables import OPEN_LEASES, SEGMENTS, SESSIONS, WORKERS
+from forebay_pool.tables import OPEN_LEASES, PARKINGS, SEGMENTS, SESSIONS, WORKERS
 from forebay_pool.types import Price, UsageRecord
 
 NAMES_MAX = 500
@@ -26,21 +26,28 @@ def write(connection: Connection, insert: Any, batch: Batch, boot: str) -> None:
     _put(connection, insert, SESSIONS, {key: None if one is None else _session_row(one) for key, one in batch.sessions.items()})
     _put(connection, insert, WORKERS, {key: None if one is None else _worker_row(one) for key, one in batch.workers.items()})
     _put(connection, insert, OPEN_LEASES, {key: _lease_row(one, boot) for key, one in batch.leases.items()})
+    _put(connection, insert, PARKINGS, {key: None if one is None else _parking_row(one, boot) for key, one in batch.parkings.items()})
     if batch.confirmed_ns:
         confirm = update(OPEN_LEASES).where(OPEN_LEASES.c.id == bindparam("lease")).values(confirmed_ns=bindparam("held_ns"))
         connection.execute(confirm, [{"lease": lease, "held_ns": held_ns} for lease, held_ns in batch.confirmed_ns.items()])
-    _go_on(connection, [record for record in batch.records if not record.is_last])
-    _remove(connection, OPEN_LEASES, [record.lease for record in batch.records if record.is_last])
+    parked = [record for record in batch.records if record.parked_bytes is not None]
+    leased = [record for record in batch.records if record.parked_bytes is None]
+    _go_on(connection, [record for record in leased if not record.is_last])
+    _stay_parked(connection, [record for record in parked if not record.is_last])
+    _remove(connection, OPEN_LEASES, [record.lease for record in leased if record.is_last])
+    _remove(connection, PARKINGS, [record.lease for record in parked if record.is_last])
 
 
 def read(connection: Connection, boot: str, now_ns: int, now_unix_ns: int) -> Kept:
     """All that is kept, with times by the clock of the host whose boot this is."""
     leases = [(_lease(row), row.boot == boot) for row in connection.execute(select(OPEN_LEASES).order_by(OPEN_LEASES.c.id))]
+    parkings = [(_parking(row), row.boot == boot) for row in connection.execute(select(PARKINGS).order_by(PARKINGS.c.id))]
     sessions = tuple(_session(row) for row in connection.execute(select(SESSIONS).order_by(SESSIONS.c.since_unix_ns, SESSIONS.c.id)))
     return Kept(
         sessions=sessions,
         workers=tuple(_worker(row) for row in connection.execute(select(WORKERS).order_by(WORKERS.c.id))),
         leases=tuple(lease.here(now_ns, now_unix_ns, same_clock) for lease, same_clock in leases),
+        parkings=tuple(parking.here(now_ns, now_unix_ns, same_clock) for parking, same_clock in parkings),
         closed=_last_closed(connection, sessions),
     )
 
@@ -65,6 +72,20 @@ def _go_on(connection: Connection, records: Sequence[UsageRecord]) -> None:
     progress = progress.values(segment=bindparam("next"), metered_ns=metered_ns, confirmed_ns=confirmed_ns)
     rows = [
         {"lease": record.lease, "next": segment_number(record) + 1, "ended_ns": record.started_at_unix_ns + record.duration_ns}
+        for record in records
+    ]
+    connection.execute(progress, rows)
+
+
+def _stay_parked(connection: Connection, records: Sequence[UsageRecord]) -> None:
+    """Segments of parked time that goes on."""
+    if not records:
+        return
+    columns = PARKINGS.c
+    metered_ns: ColumnElement[int] = bindparam("ended_ns", type_=BigInteger) - columns.opened_unix_ns
+    progress = update(PARKINGS).where(columns.id == bindparam("parking")).values(segment=bindparam("next"), metered_ns=metered_ns)
+    rows = [
+        {"parking": record.lease, "next": segment_number(record) + 1, "ended_ns": record.started_at_unix_ns + record.duration_ns}
         for record in records
     ]
     connection.execute(progress, rows)
@@ -186,6 +207,16 @@ def _lease(row: Any) -> KeptLease:
         segment=row.segment,
         metered_ns=row.metered_ns,
     )
+
+
+def _parking_row(parking: KeptParking, boot: str) -> dict[str, Any]:
+    own = {name: getattr(parking, name) for name in PARKINGS.columns.keys() if name != "boot"}
+    return own | {"boot": boot, "span": json.dumps(parking.span.model_dump())}
+
+
+def _parking(row: Any) -> KeptParking:
+    values = {name: getattr(row, name) for name in PARKINGS.columns.keys() if name not in ("boot", "span")}
+    return KeptParking(span=wire.Span(**json.loads(row.span)), **values)
 
 
 def _record(row: Any) -> UsageRecord:

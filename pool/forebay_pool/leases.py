@@ -9,7 +9,7 @@ from forebay_pool.errors import InvariantBroken
 from forebay_pool.grants import granted
 from forebay_pool.instructions import Meter, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
-from forebay_pool.metering import cost_nano, cut_after, segments, whole_record
+from forebay_pool.metering import cost_nano, passed_ns, segments, whole_record
 from forebay_pool.types import GOES_ON, CloseReason, Lease, SegmentEnd
 
 
@@ -78,11 +78,7 @@ class Leases(Core):
         settled_ns = int((self.limits.idle_release_seconds + self.limits.heartbeat_seconds) * SECOND)
         segment_ns = int(self.limits.segment_seconds * SECOND)
         for lease in self._leases.values():
-            sure_ns, passed_ns = lease.confirmed_ns - lease.opened_ns - settled_ns, lease.metered_ns
-            while True:
-                cut_ns = cut_after(lease.opened_unix_ns + passed_ns, segment_ns) - lease.opened_unix_ns
-                if cut_ns > sure_ns:
-                    break
-                passed_ns = cut_ns
-            if passed_ns > lease.metered_ns:
-                self._meter(lease, passed_ns, GOES_ON)
+            sure_ns = lease.confirmed_ns - lease.opened_ns - settled_ns
+            until_ns = passed_ns(lease.opened_unix_ns, lease.metered_ns, sure_ns, segment_ns)
+            if until_ns > lease.metered_ns:
+                self._meter(lease, until_ns, GOES_ON)

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forebay_pool.types import GOES_ON, WHOLE_MILLI, Lease, Place, Price, SegmentEnd, UsageRecord
+from forebay_pool.types import GOES_ON, WHOLE_MILLI, Lease, Parking, Place, Price, SegmentEnd, UsageRecord
 
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3_600 * SECOND_NS
+PARKED = "@parked"
+"""What parked bytes are called among flavors; no flavor has such a name."""
 
 
 def cut_after(unix_ns: int, segment_ns: int) -> int:
     """The next moment at which segments end: every ``segment_ns`` from each full UTC hour on, and at the hour. Months end at full hours."""
     within_ns = unix_ns % HOUR_NS
     return unix_ns - within_ns + min(HOUR_NS, (within_ns // segment_ns + 1) * segment_ns)
+
+
+def passed_ns(opened_unix_ns: int, metered_ns: int, sure_ns: int, segment_ns: int) -> int:
+    """For how long what began then can be metered in whole segments, if it lasts for ``sure_ns`` at least."""
+    while True:
+        cut_ns = cut_after(opened_unix_ns + metered_ns, segment_ns) - opened_unix_ns
+        if cut_ns > sure_ns:
+            return metered_ns
+        metered_ns = cut_ns
 
 
 def record_id(lease: str, number: int) -> str:
@@ -44,6 +55,26 @@ def whole_record(lease: Lease, duration_ns: int, reason: SegmentEnd) -> UsageRec
         close_reason=reason,
         share_milli=lease.place.share_milli,
         surcharge_nano_per_second=lease.surcharge_nano_per_second,
+    )
+
+
+def parked_record(parking: Parking, duration_ns: int, reason: SegmentEnd) -> UsageRecord:
+    """What the stretch of parked time would be metered as, in one piece."""
+    session, holder = parking.session, parking.holder
+    return UsageRecord(
+        id=parking.id,
+        tenant=session.tenant,
+        user=session.user,
+        session=session.id,
+        lease=parking.id,
+        span=parking.span,
+        flavor=PARKED,
+        device_model=holder.device.model,
+        devices=len(holder.devices),
+        started_at_unix_ns=parking.opened_unix_ns,
+        duration_ns=duration_ns,
+        close_reason=reason,
+        parked_bytes=parking.bytes,
     )
 
 

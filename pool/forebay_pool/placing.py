@@ -306,6 +306,7 @@ class Placing(Telling):
             seat = self.fleet.seats[worker.device.id]
             worker.parked_bytes, worker.restoring = None, True
             self._less_is_parked(session)
+            self._out.append(Show(session))
             self.fleet.reserve(worker, seat.holders[session].memory_bytes)
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
             self._out.append(TellWorker(worker.id, wire.Restore()))

@@ -12,11 +12,11 @@ from forebay_pool.capacity import memory_limit
 from forebay_pool.events import Restored, SessionAway, WorkerAway
 from forebay_pool.grants import assignment
 from forebay_pool.history import Spent
-from forebay_pool.instructions import Confirm, Keep, Kill, Meter, Show, TellWorker
-from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWait, KeptWorker
+from forebay_pool.instructions import Confirm, Forget, Keep, Kill, Meter, Show, TellWorker
+from forebay_pool.kept import Kept, KeptLease, KeptParking, KeptSession, KeptWait, KeptWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.sessions import Sessions
-from forebay_pool.types import GOES_ON, Device, Lease, Place, Session, Worker
+from forebay_pool.types import GOES_ON, Device, Lease, Parking, Place, Session, Worker
 
 CONFIRM_SECONDS = 2.0
 """How often it is written until when leases are confirmed: what a crash may cost us, at most, of a lease that ends with it."""
@@ -86,6 +86,7 @@ class Resuming(Sessions):
             return
         since_ns, self._confirmed_ns = self._confirmed_ns, self._now
         self._meter_passed()
+        self._meter_parked()
         held = (session.lease for session in self.sessions.values())
         news = tuple(lease for lease in held if lease is not None and lease.confirmed_ns > max(since_ns, lease.opened_ns))
         if news:
@@ -199,6 +200,9 @@ class Resuming(Sessions):
             self._out.append(TellWorker(worker.id, wire.Close(epoch=worker.unknown_epoch)))
 
     def _resume_parking(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
+        kept_bytes = message.parked_bytes if message.left is None else message.left.bytes
+        if session.parking is not None and session.parking.bytes != kept_bytes:
+            self._drop_parking(session)
         if message.parked_bytes is not None and session.lease is None:
             self._note_parked(worker, message.parked_bytes)
         elif worker.parking:
@@ -227,6 +231,8 @@ class Resuming(Sessions):
             self._restore_session(session, kept)
         for lease in sorted(kept.leases, key=lambda lease: -lease.opened_ns):
             self._restore_lease(lease)
+        for parking in kept.parkings:
+            self._restore_parking(parking)
         for restored in self.sessions.values():
             self._touch(restored)
             if restored.waited is not None:
@@ -331,6 +337,29 @@ class Resuming(Sessions):
         self._list_lease(lease)
         self._out.append(Show(lease))
         self._show_seats(place)
+
+
+    def _restore_parking(self, kept: KeptParking) -> None:
+        """It goes on if the session is still where it was; else nobody knows when it ended, and what was not metered is free."""
+        session = self.sessions.get(kept.session)
+        holder = None if session is None else session.parked_at
+        stays = session is not None and holder is not None and holder.parked_bytes == kept.bytes
+        if session is None or holder is None or not stays:
+            self._out.append(Forget(kept.id))
+            return
+        self._list_parking(
+            Parking(
+                id=kept.id,
+                session=session,
+                holder=holder,
+                bytes=kept.bytes,
+                span=kept.span,
+                opened_ns=kept.opened_ns,
+                opened_unix_ns=kept.opened_unix_ns,
+                segment=kept.segment,
+                metered_ns=kept.metered_ns,
+            )
+        )
 
 
 def _closed(session: Session, epoch: int) -> wire.LeaseClosed:

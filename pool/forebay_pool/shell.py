@@ -16,14 +16,27 @@ from forebay_pool.board import Board
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.events import Event, Look, PricesSet, ShutDown, StoreChanged, Tick, WorkerAway, WorkerGone
 from forebay_pool.host import process_space
-from forebay_pool.instructions import Confirm, Instruction, Keep, Kill, Launch, Meter, Note, Show, TellClient, TellWorker
-from forebay_pool.kept import KeptWorker, kept_lease, kept_session
+from forebay_pool.instructions import (
+    Confirm,
+    Forget,
+    Instruction,
+    Keep,
+    Kill,
+    Launch,
+    Meter,
+    MeterParked,
+    Note,
+    Show,
+    TellClient,
+    TellWorker,
+)
+from forebay_pool.kept import KeptWorker, kept_lease, kept_parking, kept_session
 from forebay_pool.launcher import Launcher
 from forebay_pool.metrics import Metrics
 from forebay_pool.node_events import DeviceHealth
 from forebay_pool.probes import Probe
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Lease
+from forebay_pool.types import Lease, Parking
 from forebay_pool.writer import Writer
 
 TICK_SECONDS = 0.25
@@ -84,7 +97,9 @@ class Shell:
             Launch: self._launch,
             Kill: self._kill,
             Meter: self._meter,
+            MeterParked: self._meter_parked,
             Keep: self._keep,
+            Forget: self._forget,
             Confirm: self._confirm,
             Show: self._show,
             Note: self._note,
@@ -148,8 +163,17 @@ class Shell:
         self._writer.put(instruction.record)
         self.metrics.metered(instruction.record)
 
+    def _meter_parked(self, instruction: MeterParked) -> None:
+        self._writer.put(instruction.record)
+
+    def _forget(self, instruction: Forget) -> None:
+        self._writer.keep_parking(instruction.parking, None)
+
     def _keep(self, instruction: Keep) -> None:
         record = instruction.record
+        if isinstance(record, Parking):
+            self._writer.keep_parking(record.id, kept_parking(record))
+            return
         if isinstance(record, Lease):
             if record.state != "closed":
                 self._writer.keep_lease(kept_lease(record))

@@ -116,6 +116,7 @@ class StateMachine(Operations):
         while self._overfull:
             self._end_overfull()
             self._offer_seats()
+        self._note_parkings()
         return out
 
     def _prices_set(self, event: PricesSet) -> None:

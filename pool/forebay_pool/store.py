@@ -264,12 +264,14 @@ def _segment_row(record: UsageRecord) -> dict[str, Any]:
         "share_milli": record.share_milli,
         "surcharge_nano_per_second": record.surcharge_nano_per_second,
         "span": json.dumps(record.span.model_dump()),
+        "parked_bytes": record.parked_bytes,
     }
 
 
 def _payload(source: str, row: Any) -> dict[str, Any]:
     """A record as ``POST api/usage`` of billing takes it."""
-    return {
+    parked = {} if row.parked_bytes is None else {"parked_bytes": row.parked_bytes}
+    return parked | {
         "source": source,
         "id": row.id,
         "tenant": row.tenant,

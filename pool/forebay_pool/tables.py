@@ -55,6 +55,7 @@ SEGMENTS = Table(
     Column("share_milli", BigInteger, nullable=False, server_default="1000", comment="Of each device, in thousandths"),
     Column("surcharge_nano_per_second", BigInteger, nullable=False, server_default="0", comment="Of one whole device, at the grant"),
     Column("span", Text, nullable=False, comment="JSON of the wire's Span"),
+    Column("parked_bytes", BigInteger, nullable=True, comment="Of a stretch of parked time, whose name is in lease; null for a lease"),
 )
 Index("lease_segments_by_lease", SEGMENTS.c.lease)
 Index("lease_segments_by_tenant", SEGMENTS.c.tenant, SEGMENTS.c.started_at_unix_ns)
@@ -132,6 +133,20 @@ OPEN_LEASES = Table(
     Column("confirmed_ns", BigInteger, nullable=False, comment="For how long its worker has confirmed to hold it"),
     Column("segment", BigInteger, nullable=False, server_default="1", comment="The number of the segment that runs"),
     Column("metered_ns", BigInteger, nullable=False, server_default="0", comment="For how long the segments before were metered"),
+)
+
+PARKINGS = Table(
+    "parkings",
+    METADATA,
+    Column("id", String(255), primary_key=True),
+    Column("session", String(255), nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("span", Text, nullable=False, comment="JSON of the wire's Span: what the session computed last"),
+    Column("boot", String(64), nullable=False, comment="Whose monotonic clock opened_ns is of"),
+    Column("opened_ns", BigInteger, nullable=False),
+    Column("opened_unix_ns", BigInteger, nullable=False),
+    Column("segment", BigInteger, nullable=False, comment="The number of the segment that runs"),
+    Column("metered_ns", BigInteger, nullable=False, comment="For how long the segments before were metered"),
 )
 
 CLOSURES = Table(

@@ -15,9 +15,9 @@ from forebay_pool.events import Look
 from forebay_pool.explanations import GATHERING, STORE, Why, why_waiting
 from forebay_pool.grants import flavor_message, resume_key
 from forebay_pool.instructions import Show
-from forebay_pool.leases import Leases
 from forebay_pool.line import Rank
 from forebay_pool.parking import fate, stays_sentence
+from forebay_pool.parkings import Parkings
 from forebay_pool.room import residents
 from forebay_pool.types import Request, Seat, Session, Standing
 
@@ -31,7 +31,7 @@ UNESTIMATED = ("quota", "budget", "store")
 """Waits whose end no lease's length tells."""
 
 
-class Telling(Leases):
+class Telling(Parkings):
     """Goes through the line, a bounded part at a time."""
 
     _walk: Iterator[tuple[Request, Standing] | None] | None = None

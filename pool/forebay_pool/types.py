@@ -156,10 +156,12 @@ class UsageRecord:
     """Of each of the ``devices``."""
     surcharge_nano_per_second: int = 0
     """Of one whole device of the model, as it was at the grant."""
+    parked_bytes: int | None = None
+    """What was kept off devices for that time, where that is metered and not a lease: ``lease`` names the stretch then."""
 
     @property
     def is_last(self) -> bool:
-        """Whether the lease closed with it."""
+        """Whether the lease, or the stretch, ended with it."""
         return self.close_reason != GOES_ON
 
 
@@ -363,6 +365,24 @@ class Lease:
 
 
 @dataclass(slots=True, eq=False)
+class Parking:
+    """A stretch of time in which one worker keeps so much of a session off its device."""
+
+    id: str
+    session: Session
+    holder: Worker
+    bytes: int
+    span: wire.Span
+    """What the session computed last."""
+    opened_ns: int
+    opened_unix_ns: int
+    segment: int = 1
+    """The number of the segment that is running."""
+    metered_ns: int = 0
+    """How much of it, from its start on, earlier segments were metered for."""
+
+
+@dataclass(slots=True, eq=False)
 class Session:
     """One process's virtual device."""
 
@@ -398,6 +418,14 @@ class Session:
     """Where it stood in the line when its link broke; its client asks again when it is back."""
     stalled: bool = False
     """Its client stopped reading: nothing computes for it until it is back."""
+    parking: Parking | None = None
+    """Since when it is parked, for the meter."""
+
+    @property
+    def parked_at(self) -> Worker | None:
+        """Who keeps its tensors off devices; None while they are on one, or on their way there."""
+        holder = self.worker if self.image is None else self.image if self.worker is None else None
+        return holder if self.lease is None and holder is not None and holder.parked_bytes else None
 
     @property
     def doing(self) -> SessionState:

@@ -348,6 +348,8 @@ class Workers(Clearing):
         if lease is not None:
             until_ns = self._now if worker is None or worker.away_ns is None else lease.confirmed_ns
             self._close(lease, lease.ending if lease.state == "closing" else reason, until_ns)
+        if reason == "failed":
+            self._drop_parking(session)
         self._forget_request(session)
         self._less_is_parked(session)
         for holder in (worker, session.image):

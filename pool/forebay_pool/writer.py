@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from forebay_pool.batch import Batch
 from forebay_pool.errors import Deposed, StoreUnavailable
-from forebay_pool.kept import KeptLease, KeptSession, KeptWorker
+from forebay_pool.kept import KeptLease, KeptParking, KeptSession, KeptWorker
 from forebay_pool.types import UsageRecord
 
 BATCH_RECORDS_MAX = 500
@@ -108,6 +108,12 @@ class Writer:
         with self._wake:
             self._wake_for_first()
             self._standing.leases[lease.id] = lease
+
+    def keep_parking(self, name: str, parking: KeptParking | None) -> None:
+        """A session was parked; its last record ends it, or None."""
+        with self._wake:
+            self._wake_for_first()
+            self._standing.parkings[name] = parking
 
     def confirm(self, held_ns: Mapping[str, int]) -> None:
         """For how long workers have confirmed to hold these leases."""
@@ -216,8 +222,10 @@ class Writer:
                 self._forget(record)
 
     def _forget(self, record: UsageRecord) -> None:
-        """A lease needs no row any more once its last record waits."""
-        if record.is_last:
+        """A lease, or a stretch of parked time, needs no row any more once its last record waits."""
+        if record.is_last and record.parked_bytes is not None:
+            self._standing.parkings.pop(record.lease, None)
+        elif record.is_last:
             self._standing.leases.pop(record.lease, None)
             self._standing.confirmed_ns.pop(record.lease, None)
 
