@@ -521,7 +521,7 @@ class Auditor:
 
     def _follow_parked(self, event: Event) -> None:
         """Whoever is parked now, and was not, is from now on; whoever was, and is not, was metered to the end."""
-        fetched = {process.session for process in self.processes.values() if process.fetches and process.heard}
+        fetched = {process.session for process in self.processes.values() if process.fetches and process.heard and not process.left}
         now: dict[str, Stay] = {}
         for name, guest in self.guests.items():
             holder = self.processes.get(guest.home or "")
