@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from forebay_billing.budget_tables import TARGET_CHARS_MAX
 from forebay_billing.budgets import GRACE_SECONDS, GRACE_SECONDS_MAX, LIMIT_NANO_MAX, THRESHOLDS, THRESHOLDS_MAX
@@ -17,12 +17,13 @@ from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, TIME_NS_MAX
 from forebay_billing.queries import USAGE_DURATION_NS_MAX
 from forebay_billing.rating import WHOLE_MILLI
 from forebay_billing.schema import LABEL_CHARS_MAX, LOGIN_CHARS_MAX, NAME_CHARS_MAX
-from forebay_billing.types import Span, UsageRecord
+from forebay_billing.types import PARKED, Span, UsageRecord
 
 RECORDS_MAX = 1000
 PAGE_RECORDS_MAX = 1000
 PAGE_RECORDS = 100
 DEVICES_MAX = 100_000
+PARKED_BYTES_MAX = 2**60
 PERIOD_NS_MAX = 3600 * 10**9
 """Longest period of heartbeats."""
 PROPOSED_MAX = 1000
@@ -73,6 +74,15 @@ class UsageBody(_Body):
     close_reason: Name
     share_milli: Annotated[int, Field(ge=1, le=WHOLE_MILLI)] = WHOLE_MILLI
     surcharge_nano_per_second: Annotated[int, Field(ge=0, le=PRICE_NANO_PER_SECOND_MAX)] = 0
+    parked_bytes: Annotated[int, Field(ge=1, le=PARKED_BYTES_MAX)] | None = None
+
+    @model_validator(mode="after")
+    def _parked_or_leased(self) -> Self:
+        if (self.flavor == PARKED) != (self.parked_bytes is not None):
+            raise ValueError(f"a record of flavor {PARKED!r} has parked_bytes, and no other has")
+        if self.parked_bytes is not None and self.surcharge_nano_per_second:
+            raise ValueError("parked bytes hold no device, and have no surcharge")
+        return self
 
     def record(self) -> UsageRecord:
         """The same as the core has it."""

@@ -74,6 +74,12 @@ def parked_prices(connection: Connection) -> list[ParkedPrice]:
     return [ParkedPrice(*row) for row in connection.execute(select(*columns).order_by(schema.parked_prices.c.id))]
 
 
+def parked_price_ids(connection: Connection) -> dict[ParkedPrice, int]:
+    """All versions of the price of parked bytes with the ids that their segments point to."""
+    ids = connection.execute(select(schema.parked_prices.c.id).order_by(schema.parked_prices.c.id)).scalars()
+    return dict(zip(parked_prices(connection), ids, strict=True))
+
+
 def past(connection: Connection, flavor: str, currency: str) -> Past:
     """What a price of ``flavor`` in ``currency`` may not change any more."""
     rated, periods = schema.rated.c, schema.periods.c

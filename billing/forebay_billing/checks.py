@@ -16,7 +16,8 @@ from forebay_billing.invoice_journal import accounts_of
 from forebay_billing.invoice_queries import credits_of, invoices_of
 from forebay_billing.ledger import credit_of
 from forebay_billing.money import atto_of_minor, halves, whole
-from forebay_billing.queries import RATED, halved, joined, posted
+from forebay_billing.queries import RATED, posted
+from forebay_billing.sums import halved, joined
 
 Pair = Literal[
     "segments and postings", "postings and balances", "debits and credits", "usage and segments",
@@ -25,7 +26,7 @@ Pair = Literal[
 
 _segments, _postings, _transactions = schema.segments.c, schema.postings.c, schema.transactions.c
 _balances, _accounts, _prices, _usage = schema.balances.c, schema.accounts.c, schema.prices.c, schema.usage.c
-_holds = schema.holds.c
+_holds, _parked = schema.holds.c, schema.parked_segments.c
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,10 @@ def _halves(atto: int) -> dict[str, int]:
 def _of_segments() -> Select[Any]:
     joined_to_prices = schema.segments.join(schema.prices, _prices.id == _segments.price_id)
     key = (_segments.transaction_id, _segments.account_id, _segments.period, _prices.currency)
-    return select(*key, _segments.milli, _segments.atto).select_from(joined_to_prices)
+    leased = select(*key, _segments.milli, _segments.atto).select_from(joined_to_prices)
+    of_parked = (_parked.transaction_id, _parked.account_id, _parked.period, _parked.currency)
+    both = union_all(leased, select(*of_parked, _parked.milli, _parked.atto)).subquery()
+    return select(*both.c)
 
 
 def _of_rated_postings() -> Select[Any]:
@@ -145,13 +149,15 @@ def _sums(connection: Connection, query: Any) -> Iterator[tuple[Any, int]]:
 def _unexplained(connection: Connection) -> Iterator[Difference]:
     """Records whose segments do not last as long as they do, or, once reversed, do not sum to nothing."""
     expected_ns = case((schema.reversals.c.usage_id.is_(None), _usage.duration_ns), else_=0)
-    segments_ns = func.coalesce(func.sum(_segments.duration_ns), 0)
+    each = (schema.segments, schema.parked_segments)
+    pieces = union_all(*(select(table.c.usage_id, table.c.position, table.c.duration_ns) for table in each)).subquery().c
+    segments_ns = func.coalesce(func.sum(pieces.duration_ns), 0)
     query = (
         select(_usage.source, _usage.record_id, expected_ns.label("expected"), segments_ns.label("found"))
-        .outerjoin(schema.segments, _segments.usage_id == _usage.id)
+        .outerjoin(pieces.usage_id.table, pieces.usage_id == _usage.id)
         .outerjoin(schema.reversals, schema.reversals.c.usage_id == _usage.id)
         .group_by(_usage.id, _usage.source, _usage.record_id, _usage.duration_ns, schema.reversals.c.usage_id)
-        .having(or_(segments_ns != expected_ns, func.count(_segments.position) == 0))
+        .having(or_(segments_ns != expected_ns, func.count(pieces.position) == 0))
     )
     for row in connection.execute(query):
         yield Difference("usage and segments", f"{row.source}/{row.record_id}", int(row.expected) - int(row.found))

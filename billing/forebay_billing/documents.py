@@ -15,10 +15,12 @@ from forebay_billing.checks import Difference
 from forebay_billing.journal import Accepted
 from forebay_billing.money import decimal_text, exact_text, minor_text, nano_of, nano_text
 from forebay_billing.months import Month
+from forebay_billing.parked import gib_hours_text
+from forebay_billing.parked_queries import ParkedRate
 from forebay_billing.previews import Cost, Row
 from forebay_billing.price_list import Change
 from forebay_billing.queries import Balance, Charge, Page, Rate, SummaryRow
-from forebay_billing.types import Line, ParkedPrice, PriceVersion, Statement
+from forebay_billing.types import PARKED, Line, ParkedPrice, PriceVersion, Statement
 
 _CSV_COLUMNS = (
     "tenant", "month", "kind", "user", "flavor", "price_version", "price_nano_per_second",
@@ -143,6 +145,8 @@ def page_json(page: Page) -> dict[str, Any]:
 
 
 def _charge_json(charge: Charge) -> dict[str, Any]:
+    if charge.parked:
+        return _parked_charge_json(charge, charge.parked[0])
     first = charge.rates[0].price
     return {
         **asdict(charge.record),
@@ -153,6 +157,33 @@ def _charge_json(charge: Charge) -> dict[str, Any]:
         "currency": first.currency,
         "rates": [_rate_json(rate) for rate in charge.rates],
         "corrected_at_ns": charge.corrected_at_ns,
+    }
+
+
+def _parked_charge_json(charge: Charge, first: ParkedRate) -> dict[str, Any]:
+    record = charge.record
+    return {
+        **asdict(record),
+        "price_nano_per_second": 0,
+        "price_nano_per_gib_hour": 0 if first.price is None else first.price.price_nano_per_gib_hour,
+        "price_version": 0 if first.price is None else first.price.version,
+        "gib_hours": gib_hours_text((record.parked_bytes or 0) * record.duration_ns),
+        "cost_nano": nano_of(charge.cost_atto),
+        "cost_exact": exact_text(charge.cost_atto),
+        "currency": first.currency,
+        "rates": [_parked_rate_json(rate) for rate in charge.parked],
+        "corrected_at_ns": charge.corrected_at_ns,
+    }
+
+
+def _parked_rate_json(rate: ParkedRate) -> dict[str, Any]:
+    return {
+        "price_version": 0 if rate.price is None else rate.price.version,
+        "price_nano_per_gib_hour": 0 if rate.price is None else rate.price.price_nano_per_gib_hour,
+        "duration_ns": rate.duration_ns,
+        "cost_exact": exact_text(rate.cost_atto),
+        "period": str(rate.period),
+        "late": rate.late,
     }
 
 
@@ -202,7 +233,8 @@ def statement_json(statement: Statement) -> dict[str, Any]:
 
 
 def _line_json(line: Line) -> dict[str, Any]:
-    return {
+    parked = {"price_nano_per_gib_hour": line.price_nano_per_gib_hour, "gib_hours": gib_hours_text(line.byte_ns)}
+    return (parked if line.flavor == PARKED else {}) | {
         "kind": line.kind,
         "user": line.user,
         "flavor": line.flavor,
@@ -242,8 +274,13 @@ def plain(text: str) -> str:
 def statement_html(statement: Statement) -> str:
     """A page to read and to print."""
     return PAGES.get_template("statement.html").render(
-        statement=statement, minor_text=minor_text, nano_text=nano_text, seconds_text=_seconds_text, rate_text=rate_text
-    )
+        statement=statement, minor_text=minor_text, nano_text=nano_text, seconds_text=_seconds_text, rate_text=rate_text,
+        PARKED=PARKED, gib_hours_text=gib_hours_text, parked_price_text=_parked_price_text,
+    )  # fmt: skip
+
+
+def _parked_price_text(price_nano_per_gib_hour: int) -> str:
+    return decimal_text(price_nano_per_gib_hour, 9).rstrip("0").rstrip(".")
 
 
 def _seconds_text(duration_ns: int) -> str:

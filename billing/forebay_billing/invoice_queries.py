@@ -19,11 +19,12 @@ from forebay_billing.invoices import PLAN_KINDS, Basis, Draft, InvoiceLine, Prof
 from forebay_billing.ledger import receivable
 from forebay_billing.money import whole
 from forebay_billing.months import Month
+from forebay_billing.parked_queries import ParkedTotal, parked_hours, parked_totals
 from forebay_billing.plan_book import plan_of, plans_of
 from forebay_billing.plans import Plan, plan_in
 from forebay_billing.profiles import profile_of
-from forebay_billing.queries import halved, joined
 from forebay_billing.rating import HOUR_NS
+from forebay_billing.sums import halved, joined
 
 INVOICES_SHOWN_MAX = 1000
 
@@ -194,9 +195,15 @@ def _bases(connection: Connection, tenant: str, month: Month, balances: Sequence
     profile, plan = profile_of(connection, tenant), plan_of(connection, tenant, month)
     terms = None if plan is None else plan.terms
     totals, hours = _totals(connection, tenant, month), _hours(connection, tenant, month)
-    for currency in sorted({*totals, *([] if terms is None else [terms.currency])}):
+    parked: dict[str, list[ParkedTotal]] = defaultdict(list)
+    for total in parked_totals(connection, tenant, month):
+        parked[total.currency].append(total)
+    for each, amounts in parked_hours(connection, tenant, month).items():
+        for hour, atto in amounts.items():
+            hours.setdefault(each, {})[hour] = hours.get(each, {}).get(hour, 0) + atto
+    for currency in sorted({*totals, *parked, *([] if terms is None else [terms.currency])}):
         usable = [balance for balance in balances if balance.grant.currency == currency]
-        yield Basis(profile, month, currency, totals.get(currency, ()), hours.get(currency, {}), terms, usable)
+        yield Basis(profile, month, currency, totals.get(currency, ()), hours.get(currency, {}), terms, usable, parked[currency])
 
 
 def _of_period(tenant: str, month: Month) -> tuple[ColumnElement[bool], ...]:

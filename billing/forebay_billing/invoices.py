@@ -1,6 +1,7 @@
 """Invoices: what a tenant's month comes to in one currency, as a pure function of its usage, plan, credits and tax.
 
-Lines, in this order: usage and its corrections, one per user, flavor, price version, surcharge and lateness; what the plan changes;
+Lines, in this order: usage and its corrections, one per user, flavor, price version, surcharge and lateness; parked memory, one per user
+and price version; what the plan changes;
 promotional credits; tax on the rest; prepaid credits, which pay tax too; and, where corrections outweigh everything, what is carried
 over as credit.
 
@@ -20,16 +21,19 @@ from forebay_billing.credits import Balance, Due, Use, after, allocate, dues
 from forebay_billing.errors import InvalidProfile
 from forebay_billing.money import atto_of_minor, cost_atto, decimal_text, decimals_of, minor_of, round_half_even
 from forebay_billing.months import Month
+from forebay_billing.parked import gib_hours_text
+from forebay_billing.parked_queries import ParkedTotal
 from forebay_billing.plans import Terms, Usage, adjustments
 from forebay_billing.rating import HOUR_NS
-from forebay_billing.types import PriceVersion
+from forebay_billing.types import PARKED, PriceVersion
 
 BPS = 10_000
 LineKind = Literal[
-    "usage", "correction", "free_time", "free_money", "tiers", "discount", "commitment", "promotional", "tax", "prepaid", "carried"
-]
+    "usage", "correction", "parked", "free_time", "free_money", "tiers", "discount", "commitment",
+    "promotional", "tax", "prepaid", "carried",
+]  # fmt: skip
 PLAN_KINDS: tuple[LineKind, ...] = ("free_time", "free_money", "tiers", "discount", "commitment")
-USAGE_KINDS: tuple[LineKind, ...] = ("usage", "correction")
+USAGE_KINDS: tuple[LineKind, ...] = ("usage", "correction", "parked")
 State = Literal["draft", "open", "paid", "void"]
 
 
@@ -96,6 +100,7 @@ class Basis:
     hours_atto: Mapping[int, int] | None = None
     terms: Terms | None = None
     balances: Sequence[Balance] = ()
+    parked: Sequence[ParkedTotal] = ()
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,7 @@ class Draft:
 def draft(basis: Basis) -> Draft:
     """The invoice of ``basis``: the same whatever the order in which its parts are given."""
     lines = [_usage_line(total) for total in sorted(basis.usage, key=lambda total: total.place)]
+    lines += [_parked_line(total) for total in sorted(basis.parked, key=_parked_place) if total.cost_atto]
     lines += _plan_lines(basis)
     net_minor = sum(line.amount_minor for line in lines)
     first = allocate(_dues(basis, net_minor), basis.balances)
@@ -190,6 +196,19 @@ def _usage_line(total: UsageTotal) -> InvoiceLine:
     cost, currency = total.cost_atto, total.price.currency
     kind: LineKind = "correction" if total.correction else "usage"
     return InvoiceLine(total.key, kind, what, cost, minor_of(cost, currency), total.started_at_ns, total.ended_at_ns, total)
+
+
+def _parked_place(total: ParkedTotal) -> tuple[str, int, bool]:
+    return total.user, 0 if total.price is None else total.price.version, total.correction
+
+
+def _parked_line(total: ParkedTotal) -> InvoiceLine:
+    """A line of its own, of which plans know nothing. What costs nothing has none."""
+    user, version, correction = _parked_place(total)
+    what = f"Parked memory for {user}" + (" (correction)" if correction else "") + f": {gib_hours_text(total.byte_ns)} GiB·h"
+    key = hashlib.sha256(f"{PARKED}\n{user}\n{version}\n{correction}".encode()).hexdigest()[:16]
+    minor = minor_of(total.cost_atto, total.currency)
+    return InvoiceLine(key, "parked", what, total.cost_atto, minor, total.started_at_ns, total.ended_at_ns)
 
 
 def _plan_lines(basis: Basis) -> list[InvoiceLine]:

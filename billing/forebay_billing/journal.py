@@ -10,15 +10,15 @@ from typing import Any
 from sqlalchemy import Row, insert, select
 
 from forebay_billing import reservations, schema
-from forebay_billing.books import Books
+from forebay_billing.books import Books, parked_price_ids
 from forebay_billing.errors import AlreadyCorrected, RecordConflict, TooLarge, UnknownRecord
 from forebay_billing.ledger import REVENUE, balanced, receivable, transfer
 from forebay_billing.money import halves, whole
 from forebay_billing.months import Month
 from forebay_billing.price_list import Change, PriceList, changes
 from forebay_billing.prices import seed_prices
-from forebay_billing.rating import open_period, segments_of
-from forebay_billing.types import PARKED, AnyPrice, ParkedPrice, Posting, PriceVersion, Segment, Span, UsageRecord
+from forebay_billing.rating import open_period, parked_segments_of, segments_of
+from forebay_billing.types import PARKED, AnyPrice, ParkedPrice, ParkedSegment, Posting, PriceVersion, Segment, Span, UsageRecord
 
 SEGMENTS_MAX = 20_000
 """The most segments of a batch; a record of more, which has years of price changes in it, may come alone."""
@@ -51,6 +51,7 @@ def record_of(row: Row[Any]) -> UsageRecord:
         close_reason=row.close_reason,
         share_milli=row.share_milli,
         surcharge_nano_per_second=row.surcharge_nano_per_second,
+        parked_bytes=row.parked_bytes,
     )
 
 
@@ -126,31 +127,48 @@ def post_usage(
     costs: dict[str, int] = defaultdict(int)
     ends_ns: dict[tuple[str, str], int] = {}
     for record, segments in zip(fresh, rated, strict=True):
-        key = record.flavor, segments[0].price.currency
+        key = record.flavor, segments[0].currency
         ends_ns[key] = max(ends_ns.get(key, 0), record.started_at_ns + record.duration_ns)
         for segment in segments:
-            costs[segment.price.currency] += segment.amount_atto
-            postings += transfer(receivable(record.tenant), REVENUE, segment.period, segment.price.currency, segment.amount_atto)
+            costs[segment.currency] += segment.amount_atto
+            postings += transfer(receivable(record.tenant), REVENUE, segment.period, segment.currency, segment.amount_atto)
     transaction_id = books.append(balanced("usage", postings), now_ns)
     first_id = books.take_ids(schema.usage, len(fresh))
     numbered = list(enumerate(fresh, first_id))
     books.connection.execute(insert(schema.usage), [_usage_row(id, record, now_ns) for id, record in numbered])
     accounts = books.account_ids({receivable(record.tenant) for record in fresh})
-    rows = [
-        _segment_row(id, transaction_id, accounts[receivable(record.tenant)], books.prices()[segment.price], segment)
-        for (id, record), segments in zip(numbered, rated, strict=True)
-        for segment in segments
-    ]
-    books.connection.execute(insert(schema.segments), rows)
+    leased: list[dict[str, Any]] = []
+    parked: list[dict[str, Any]] = []
+    parked_prices = parked_price_ids(books.connection) if any(record.parked_bytes is not None for record in fresh) else {}
+    for (id, record), segments in zip(numbered, rated, strict=True):
+        account_id = accounts[receivable(record.tenant)]
+        for segment in segments:
+            row = _segment_row(id, transaction_id, account_id, segment)
+            if isinstance(segment, ParkedSegment):
+                price_id = None if segment.price is None else parked_prices[segment.price]
+                parked.append(row | {"currency": segment.currency, "parked_price_id": price_id})
+            else:
+                row["price_id"], row["surcharge_nano_per_second"] = books.prices()[segment.price], segment.surcharge_nano_per_second
+                leased.append(row)
+    for table, rows in ((schema.segments, leased), (schema.parked_segments, parked)):
+        if rows:
+            books.connection.execute(insert(table), rows)
     reservations.release(books, fresh, now_ns)
     books.note_rated(ends_ns)
     return Accepted(len(fresh), len(records) - len(fresh), dict(costs))
 
 
-def _rate(books: Books, records: Sequence[UsageRecord], currency_of: Callable[[str], str]) -> list[list[Segment]]:
-    book, rated, count = books.price_book(), [], 0
+def _rate(books: Books, records: Sequence[UsageRecord], currency_of: Callable[[str], str]) -> list[Sequence[Segment | ParkedSegment]]:
+    book, count = books.price_book(), 0
+    rated: list[Sequence[Segment | ParkedSegment]] = []
+    parked_book = books.parked_book() if any(record.parked_bytes is not None for record in records) else None
     for record in records:
-        segments = segments_of(record, book, currency_of(record.tenant), books.finalised(record.tenant))
+        currency, finalised = currency_of(record.tenant), books.finalised(record.tenant)
+        segments: Sequence[Segment | ParkedSegment]
+        if parked_book is not None and record.parked_bytes is not None:
+            segments = parked_segments_of(record, record.parked_bytes, parked_book, currency, finalised)
+        else:
+            segments = segments_of(record, book, currency, finalised)
         rated.append(segments)
         count += len(segments)
         if count > SEGMENTS_MAX and len(records) > 1:
@@ -160,7 +178,7 @@ def _rate(books: Books, records: Sequence[UsageRecord], currency_of: Callable[[s
 
 def correct(books: Books, source: str, record_id: str, reason: str, clock_ns: Callable[[], int], who: str) -> int:
     """Takes a usage record back in the present open period; returns the reversing transaction. Raises UnknownRecord, AlreadyCorrected."""
-    connection, usage, segments, reversals = books.connection, schema.usage.c, schema.segments.c, schema.reversals.c
+    connection, usage, reversals = books.connection, schema.usage.c, schema.reversals.c
     row = connection.execute(select(schema.usage).where(usage.source == source, usage.record_id == record_id)).one_or_none()
     if row is None:
         raise UnknownRecord(f"No usage {source}/{record_id} was ever accepted.")
@@ -169,13 +187,19 @@ def correct(books: Books, source: str, record_id: str, reason: str, clock_ns: Ca
         raise AlreadyCorrected(f"Usage {source}/{record_id} was reversed already, by transaction {reversed_by}.")
     now_ns = clock_ns()
     period = open_period(Month.of(now_ns), books.finalised(row.tenant))
-    query = select(schema.segments, schema.prices.c.currency).join(schema.prices).where(segments.usage_id == row.id)
-    posted = connection.execute(query.order_by(segments.position)).all()
+    table = schema.segments if row.parked_bytes is None else schema.parked_segments
+    if row.parked_bytes is None:
+        query = select(table, schema.prices.c.currency).join(schema.prices)
+    else:
+        query = select(table)
+    posted = connection.execute(query.where(table.c.usage_id == row.id).order_by(table.c.position)).all()
     postings: list[Posting] = []
     for segment in posted:
         postings += transfer(REVENUE, receivable(row.tenant), period, segment.currency, whole(segment.milli, segment.atto))
     transaction_id = books.append(balanced("reversal", postings), now_ns, posted[0].transaction_id)
-    connection.execute(insert(schema.segments), [_reversal_row(segment, len(posted), transaction_id, period) for segment in posted])
+    columns = set(table.columns.keys())
+    back = [_reversal_row(segment, len(posted), transaction_id, period) for segment in posted]
+    connection.execute(insert(table), [{name: value for name, value in one.items() if name in columns} for one in back])
     connection.execute(insert(schema.reversals), [{"usage_id": row.id, "transaction_id": transaction_id}])
     after = {"transaction": transaction_id, "reason": reason}
     books.append_audit(now_ns, who, "usage.correct", f"{source}/{record_id}", asdict(record_of(row)), after)
@@ -239,10 +263,12 @@ def _usage_row(usage_id: int, record: UsageRecord, now_ns: int) -> dict[str, Any
         "duration_ns": record.duration_ns,
         "close_reason": record.close_reason,
         "received_at_ns": now_ns,
+        "parked_bytes": record.parked_bytes,
     }
 
 
-def _segment_row(usage_id: int, transaction_id: int, account_id: int, price_id: int, segment: Segment) -> dict[str, Any]:
+def _segment_row(usage_id: int, transaction_id: int, account_id: int, segment: Segment | ParkedSegment) -> dict[str, Any]:
+    """What all segments have; the price is put in after it."""
     milli, atto = halves(segment.amount_atto)
     return {
         "usage_id": usage_id,
@@ -250,8 +276,6 @@ def _segment_row(usage_id: int, transaction_id: int, account_id: int, price_id: 
         "transaction_id": transaction_id,
         "account_id": account_id,
         "period": str(segment.period),
-        "price_id": price_id,
-        "surcharge_nano_per_second": segment.surcharge_nano_per_second,
         "started_at_ns": segment.started_at_ns,
         "duration_ns": segment.duration_ns,
         "milli": milli,
@@ -263,8 +287,7 @@ def _segment_row(usage_id: int, transaction_id: int, account_id: int, price_id: 
 
 def _reversal_row(segment: Row[Any], count: int, transaction_id: int, period: Month) -> dict[str, Any]:
     """What takes ``segment``, one of ``count``, back."""
-    row = {name: value for name, value in segment._mapping.items() if name != "currency"}
-    return row | {
+    return dict(segment._mapping) | {
         "position": count + segment.position,
         "transaction_id": transaction_id,
         "period": str(period),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_billing.money import ATTO_PER_NANO, round_half_even
+from forebay_billing.money import ATTO_PER_NANO, decimal_text, round_half_even
 from forebay_billing.prices import NOTHING_RATED, Book, Past
 from forebay_billing.types import PARKED, ParkedPrice
 
@@ -33,6 +33,11 @@ class ParkedBook(Book[ParkedPrice]):
             start_ns = max(start_ns, past.rated_until_ns)
         past.check(PARKED, currency, start_ns)
         return ParkedPrice(currency, number, price_nano_per_gib_hour, start_ns, now_ns, who)
+
+
+def gib_hours_text(byte_ns: int) -> str:
+    """GiB-hours with six decimals, for people."""
+    return decimal_text(round_half_even(byte_ns * 10**6, BYTE_NS_PER_GIB_HOUR), 6)
 
 
 def parked_atto(byte_ns: int, price_nano_per_gib_hour: int) -> int:

@@ -1,7 +1,4 @@
-"""What reads the books. Every function runs in one snapshot, and sums as integers.
-
-A sum of 64-bit columns can pass 64 bits, so each is summed as two: the billions and the rest.
-"""
+"""What reads the books. Every function runs in one snapshot, and sums as integers."""
 
 from __future__ import annotations
 
@@ -21,9 +18,11 @@ from forebay_billing.journal import record_of
 from forebay_billing.ledger import credit_of, receivable
 from forebay_billing.money import cost_atto, whole
 from forebay_billing.months import Month
+from forebay_billing.parked_queries import ParkedRate, parked_rates, parked_totals
 from forebay_billing.previews import Rated
 from forebay_billing.prices import PriceBook
-from forebay_billing.statements import check_against_ledger, line_of, statement_of
+from forebay_billing.statements import check_against_ledger, line_of, parked_line_of, statement_of
+from forebay_billing.sums import halved, joined
 from forebay_billing.types import Line, PriceVersion, Statement, UsageRecord
 
 USAGE_DURATION_NS_MAX = 366 * 86_400 * 10**9
@@ -37,7 +36,6 @@ _usage = schema.usage.c
 _segments = schema.segments.c
 _reversals = schema.reversals.c
 _prices = schema.prices.c
-_BILLION = 10**9
 _COLUMNS = {"tenant": _usage.tenant, "user": _usage.user_name, "flavor": _usage.flavor}
 
 
@@ -58,16 +56,17 @@ class Rate:
 
 @dataclass(frozen=True)
 class Charge:
-    """A usage record with what it was rated at; ``corrected_at_ns`` is when it was reversed, if it was."""
+    """A usage record with what it was rated at, or ``parked`` if it is of parked bytes; ``corrected_at_ns`` is when it was reversed."""
 
     usage_id: int
     record: UsageRecord
     rates: tuple[Rate, ...]
     corrected_at_ns: int | None
+    parked: tuple[ParkedRate, ...] = ()
 
     @property
     def cost_atto(self) -> int:
-        return sum(rate.cost_atto for rate in self.rates)
+        return sum(rate.cost_atto for rate in self.rates) + sum(rate.cost_atto for rate in self.parked)
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,11 @@ def usage_page(connection: Connection, scope: Scope, window: Window, limit: int,
         query = query.where(tuple_(_usage.started_at_ns, _usage.id) < tuple_(*after))
     rows = connection.execute(query).all()
     rates = _rates(connection, [row.id for row in rows[:limit]])
-    charges = tuple(Charge(row.id, record_of(row), tuple(rates[row.id]), row.corrected_at_ns) for row in rows[:limit])
+    parked_ids = [row.id for row in rows[:limit] if row.parked_bytes is not None]
+    parked = parked_rates(connection, parked_ids) if parked_ids else {}
+    charges = tuple(
+        Charge(row.id, record_of(row), tuple(rates[row.id]), row.corrected_at_ns, tuple(parked.get(row.id, ()))) for row in rows[:limit]
+    )
     more = len(rows) > limit
     return Page(charges, (charges[-1].record.started_at_ns, charges[-1].usage_id) if more else None)
 
@@ -267,7 +270,7 @@ def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
             joined(row, "duration"),
         )
         for row in rows
-    ]
+    ] + [parked_line_of(total) for total in parked_totals(connection, tenant, month)]
 
 
 def _visible(scope: Scope) -> list[ColumnElement[bool]]:
@@ -293,15 +296,6 @@ def _summary_row(by: Sequence[By], row: Row[*tuple[Any, ...]]) -> SummaryRow:
     keys = dict(zip(by, row, strict=False))
     cost = whole(joined(row, "milli"), joined(row, "atto"))
     return SummaryRow(keys.get("tenant"), keys.get("user"), keys.get("flavor"), row.currency, joined(row, "duration"), cost, row.leases)
-
-
-def halved(column: ColumnElement[int], name: str) -> tuple[ColumnElement[int], ColumnElement[int]]:
-    """Sums of the billions and of the rest; :func:`joined` puts them together."""
-    return func.sum(column // _BILLION).label(f"{name}_billions"), func.sum(column % _BILLION).label(f"{name}_rest")
-
-
-def joined(row: Row[*tuple[Any, ...]], name: str) -> int:
-    return int(row._mapping[f"{name}_billions"]) * _BILLION + int(row._mapping[f"{name}_rest"])
 
 
 _SUMS = (*halved(_segments.duration_ns, "duration"), *halved(_segments.milli, "milli"), *halved(_segments.atto, "atto"))

@@ -10,8 +10,9 @@ from collections.abc import Collection
 from forebay_billing.errors import InvalidRequest, Unpriced
 from forebay_billing.money import cost_atto, round_half_even
 from forebay_billing.months import Month
+from forebay_billing.parked import ParkedBook, parked_atto
 from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook
-from forebay_billing.types import PriceVersion, Segment, UsageRecord
+from forebay_billing.types import ParkedSegment, PriceVersion, Segment, UsageRecord
 
 HOUR_NS = 3600 * 10**9
 WHOLE_MILLI = 1000
@@ -32,6 +33,23 @@ def segments_of(record: UsageRecord, book: PriceBook, currency: str, finalised: 
         if price is None:
             raise _unpriced(record, currency)
         segments.append(_segment(len(segments), at_ns, end_ns - at_ns, price, surcharge, finalised))
+        at_ns = end_ns
+    return segments
+
+
+def parked_segments_of(
+    record: UsageRecord, parked_bytes: int, book: ParkedBook, currency: str, finalised: Collection[Month]
+) -> list[ParkedSegment]:
+    """The same of a record of parked bytes. Without a price they cost nothing."""
+    started_at_ns, ended_at_ns = record.started_at_ns, record.started_at_ns + record.duration_ns
+    segments: list[ParkedSegment] = []
+    at_ns = started_at_ns
+    for end_ns in [*_cuts(record.flavor, currency, started_at_ns, ended_at_ns, book), ended_at_ns]:
+        price = book.at(record.flavor, currency, at_ns)
+        amount = 0 if price is None else parked_atto(parked_bytes * (end_ns - at_ns), price.price_nano_per_gib_hour)
+        month = Month.of(at_ns)
+        period = open_period(month, finalised)
+        segments.append(ParkedSegment(len(segments), at_ns, end_ns - at_ns, price, currency, amount, period, period != month))
         at_ns = end_ns
     return segments
 
@@ -57,7 +75,7 @@ def open_period(month: Month, finalised: Collection[Month]) -> Month:
     return month
 
 
-def _cuts(flavor: str, currency: str, started_at_ns: int, ended_at_ns: int, book: PriceBook) -> list[int]:
+def _cuts(flavor: str, currency: str, started_at_ns: int, ended_at_ns: int, book: PriceBook | ParkedBook) -> list[int]:
     """Where a stretch is split. Months end at full hours, since leap seconds do not count in Unix time."""
     first_hour_ns = started_at_ns - started_at_ns % HOUR_NS + HOUR_NS
     hours = range(first_hour_ns, ended_at_ns, HOUR_NS)

@@ -213,6 +213,7 @@ usage = Table(
     Column("duration_ns", BigInteger, nullable=False),
     Column("close_reason", _NAME, nullable=False),
     Column("received_at_ns", BigInteger, nullable=False),
+    Column("parked_bytes", BigInteger, nullable=True),
     UniqueConstraint("source", "record_id"),
     Index(None, "started_at_ns"),
     Index(None, "tenant", "started_at_ns"),
@@ -244,6 +245,28 @@ segments = Table(
     sqlite_with_rowid=False,
 )
 """``account_id`` is the tenant's receivable account. A reversal takes a segment back: durations and amounts are negative then."""
+
+parked_segments = Table(
+    "parked_segments",
+    metadata,
+    Column("usage_id", BigInteger, ForeignKey("usage.id"), primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("transaction_id", BigInteger, ForeignKey("transactions.id"), nullable=False),
+    Column("account_id", Integer, ForeignKey("accounts.id"), nullable=False),
+    Column("period", String(7), nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("parked_price_id", BigInteger, ForeignKey("parked_prices.id"), nullable=True),
+    Column("started_at_ns", BigInteger, nullable=False),
+    Column("duration_ns", BigInteger, nullable=False),
+    Column("milli", BigInteger, nullable=False),
+    Column("atto", BigInteger, nullable=False),
+    Column("late", Boolean, nullable=False),
+    Column("reversal", Boolean, nullable=False),
+    Index(None, "account_id", "period"),
+    CheckConstraint("atto > -1000000000000000 AND atto < 1000000000000000", name="atto_below_a_milli"),
+    sqlite_with_rowid=False,
+)
+"""The same for usage with ``parked_bytes``; without a price it cost nothing."""
 
 reversals = Table(
     "reversals",

@@ -18,7 +18,7 @@ from forebay_billing.budget_tables import marks, spending
 from forebay_billing.budgets import DAY_NS, FORECAST_DAYS, Budget, Spent, Subject
 from forebay_billing.money import halves, whole
 from forebay_billing.months import Month
-from forebay_billing.queries import halved, joined
+from forebay_billing.sums import halved, joined
 
 GATHERED_MAX = 200_000
 """Usage records that one move of the marks reads."""

@@ -9,7 +9,8 @@ from typing import Literal
 from forebay_billing.errors import LedgerError
 from forebay_billing.money import cost_atto, minor_of
 from forebay_billing.months import Month
-from forebay_billing.types import Line, PriceVersion, Statement, Total
+from forebay_billing.parked_queries import ParkedTotal
+from forebay_billing.types import PARKED, Line, PriceVersion, Statement, Total
 
 
 def line_of(
@@ -29,6 +30,25 @@ def line_of(
         duration_ns=duration_ns,
         cost_atto=cost,
         amount_minor=minor_of(cost, price.currency),
+    )
+
+
+def parked_line_of(total: ParkedTotal) -> Line:
+    """The line of a user's parked bytes at one price: the sum of its segments, which are exact or rounded already. Rounds, once."""
+    return Line(
+        kind="correction" if total.correction else "usage",
+        user=total.user,
+        flavor=PARKED,
+        currency=total.currency,
+        price_version=0 if total.price is None else total.price.version,
+        price_nano_per_second=0,
+        surcharge_nano_per_second=0,
+        leases=total.stretches,
+        duration_ns=total.duration_ns,
+        cost_atto=total.cost_atto,
+        amount_minor=minor_of(total.cost_atto, total.currency),
+        byte_ns=total.byte_ns,
+        price_nano_per_gib_hour=0 if total.price is None else total.price.price_nano_per_gib_hour,
     )
 
 

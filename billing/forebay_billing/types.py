@@ -42,6 +42,8 @@ class UsageRecord:
     """Of each of the ``devices``, in thousandths."""
     surcharge_nano_per_second: int = 0
     """What a second of one whole device of ``device_model`` cost beside the flavor's price when the lease opened."""
+    parked_bytes: int | None = None
+    """What was kept off devices for that time, where the record is of that and not of a lease; its flavor is :data:`PARKED` then."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,24 @@ class Segment:
     period: Month
     late: bool
 
+    @property
+    def currency(self) -> str:
+        return self.price.currency
+
+
+@dataclass(frozen=True)
+class ParkedSegment:
+    """A piece of a record of parked bytes; without a ``price`` it costs nothing. ``amount_atto`` is rounded half-even, here alone."""
+
+    position: int
+    started_at_ns: int
+    duration_ns: int
+    price: ParkedPrice | None
+    currency: str
+    amount_atto: int
+    period: Month
+    late: bool
+
 
 Kind = Literal["usage", "reversal", "reserve", "void", "expire", "post", "credit", "adjustment", "payment", "refund", "fee"]
 """What caused a transaction."""
@@ -145,6 +165,9 @@ class Line:
     cost_atto: int
     amount_minor: int
     """``cost_atto`` in minor units of the currency, rounded half-even: the only rounding."""
+    byte_ns: int = 0
+    """Of parked bytes: how many, times for how long. Such a line has no price per second, and the ``duration_ns`` of all of them."""
+    price_nano_per_gib_hour: int = 0
 
 
 @dataclass(frozen=True)
