@@ -1,0 +1,213 @@
+"""Parked bytes: rated at ingest, in ledger, statements, usage and invoices, whatever the order in which they come."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from forebay_billing import checks, invoice_queries, journal, queries
+from forebay_billing.access import Scope
+from forebay_billing.books import Books
+from forebay_billing.engines import Engines, reading, writing
+from forebay_billing.errors import AlreadyCorrected, RecordConflict
+from forebay_billing.ledger import REVENUE, receivable
+from forebay_billing.months import Month
+from forebay_billing.types import PARKED, UsageRecord
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+NOVEMBER = Month(2026, 11)
+NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9
+HOUR_NS = 3_600 * 10**9
+GIB = 2**30
+PRICES = ((NOVEMBER.start_ns + 2 * HOUR_NS + 7, 1_000_000_007), (NOVEMBER.start_ns + 5 * HOUR_NS + 13, 333))
+"""From when, and how much a GiB costs in an hour, in nano-units; before the first it costs nothing."""
+
+
+def set_prices(engines: Engines) -> None:
+    with writing(engines) as connection:
+        for valid_from_ns, price in PRICES:
+            journal.change_parked_price(Books(connection), "USD", price, valid_from_ns, lambda: 0, "operator")
+
+
+def post(engines: Engines, records: list[UsageRecord]) -> journal.Accepted:
+    with writing(engines) as connection:
+        return journal.post_usage(Books(connection), records, lambda tenant: "USD", lambda: NOW_NS)
+
+
+def cost_of(record: UsageRecord) -> int:
+    """In atto-units: each piece within an hour and under a price is rounded half-even."""
+    cuts = {valid_from_ns for valid_from_ns, _ in PRICES} | {NOVEMBER.start_ns + hour * HOUR_NS for hour in range(200)}
+    end_ns = record.started_at_ns + record.duration_ns
+    moments = [record.started_at_ns, *sorted(cut for cut in cuts if record.started_at_ns < cut < end_ns), end_ns]
+    total = 0
+    for start, stop in zip(moments, moments[1:], strict=False):
+        price = max((found for found in PRICES if found[0] <= start), default=(0, 0))[1]
+        total += round(Fraction((record.parked_bytes or 0) * (stop - start) * price * 10**9, GIB * HOUR_NS))
+    return total
+
+
+@st.composite
+def some_records(draw: st.DrawFn, usage: Callable[..., UsageRecord]) -> list[UsageRecord]:
+    """Parked bytes, and leases among them."""
+    found = []
+    for number in range(draw(st.integers(0, 8))):
+        start = NOVEMBER.start_ns + draw(st.integers(0, 8 * HOUR_NS))
+        record = usage(f"s.p{number}/1", user=draw(st.sampled_from(["ann", "bob"])), started_at_ns=start)
+        record = replace(record, duration_ns=draw(st.one_of(st.integers(0, 3), st.integers(0, 9 * HOUR_NS))))
+        if draw(st.booleans()):
+            record = replace(record, flavor=PARKED, parked_bytes=draw(st.one_of(st.integers(1, 3), st.integers(1, 2**44))))
+        found.append(record)
+    return found
+
+
+def assert_sound(engines: Engines) -> None:
+    with reading(engines) as connection:
+        assert checks.differences(connection) == []
+
+
+def told(engines: Engines) -> Any:
+    """All that people see of it, whatever the order in which it came."""
+    with reading(engines) as connection:
+        statement = queries.statement(connection, "acme", None, NOVEMBER, NOW_NS)
+        drafts = invoice_queries.drafts(connection, "acme", NOVEMBER)
+        page = queries.usage_page(connection, Scope(None, None), queries.Window(None, None), 100, None)
+        charges = sorted((charge.record.id, charge.cost_atto, charge.parked) for charge in page.charges)
+        return statement, drafts, charges, queries.posted(connection, REVENUE, None)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_order_and_repetition_gives_the_same_amounts(
+    data: st.DataObject, usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
+) -> None:
+    records = data.draw(some_records(usage))
+    again = data.draw(st.lists(st.sampled_from(records), max_size=6)) if records else []
+    seen = []
+    for _ in range(2):
+        with fresh_books() as engines:
+            set_prices(engines)
+            deliveries = data.draw(st.permutations(records + again))
+            cut = data.draw(st.integers(0, len(deliveries)))
+            done = [post(engines, deliveries[:cut]), post(engines, deliveries[cut:])]
+            assert sum(one.accepted for one in done) == len(records)
+            assert_sound(engines)
+            seen.append(told(engines))
+    assert seen[0] == seen[1]
+    statement, _, charges, _ = seen[0]
+    parked = [record for record in records if record.parked_bytes is not None]
+    costs = {id: cost for id, cost, _ in charges}
+    assert {record.id: costs[record.id] for record in parked} == {record.id: cost_of(record) for record in parked}
+    byte_ns: dict[str, int] = defaultdict(int)
+    for record in parked:
+        byte_ns[record.user] += (record.parked_bytes or 0) * record.duration_ns
+    lines = [line for line in statement.lines if line.flavor == PARKED]
+    assert sum(line.cost_atto for line in lines) == sum(map(cost_of, parked))
+    for user, amount in byte_ns.items():
+        assert sum(line.byte_ns for line in lines if line.user == user) == amount
+
+
+def parked(usage: Callable[..., UsageRecord], **changes: Any) -> UsageRecord:
+    """20 GiB, for three hours of the first price."""
+    start = NOVEMBER.start_ns + 2 * HOUR_NS + 7
+    whole = {"flavor": PARKED, "parked_bytes": 20 * GIB, "started_at_ns": start, "duration_ns": 3 * HOUR_NS} | changes
+    return usage("s.p1/1", **whole)
+
+
+def test_an_invoice_has_a_line_for_it_and_plans_do_not_count_it(
+    usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
+) -> None:
+    with fresh_books() as engines:
+        set_prices(engines)
+        post(engines, [parked(usage), usage("lease/1")])
+        with reading(engines) as connection:
+            (draft,) = invoice_queries.drafts(connection, "acme", NOVEMBER)
+        line = next(line for line in draft.lines if line.kind == "parked")
+        assert line.label == "Parked memory for acme-member: 60.000000 GiB·h"
+        assert (line.cost_atto, line.amount_minor) == (60 * 1_000_000_007 * 10**9, 6000)
+        assert draft.net_minor == sum(one.amount_minor for one in draft.lines)
+
+
+def test_without_a_price_it_is_kept_and_costs_nothing(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
+    with fresh_books() as engines:
+        done = post(engines, [parked(usage)])
+        assert done.cost_atto == {"USD": 0}
+        assert_sound(engines)
+        statement, drafts, charges, _ = told(engines)
+        (line,) = statement.lines
+        assert (line.byte_ns, line.cost_atto, line.price_version) == (20 * GIB * 3 * HOUR_NS, 0, 0)
+        assert drafts == []
+        assert [cost for _, cost, _ in charges] == [0]
+
+
+def test_no_price_changes_what_was_rated_without_one(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
+    with fresh_books() as engines:
+        record = parked(usage)
+        post(engines, [record])
+        with writing(engines) as connection:
+            found = journal.change_parked_price(Books(connection), "USD", 5, None, lambda: 0, "operator")
+        assert found.valid_from_ns == record.started_at_ns + record.duration_ns
+
+
+def test_a_correction_takes_it_back_once(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
+    with fresh_books() as engines:
+        set_prices(engines)
+        post(engines, [parked(usage)])
+        with writing(engines) as connection:
+            journal.correct(Books(connection), "pool", "s.p1/1", "wrong", lambda: NOW_NS, "operator")
+        with writing(engines) as connection, pytest.raises(AlreadyCorrected):
+            journal.correct(Books(connection), "pool", "s.p1/1", "again", lambda: NOW_NS, "operator")
+        assert_sound(engines)
+        with reading(engines) as connection:
+            assert queries.posted(connection, receivable("acme"), None) == {"USD": 0}
+            kinds = [line.kind for line in queries.statement(connection, "acme", None, NOVEMBER, NOW_NS).lines]
+        assert sorted(kinds) == ["correction", "usage"]
+
+
+def test_the_same_name_with_other_bytes_is_refused(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
+    with fresh_books() as engines:
+        post(engines, [parked(usage)])
+        with pytest.raises(RecordConflict, match="parked_bytes"):
+            post(engines, [parked(usage, parked_bytes=1)])
+
+
+def test_a_segment_that_is_missing_or_changed_is_found(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
+    with fresh_books() as engines:
+        set_prices(engines)
+        post(engines, [parked(usage)])
+        with writing(engines) as connection:
+            with pytest.raises(DBAPIError, match="append-only"):
+                connection.execute(text("UPDATE parked_segments SET milli = milli + 1"))
+        with writing(engines) as connection:
+            connection.execute(text("DROP TRIGGER parked_segments_refuse_delete"))
+            connection.execute(text("DELETE FROM parked_segments WHERE position = 0"))
+        with reading(engines) as connection:
+            assert {found.between for found in checks.differences(connection)} == {"segments and postings", "usage and segments"}
+
+
+def test_the_service_takes_it_and_shows_it_in_gib_hours(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    first = running.request("operator", "PUT", "api/parked-prices/USD", json={"price_nano_per_gib_hour": 10**9, "valid_from_ns": 0})
+    assert first.status_code == 200, first.text
+    assert running.post_usage(parked(usage)).json() == {"accepted": 1, "duplicates": 0}
+    assert running.post_usage(parked(usage)).json() == {"accepted": 0, "duplicates": 1}
+    (record,) = running.get("acme-member", "api/usage").json()["records"]
+    assert (record["gib_hours"], record["cost_exact"], record["parked_bytes"]) == ("60.000000", "60." + 18 * "0", 20 * GIB)
+    (line,) = running.get("acme-owner", "api/statement", month="2026-11").json()["lines"]
+    assert (line["flavor"], line["gib_hours"], line["amount"]) == (PARKED, "60.000000", "60.00")
+    page = running.get("acme-owner", "api/statement", month="2026-11", format="html").text
+    assert "Parked memory" in page and "60.000000" in page
+    assert "60.00" in running.get("acme-owner", "api/statement", month="2026-11", format="csv").text
+    assert running.get("operator", "api/check").json() == {"differences": []}
+
+
+@pytest.mark.parametrize("changes", [{"flavor": PARKED}, {"parked_bytes": 5}, {"flavor": PARKED, "parked_bytes": 0}])
+def test_a_record_is_of_parked_bytes_or_of_a_lease(running: Any, usage: Callable[..., UsageRecord], changes: dict[str, Any]) -> None:
+    body = {"records": [asdict(usage()) | changes]}
+    assert running.request("pool", "POST", "api/usage", json=body).status_code == 400
+    assert running.get("operator", "api/usage").json()["records"] == []
