@@ -244,6 +244,9 @@ class UsageRecord(Row):
     duration_ns: Count
     close_reason: str = ""
     price_nano_per_second: Count
+    parked_bytes: Count | None = None
+    """Where it is of tensors that were kept off devices, and not of a lease."""
+    gib_hours: str = ""
     cost_nano: int
     currency: Currency
     corrected_at_ns: Count | None = None

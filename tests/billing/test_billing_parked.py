@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -47,7 +48,7 @@ def cost_of(record: UsageRecord) -> int:
     end_ns = record.started_at_ns + record.duration_ns
     moments = [record.started_at_ns, *sorted(cut for cut in cuts if record.started_at_ns < cut < end_ns), end_ns]
     total = 0
-    for start, stop in zip(moments, moments[1:], strict=False):
+    for start, stop in itertools.pairwise(moments):
         price = max((found for found in PRICES if found[0] <= start), default=(0, 0))[1]
         total += round(Fraction((record.parked_bytes or 0) * (stop - start) * price * 10**9, GIB * HOUR_NS))
     return total

@@ -289,7 +289,14 @@ class Pool:
     def records(self) -> list[dict[str, Any]]:
         """The lease segments on disk."""
         with self.service.store.engine.connect() as connection:
-            return [dict(row._mapping) for row in connection.exec_driver_sql("select * from lease_segments order by started_at_unix_ns")]
+            rows = connection.exec_driver_sql("select * from lease_segments where parked_bytes is null order by started_at_unix_ns")
+            return [dict(row._mapping) for row in rows]
+
+    def parked_records(self) -> list[dict[str, Any]]:
+        """The segments of parked time on disk."""
+        with self.service.store.engine.connect() as connection:
+            rows = connection.exec_driver_sql("select * from lease_segments where parked_bytes is not null order by started_at_unix_ns")
+            return [dict(row._mapping) for row in rows]
 
     async def close(self) -> None:
         for client in self._clients:
