@@ -24,6 +24,8 @@ NANO = 10**9
 MILLI = 10**15
 CURRENCIES = {"acme": ("USD", 10**16), "bolt": ("JPY", 10**18)}
 """What each tenant is billed in, and the atto-units of its smallest coin."""
+PARKED_PRICES = {"USD": 7_000_000_000_003, "JPY": 900_000_000_000_001}
+"""What a GiB costs in an hour in which it is parked, from the beginning on, in nano-units."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ def nearest(numerator: int, denominator: int) -> int:
 
 def parts_of(record: UsageRecord, prices: Iterable[Price]) -> list[Part]:
     """The record, split at full hours and where another price holds."""
+    if record.parked_bytes is not None:
+        return parked_parts_of(record, record.parked_bytes)
     mine = [price for price in prices if (price.flavor, price.currency) == (record.flavor, CURRENCIES[record.tenant][0])]
     begin, end = record.started_at_unix_ns, record.started_at_unix_ns + record.duration_ns
     cuts = {price.valid_from_ns for price in mine} | set(range(begin // HOUR_NS * HOUR_NS, end, HOUR_NS))
@@ -68,6 +72,17 @@ def parts_of(record: UsageRecord, prices: Iterable[Price]) -> list[Part]:
         price = max((price for price in mine if price.valid_from_ns <= start), key=lambda price: (price.valid_from_ns, price.version))
         parts.append(Part(start, stop - start, (stop - start) * (price.nano_per_second + surcharge)))
     return parts
+
+
+def parked_parts_of(record: UsageRecord, parked_bytes: int) -> list[Part]:
+    """The same of parked bytes: each part is rounded to the atto-unit."""
+    begin, end = record.started_at_unix_ns, record.started_at_unix_ns + record.duration_ns
+    hours = [hour for hour in range(begin // HOUR_NS * HOUR_NS, end, HOUR_NS) if hour > begin]
+    price = PARKED_PRICES[CURRENCIES[record.tenant][0]]
+    return [
+        Part(start, stop - start, nearest(parked_bytes * (stop - start) * price * NANO, 2**30 * HOUR_NS))
+        for start, stop in pairwise([begin, *hours, end])
+    ]
 
 
 class Accountant:
@@ -96,8 +111,9 @@ class Accountant:
         self._same_ids(rows.keys(), "billing")
         self._check_prices(connection)
         segments = defaultdict(list)
-        for row in connection.execute(text("SELECT * FROM segments ORDER BY usage_id, position")):
-            segments[row.usage_id].append(row)
+        for table in ("segments", "parked_segments"):
+            for row in connection.execute(text(f"SELECT * FROM {table} ORDER BY usage_id, position")):  # noqa: S608 - our own names
+                segments[row.usage_id].append(row)
         hours: dict[tuple[str, int], int] = defaultdict(int)
         owed: dict[tuple[str, str, str], int] = defaultdict(int)
         for id, record in self._metered.items():
@@ -138,9 +154,10 @@ class Accountant:
             raise Caught(f"the price book holds {len(found)} versions, and {len(wanted)} were set: {found} / {wanted}")
 
     def _check_record(self, record: UsageRecord, row: Any, parts: list[Part], segments: list[Any]) -> None:
-        same = (row.tenant, row.user_name, row.flavor, row.started_at_ns, row.duration_ns, row.devices, row.share_milli)
+        same = (row.tenant, row.user_name, row.flavor, row.started_at_ns, row.duration_ns, row.devices, row.share_milli, row.parked_bytes)
         wanted = (
             record.tenant, record.user, record.flavor, record.started_at_unix_ns, record.duration_ns, record.devices, record.share_milli,
+            record.parked_bytes,
         )  # fmt: skip
         if same != wanted:
             raise Caught(f"billing holds {same} of {record.id}, and {wanted} was metered", record.session)

@@ -14,7 +14,7 @@ from forebay_pool.billing import BillingClient
 from forebay_pool.errors import StoreUnavailable
 from forebay_pool.events import Event
 from forebay_pool.host import boot_id
-from forebay_pool.instructions import Instruction, Meter
+from forebay_pool.instructions import Instruction, Meter, MeterParked
 from forebay_pool.kept import Kept
 from forebay_pool.outbox import RETRY_SECONDS_FIRST, RETRY_SECONDS_MAX, Outbox
 from forebay_pool.store import Store
@@ -62,7 +62,7 @@ class PoolBooks(Disk):
     def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
         self._gather(self._pending, event, instructions)
         for instruction in instructions:
-            if isinstance(instruction, Meter):
+            if isinstance(instruction, Meter | MeterParked):
                 self.metered[instruction.record.id] = instruction.record
         if self._pending and not self._due:
             self._due = True

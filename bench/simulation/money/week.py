@@ -27,7 +27,7 @@ from tornado.httpclient import AsyncHTTPClient
 
 from simulation.agenda import SECOND_NS
 from simulation.auditor import Caught
-from simulation.money.accountant import HOUR_NS, Accountant, prices_of
+from simulation.money.accountant import HOUR_NS, PARKED_PRICES, Accountant, prices_of
 from simulation.money.errands import Errands
 from simulation.money.fate import Killed
 from simulation.money.pool_books import POOL_FILE, REFUSED_RETRY_NS, SOURCE, PoolBooks
@@ -230,7 +230,13 @@ class Week(Storm):
     # The operator
 
     def _set_first_prices(self) -> None:
-        """For all time; some only after usage has come that needs them."""
+        """For all time; some only after usage has come that needs them. Parked bytes have theirs before anything is parked."""
+        for currency, price in PARKED_PRICES.items():
+            body = {"price_nano_per_gib_hour": price, "valid_from_ns": 0}
+            headers = {"Authorization": f"token {OPERATOR}"}
+            response = self.till.call("PUT", f"/api/parked-prices/{currency}", body, headers)
+            if response is None or response.status != 200:
+                raise Caught(f"billing does not take the price of parked bytes: {response and response.body!r}")
         for flavor in self.flavor_names:
             delay_ns = 0
             for currency in ("USD", "JPY"):
