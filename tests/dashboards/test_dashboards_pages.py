@@ -40,6 +40,16 @@ def test_each_cell_that_held_a_device_is_there_with_its_time_flavor_device_and_c
     assert 'title="0.007484450 USD"' in page
 
 
+def test_parked_memory_stands_among_the_usage_with_its_gib_hours(cloud: Installation) -> None:
+    since_ns = time.time_ns() - 1800 * NS
+    cloud.record_usage(user="acme-owner", flavor="@parked", parked_bytes=3 * 2**30, started_at_ns=since_ns, duration_ns=1800 * NS)
+    page = cloud.get("acme-owner", "usage").text
+    row = cells(page, "Flavor").index("parked memory")
+    assert cells(page, "Device")[row] == "3 GiB"
+    assert cells(page, "Device time")[row] == "30 min 00 s 1.500000 GiB·h"
+    assert cells(page, "Cost")[row] == "$0.000000"
+
+
 def test_a_process_is_shown_by_its_command(cloud: Installation) -> None:
     span = {"id": "p", "kind": "process", "label": "python train.py --epochs 3", "cell": None}
     cloud.record_usage(user="acme-owner", span=span)
