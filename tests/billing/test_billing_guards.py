@@ -20,7 +20,7 @@ from forebay_billing.invoice_queries import Issuer
 from forebay_billing.invoices import Profile
 from forebay_billing.months import Month
 from forebay_billing.plans import Terms
-from forebay_billing.types import Span, UsageRecord
+from forebay_billing.types import PARKED, Span, UsageRecord
 from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
@@ -48,12 +48,13 @@ def fill_invoices(connection: Connection) -> None:
 
 @pytest.fixture
 def engines(database_url: str, usage: Callable[..., UsageRecord]) -> Iterator[Engines]:
-    """Books with one record, its reversal, and a hold that has ended."""
+    """Books with one record of a lease, its reversal, one of parked bytes, and a hold that has ended."""
     engines = open_engines(database_url, 2)
     migrate(engines)
     with writing(engines) as connection:
         journal.seed(Books(connection), NOW_NS)
-        journal.post_usage(Books(connection), [usage()], lambda tenant: "USD", lambda: NOW_NS)
+        parked = replace(usage("s.p1/1"), flavor=PARKED, parked_bytes=2**30)
+        journal.post_usage(Books(connection), [usage(), parked], lambda tenant: "USD", lambda: NOW_NS)
         journal.correct(Books(connection), "pool", "lease-1/1", "test", lambda: NOW_NS, "operator")
         Books(connection).finalise("globex", Month(2026, 11), NOW_NS)
         row = {"id": 1, "currency": "USD", "version": 1, "price_nano_per_gib_hour": 0, "valid_from_ns": 0, "changed_at_ns": 0}
