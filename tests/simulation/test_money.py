@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from forebay_billing import idempotency, journal, rating
+from forebay_billing import idempotency, invoice_journal, journal, rating
 from forebay_billing.errors import BillingError
 from forebay_billing.idempotency import Done
 from forebay_billing.payments import exporter, metering, outbox
@@ -26,12 +26,12 @@ FOUND = (51,)
 """Seeds that found something once."""
 MUTANT_SEEDS = 30
 """A broken service must be caught within so many."""
-POINTS = 20
+POINTS = 12
 """So many seeds pass every point at which anything may die."""
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_two_hundred_seeds_of_deaths_bill_every_nanosecond_once() -> None:
     assert play_many(0, SEEDS, os.cpu_count() or 1, "money") == 0
 
@@ -46,7 +46,7 @@ def test_the_week_does_what_it_says() -> None:
     """Or the seeds prove nothing: services die at each of their points, records come twice, are refused and corrected, hours come late."""
     points: set[str] = set()
     diary: list[str] = []
-    items = corrections = 0
+    items = corrections = invoiced = noted = used = late = 0
     for seed in range(POINTS):
         week = Week(seed)
         week.run()
@@ -54,6 +54,8 @@ def test_the_week_does_what_it_says() -> None:
         diary += week.diary
         items += len(week.emulator.account.of("invoiceitem"))
         corrections += len(week.errands.answers("/api/corrections"))
+        for bill in week.bills:
+            invoiced, noted, used, late = invoiced + 1, noted + len(bill.notes), used + bool(bill.used), late + bill.late
     wanted = {"commit.before", "commit.after", "payments.claimed", "payments.collected", "payments.settled"}
     calls = ("customer.create", "meter.create", "meter_event.create")
     wanted |= {f"payments.{call}.{side}" for call in calls for side in ("before", "after")}
@@ -63,7 +65,7 @@ def test_the_week_does_what_it_says() -> None:
     for death in ("the pool dies at commit.after", "the pool dies at usage.after", "billing dies at commit.before"):
         assert death in told, f"never happened: {death}"
     assert '"duplicates": 1' in told and "unpriced" in told
-    assert items and corrections
+    assert items and corrections and noted and used and late and invoiced > POINTS
 
 
 def test_a_seed_plays_the_same_week_again() -> None:
@@ -210,7 +212,23 @@ def hands_whole_hours_over_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(metering, "meter_parts", lambda value: [2 * value] if value else [])
 
 
+def lets_usage_into_a_month_that_is_closed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rating, "open_period", lambda month, finalised: month)
+
+
+def invoices_without_using_credits_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(invoice_journal, "_use", lambda *given: None)
+
+
+def closes_a_month_without_telling_stripe(patch: pytest.MonkeyPatch) -> None:
+    tells = outbox.put
+    patch.setattr(outbox, "put", lambda connection, order, now_ns: 0 if order.kind == "invoice" else tells(connection, order, now_ns))
+
+
 BREAKS: list[Break] = [
+    lets_usage_into_a_month_that_is_closed,
+    invoices_without_using_credits_up,
+    closes_a_month_without_telling_stripe,
     acknowledges_usage_before_it_is_sent,
     writes_records_without_filing_them_for_delivery,
     forgets_records_that_billing_refused,

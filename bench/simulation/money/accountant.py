@@ -18,6 +18,8 @@ from sqlalchemy import Connection, text
 from stripe_emulator import Emulator
 
 from simulation.auditor import Caught
+from simulation.money.bills import Bill, bills_of, check_all_closed, check_grants, check_invoices, check_items
+from simulation.money.rounding import nearest
 
 HOUR_NS = 3600 * 10**9
 NANO = 10**9
@@ -46,16 +48,21 @@ class Part:
     started_at_ns: int
     duration_ns: int
     atto: int
+    rate: tuple[int, int] = (0, 0)
+    """The price's version, and the surcharge."""
 
     @property
     def month(self) -> str:
-        return datetime.fromtimestamp(self.started_at_ns // NANO, UTC).strftime("%Y-%m")
+        return month_of(self.started_at_ns)
 
 
-def nearest(numerator: int, denominator: int) -> int:
-    """Rounded, halves to the even one."""
-    down, rest = divmod(numerator, denominator)
-    return down + (2 * rest > denominator or (2 * rest == denominator and down % 2 == 1))
+def month_of(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns // NANO, UTC).strftime("%Y-%m")
+
+
+def month_after(month: str) -> str:
+    year, number = map(int, month.split("-"))
+    return f"{year + number // 12}-{number % 12 + 1:02d}"
 
 
 def parts_of(record: UsageRecord, prices: Iterable[Price]) -> list[Part]:
@@ -70,7 +77,7 @@ def parts_of(record: UsageRecord, prices: Iterable[Price]) -> list[Part]:
     parts = []
     for start, stop in pairwise(moments):
         price = max((price for price in mine if price.valid_from_ns <= start), key=lambda price: (price.valid_from_ns, price.version))
-        parts.append(Part(start, stop - start, (stop - start) * (price.nano_per_second + surcharge)))
+        parts.append(Part(start, stop - start, (stop - start) * (price.nano_per_second + surcharge), (price.version, surcharge)))
     return parts
 
 
@@ -86,12 +93,19 @@ def parked_parts_of(record: UsageRecord, parked_bytes: int) -> list[Part]:
 
 
 class Accountant:
-    """Raises Caught. ``metered`` is all that is to be billed, by id; ``corrected`` are ids that were taken back."""
+    """Raises Caught. ``metered`` is all that is to be billed, by id; ``corrected`` are ids that were taken back; ``granted`` and ``noted``
+    the amounts of the operator's credits and credit notes."""
 
-    def __init__(self, metered: dict[str, UsageRecord], prices: list[Price], corrected: dict[str, int]) -> None:
+    def __init__(
+        self, metered: dict[str, UsageRecord], prices: list[Price], corrected: dict[str, int], granted: list[int], noted: list[int]
+    ) -> None:
         self._metered = metered
         self._prices = prices
         self._corrected = corrected
+        self._granted, self._noted = granted, noted
+        self._closed: list[tuple[str, str, int]] = []
+        """Tenant, month, and when it was finalised."""
+        self.bills: list[Bill] = []
 
     def check_pool(self, connection: Connection) -> None:
         """The pool's own tables hold what its state machine metered, and nothing waits."""
@@ -105,8 +119,9 @@ class Accountant:
         for row in left:
             raise Caught(f"the pool never delivered {row.segment}: {row.refused}", self._metered[row.segment].session)
 
-    def check_billing(self, connection: Connection) -> dict[tuple[str, int], int]:
-        """Usage, segments, ledger and balances; atto-units by tenant and hour."""
+    def check_billing(self, connection: Connection, now_ns: int) -> dict[tuple[str, int], int]:
+        """Usage, segments, invoices, ledger and balances; atto-units by tenant and hour."""
+        self._closed = [tuple(row) for row in connection.execute(text("SELECT tenant, period, finalised_at_ns FROM periods"))]
         rows = {row.record_id: row for row in connection.execute(text("SELECT * FROM usage"))}
         self._same_ids(rows.keys(), "billing")
         self._check_prices(connection)
@@ -115,7 +130,7 @@ class Accountant:
             for row in connection.execute(text(f"SELECT * FROM {table} ORDER BY usage_id, position")):  # noqa: S608 - our own names
                 segments[row.usage_id].append(row)
         hours: dict[tuple[str, int], int] = defaultdict(int)
-        owed: dict[tuple[str, str, str], int] = defaultdict(int)
+        lines: dict[tuple[str, str, str], dict[Any, int]] = defaultdict(lambda: defaultdict(int))
         for id, record in self._metered.items():
             parts = parts_of(record, self._known_then(connection, rows[id]))
             self._check_record(record, rows[id], parts, segments[rows[id].id])
@@ -123,15 +138,29 @@ class Accountant:
             for part in parts:
                 if id not in self._corrected:
                     hours[record.tenant, part.started_at_ns // HOUR_NS * HOUR_NS] += part.atto
-                owed[f"receivable:{record.tenant}", part.month, currency] += part.atto
+                period = self._open_month(record.tenant, part.month, rows[id].received_at_ns)
+                line = (record.user, record.flavor, *part.rate, "late" if period != part.month else "")
+                lines[record.tenant, period, currency][line] += part.atto
             if id in self._corrected:
                 taken_back_ns = connection.execute(
                     text("SELECT posted_at_ns FROM transactions WHERE id = :id"), {"id": self._corrected[id]}
                 ).scalar_one()
-                month = datetime.fromtimestamp(taken_back_ns // NANO, UTC).strftime("%Y-%m")
-                owed[f"receivable:{record.tenant}", month, currency] -= sum(part.atto for part in parts)
-        self._check_ledger(connection, owed)
+                period = self._open_month(record.tenant, month_of(taken_back_ns), taken_back_ns)
+                for part in parts:
+                    lines[record.tenant, period, currency][record.user, record.flavor, *part.rate, "back"] -= part.atto
+        coins = {tenant: coin for tenant, (_, coin) in CURRENCIES.items()}
+        self.bills = bills_of(connection, lines, coins, self._granted, self._noted)
+        check_all_closed(self.bills, lines, month_of(now_ns))
+        owed = {key: sum(of_line.values()) for key, of_line in lines.items()}
+        owed |= {bill.key: bill.open * coins[bill.key[0]] for bill in self.bills}
+        self._check_ledger(connection, {(f"receivable:{tenant}", *rest): atto for (tenant, *rest), atto in owed.items()})
         return hours
+
+    def _open_month(self, tenant: str, month: str, at_ns: int) -> str:
+        """``month``, or the first after it that was not finalised then."""
+        while any((tenant, month) == closed[:2] and closed[2] < at_ns for closed in self._closed):
+            month = month_after(month)
+        return month
 
     def _known_then(self, connection: Connection, row: Any) -> list[Price]:
         """The versions that were there when the record came: a record from the future, by a clock that is ahead, has the price of then."""
@@ -189,8 +218,18 @@ class Accountant:
             if found.get(key, 0) != wanted.get(key, 0):
                 raise Caught(f"{where}: {key} is {found.get(key, 0)} and ought to be {wanted.get(key, 0)}")
 
-    def check_stripe(self, emulator: Emulator, connection: Connection, hours: dict[tuple[str, int], int]) -> None:
-        """Each hour is counted once, to the nano-unit, at the meter or in an item of the next invoice."""
+    def check_stripe(self, emulator: Emulator, connection: Connection, hours: dict[tuple[str, int], int], mode: str) -> None:
+        """Stripe has our invoices; or each hour once, to the nano-unit, at the meter or in an item of the next invoice."""
+        if emulator.shape_faults:
+            raise Caught(f"Stripe was called wrongly: {emulator.shape_faults[0]}")
+        check_grants(emulator, connection)
+        if mode == "invoices":
+            check_invoices(emulator, self.bills)
+        else:
+            check_items(emulator, self.bills)
+            self._check_hours(emulator, connection, hours)
+
+    def _check_hours(self, emulator: Emulator, connection: Connection, hours: dict[tuple[str, int], int]) -> None:
         tenants = {c["id"]: c["metadata"]["forebay_tenant"] for c in emulator.account.of("customer")}
         if len(set(tenants.values())) != len(tenants):
             raise Caught(f"a tenant is more than one customer: {sorted(tenants.values())}")
@@ -202,15 +241,14 @@ class Accountant:
             counted[row.tenant, row.hour_ns] += row.value
             late[row.late].append(row.value)
         self._same_amounts("Stripe's hours", counted, {key: nearest(atto, NANO) for key, atto in hours.items()})
-        items = {item["metadata"]["forebay_late"]: item for item in emulator.account.of("invoiceitem")}
-        if len(items) != len(emulator.account.of("invoiceitem")):
+        of_hours = [item for item in emulator.account.of("invoiceitem") if "forebay_late" in item["metadata"]]
+        items = {item["metadata"]["forebay_late"]: item for item in of_hours}
+        if len(items) != len(of_hours):
             raise Caught("an item is twice at Stripe")
         coins = {
             subject: nearest(sum(values) * NANO, CURRENCIES[subject.split("/")[0]][1]) for subject, values in late.items()
         }  # fmt: skip
         self._same_amounts("Stripe's items", {subject: item["amount"] for subject, item in items.items()}, coins)
-        if emulator.shape_faults:
-            raise Caught(f"Stripe was called wrongly: {emulator.shape_faults[0]}")
 
 
 def _of_tenants(accounts: dict[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ class Errand:
     target: str
     body: dict[str, Any]
     key: str
-    answer: dict[str, Any] | None = None
+    answer: Any = None
     status: int | None = None
 
     def run(self, till: Till) -> bool:
@@ -45,6 +46,10 @@ class Errands:
         """Until one is not answered, or ``loses`` says that its answer was lost on the way."""
         while self.waiting and self.waiting[0].run(till) and not loses():
             self.done.append(self.waiting.pop(0))
+
+    def taken(self, pattern: str) -> list[Errand]:
+        """Those whose whole target the pattern matches and that were taken."""
+        return [e for e in self.done if e.status == 200 and re.fullmatch(pattern, e.target)]
 
     def answers(self, target: str) -> list[dict[str, Any]]:
         """Of those that were taken."""

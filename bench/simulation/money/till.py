@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from forebay_billing.books import Books
 from forebay_billing.budget_desk import BudgetDesk
@@ -17,6 +17,7 @@ from forebay_billing.handlers import Context
 from forebay_billing.metrics import Metrics
 from forebay_billing.payments.desk import Desk
 from forebay_billing.payments.gateway import Gateway
+from forebay_billing.payments.register import Register
 from forebay_billing.payments.source import BooksSource
 from forebay_billing.service import application_of
 from forebay_billing.settings import Settings
@@ -62,14 +63,15 @@ class Till:
 
     def __init__(
         self, folder: Path, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int], emulator: Emulator, chance: random.Random,
-        clerk: Callable[[Engines, OnCommit], Clerk] = Clerk,
+        mode: Literal["meters", "invoices"], clerk: Callable[[Engines, OnCommit], Clerk] = Clerk,
     ) -> None:  # fmt: skip
+        self.mode = mode
         self.url = f"sqlite:///{folder / BILLING_FILE}"
         self.fate = Fate()
         self.running = False
         self._loop, self._clock_ns, self._emulator, self._chance, self._clerk = loop, clock_ns, emulator, chance, clerk
         self._settings = Settings(
-            database_url=self.url, tenant_currencies={"bolt": "JPY"}, stripe_mode="meters", stripe_key=Emulator.api_key,
+            database_url=self.url, tenant_currencies={"bolt": "JPY"}, stripe_mode=mode, stripe_key=Emulator.api_key,
             stripe_webhook_secrets=(Emulator.secret, Emulator.thin_secret),
         )  # fmt: skip
         self._under_way: set[Exchange] = set()
@@ -88,7 +90,8 @@ class Till:
         gateway = Gateway(Emulator.api_key, http_client=DirectStripe(self._emulator))
         self._store = Store(open_engines(self.url, 1), self._clock_ns, metrics.committed, self._clerk)
         self.desk = Desk(
-            self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1
+            self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1,
+            sink=Register(self._clock_ns),
         )
         terms = self._settings.currency_of, self._settings.hold_terms(), self._settings.conditions()
         self.budgets = BudgetDesk(self._store, self._settings, self._clock_ns)
@@ -122,8 +125,9 @@ class Till:
             return None
 
     def collect(self) -> None:
-        """Hands usage over to be sent. Raises Killed."""
-        self.desk.exporter.collect(BooksSource())
+        """Hands usage over to be sent, where Stripe is told of that. Raises Killed."""
+        if self.mode == "meters":
+            self.desk.exporter.collect(BooksSource())
 
     def step(self) -> None:
         """Sends what is due. Raises Killed."""

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
-from forebay_billing import checks
 from forebay_billing import failpoints as billing_failpoints
 from forebay_billing.engines import open_engines
 from forebay_billing.errors import BillingError
+from forebay_billing.payments.exporter import WINDOW_NS
 from forebay_billing.payments.outbox import CLAIM_NS, unsettled
 from forebay_billing.store import Store as BillingStore
 from forebay_pool import failpoints as pool_failpoints
@@ -27,7 +28,8 @@ from tornado.httpclient import AsyncHTTPClient
 
 from simulation.agenda import SECOND_NS
 from simulation.auditor import Caught
-from simulation.money.accountant import HOUR_NS, PARKED_PRICES, Accountant, prices_of
+from simulation.money.accountant import HOUR_NS, PARKED_PRICES, Accountant, month_after, month_of, prices_of
+from simulation.money.bills import Bill
 from simulation.money.errands import Errands
 from simulation.money.fate import Killed
 from simulation.money.pool_books import POOL_FILE, REFUSED_RETRY_NS, SOURCE, PoolBooks
@@ -80,6 +82,8 @@ class Week(Storm):
         self.unix_offset_ns = NEW_YEAR_NS - self._early_ns
         self.diary: list[str] = []
         self.errands = Errands()
+        self.bills: list[Bill] = []
+        """What was invoiced, once all is over."""
         self._leaps = self.chance.random() < 0.5
         """Whether billing is down for a day now and then, and its clock ahead of the pool's."""
         self._leap_ns = 0
@@ -93,7 +97,8 @@ class Week(Storm):
         self.disk: PoolBooks = PoolBooks(self, self.folder, self.loop)
         self.watchers = [self.auditor, self.disk, self]
         self.emulator = Emulator(_Clock(self))
-        self.till = Till(self.folder, self.loop, self._billing_clock, self.emulator, self.chance)
+        mode: Literal["meters", "invoices"] = self.chance.choice(("meters", "meters", "invoices"))
+        self.till = Till(self.folder, self.loop, self._billing_clock, self.emulator, self.chance, mode)
 
     # Time: the pool's clock jumps about, billing's only goes ahead
 
@@ -218,10 +223,14 @@ class Week(Storm):
             self._set_price,
             self._set_price,
             self._correct,
+            self._grant,
+            self._close_month,
+            self._close_month,
+            self._take_back,
             lambda: self._leap(self.chance.choice([HOUR_NS // 2, HOUR_NS]) if self._leaps else 0),
         ]
         self.chance.choice(fates)()
-        self.agenda.after(int(self.chance.expovariate(0.8) * SECOND_NS), self._strike_money)
+        self.agenda.after(int(self.chance.expovariate(1.2) * SECOND_NS), self._strike_money)
 
     def _trouble_stripe(self) -> None:
         kinds = self.chance.choices(STRIPE_FAULTS, k=self.chance.randrange(1, 4))
@@ -254,9 +263,30 @@ class Week(Storm):
             self.errands.add("PUT", f"/api/prices/{flavor}", body)
 
     def _correct(self) -> None:
-        if self.disk.metered:
-            id = self.chance.choice(sorted(self.disk.metered))
+        """Of a record that is not older than the hours at which the exporter looks again."""
+        since_ns = self.billing_ns() - WINDOW_NS + DAY_NS
+        young = sorted(id for id, record in self.disk.metered.items() if record.started_at_unix_ns > since_ns)
+        if young:
+            id = self.chance.choice(young)
             self.errands.add("POST", "/api/corrections", {"source": SOURCE, "id": id, "reason": "a complaint"})
+
+    def _grant(self) -> None:
+        """Credit that is good for ever."""
+        body = {"tenant": self.chance.choice(self.tenants), "kind": self.chance.choice(("prepaid", "promotional")), "name": "a gift"}
+        self.errands.add("POST", "/api/credits", body | {"amount_minor": self.chance.randrange(1, 2000), "effective_at_ns": 0})
+
+    def _close_month(self) -> None:
+        """Refused where it is not over, or another before it is open; usage that comes later counts in the next."""
+        month = month_of(self.billing_ns() - self.chance.choice((0, 20 * DAY_NS, 20 * DAY_NS)))
+        self.errands.add("POST", "/api/invoices", {"tenant": self.chance.choice(self.tenants), "month": month})
+
+    def _take_back(self) -> None:
+        """A part of an invoice, or all of it."""
+        made = [invoice for errand in self.errands.taken("/api/invoices") for invoice in errand.answer if invoice["total_minor"]]
+        if made:
+            invoice = self.chance.choice(made)
+            amount = self.chance.choice((invoice["total_minor"], self.chance.randint(1, invoice["total_minor"])))
+            self.errands.add("POST", f"/api/invoices/{invoice['number']}/credit-notes", {"amount_minor": amount, "reason": "a complaint"})
 
     # Billing's own work
 
@@ -303,8 +333,23 @@ class Week(Storm):
             pass
 
     def _settle(self) -> None:
-        """Time passes until nothing waits any more: after an outage of weeks, in some seeds."""
+        """All comes to rest, after an outage of weeks in some seeds; then all months end, and are invoiced."""
         self._leap(self.chance.choice([13 * HOUR_NS, 13 * HOUR_NS, 60 * HOUR_NS, 36 * DAY_NS]))
+        self._rest()
+        month, last = month_of(NEW_YEAR_NS - self._early_ns - DAY_NS), month_of(self.billing_ns())
+        while month_of(self.billing_ns()) == last:
+            self._leap(DAY_NS)
+        while month <= last:
+            for tenant in self.tenants:
+                self.errands.add("POST", "/api/invoices", {"tenant": tenant, "month": month})
+            month = month_after(month)
+        self._rest()
+        self._take_back()
+        self._correct()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Time passes until nothing waits any more."""
         for _ in range(ROUNDS_MAX):
             self.disk.retry_refused()
             self.agenda.run(self.agenda.now_ns + 5 * SECOND_NS)
@@ -329,11 +374,15 @@ class Week(Storm):
     def _account(self) -> None:
         corrected = {answer["id"]: answer["transaction"] for answer in self.errands.answers("/api/corrections")}
         prices = list(prices_of(self.errands.answers("/api/prices/")))
-        accountant = Accountant(self.disk.metered, prices, corrected)
+        granted = [errand.body["amount_minor"] for errand in self.errands.taken("/api/credits")]
+        noted = [errand.body["amount_minor"] for errand in self.errands.taken("/api/invoices/[^/]+/credit-notes")]
+        accountant = Accountant(self.disk.metered, prices, corrected, granted, noted)
         with self.disk.store.engine.connect() as connection:
             accountant.check_pool(connection)
-        hours = self.till.read(accountant.check_billing)
-        found = self.till.read(checks.differences)
-        if found:
-            raise Caught(f"billing's own check finds {found[0]}")
-        self.till.read(lambda connection: accountant.check_stripe(self.emulator, connection, hours))
+        now_ns = self.billing_ns()
+        hours = self.till.read(lambda connection: accountant.check_billing(connection, now_ns))
+        self.bills = accountant.bills
+        response = self.till.call("GET", "/api/check", None, {"Authorization": f"token {OPERATOR}"})
+        if response is None or json.loads(response.body) != {"differences": []}:
+            raise Caught(f"billing's own check finds {response and response.body!r:.500}")
+        self.till.read(lambda connection: accountant.check_stripe(self.emulator, connection, hours, self.till.mode))
