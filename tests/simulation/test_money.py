@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from forebay_billing import idempotency, invoice_journal, journal, rating
+from forebay_billing import idempotency, invoice_journal, journal, rating, reservations
 from forebay_billing.errors import BillingError
 from forebay_billing.idempotency import Done
 from forebay_billing.payments import exporter, metering, outbox
@@ -46,10 +46,12 @@ def test_the_week_does_what_it_says() -> None:
     """Or the seeds prove nothing: services die at each of their points, records come twice, are refused and corrected, hours come late."""
     points: set[str] = set()
     diary: list[str] = []
+    kinds: set[str] = set()
     items = corrections = invoiced = noted = used = late = 0
     for seed in range(POINTS):
         week = Week(seed)
         week.run()
+        kinds |= week.kinds
         points |= week.till.fate.seen | {f"pool {name}" for name in week.disk.fate.seen}
         diary += week.diary
         items += len(week.emulator.account.of("invoiceitem"))
@@ -65,6 +67,7 @@ def test_the_week_does_what_it_says() -> None:
     for death in ("the pool dies at commit.after", "the pool dies at usage.after", "billing dies at commit.before"):
         assert death in told, f"never happened: {death}"
     assert '"duplicates": 1' in told and "unpriced" in told
+    assert kinds >= {"reserve", "post", "void", "usage", "reversal", "credit", "adjustment"}
     assert items and corrections and noted and used and late and invoiced > POINTS
 
 
@@ -225,7 +228,12 @@ def closes_a_month_without_telling_stripe(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(outbox, "put", lambda connection, order, now_ns: 0 if order.kind == "invoice" else tells(connection, order, now_ns))
 
 
+def ends_holds_without_giving_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reservations, "_end", lambda books, ending, rows, now_ns: None)
+
+
 BREAKS: list[Break] = [
+    ends_holds_without_giving_back,
     lets_usage_into_a_month_that_is_closed,
     invoices_without_using_credits_up,
     closes_a_month_without_telling_stripe,

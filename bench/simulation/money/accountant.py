@@ -209,6 +209,9 @@ class Accountant:
             if atto:
                 raise Caught(f"transaction {transaction} sums to {atto} atto-units of {currency}")
         self._same_amounts("the ledger", _of_tenants(accounts), owed)
+        for row in connection.execute(text("SELECT record_id FROM holds WHERE closed_by IS NULL")):
+            raise Caught(f"money is still held for {row.record_id}")
+        self._same_amounts("what is held", {key: atto for key, atto in accounts.items() if re.match("held:|holds$", key[0])}, {})
         query = "SELECT name, period, currency, milli, atto FROM balances JOIN accounts ON accounts.id = account_id"
         balances = {(row.name, row.period, row.currency): row.milli * MILLI + row.atto for row in connection.execute(text(query))}
         self._same_amounts("the balances", _of_tenants(balances), owed)

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay_pool import kept_rows
 from forebay_pool.batch import Batch
 from forebay_pool.billing import BillingClient
 from forebay_pool.errors import StoreUnavailable
 from forebay_pool.events import Event
+from forebay_pool.heartbeats import Heartbeats
 from forebay_pool.host import boot_id
 from forebay_pool.instructions import Instruction, Meter, MeterParked
 from forebay_pool.kept import Kept
@@ -35,6 +37,7 @@ T = TypeVar("T")
 POOL_FILE = "pool.sqlite3"
 SOURCE = "pool"
 REFUSED_RETRY_NS = 10 * SECOND_NS
+BEAT_NS = 3 * SECOND_NS
 AGAIN_NS = 100 * MILLISECOND_NS
 
 
@@ -140,6 +143,16 @@ class PoolBooks(Disk):
         except Killed as killed:
             self.week.pool_dies(f"at {killed} of the outbox")
             return False
+        finally:
+            self.week.see_to_billing()
+
+    def beat(self) -> None:
+        """Tells billing of the leases that are open, as the pool's loop does."""
+        if self.stopped_ns is not None or self.week.down:
+            return
+        shell: Any = SimpleNamespace(machine=self.week.machine, clock_ns=lambda: self.week.agenda.now_ns, apply=self.week.apply)
+        try:
+            self._loop.run_until_complete(Heartbeats(shell, BillingClient("http://billing", POOL), SOURCE, BEAT_NS / SECOND_NS).beat())
         finally:
             self.week.see_to_billing()
 

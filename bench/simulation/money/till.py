@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from forebay_billing import reservations
 from forebay_billing.books import Books
 from forebay_billing.budget_desk import BudgetDesk
 from forebay_billing.engines import Engines, open_engines
@@ -132,6 +133,10 @@ class Till:
     def step(self) -> None:
         """Sends what is due. Raises Killed."""
         self.desk.exporter.step()
+
+    def expire(self) -> int:
+        """Ends holds of which nobody speaks any more; how many. Raises Killed."""
+        return self._store.submit(lambda books: reservations.expire(books, self._clock_ns())).result()
 
     def read(self, work: Callable[[Any], T]) -> T:
         return self._store.snapshot(work)

@@ -23,6 +23,7 @@ from forebay_billing.store import Store as BillingStore
 from forebay_pool import failpoints as pool_failpoints
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.store import Store as PoolStore
+from sqlalchemy import text
 from stripe_emulator import Emulator, Fault
 from tornado.httpclient import AsyncHTTPClient
 
@@ -32,7 +33,7 @@ from simulation.money.accountant import HOUR_NS, PARKED_PRICES, Accountant, mont
 from simulation.money.bills import Bill
 from simulation.money.errands import Errands
 from simulation.money.fate import Killed
-from simulation.money.pool_books import POOL_FILE, REFUSED_RETRY_NS, SOURCE, PoolBooks
+from simulation.money.pool_books import BEAT_NS, POOL_FILE, REFUSED_RETRY_NS, SOURCE, PoolBooks
 from simulation.money.till import BILLING_FILE, OPERATOR, Clerk, Till
 from simulation.money.wires import DirectHttp, Request, Response
 from simulation.storm import Machine, Storm
@@ -82,6 +83,8 @@ class Week(Storm):
         self.unix_offset_ns = NEW_YEAR_NS - self._early_ns
         self.diary: list[str] = []
         self.errands = Errands()
+        self.kinds: set[str] = set()
+        """Of transactions that there were."""
         self.bills: list[Bill] = []
         """What was invoiced, once all is over."""
         self._leaps = self.chance.random() < 0.5
@@ -155,6 +158,7 @@ class Week(Storm):
         self.agenda.after(SECOND_NS, self._strike_money)
         self.agenda.after(SECOND_NS, self._bill)
         self.agenda.after(REFUSED_RETRY_NS, self._retry_refused)
+        self.agenda.after(BEAT_NS, self._beat)
         super()._play()
         self._settle()
         self._account()
@@ -162,6 +166,10 @@ class Week(Storm):
     def _retry_refused(self) -> None:
         self.disk.retry_refused()
         self.agenda.after(REFUSED_RETRY_NS, self._retry_refused)
+
+    def _beat(self) -> None:
+        self.disk.beat()
+        self.agenda.after(BEAT_NS, self._beat)
 
     # Deaths
 
@@ -301,6 +309,7 @@ class Week(Storm):
                 if self.calm or self.chance.random() < 0.4:
                     self.till.collect()
                 self.till.step()
+                self.till.expire()
             except (Killed, BillingError) as end:
                 self.note(f"billing's loop ends: {end!r}")
         self.see_to_billing()
@@ -382,6 +391,8 @@ class Week(Storm):
         now_ns = self.billing_ns()
         hours = self.till.read(lambda connection: accountant.check_billing(connection, now_ns))
         self.bills = accountant.bills
+        kinds = text("SELECT DISTINCT kind FROM transactions")
+        self.kinds = set(self.till.read(lambda connection: connection.execute(kinds).scalars().all()))
         response = self.till.call("GET", "/api/check", None, {"Authorization": f"token {OPERATOR}"})
         if response is None or json.loads(response.body) != {"differences": []}:
             raise Caught(f"billing's own check finds {response and response.body!r:.500}")
