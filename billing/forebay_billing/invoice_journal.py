@@ -63,7 +63,7 @@ def finalise(books: Books, tenant: str, month: Month, conditions: Conditions, wh
 def _write(books: Books, made: Draft, conditions: Conditions, now_ns: int) -> str:
     """Numbers, posts and hands over one invoice; returns its number."""
     connection, tenant, currency = books.connection, made.profile.tenant, made.currency
-    exact = sum(line.cost_atto for line in made.lines if line.usage is not None)
+    exact = sum(line.cost_atto for line in made.lines if line.kind in USAGE_KINDS)
     stands = posted(connection, receivable(tenant), made.month).get(currency, 0)
     if exact != stands:
         raise LedgerError(

@@ -10,11 +10,13 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from forebay_billing import checks, invoice_queries, journal, queries
+from forebay_billing import checks, invoice_journal, invoice_queries, journal, queries
 from forebay_billing.access import Scope
 from forebay_billing.books import Books
 from forebay_billing.engines import Engines, reading, writing
 from forebay_billing.errors import AlreadyCorrected, RecordConflict
+from forebay_billing.invoice_journal import Conditions
+from forebay_billing.invoice_queries import Issuer
 from forebay_billing.ledger import REVENUE, receivable
 from forebay_billing.months import Month
 from forebay_billing.types import PARKED, UsageRecord
@@ -133,6 +135,11 @@ def test_an_invoice_has_a_line_for_it_and_plans_do_not_count_it(
         assert line.label == "Parked memory for acme-member: 60.000000 GiB·h"
         assert (line.cost_atto, line.amount_minor) == (60 * 1_000_000_007 * 10**9, 6000)
         assert draft.net_minor == sum(one.amount_minor for one in draft.lines)
+        with writing(engines) as connection:
+            conditions, after_ns = Conditions(Issuer("Forebay")), NOVEMBER.end_ns
+            (made,) = invoice_journal.finalise(Books(connection), "acme", NOVEMBER, conditions, "operator", after_ns)
+        assert [line.label for line in made.draft.lines] == [line.label for line in draft.lines]
+        assert_sound(engines)
 
 
 def test_without_a_price_it_is_kept_and_costs_nothing(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:

@@ -370,7 +370,7 @@ class Week(Storm):
                     return
             self._retry_dead()
             self._leap(max(CLAIM_NS, 2 * HOUR_NS))
-        raise Caught(f"still waiting: {self.disk.undelivered()} records, {counts} orders, {len(self.errands.waiting)} errands")
+        raise Caught(f"still waiting: {self.disk.undelivered()} records, {counts} orders, {len(self.errands.waiting)} errands {[(e.method, e.target, e.status, e.answer) for e in self.errands.waiting[:2]]}")
 
     def _retry_dead(self) -> None:
         headers = {"Authorization": f"token {OPERATOR}"}
