@@ -369,7 +369,8 @@ class Week(Storm):
                     return
             self._retry_dead()
             self._leap(max(CLAIM_NS, 2 * HOUR_NS))
-        raise Caught(f"still waiting: {self.disk.undelivered()} records, {counts} orders, {len(self.errands.waiting)} errands {[(e.method, e.target, e.status, e.answer) for e in self.errands.waiting[:2]]}")
+        left = [(errand.method, errand.target) for errand in self.errands.waiting]
+        raise Caught(f"still waiting: {self.disk.undelivered()} records, {counts} orders, errands {left}")
 
     def _retry_dead(self) -> None:
         headers = {"Authorization": f"token {OPERATOR}"}
