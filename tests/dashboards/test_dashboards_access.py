@@ -49,7 +49,9 @@ def visitor(name: str) -> Identity:
     return identity_of(PEOPLE[name])
 
 
-ELSEWHERE = ("statement", "events", "oauth_callback", "static/style.css", "health", "metrics")
+CHANGES = ("operator/flavors/dev.1gb/edit", "operator/price-list", "operator/plans")
+"""Pages that take what an operator changes."""
+ELSEWHERE = ("statement", "invoice", "events", "oauth_callback", "static/style.css", "health", "metrics")
 """Answers that are for others than a page's readers, each with tests of its own below or beside this file."""
 
 
@@ -58,7 +60,8 @@ def test_every_route_is_in_the_table() -> None:
     for pattern, handler in ROUTES:
         known = [path for path in (*PAGES, *ELSEWHERE) if re.fullmatch(pattern, path)]
         methods = {m for m in handler.SUPPORTED_METHODS if getattr(handler, m.lower()) is not getattr(RequestHandler, m.lower())}
-        if not known or not methods <= ({"GET", "HEAD", "POST"} if pattern.endswith("/edit") else {"GET", "HEAD"}):
+        changes = any(re.fullmatch(pattern, path) for path in CHANGES)
+        if not known or methods - {"GET", "HEAD"} != ({"POST"} if changes else set()):
             unknown.append((pattern, methods))
     assert unknown == []
 
@@ -126,11 +129,16 @@ def test_the_navigation_shows_only_what_one_may_open(cloud: Installation, name: 
 
 
 def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing(cloud: Installation) -> None:
-    before = cloud.ask("billing", "operator", "GET", "api/prices")
-    for name in ("acme-member", "acme-owner", "service"):
-        form = {"memory": "1 GiB", "equivalents": "1 null", "price": "0.36", "currency": "USD", "version": "1"}
-        assert cloud.post(name, "operator/flavors/dev.1gb/edit", form).status_code == 403
-    assert cloud.ask("billing", "operator", "GET", "api/prices") == before
+    before = [cloud.ask("billing", "operator", "GET", f"api/{what}") for what in ("prices", "plans")]
+    forms = (
+        {"memory": "1 GiB", "equivalents": "1 null", "price": "0.36", "currency": "USD", "version": "1"},
+        {"action": "apply", "list": "flavors: {dev.1gb: {USD: 0.36}}"},
+        {"action": "save", "tenant": "acme", "currency": "USD", "valid_from": "2999-01", "discount": "5"},
+    )
+    for name in ("acme-member", "acme-owner", "acme-billing", "service"):
+        for path, form in zip(CHANGES, forms, strict=True):
+            assert cloud.post(name, path, form).status_code == 403
+    assert [cloud.ask("billing", "operator", "GET", f"api/{what}") for what in ("prices", "plans")] == before
 
 
 def test_a_token_that_nobody_holds_is_refused(cloud: Installation) -> None:
