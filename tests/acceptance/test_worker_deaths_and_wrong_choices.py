@@ -83,7 +83,7 @@ def test_a_worker_killed_in_the_middle_of_a_cell_costs_that_cell_alone(
     took_ns = time.monotonic_ns() - began
     assert len(errors) == 1, errors
     assert errors[0].startswith("RuntimeError: ") and "lost" in errors[0], errors
-    assert victim.run(AGAIN) == "3.0\n"
+    assert victim.run(AGAIN).endswith("3.0\n")  # it may tell first that it waits for a worker to start
     assert other.run("print(kept.sum().item())") == "6.0\n"
     assert kept <= {row["session"] for row in sessions()}
     assert eventually(lambda: cloud.service("pool/api/leases", operator).json() == [])
