@@ -37,7 +37,7 @@ class CreditsHandler(BillingHandler):
             currency = body.currency or context.currencies(books)(body.tenant)
             return credit_journal.grant(
                 books, body.tenant, body.kind, body.name, currency, body.amount_minor, body.priority, body.effective_at_ns,
-                body.expires_at_ns, identity.name, now_ns, context.conditions.exported,
+                body.expires_at_ns, identity.name, now_ns, context.settings.conditions().exported,
             )  # fmt: skip
 
         made = await self.change(identity, work, invoice_documents.credit_json)

@@ -38,9 +38,7 @@ from forebay_billing.errors import (
     Unauthenticated,
     UnknownPath,
 )
-from forebay_billing.holds import Terms
 from forebay_billing.idempotency import Key
-from forebay_billing.invoice_journal import Conditions
 from forebay_billing.metrics import Metrics
 from forebay_billing.months import Month
 from forebay_billing.queries import By, Window
@@ -75,21 +73,16 @@ class Context:
     authenticator: Authenticator
     metrics: Metrics
     clock_ns: Callable[[], int]
-    currency_of: Callable[[str], str]
-    """What a tenant is billed in by the settings."""
-    hold_terms: Terms
-    conditions: Conditions
-    """How invoices are made."""
+    settings: Settings
     desk: Desk | None
     """Payments, where they are on."""
     budgets: BudgetDesk
-    settings: Settings
     refused_usage: set[str] = field(default_factory=set)
     """What was refused lately, and why: it is in the audit."""
 
     def currencies(self, books: Books) -> Callable[[str], str]:
         """What each tenant is billed in: by its profile, else by the settings."""
-        return lambda tenant: books.currency_of(tenant, self.currency_of(tenant))
+        return lambda tenant: books.currency_of(tenant, self.settings.currency_of(tenant))
 
 
 @dataclass(frozen=True)

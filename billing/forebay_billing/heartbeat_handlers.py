@@ -29,7 +29,7 @@ class HeartbeatsHandler(BillingHandler):
         found = await context.budgets.beat(body.source, body.sent_at_ns, heartbeat.leases)
         await self.change(
             identity,
-            lambda books: reservations.beat(books, heartbeat, context.currencies(books), context.clock_ns, context.hold_terms),
+            lambda books: reservations.beat(books, heartbeat, context.currencies(books), context.clock_ns, context.settings.hold_terms()),
             lambda reserved: {"budgets": [verdict_json(verdict) for verdict in found]},
         )
 

@@ -45,11 +45,11 @@ class _InvoiceHandler(BillingHandler):
         name = about.name if isinstance(about, Invoice) else f"draft-{about.month}-{about.currency}"
         if layout == "html":
             self.set_header("Content-Security-Policy", PAGE_POLICY)
-            self._send("text/html; charset=utf-8", None, invoice_documents.html(about, self.context.conditions.issuer))
+            self._send("text/html; charset=utf-8", None, invoice_documents.html(about, self.context.settings.conditions().issuer))
         elif layout == "pdf":
-            self._send("application/pdf", f"{name}.pdf", invoice_pdf.pdf(about, self.context.conditions.issuer))
+            self._send("application/pdf", f"{name}.pdf", invoice_pdf.pdf(about, self.context.settings.conditions().issuer))
         elif layout == "focus":
-            self._send("text/csv; charset=utf-8", f"{name}-focus.csv", focus.csv_of([about], self.context.conditions.issuer))
+            self._send("text/csv; charset=utf-8", f"{name}-focus.csv", focus.csv_of([about], self.context.settings.conditions().issuer))
         else:
             self._send("text/csv; charset=utf-8", f"{name}.csv", invoice_documents.csv_of(about))
 
@@ -127,7 +127,7 @@ class InvoicesHandler(_InvoiceHandler):
         identity = await self.caller()
         check_may_invoice(identity)
         self.query(NoQuery)
-        body, conditions, now_ns = self.body(FinaliseBody), self.context.conditions, self.context.clock_ns()
+        body, conditions, now_ns = self.body(FinaliseBody), self.context.settings.conditions(), self.context.clock_ns()
         month = Month.parse(body.month)
         made = await self.change(
             identity,
@@ -176,7 +176,7 @@ class CreditNotesHandler(_InvoiceHandler):
         identity = await self.caller()
         check_may_invoice(identity)
         self.query(NoQuery)
-        body, conditions, now_ns = self.body(CreditNoteBody), self.context.conditions, self.context.clock_ns()
+        body, conditions, now_ns = self.body(CreditNoteBody), self.context.settings.conditions(), self.context.clock_ns()
         note = await self.change(
             identity,
             lambda books: invoice_journal.take_back(books, name, body.amount_minor, body.reason, conditions, identity.name, now_ns),
@@ -231,7 +231,7 @@ class FocusHandler(_InvoiceHandler):
         query = self.query(FocusQuery)
         tenant, month = paying_scope(identity, query.tenant), Month.parse(query.month)
         found = await self.context.store.read(lambda connection: invoice_queries.invoices_of(connection, tenant, month))
-        self._send("text/csv; charset=utf-8", f"focus-{month}.csv", focus.csv_of(found[::-1], self.context.conditions.issuer))
+        self._send("text/csv; charset=utf-8", f"focus-{month}.csv", focus.csv_of(found[::-1], self.context.settings.conditions().issuer))
 
 
 class ProfileHandler(_InvoiceHandler):

@@ -53,7 +53,7 @@ class ContactHandler(BillingHandler):
         _open(self.context.desk)
         if not 0 < len(tenant) <= NAME_CHARS_MAX:
             raise InvalidRequest(f"tenant: a name has 1 to {NAME_CHARS_MAX} characters.")
-        currency, now_ns = self.context.currency_of(tenant), self.context.clock_ns()
+        currency, now_ns = self.context.settings.currency_of(tenant), self.context.clock_ns()
 
         contact = await self.change(
             identity, lambda books: contacts.change(books, tenant, body.name, body.email, currency, identity.name, now_ns), asdict

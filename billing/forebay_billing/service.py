@@ -108,10 +108,7 @@ class Service:
             self.store.close()
             raise
         conditions = settings.conditions()
-        context = handlers.Context(
-            self.store, authenticator, metrics, clock_ns, settings.currency_of, settings.hold_terms(), conditions, self._desk,
-            self.budgets, settings,
-        )  # fmt: skip
+        context = handlers.Context(self.store, authenticator, metrics, clock_ns, settings, self._desk, self.budgets)
         self._server = HTTPServer(
             application_of(context, settings.prefix),
             max_body_size=BODY_BYTES_CUT,

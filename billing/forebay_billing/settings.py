@@ -139,10 +139,10 @@ class Settings(BaseModel):
     def hold_terms(self) -> Terms:
         """How holds are made and expire."""
         return Terms(int(self.hold_margin_seconds * 10**9), int(self.hold_silence_seconds * 10**9))
+
     def smtp_password_text(self) -> str:
         """The mail server's password, empty where there is none. Raises ConfigurationError for a file that cannot be read."""
         return _secret(self.smtp_password, self.smtp_password_file, "smtp_password_file")
-
 
     def conditions(self) -> Conditions:
         """How invoices are made."""

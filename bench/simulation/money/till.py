@@ -94,9 +94,8 @@ class Till:
             self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1,
             sink=Register(self._clock_ns),
         )
-        terms = self._settings.currency_of, self._settings.hold_terms(), self._settings.conditions()
         self.budgets = BudgetDesk(self._store, self._settings, self._clock_ns)
-        context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, *terms, self.desk, self.budgets, self._settings)
+        context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, self._settings, self.desk, self.budgets)
         self._application = application_of(context, "/")
         self.running = True
 
