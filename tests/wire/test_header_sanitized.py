@@ -11,7 +11,7 @@ import forebay_wire
 
 SECONDS = "3"
 MEMORY_KIB_MAX = 256 * 1024
-"""Far above what the program takes under the sanitizers, which keep one stack frame of each allocation, and far below what a lying count would."""
+"""Far above what the program takes under the sanitizers, and far below what a lying count would."""
 
 
 def run_sanitized(source: str, folder: Path) -> list[int]:
