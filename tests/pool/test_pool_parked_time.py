@@ -192,18 +192,19 @@ def test_a_stretch_whose_session_is_gone_is_forgotten(world: Make) -> None:
 def test_a_real_session_that_was_parked_is_metered_by_its_bytes(pool: Make) -> None:
     async def scenario() -> None:
         async with pool(**REAL) as running:
-            async with program(running, "ada", 64) as first, program(running, "ben", 1000) as second:
+            async with program(running, "ada", 64) as first:
                 await first.rests()
-                await second.rests()  # the first was parked for it
-                await running.until(lambda: running.machine.sessions[first_of(running)].parking is not None)
-                session = first_of(running)
-                opened_ns = running.machine.sessions[session].parking.opened_unix_ns
-                assert await first.goes_on() == f"{64 * 2**20 // 4 - 1} 7"
-                await running.until(lambda: bool(running.parked_records()))
-                (record,) = running.parked_records()
-                assert (record["session"], record["started_at_unix_ns"], record["user"]) == (session, opened_ns, "ada")
-                assert 64 * 2**20 <= record["parked_bytes"] <= 66 * 2**20
-                assert record["duration_ns"] > 0
+                async with program(running, "ben", 1000) as second:
+                    await second.rests()  # the first was parked for it
+                    await running.until(lambda: running.machine.sessions[first_of(running)].parking is not None)
+                    session = first_of(running)
+                    opened_ns = running.machine.sessions[session].parking.opened_unix_ns
+                    assert await first.goes_on() == f"{64 * 2**20 // 4 - 1} 7"
+                    await running.until(lambda: bool(running.parked_records()))
+                    (record,) = running.parked_records()
+                    assert (record["session"], record["started_at_unix_ns"], record["user"]) == (session, opened_ns, "ada")
+                    assert 64 * 2**20 <= record["parked_bytes"] <= 66 * 2**20
+                    assert record["duration_ns"] > 0
 
     asyncio.run(scenario())
 
