@@ -18,7 +18,6 @@ from place import CHECKOUT, SERVICES, Place  # noqa: E402 - lies beside this fil
 c = get_config()  # type: ignore[name-defined]  # noqa: F821 - JupyterHub provides it
 place = Place.from_environment(os.environ)
 directory = read_directory(HERE / "hub.toml")
-spawner_token = secrets.token_hex(32)
 environments = {
     "pool": {"FOREBAY_POOL_STATE_DIR": str(place.state / "pool"), "FOREBAY_POOL_BILLING_URL": place.service_url("billing")},
     "billing": {"FOREBAY_STATE": str(place.state)},
@@ -42,7 +41,6 @@ configure(
             )
             for service in SERVICES
         ),
-        spawner_token=spawner_token,
     ),
 )
 
@@ -70,8 +68,7 @@ c.TraefikProxy.extra_static_config = {
 
 c.JupyterHub.spawner_class = "forebay"
 c.VirtualGpuMixin.pool_url = place.service_url("pool")
-c.VirtualGpuMixin.pool_token = spawner_token
-c.VirtualGpuMixin.default_flavor = "dev.4gb"
+c.VirtualGpuMixin.billing_url = place.service_url("billing")
 c.LocalVirtualGpuSpawner.notebook_prefix = str(CHECKOUT / ".venv" / "notebook")
 c.LocalVirtualGpuSpawner.home_dir_template = str(place.state / "homes" / "{username}")
 c.LocalVirtualGpuSpawner.starter_notebooks = [str(notebook) for notebook in sorted((HERE / "notebooks").glob("*.ipynb"))]

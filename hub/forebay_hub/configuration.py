@@ -10,17 +10,13 @@ from forebay_hub.roles import SCOPES, SERVER_TOKEN_SCOPES, roles
 from forebay_hub.services import ManagedService
 from forebay_hub.tenants import Directory
 
-SPAWNER_SERVICE = "spawner"
-"""Name under which the spawner asks the pool for flavors."""
-
 
 @dataclass(frozen=True)
 class Settings:
-    """``spawner_token`` is what the spawner presents to the pool: it identifies, and permits nothing."""
+    """Whom an installation serves, and the services that JupyterHub starts."""
 
     directory: Directory
     services: tuple[ManagedService, ...]
-    spawner_token: str
 
 
 def configure(c: Any, settings: Settings) -> None:
@@ -28,7 +24,7 @@ def configure(c: Any, settings: Settings) -> None:
     c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}
     c.JupyterHub.load_groups = settings.directory.groups
     c.JupyterHub.load_roles = [role.spec for role in roles(settings.directory, [service.name for service in settings.services])]
-    c.JupyterHub.services = [*_specs(settings.services), {"name": SPAWNER_SERVICE, "api_token": settings.spawner_token, "display": False}]
+    c.JupyterHub.services = _specs(settings.services)
     c.Spawner.server_token_scopes = list(SERVER_TOKEN_SCOPES)
     c.Authenticator.allowed_users = set(settings.directory.people)
 

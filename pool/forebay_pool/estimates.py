@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 MEMORY = 16
 """The averages are over about so many of the last leases: each counts 15/16 of the one after it."""
 
@@ -27,6 +29,15 @@ class Lengths:
         """How long a lease of the flavor lasts; that of any where there was none of it; None where there was none at all."""
         count, mean = self._means.get(flavor, self._all)
         return int(mean) if count else None
+
+
+class Outlook(NamedTuple):
+    """What somebody who comes now would meet."""
+
+    waiting: int
+    """Requests in the line that compete for the same devices."""
+    wait_seconds: float | None
+    """Until the grant; zero where a place is free, None where nobody knows yet how long leases last."""
 
 
 def _with(known: tuple[int, float], value: int) -> tuple[int, float]:

@@ -20,8 +20,8 @@ from forebay_pool.board import Watcher
 from forebay_pool.errors import RequestRefused, StoreUnavailable
 from forebay_pool.events import FlavorSet, SessionDismissed
 from forebay_pool.flavors import NAME_PATTERN, FlavorBody
-from forebay_pool.rows import device_row, flavor_row, lease_row, session_row
-from forebay_pool.types import Session
+from forebay_pool.rows import FlavorRow, device_row, flavor_row, lease_row, session_row
+from forebay_pool.types import Flavor, Session
 
 if TYPE_CHECKING:
     from forebay_pool.service import Service
@@ -122,17 +122,24 @@ def owns(identity: Identity, session: Session) -> bool:
     return identity.kind == "user" and session.user == identity.name and session.tenant == identity.tenant
 
 
-class Flavors(Api):
+class FlavorApi(Api):
+    """What both endpoints of flavors share."""
+
+    def row(self, flavor: Flavor, identity: Identity) -> FlavorRow:
+        machine = self.shell.machine
+        return flavor_row(flavor, machine.fleet, machine.prices.get(flavor.name), machine.outlook(flavor, identity.tenant or ""))
+
+
+class Flavors(FlavorApi):
     """``GET api/flavors``."""
 
     async def get(self) -> None:
-        await self.bearer()
+        identity = await self.bearer()
         await self.service.refresh_prices()
-        machine = self.shell.machine
-        self.write_json([flavor_row(f, machine.fleet, machine.prices.get(f.name)) for f in machine.fleet.flavors.values()])
+        self.write_json([self.row(flavor, identity) for flavor in self.shell.machine.fleet.flavors.values()])
 
 
-class FlavorItem(Api):
+class FlavorItem(FlavorApi):
     """``PUT api/flavors/{name}``."""
 
     async def put(self, name: str) -> None:
@@ -143,8 +150,7 @@ class FlavorItem(Api):
         await self.service.write(lambda: self.service.store.set_flavor(flavor))
         self.shell.apply(FlavorSet(flavor))
         log.info("flavor_set %s by %s", name, identity.name, extra={"action": "flavor_set", "flavor": name, "user": identity.name})
-        machine = self.shell.machine
-        self.write_json(flavor_row(flavor, machine.fleet, machine.prices.get(name)))
+        self.write_json(self.row(flavor, identity))
 
 
 class Leases(Api):

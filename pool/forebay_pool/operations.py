@@ -5,6 +5,7 @@ from __future__ import annotations
 from forebay_wire import messages as wire
 
 from forebay_pool import refusals
+from forebay_pool.estimates import Outlook, estimate_seconds
 from forebay_pool.events import FlavorSet
 from forebay_pool.forecast import Forecast, Load, forecast
 from forebay_pool.health import judge
@@ -12,7 +13,7 @@ from forebay_pool.instructions import Kill, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.resuming import Resuming
-from forebay_pool.types import WHOLE_MILLI, Cordon, Node, Seat, Worker
+from forebay_pool.types import WHOLE_MILLI, Cordon, Flavor, Lane, Node, Seat, Worker
 
 
 class Operations(Resuming):
@@ -52,6 +53,15 @@ class Operations(Resuming):
             rate, each = self.arrivals.per_second(flavor.name, now_ns), fleet.demand_milli(((), flavor.name, ())) / WHOLE_MILLI
             loads.append(Load(flavor.name, rate, length_ns / SECOND, each, devices, fleet.rivals_of(flavor.name) or (flavor.name,)))
         return forecast(loads)
+
+    def outlook(self, flavor: Flavor, tenant: str) -> Outlook:
+        """How long a new session of the tenant would wait for the flavor, at the usual priority and its quotas aside."""
+        lane: Lane = ((), flavor.name, ())
+        waiting = self.line.crowd.rivals(lane, 0)
+        if not waiting and self.fleet.choose(flavor, tenant, self.has_room_for_workers) is not None:
+            return Outlook(0, 0.0)
+        own_ns = self.lengths.mean_ns(flavor.name)
+        return Outlook(waiting, None if own_ns is None else estimate_seconds(waiting * own_ns, own_ns, self.fleet.slots(lane)))
 
     # Nodes
 

@@ -10,6 +10,7 @@ from typing import Literal
 from forebay_wire.messages import Span, WaitCode
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 
+from forebay_pool.estimates import Outlook
 from forebay_pool.fleet import Fleet
 from forebay_pool.parking import parked_bytes
 from forebay_pool.quotas import Account
@@ -148,6 +149,8 @@ class FlavorRow(TypedDict):
     reason: str | None
     price_nano_per_second: int | None
     currency: str | None
+    waiting: int
+    wait_seconds: float | None
 
 
 def span_row(span: Span) -> SpanRow:
@@ -300,7 +303,7 @@ def model_row(model: str, fleet: Fleet) -> ModelRow:
     }
 
 
-def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None) -> FlavorRow:
+def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlook) -> FlavorRow:
     why_not = fleet.why_not(flavor)
     return {
         "name": flavor.name,
@@ -311,4 +314,6 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None) -> FlavorRow:
         "reason": why_not,
         "price_nano_per_second": None if price is None else price.nano_per_second,
         "currency": None if price is None else price.currency,
+        "waiting": outlook.waiting,
+        "wait_seconds": outlook.wait_seconds,
     }

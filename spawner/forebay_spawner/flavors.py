@@ -15,34 +15,85 @@ OPTION = "flavor"
 
 NANO = 10**9
 SECONDS_PER_HOUR = 3600
+WHOLE_MILLI = 1000
+"""A whole device, in thousandths."""
 
 
-class Offer(BaseModel):
-    """One entry of the pool's ``GET api/flavors``. Fields that a newer pool adds are not ours to judge."""
+class Answer(BaseModel):
+    """What a service answers. Fields that a newer one adds are not ours to judge."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class Equivalent(Answer):
+    """``count`` devices of the model, or ``share_milli`` thousandths of one."""
+
+    model: str
+    count: int = 1
+    share_milli: int = WHOLE_MILLI
+
+    def __str__(self) -> str:
+        amount = self.count if self.share_milli == WHOLE_MILLI else f"{self.share_milli / WHOLE_MILLI:g}"
+        return f"{amount} {self.model}"
+
+
+class Offer(Answer):
+    """One entry of the pool's ``GET api/flavors``."""
 
     name: str
     memory_bytes: int
     servable: bool
+    equivalents: tuple[Equivalent, ...] = ()
     reason: str | None = None
     price_nano_per_second: int | None = None
     currency: str | None = None
+    waiting: int = 0
+    wait_seconds: float | None = None
 
     @property
     def rate(self) -> str:
         """What an hour of computing costs, for example ``0.36 USD``; "free" where nobody bills."""
         if self.price_nano_per_second is None:
             return "free"
-        hourly = Decimal(self.price_nano_per_second * SECONDS_PER_HOUR) / NANO
-        cents = hourly.quantize(Decimal("0.01"))
-        shown = cents if cents == hourly else hourly.normalize()
-        return f"{shown:f} {self.currency}"
+        return amount(self.price_nano_per_second * SECONDS_PER_HOUR, self.currency or "")
 
     @property
     def memory(self) -> str:
         """The size in GiB."""
         return f"{Decimal(self.memory_bytes) / 2**30:.4g} GiB"
+
+    @property
+    def served_by(self) -> str:
+        """The devices that serve it, for example ``1 MI250 or 2 MI210``."""
+        return " or ".join(map(str, self.equivalents))
+
+    @property
+    def wait(self) -> str:
+        """How long a cell would wait for a device now."""
+        if self.wait_seconds == 0:
+            return "no wait"
+        others = "" if not self.waiting else " (1 is waiting)" if self.waiting == 1 else f" ({self.waiting} are waiting)"
+        return f"a wait of {_duration(self.wait_seconds)}{others}" if self.wait_seconds else f"all are held{others}"
+
+
+def amount(nano: int, currency: str) -> str:
+    """Nano-units exactly, for example ``0.36 USD``."""
+    whole = Decimal(nano) / NANO
+    cents = whole.quantize(Decimal("0.01"))
+    return f"{cents if cents == whole else whole.normalize():f} {currency}"
+
+
+def _duration(seconds: float) -> str:
+    """Roughly: nobody waits to the second."""
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 100:
+        return f"about {seconds:.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 100 * 60 else f"about {seconds / 3600:.0f} h"
+
+
+class _Choice(Answer):
+    flavor: str
 
 
 _OFFERS = TypeAdapter(list[Offer])
@@ -58,13 +109,18 @@ def read_offers(body: bytes) -> list[Offer]:
         raise PoolUnavailable(f"its answer is not a list of flavors: {where}: {first['msg']}") from None
 
 
-def preferred(offers: Sequence[Offer], last: str | None, default: str) -> str | None:
-    """What to preselect: the last choice, else the default, else the first; None where nothing can be served."""
+def read_choice(body: bytes) -> str:
+    """The pool's answer to ``GET api/choice``. Raises PoolUnavailable for anything else."""
+    try:
+        return _Choice.model_validate_json(body).flavor
+    except ValidationError:
+        raise PoolUnavailable("its answer is not the choice of a flavor") from None
+
+
+def preferred(offers: Sequence[Offer], choice: str) -> str | None:
+    """What to preselect: the last choice, else the first that can be served; None where nothing can."""
     servable = [offer.name for offer in offers if offer.servable]
-    for name in (last, default):
-        if name in servable:
-            return name
-    return servable[0] if servable else None
+    return choice if choice in servable else next(iter(servable), None)
 
 
 def requested(options: Mapping[str, Any]) -> str | None:

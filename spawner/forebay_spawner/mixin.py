@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from forebay_hub.identity import IdentityRefused, tenant_of
+from forebay_hub.identity import COMPUTE, IdentityRefused, tenant_of
 from jupyterhub.spawner import SpawnException
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from traitlets import Any as AnyTrait
 from traitlets import Unicode, default
 from traitlets.config import Configurable
 
+from forebay_spawner.budgets import Budget, read_budgets
 from forebay_spawner.environment import virtual_device
 from forebay_spawner.errors import PoolUnavailable, SpawnRefused, TenantMissing
-from forebay_spawner.flavors import OPTION, Offer, admit, preferred, read_offers, requested
+from forebay_spawner.flavors import OPTION, Offer, admit, preferred, read_choice, read_offers, requested
 from forebay_spawner.form import render_notice, render_offers
+from forebay_spawner.steps import Steps
 
 CONNECT_TIMEOUT_SECONDS = 2.0
 REQUEST_TIMEOUT_SECONDS = 5.0
+HANDED_OVER = 20
+"""The progress at which the spawner below takes over."""
+ASKING_SECONDS = 60
+"""How long the token is good with which the spawn page asks on behalf of its visitor."""
 
 
 class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not followed
@@ -37,22 +46,19 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         """,
     )
 
-    pool_token = Unicode(
+    billing_url = Unicode(
         config=True,
-        help="""JupyterHub token that this spawner presents when it asks the pool for its flavors.
+        help="""Where this spawner asks billing what is left of a user's budget, with a slash at its end.
 
-        It needs no scope. If it is wrong, the spawn page says that the pool refused it.
+        On one machine: http://127.0.0.1:8004/services/billing/. Empty: the spawn page says nothing of budgets.
         """,
     )
 
-    default_flavor = Unicode(
-        "dev.4gb",
-        config=True,
-        help="""Flavor of servers whose user has never chosen one, and did not now.
+    steps = AnyTrait(help="The steps of the present start.")
 
-        If it cannot be served here, the first flavor that can takes its place.
-        """,
-    )
+    @default("steps")  # type: ignore[untyped-decorator]  # traitlets is not followed
+    def _default_steps(self) -> Steps:
+        return Steps()
 
     @default("options_form")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_options_form(self) -> Any:
@@ -69,30 +75,80 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
     async def flavor_form(self) -> str:
         """The choice of a flavor, or one sentence that says why there is none."""
         try:
-            offers = await self.ask_offers()
-            return render_offers(offers, preferred(offers, requested(self.user_options), self.default_flavor))
+            self._payer()
+            token = self._visitors_token()
+            offers, choice, budgets = await asyncio.gather(self._ask_offers(token), self._ask_choice(token), self._ask_budgets(token))
+            return render_offers(offers, preferred(offers, choice), budgets)
         except SpawnRefused as error:
             return render_notice(str(error))
 
     async def start(self) -> Any:
         """Refuses what the form would not have offered (requests to the API never see it), then starts the server."""
+        if self.steps.over:
+            self.steps = Steps()
         try:
-            flavor = await self._admit()
-            await self._choose(flavor)
-            self.user_options = {**self.user_options, OPTION: flavor}
-            self.log.info("action=spawn user=%s tenant=%s flavor=%s", self.user.name, self._tenant(), flavor)
-            return await super().start()
+            return await self._start()
         except SpawnRefused as error:
             raise SpawnException(str(error), reason=error.reason, status_code=error.status) from None
+        finally:
+            self.steps.end()
+
+    async def _start(self) -> Any:
+        tenant = self._payer()
+        self.steps.tell(5, "The pool is asked what it can serve.")
+        flavor = await self._admit()
+        await self._choose(flavor)
+        self.user_options = {**self.user_options, OPTION: flavor}
+        self.steps.tell(HANDED_OVER, f"The virtual device will be {flavor}. It costs nothing until a cell computes.")
+        self.log.info("action=spawn user=%s tenant=%s flavor=%s", self.user.name, tenant, flavor)
+        started = await super().start()
+        self.steps.tell(80, "The notebook server runs; JupyterLab loads.")
+        return started
+
+    def clear_state(self) -> None:
+        """The next start's steps are its own."""
+        super().clear_state()
+        self.steps = Steps()
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """Our own steps, and between them what the spawner below tells."""
+        below = super().progress()
+        async for step in self.steps.follow():
+            yield step
+            if step["progress"] == HANDED_OVER:
+                async for event in below:
+                    yield event
 
     def get_env(self) -> dict[str, str]:
         """The server's environment; nothing that an operator sets can show it a GPU."""
         environment: dict[str, str] = super().get_env()
         return {**environment, **virtual_device(self.pool_url, self.api_token)}
 
-    async def ask_offers(self) -> list[Offer]:
+    async def _ask_offers(self, token: str) -> list[Offer]:
         """The pool's flavors. Raises PoolUnavailable."""
-        return read_offers(await self._ask_pool("api/flavors", self.pool_token))
+        return read_offers(await self._ask_pool("api/flavors", token))
+
+    async def _ask_choice(self, token: str) -> str:
+        """The user's last choice, wherever it was made, or the pool's default. Raises PoolUnavailable."""
+        return read_choice(await self._ask_pool("api/choice", token))
+
+    async def _ask_budgets(self, token: str) -> Sequence[Budget]:
+        """What limits the user; nothing where billing does not answer, which keeps nobody from starting."""
+        if not self.billing_url:
+            return ()
+        try:
+            return read_budgets(await _ask(f"{self.billing_url}api/budgets", token))
+        except (HTTPClientError, OSError) as error:
+            self.log.warning("action=budgets_unread user=%s problem=%r", self.user.name, str(error))
+            return ()
+
+    def _visitors_token(self) -> str:
+        """For asking in the user's name, which shows what this user may see; it is good for a moment. Raises TenantMissing."""
+        try:
+            token: str = self.user.new_api_token(note="Forebay's spawn page", expires_in=ASKING_SECONDS, scopes=[f"{COMPUTE}!user"])
+        except ValueError as refusal:  # where the roles of a tenant's members were taken away
+            raise TenantMissing(f"{self.user.name} may not hold devices ({refusal}); tell an operator.") from None
+        return token
 
     async def _choose(self, flavor: str) -> None:
         """Makes it the user's choice at the pool, where `forebay flavor set` changes it while the server runs."""
@@ -100,34 +156,38 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
 
     async def _ask_pool(self, path: str, token: str, **request: Any) -> bytes:
         """The body of the pool's answer. Raises PoolUnavailable."""
-        asked = HTTPRequest(
-            self.pool_url + path,
-            headers={"Authorization": f"token {token}"},
-            connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            request_timeout=REQUEST_TIMEOUT_SECONDS,
-            **request,
-        )
         try:
-            body: bytes = (await AsyncHTTPClient().fetch(asked)).body
+            return await _ask(self.pool_url + path, token, **request)
         except HTTPClientError as error:
             raise PoolUnavailable(f"it answered {error.code} {error.message}") from None
         except OSError as error:
             raise PoolUnavailable(error.strerror or str(error)) from None
-        return body
 
     async def _admit(self) -> str:
+        offers, choice = await asyncio.gather(self._ask_offers(self.api_token), self._ask_choice(self.api_token))
+        return admit(offers, requested(self.user_options) or preferred(offers, choice) or choice).name
+
+    def _payer(self) -> str:
+        """The user's tenant. Raises TenantMissing."""
         try:
-            tenant = self._tenant()
+            tenant = tenant_of(self.user.name, (group.name for group in self.user.groups))
         except IdentityRefused as refusal:
             raise TenantMissing(str(refusal)) from None
         if tenant is None:
             raise TenantMissing(f"{self.user.name} belongs to no tenant that would pay for a device; ask an operator to add it to one.")
-        offers = await self.ask_offers()
-        flavor = requested(self.user_options) or preferred(offers, None, self.default_flavor) or self.default_flavor
-        return admit(offers, flavor).name
+        return tenant
 
-    def _tenant(self) -> str | None:
-        return tenant_of(self.user.name, (group.name for group in self.user.groups))
+
+async def _ask(url: str, token: str, **request: Any) -> bytes:
+    asked = HTTPRequest(
+        url,
+        headers={"Authorization": f"token {token}"},
+        connect_timeout=CONNECT_TIMEOUT_SECONDS,
+        request_timeout=REQUEST_TIMEOUT_SECONDS,
+        **request,
+    )
+    body: bytes = (await AsyncHTTPClient().fetch(asked)).body
+    return body
 
 
 def _leave_to_start(_spawner: object, _options: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -25,8 +26,9 @@ def test_a_wrong_password_does_not_sign_in(cloud: Any) -> None:
 def test_the_spawn_page_shows_each_flavors_rate_and_what_can_be_served_here(cloud: Any) -> None:
     page = cloud.person("acme-owner").web.get("/hub/spawn").text
     prices = {row["flavor"]: row for row in cloud.service("billing/api/prices", cloud.person("operator").new_token()).json()}
-    assert 'value="dev.4gb" required checked>' in page
-    assert 'value="small.64gb" required disabled>' in page
+    assert re.search('value="dev.4gb" [^>]* checked>', page)
+    assert re.search('value="small.64gb" [^>]* disabled>', page)
+    assert "Served by 1 cpu-dev" in page and "Now: no wait" in page
     assert len(prices) == page.count('name="flavor"') == 15
 
 

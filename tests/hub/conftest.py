@@ -18,7 +18,6 @@ import pytest
 START_TIMEOUT_SECONDS = 60
 STOP_TIMEOUT_SECONDS = 30
 ADMIN_TOKEN = "a" * 32
-SPAWNER_TOKEN = "b" * 32
 
 CONFIGURATION = """
 import os
@@ -34,7 +33,7 @@ directory = directory_of({{
     }},
 }})
 pages = ManagedService("dashboards", "http://127.0.0.1:{pages}", ("{python}", "-m", "http.server", "--bind", "127.0.0.1", "{pages}"), {{}})
-configure(c, Settings(directory, (pages,), "{spawner_token}"))
+configure(c, Settings(directory, (pages,)))
 c.JupyterHub.services.append({{"name": "tests", "api_token": "{admin_token}"}})
 c.JupyterHub.load_roles.append({{"name": "tests", "services": ["tests"], "scopes": ["admin:users", "tokens"]}})
 c.JupyterHub.bind_url = "http://127.0.0.1:{public}"
@@ -84,7 +83,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     public, api, proxy, pages = free_ports(4)
     (folder / "jupyterhub_config.py").write_text(
         CONFIGURATION.format(
-            public=public, hub=api, proxy=proxy, pages=pages, python=sys.executable, spawner_token=SPAWNER_TOKEN, admin_token=ADMIN_TOKEN
+            public=public, hub=api, proxy=proxy, pages=pages, python=sys.executable, admin_token=ADMIN_TOKEN
         )
     )
     log = folder / "hub.log"

@@ -97,10 +97,6 @@ def test_a_token_narrowed_to_nothing_identifies_but_permits_nothing(hub: Any) ->
     assert identify(HubAuthenticator(hub.api_url), token) == [Identity("acme-member", "user", "acme", frozenset())]
 
 
-def test_the_spawners_token_is_a_service_without_scopes(hub: Any) -> None:
-    assert identify(HubAuthenticator(hub.api_url), "b" * 32) == [Identity("spawner", "service", None, frozenset())]
-
-
 def test_a_member_cannot_ask_for_more_than_it_holds(hub: Any) -> None:
     (identity,) = identify(HubAuthenticator(hub.api_url), hub.new_token("acme-member"))
     assert identity is not None

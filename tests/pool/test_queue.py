@@ -464,6 +464,23 @@ def test_who_waits_knows_the_place_who_is_ahead_and_how_long(world: Make) -> Non
     assert all(m.since_ns == 1_700_000_000 * SECOND + w.now for m in waits.values())
 
 
+def test_who_has_not_come_yet_can_be_told_how_long_it_would_wait(world: Make) -> None:
+    w = make(world, cpus(2), FLAVORS)
+    one = w.machine.fleet.flavors["one"]
+    assert w.machine.outlook(one, "acme") == (0, 0.0)
+    ask(w, "a")
+    ask(w, "b")
+    assert w.machine.outlook(one, "acme") == (0, None), "nobody knows yet how long leases last"
+    w.wait(20)
+    done(w, "a")
+    assert w.machine.outlook(one, "acme") == (0, 0.0)
+    for name in ("c", "d", "e"):
+        ask(w, name)
+    assert w.machine.outlook(one, "acme") == (2, 30.0), "(own + ahead) / slots"
+    pair = w.machine.fleet.flavors["pair"]
+    assert w.machine.outlook(pair, "acme") == (2, 60.0), "it takes both devices"
+
+
 def test_a_look_tells_no_more_than_so_many_and_comes_to_everybody(world: Make) -> None:
     many = 1_000
     w = make(world, cpus(1), FLAVORS, sessions_max=many + 1, queue_max=many)

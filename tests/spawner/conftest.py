@@ -1,4 +1,4 @@
-"""A pool that answers a spawner's requests, and what a spawner needs of JupyterHub to be built without a hub."""
+"""A pool and a billing service that answer a spawner's requests, and what a spawner needs of JupyterHub to be built without a hub."""
 
 from __future__ import annotations
 
@@ -13,8 +13,28 @@ from typing import Any
 import pytest
 
 OFFERS = [
-    {"name": "dev.1gb", "memory_bytes": 2**30, "servable": True, "reason": None, "price_nano_per_second": 10_000, "currency": "USD"},
-    {"name": "dev.4gb", "memory_bytes": 2**32, "servable": True, "reason": None, "price_nano_per_second": 100_000, "currency": "USD"},
+    {
+        "name": "dev.1gb",
+        "memory_bytes": 2**30,
+        "equivalents": [{"model": "cpu-dev", "count": 1, "share_milli": 250}],
+        "servable": True,
+        "reason": None,
+        "price_nano_per_second": 10_000,
+        "currency": "USD",
+        "waiting": 0,
+        "wait_seconds": 0.0,
+    },
+    {
+        "name": "dev.4gb",
+        "memory_bytes": 2**32,
+        "equivalents": [{"model": "cpu-dev", "count": 1, "share_milli": 1000}, {"model": "T4", "count": 2, "share_milli": 1000}],
+        "servable": True,
+        "reason": None,
+        "price_nano_per_second": 100_000,
+        "currency": "USD",
+        "waiting": 3,
+        "wait_seconds": 130.4,
+    },
     {
         "name": "small.64gb",
         "memory_bytes": 2**36,
@@ -34,6 +54,8 @@ class Pool:
     status: int = 200
     body: bytes = json.dumps(OFFERS).encode()
     tokens: list[str | None] = field(default_factory=list)
+    choice: bytes = b'{"flavor": "dev.4gb"}'
+    budgets: bytes = b"[]"
     choices: list[tuple[str | None, str]] = field(default_factory=list)
     """What was chosen, and with which token."""
 
@@ -45,10 +67,13 @@ def pool() -> Iterator[Pool]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             state.tokens.append(self.headers["Authorization"])
-            self.send_response(state.status if self.path == "/services/pool/api/flavors" else 404)
-            self.send_header("Content-Length", str(len(state.body)))
+            pool, billing = "/services/pool/api/", "/services/billing/api/"
+            answers = {f"{pool}flavors": state.body, f"{pool}choice": state.choice, f"{billing}budgets": state.budgets}
+            body = answers.get(self.path, b"")
+            self.send_response(state.status if body else 404)
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(state.body)
+            self.wfile.write(body)
 
         def do_PUT(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -78,4 +103,13 @@ def hub() -> Any:
 @pytest.fixture
 def user() -> Any:
     groups = [SimpleNamespace(name="tenant-acme")]
-    return SimpleNamespace(name="acme-member", id=1, url="/user/acme-member/", escaped_name="acme-member", groups=groups)
+    asked: list[dict[str, Any]] = []
+
+    def new_api_token(**how: Any) -> str:
+        asked.append(how)
+        return "visitors-token"
+
+    name = "acme-member"
+    user = SimpleNamespace(name=name, id=1, url=f"/user/{name}/", escaped_name=name, groups=groups)
+    user.new_api_token, user.asked = new_api_token, asked
+    return user

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from forebay_spawner.errors import FlavorRefused, PoolUnavailable
-from forebay_spawner.flavors import Offer, admit, preferred, read_offers, requested
+from forebay_spawner.flavors import Offer, admit, preferred, read_choice, read_offers, requested
 from forebay_spawner.form import render_notice, render_offers
 
 
@@ -33,24 +34,42 @@ def test_the_rate_is_exact_per_hour(price: int | None, rate: str) -> None:
 
 
 def test_the_last_choice_is_preselected() -> None:
-    assert preferred([SMALL, LARGE], "large", "small") == "large"
+    assert preferred([SMALL, LARGE], "large") == "large"
 
 
-def test_a_last_choice_that_cannot_be_served_gives_way_to_the_default() -> None:
-    assert preferred([ABSENT, SMALL, LARGE], "absent", "large") == "large"
-
-
-def test_a_default_that_cannot_be_served_gives_way_to_the_first_that_can() -> None:
-    assert preferred([ABSENT, LARGE], None, "small") == "large"
+def test_a_last_choice_that_cannot_be_served_gives_way_to_the_first_that_can() -> None:
+    assert preferred([ABSENT, LARGE, SMALL], "absent") == "large"
 
 
 def test_nothing_is_preselected_where_nothing_can_be_served() -> None:
-    assert preferred([ABSENT], "absent", "absent") is None
+    assert preferred([ABSENT], "absent") is None
 
 
 def test_no_choice_is_no_error() -> None:
     assert requested({}) is None
     assert requested({"flavor": "small"}) == "small"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"flavor": 7}'])
+def test_an_answer_that_is_no_choice_is_the_pools_fault(body: bytes) -> None:
+    with pytest.raises(PoolUnavailable, match="not the choice of a flavor"):
+        read_choice(body)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "seconds", "text"),
+    [
+        (0, 0.0, "no wait"),
+        (0, 0.2, "a wait of less than a second"),
+        (1, 42.4, "a wait of about 42 s (1 is waiting)"),
+        (7, 150.0, "a wait of about 2 min (7 are waiting)"),
+        (7, 9000.0, "a wait of about 2 h (7 are waiting)"),
+        (2, None, "all are held (2 are waiting)"),
+        (0, None, "all are held"),
+    ],
+)
+def test_the_wait_is_told_in_words(waiting: int, seconds: float | None, text: str) -> None:
+    assert SMALL.model_copy(update={"waiting": waiting, "wait_seconds": seconds}).wait == text
 
 
 @pytest.mark.parametrize("raw", [["small"], {"name": "small"}, 7, True, ""])
@@ -88,8 +107,8 @@ def test_fields_of_a_newer_pool_are_no_error() -> None:
 
 def test_the_form_preselects_the_choice_and_disables_what_cannot_be_served() -> None:
     form = render_offers([SMALL, ABSENT], "small")
-    assert 'value="small" required checked>' in form
-    assert 'value="absent" required disabled>' in form
+    assert re.search('value="small" [^>]* checked>', form)
+    assert re.search('value="absent" [^>]* disabled>', form)
     assert form.index("<details") < form.index("needs 8 MI300X, of which there are none")
 
 

@@ -25,8 +25,6 @@ def spawner(tmp_path: Path, hub: Any, user: Any, pool: Any) -> LocalVirtualGpuSp
         user=user,
         api_token="server-token",
         pool_url=pool.url,
-        pool_token="spawner-token",
-        default_flavor="dev.4gb",
         notebook_prefix="/venv",
         home_dir_template=str(tmp_path / "homes" / "{username}"),
         starter_notebooks=[str(starter)],
@@ -66,18 +64,18 @@ def test_a_server_gets_the_pools_address_and_its_token_and_its_flavor_is_the_use
     assert "FOREBAY_FLAVOR" not in environment, "it would outweigh `forebay flavor set`"
 
 
-def test_the_pool_is_asked_with_the_spawners_own_token(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
+def test_the_pool_is_asked_in_the_users_name(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
     start(spawner, {})
-    assert pool.tokens == ["token spawner-token"]
+    assert set(pool.tokens) == {"token server-token"}
 
 
-def test_without_a_choice_the_default_flavor_is_taken(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
+def test_without_a_choice_the_last_one_is_taken(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
     start(spawner, {})
     assert [flavor for _, flavor in pool.choices] == ["dev.4gb"]
 
 
-def test_without_a_choice_a_default_that_cannot_be_served_is_replaced(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
-    spawner.default_flavor = "small.64gb"
+def test_a_last_choice_that_cannot_be_served_is_replaced(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
+    pool.choice = b'{"flavor": "small.64gb"}'
     start(spawner, {})
     assert [flavor for _, flavor in pool.choices] == ["dev.1gb"]
 
@@ -150,16 +148,10 @@ def test_a_pool_that_fails_refuses_with_one_sentence(spawner: LocalVirtualGpuSpa
     assert "cannot be asked right now" in str(refused)
 
 
-def test_the_form_offers_the_last_choice(spawner: LocalVirtualGpuSpawner) -> None:
-    spawner.user_options = {"flavor": "dev.1gb"}
-    form = asyncio.run(spawner.get_options_form())
-    assert 'value="dev.1gb" required checked>' in form and "0.036 USD" in form and "0.36 USD" in form
-
-
 def test_the_form_says_in_one_sentence_that_the_pool_is_down(spawner: LocalVirtualGpuSpawner) -> None:
     spawner.pool_url = "http://127.0.0.1:9/"
     form = asyncio.run(spawner.get_options_form())
-    assert form.count("alert") and "cannot be asked right now" in form and "<table" not in form
+    assert form.count("alert") and "cannot be asked right now" in form and "<fieldset" not in form
 
 
 def test_a_submitted_form_becomes_the_choice(spawner: LocalVirtualGpuSpawner) -> None:
