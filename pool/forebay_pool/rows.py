@@ -15,7 +15,20 @@ from forebay_pool.fleet import Fleet
 from forebay_pool.parking import parked_bytes
 from forebay_pool.quotas import Account
 from forebay_pool.room import residents
-from forebay_pool.types import BudgetState, DeviceState, Flavor, Kind, Lease, Node, NodeState, Price, Seat, Session, SessionState
+from forebay_pool.types import (
+    BudgetState,
+    DeviceState,
+    Equivalent,
+    Flavor,
+    Kind,
+    Lease,
+    Node,
+    NodeState,
+    Price,
+    Seat,
+    Session,
+    SessionState,
+)
 
 
 class SpanRow(TypedDict):
@@ -135,9 +148,12 @@ class ModelRow(TypedDict):
 
 
 class EquivalentRow(TypedDict):
+    """``devices``: how many of the model there are here."""
+
     model: str
     count: int
     share_milli: int
+    devices: int
 
 
 class FlavorRow(TypedDict):
@@ -308,7 +324,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlo
     return {
         "name": flavor.name,
         "memory_bytes": flavor.memory_bytes,
-        "equivalents": [{"model": e.model, "count": e.count, "share_milli": e.share_milli} for e in flavor.equivalents],
+        "equivalents": [_equivalent_row(equivalent, fleet) for equivalent in flavor.equivalents],
         "residents_max": flavor.residents_max,
         "servable": why_not is None,
         "reason": why_not,
@@ -316,4 +332,14 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlo
         "currency": None if price is None else price.currency,
         "waiting": outlook.waiting,
         "wait_seconds": outlook.wait_seconds,
+    }
+
+
+def _equivalent_row(equivalent: Equivalent, fleet: Fleet) -> EquivalentRow:
+    stock = fleet.stocks.get(equivalent.model)
+    return {
+        "model": equivalent.model,
+        "count": equivalent.count,
+        "share_milli": equivalent.share_milli,
+        "devices": 0 if stock is None else stock.count,
     }

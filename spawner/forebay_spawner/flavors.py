@@ -26,11 +26,12 @@ class Answer(BaseModel):
 
 
 class Equivalent(Answer):
-    """``count`` devices of the model, or ``share_milli`` thousandths of one."""
+    """``count`` devices of the model, or ``share_milli`` thousandths of one; ``devices`` of it are here."""
 
     model: str
     count: int = 1
     share_milli: int = WHOLE_MILLI
+    devices: int = 1
 
     def __str__(self) -> str:
         amount = self.count if self.share_milli == WHOLE_MILLI else f"{self.share_milli / WHOLE_MILLI:g}"
@@ -64,8 +65,8 @@ class Offer(Answer):
 
     @property
     def served_by(self) -> str:
-        """The devices that serve it, for example ``1 MI250 or 2 MI210``."""
-        return " or ".join(map(str, self.equivalents))
+        """Those of its devices that are here, for example ``1 MI250 or 2 MI210``."""
+        return " or ".join(str(equivalent) for equivalent in self.equivalents if equivalent.devices)
 
     @property
     def wait(self) -> str:

@@ -378,9 +378,9 @@ def test_the_thirteen_flavors_are_seeded_and_honest_about_what_this_pool_serves(
             assert len(rows) == 15
             assert {name for name, row in rows.items() if row["servable"]} == {"dev.1gb", "dev.4gb"}
             assert rows["4xlarge.2048gb"]["equivalents"] == [
-                {"model": "MI250", "count": 16, "share_milli": 1000},
-                {"model": "MI210", "count": 32, "share_milli": 1000},
-                {"model": "MI300X", "count": 8, "share_milli": 1000},
+                {"model": "MI250", "count": 16, "share_milli": 1000, "devices": 0},
+                {"model": "MI210", "count": 32, "share_milli": 1000, "devices": 0},
+                {"model": "MI300X", "count": 8, "share_milli": 1000, "devices": 0},
             ]
             assert rows["4xlarge.2048gb"]["reason"].endswith("this installation has 1 cpu-dev.")
             assert rows["small.64gb"]["memory_bytes"] == 65_520 * 2**20

@@ -27,7 +27,11 @@ OFFERS = [
     {
         "name": "dev.4gb",
         "memory_bytes": 2**32,
-        "equivalents": [{"model": "cpu-dev", "count": 1, "share_milli": 1000}, {"model": "T4", "count": 2, "share_milli": 1000}],
+        "equivalents": [
+            {"model": "cpu-dev", "count": 1, "share_milli": 1000},
+            {"model": "T4", "count": 2, "share_milli": 1000, "devices": 2},
+            {"model": "L4", "count": 1, "devices": 0},
+        ],
         "servable": True,
         "reason": None,
         "price_nano_per_second": 100_000,
