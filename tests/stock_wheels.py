@@ -116,7 +116,7 @@ class Environment:
         (self.folder / "build.cfg").write_text(f"[build]\nbuild_base = {self.folder / 'compiled'}\n")
         self.run(sys.executable, "-m", "venv", self.folder, seconds_max=INSTALL_SECONDS_MAX)
         self.pip("install", "numpy", self.requirement, *(("--index-url", self.index) if self.index else ()))
-        self.pip("install", "-r", "requirements/dev.txt")
+        self.pip("install", "--no-deps", "-r", "requirements/dev.txt")  # a pin that this torch dislikes must bring no other torch
         done.touch()
 
     def look(self) -> None:

@@ -195,14 +195,17 @@ class Scanner {
 
 // Writing a template: the same arguments once more, in full.
 
-void check_dims(size_t dims) {
-  TORCH_CHECK(dims <= wire::kDimsMax, "a tensor of ", dims, " dimensions: PyTorch's operators take at most ", wire::kDimsMax, " of them");
+void check_geometry(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  if (wire::carries_geometry(sizes, strides)) return;
+  TORCH_CHECK(sizes.size() <= wire::kDimsMax, "a tensor of ", sizes.size(), " dimensions: PyTorch's operators take at most ", wire::kDimsMax, " of them");
+  TORCH_CHECK(false, "a tensor of sizes ", sizes, " and strides ", strides, ": the virtual device takes numbers from 0 to ", wire::kStorageBytesMax,
+              " there, also of tensors without elements");
 }
 
 void put_tensor(wire::Writer& out, const at::Tensor& tensor) {
   if (!tensor.defined()) return out.tag(Tag::kNone);
   if (tensor.is_cuda()) {
-    check_dims(tensor.sizes().size());
+    check_geometry(tensor.sizes(), tensor.strides());
     out.tag(Tag::kTensor);
     return wire::put_geometry(out, static_cast<uint8_t>(tensor.scalar_type()), flags_of(tensor), tensor.sizes(), tensor.strides());
   }
@@ -297,7 +300,7 @@ std::vector<size_t> tensor_numbers(const OperatorInfo& info, const Stack& stack)
 
 void put_geometry(wire::Writer& out, const ResultGeometry& item) {
   if (!item.defined) return out.tag(OutputTag::kNone);
-  check_dims(item.sizes.size());
+  check_geometry(item.sizes, item.strides);
   out.tag(OutputTag::kNew);
   wire::put_geometry(out, static_cast<uint8_t>(item.dtype), 0, item.sizes, item.strides);
   out.varint(static_cast<uint64_t>(item.storage_bytes));

@@ -112,6 +112,23 @@ def test_more_dimensions_than_pytorch_has_are_refused_and_the_session_lives() ->
     assert kept.sum().item() == 2.0
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: torch.empty(2**50, 0, device="cuda") + 1,
+        lambda: torch.empty(2**50, 0, device="cuda").nonzero(),
+        lambda: torch.nonzero_static(torch.tensor(1.0, device="cuda"), size=2**62),
+        lambda: torch.ones(1, device="cuda").as_strided((1,), (2**60,)) + 1,
+    ],
+    ids=["sizes", "sizes in a question", "sizes of a result", "strides"],
+)
+def test_sizes_that_the_stream_cannot_carry_are_refused_and_the_session_lives(use: Callable[[], torch.Tensor]) -> None:
+    kept = torch.ones(2, device="cuda")
+    with pytest.raises(RuntimeError, match=r"the virtual device takes numbers from 0 to \d+ there"):
+        use()
+    assert (kept + 1).tolist() == [2.0, 2.0]
+
+
 def test_too_little_memory_says_what_was_asked_for_and_what_there_is() -> None:
     kept = torch.ones(4, device="cuda")
     with pytest.raises(torch.cuda.OutOfMemoryError, match=r"forebay flavor set"):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from forebay_wire import stream
-from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
+from forebay_wire import _stream, stream
+from forebay_wire.stream import Argument, FailureCode, Geometry, Output, OutputTag, Tag, Template
 
 aten = torch.ops.aten
 
@@ -208,6 +208,21 @@ def test_questions_are_answered_with_geometries_and_values(client: Any) -> None:
         assert torch.equal(client.download(told.storage, told.geometry), expected)
     reply = ask(client, aten.equal.default, view, view, arguments=(tensor, tensor))
     assert isinstance(reply, stream.Outputs) and reply.outputs[0].value is True
+
+
+def test_a_result_that_the_stream_cannot_carry_fails_the_question_alone(client: Any) -> None:
+    """A tensor without elements may have any sizes; a client would take an answer with such for a broken stream."""
+    number = Argument(Tag.TENSOR, geometry=Geometry(6, (), ()))
+    view = stream.View(client.upload(torch.tensor(1.0)))
+    for size, carried in ((_stream.STORAGE_BYTES_MAX, True), (_stream.STORAGE_BYTES_MAX + 1, False), (2**62, False)):
+        arguments = (number, Argument(Tag.INT, integer=size), Argument(Tag.INT, integer=-1))
+        reply = ask(client, aten.nonzero_static.default, view, arguments=arguments)
+        if carried:
+            assert isinstance(reply, stream.Outputs) and reply.outputs[0].geometry is not None
+            assert reply.outputs[0].geometry.sizes == (size, 0)
+        else:
+            assert isinstance(reply, stream.Failure) and reply.code == FailureCode.GEOMETRY
+            assert f"beyond what the command stream carries: sizes [{size}, 0] and strides [1, 1]" in reply.message
 
 
 def test_chance_depends_on_seed_and_counter_alone(client: Any) -> None:

@@ -92,6 +92,11 @@ std::string text_of(c10::IntArrayRef sizes) {
   throw CommandError(wire::FailureCode::kGeometry, "the result is not what the client predicted: " + what);
 }
 
+// Such an answer would end the session of a client that keeps to the stream's limits.
+[[noreturn]] void beyond_the_stream(const std::string& what) {
+  throw CommandError(wire::FailureCode::kGeometry, "the result is beyond what the command stream carries: " + what);
+}
+
 }  // namespace
 
 void Caller::bind(Plan& plan, const wire::Words& words) {
@@ -368,6 +373,7 @@ void Caller::tell(const OutputPlan& output, c10::IValue& result, wire::Writer& t
   if (result.isTensorList()) {
     auto tensors = std::move(result).toTensorList();
     if (output.tag == OutputTag::kList && tensors.size() != output.items.size()) unpredicted("a list of another length");
+    if (tensors.size() > wire::kItemsMax) beyond_the_stream("a list of " + std::to_string(tensors.size()) + " tensors");
     told.tag(OutputTag::kList);
     told.varint(tensors.size());
     for (size_t index = 0; index < tensors.size(); ++index) {
@@ -416,6 +422,9 @@ void Caller::tell_tensor(const OutputPlan& output, at::Tensor tensor, wire::Writ
     auto copy = at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()).device(device_.where()));
     copy.copy_(tensor);
     tensor = std::move(copy);
+  }
+  if (!wire::carries_geometry(tensor.sizes(), tensor.strides())) {
+    beyond_the_stream("sizes " + text_of(tensor.sizes()) + " and strides " + text_of(tensor.strides()));
   }
   const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
   storages_.check_room(bytes);

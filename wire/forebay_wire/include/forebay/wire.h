@@ -5,6 +5,7 @@
 // allocated. Integers are LEB128 varints (signed ones zigzag), floats are IEEE 754 binary64, little-endian.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -309,6 +310,13 @@ void put_geometry(Writer& out, uint8_t dtype, uint8_t flags, const Sizes& sizes,
   out.varint(sizes.size());
   for (const int64_t size : sizes) out.varint(static_cast<uint64_t>(size));
   for (const int64_t stride : strides) out.varint(static_cast<uint64_t>(stride));
+}
+
+// Whether get_geometry would take it: a tensor without elements, or a dimension of one element, may have sizes and strides beyond any storage.
+template <typename Sizes, typename Strides>
+bool carries_geometry(const Sizes& sizes, const Strides& strides) {
+  const auto fits = [](int64_t number) { return number >= 0 && number <= kStorageBytesMax; };
+  return sizes.size() <= kDimsMax && std::all_of(sizes.begin(), sizes.end(), fits) && std::all_of(strides.begin(), strides.end(), fits);
 }
 
 inline Geometry get_geometry(Reader& in) {
