@@ -135,6 +135,14 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
     ("attention over columns", FLASH, (COLUMNS, ROWS, ROWS, 0.0, False, None, None), "query .* must have rows of neighbouring elements"),
     ("attention with fewer keys than values", FLASH, (ROWS, ROWS[:, :, :2], ROWS, 0.0, False, None, None), "value .* does not fit"),
     ("attention to nothing", FLASH, (ROWS, ROWS[:, :, :0], ROWS[:, :, :0], 0.0, False, None, None), "key .* does not fit"),
+    ("attention of nothing", FLASH, (ROWS[:, :, :0], ROWS, ROWS, 0.0, False, None, None), "query .* does not fit"),
+    ("attention without heads", FLASH, (ROWS[:, :0], ROWS[:, :0], ROWS[:, :0], 0.0, False, None, None), "query .* does not fit"),
+    (
+        "a norm by weights that lie apart",
+        aten.native_group_norm.default,
+        (SIX, torch.ones(6, 2)[:, 0], None, 1, 6, 3, 2, 1e-5),
+        "weight .* must have its elements together",
+    ),
     ("attention under a mask too small", FLASH, (ROWS, ROWS, ROWS, 0.0, False, torch.randn(2, 3), None), "attn_mask .* does not fit"),
     (
         "attention's gradient with sums too short",
@@ -187,6 +195,18 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
     ),
     ("unchecked segments", SEGMENTS, (torch.ones(3), "sum", torch.tensor([2, 300]), None, None, 0, True, None), "lengths holds 2 to 302"),
     ("segments behind the data", SEGMENTS, (torch.ones(3), "sum", None, None, torch.tensor([0, 9])), "offsets holds 0 to 9"),
+    (
+        "many segments whose sum would wrap",
+        SEGMENTS,
+        (torch.ones(3), "sum", torch.tensor([1 << 50]).expand(1 << 14), None, None, 0, True, None),
+        "lengths holds",
+    ),
+    (
+        "few segments whose sum would wrap",
+        SEGMENTS,
+        (torch.ones(3), "sum", torch.full((4,), 1 << 62), None, None, 0, True, None),
+        "lengths holds",
+    ),
     ("segments of more rows", SEGMENTS, (torch.ones(2, 3), "sum", torch.full((4, 1), 3), None, None, 1), "lengths .* does not fit"),
 ]
 
@@ -210,7 +230,14 @@ BAG_GRADIENT = torch.arange(12.0).reshape(3, 4) / 5
 SQUARE = torch.tensor([[2.0, 0.0, 0.0], [0.5, 1.5, 0.0], [0.25, 1.0, 1.25]])
 PIXELS = torch.arange(96.0).reshape(2, 3, 4, 4) / 50
 SEGMENTED = torch.arange(12.0).reshape(2, 6) / 4
+NOBODY = torch.zeros(0, 2, 3, 8)
 VALID: list[tuple[str, Any, tuple[Any, ...]]] = [
+    ("attention in an empty batch", FLASH, (NOBODY, NOBODY, NOBODY, 0.0, True, None, None)),
+    (
+        "attention in an empty batch, its gradient",
+        FLASH_BACKWARD,
+        (NOBODY, NOBODY, NOBODY, NOBODY, NOBODY, torch.zeros(0, 2, 3), 0.0, True, None, None),
+    ),
     ("a weight's norm", aten._weight_norm_interface.default, (TABLE, torch.ones(1, 4), 1)),
     (
         "a weight's norm, its gradient",

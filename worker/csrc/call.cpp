@@ -5,7 +5,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/TensorImpl.h>
 
-#include "contract.h"
+#include "bounds.h"
 #include "memory.h"
 #include "operators.h"
 

@@ -8,13 +8,6 @@
 
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
-#include <ATen/ops/aminmax.h>
-#include <ATen/ops/abs.h>
-#include <ATen/ops/lt.h>
-#include <ATen/ops/max.h>
-#include <ATen/ops/min.h>
-#include <ATen/ops/sum.h>
-#include <c10/util/Exception.h>
 
 namespace forebay::worker {
 
@@ -406,26 +399,6 @@ void note_bounds(Plan& plan) {
     } else if (term.relation == '@' || term.relation == '$') {
       plan.bounds.push_back({index, check.size_along_axis(term) + 1, 0, term.relation == '@' ? Bound::Kind::kOffsets : Bound::Kind::kLengths});
     }
-  }
-}
-
-void check_bounds(const Plan& plan, const torch::jit::Stack& stack) {
-  for (const auto& bound : plan.bounds) {
-    auto numbers = stack[bound.argument].toTensor();
-    if (bound.kind == Bound::Kind::kBags) {
-      const int64_t bags = numbers.lt(bound.below).sum().item().toLong();
-      const auto& name = plan.op.schema().arguments()[bound.argument].name();
-      TORCH_CHECK_INDEX(bags < bound.end && numbers.min().item().toLong() == 0, name, " begins ", bags, " bags where there are ", bound.end - 1,
-                        ", or none at 0");
-      continue;
-    }
-    if (bound.kind == Bound::Kind::kBlocks) numbers = numbers.abs();
-    const auto [least, most] = at::aminmax(numbers);
-    const int64_t first = least.item().toLong();
-    const int64_t last = bound.kind == Bound::Kind::kLengths ? numbers.sum(-1).max().item().toLong() : most.item().toLong();
-    const bool from_one = bound.kind == Bound::Kind::kPivots || bound.kind == Bound::Kind::kBlocks;
-    TORCH_CHECK_INDEX(first >= (from_one ? 1 : 0) && most.item().toLong() < bound.end && last < bound.end,
-                      plan.op.schema().arguments()[bound.argument].name(), " holds ", first, " to ", last, ", which leads out of the other arguments");
   }
 }
 

@@ -12,10 +12,7 @@ namespace forebay::worker {
 // does not fit the operator's schema.
 std::string breach_of_contract(const Plan& plan);
 
-// The same for whole numbers in tensors on the host that lead into other tensors; throws c10::IndexError.
-void check_bounds(const Plan& plan, const torch::jit::Stack& stack);
-
-// Adds what check_bounds has to look at.
+// Adds what check_bounds has to look at before each call.
 void note_bounds(Plan& plan);
 
 }  // namespace forebay::worker

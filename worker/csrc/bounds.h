@@ -1,0 +1,11 @@
+// Whole numbers in tensors that lead into other tensors, where a kernel follows them unchecked: looked at before each call.
+#pragma once
+
+#include "plan.h"
+
+namespace forebay::worker {
+
+// Holds the arguments of a call against the bounds of its plan; throws c10::IndexError.
+void check_bounds(const Plan& plan, const torch::jit::Stack& stack);
+
+}  // namespace forebay::worker
