@@ -97,7 +97,8 @@ class Core:
         self.fleet.leave(place, session)
         for account in self.accounts.both(session):
             account.hold(-len(place.devices) * place.share_milli, self._now)
-            self._roused[account] = None
+            if account.benched:
+                self._roused[account] = None
 
     def _touch(self, session: Session) -> None:
         self._set_state(session, session.doing)

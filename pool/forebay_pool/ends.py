@@ -7,34 +7,67 @@ the average already are expected to last as long again, and come last. So the ne
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
-
-from sortedcontainers import SortedList
+from itertools import chain, islice
+from operator import attrgetter
 
 from forebay_pool.estimates import Lengths
 from forebay_pool.types import Make, Place, Session
 
-Entry = tuple[int, str, int]
-"""When the lease began, its session's id, the thousandths that it holds."""
+GONE_MAX = 32
+"""Stretches that are over are dropped from a list when there are more than this, and more than of those that go on."""
+
+
+class Stretch:
+    """A lease that holds so many thousandths of devices of a make, since then; none from when it is over."""
+
+    __slots__ = ("began_ns", "milli")
+
+    def __init__(self, began_ns: int, milli: int) -> None:
+        self.began_ns = began_ns
+        self.milli = milli
 
 
 class Holds:
     """Those of a flavor on devices of a make."""
 
-    __slots__ = ("open", "placing")
+    __slots__ = ("_gone", "_stretches", "placing")
 
     def __init__(self) -> None:
-        self.open: SortedList[Entry] = SortedList()
         self.placing: dict[Session, int] = {}
         """The thousandths of leases that are being opened."""
+        self._stretches: list[Stretch] = []
+        """Those of open leases in the order in which they began, and some that are over."""
+        self._gone = 0
+
+    @property
+    def open(self) -> Iterator[Stretch]:
+        return (stretch for stretch in self._stretches if stretch.milli)
+
+    def begin(self, began_ns: int, milli: int) -> Stretch:
+        stretch = Stretch(began_ns, milli)
+        if self._stretches and self._stretches[-1].began_ns > began_ns:  # another pool opened it
+            insort(self._stretches, stretch, key=_began)
+        else:
+            self._stretches.append(stretch)
+        return stretch
+
+    def end(self, stretch: Stretch) -> None:
+        stretch.milli = 0
+        self._gone += 1
+        if self._gone > GONE_MAX + len(self._stretches) // 2:
+            self._stretches, self._gone = list(self.open), 0
 
     def ends(self, length_ns: int, now_ns: int) -> Iterator[tuple[int, int]]:
-        overdue = self.open.bisect_left((now_ns - length_ns + 1,))
-        in_time = ((began_ns + length_ns, milli) for began_ns, _, milli in self.open.islice(overdue))
-        late = chain((milli for _, _, milli in self.open.islice(0, overdue)), self.placing.values())
+        overdue = bisect_right(self._stretches, now_ns - length_ns, key=_began)
+        in_time = ((one.began_ns + length_ns, one.milli) for one in islice(self._stretches, overdue, None) if one.milli)
+        late = chain((one.milli for one in islice(self._stretches, overdue) if one.milli), self.placing.values())
         return chain(in_time, ((now_ns + length_ns, milli) for milli in late))
+
+
+_began = attrgetter("began_ns")
 
 
 class Ends:
@@ -44,13 +77,14 @@ class Ends:
         self.free_milli: Counter[Make] = Counter()
         """Of each make, what nobody holds, in thousandths."""
         self._holds: dict[Make, dict[str, Holds]] = {}
-        self._entries: dict[Session, list[tuple[Make, Holds, Entry | None]]] = {}
+        self._entries: dict[Session, list[tuple[Make, Holds, Stretch | None]]] = {}
 
     def hold(self, session: Session, place: Place) -> None:
         """A lease is being opened."""
-        held: list[tuple[Make, Holds, Entry | None]] = []
+        held: list[tuple[Make, Holds, Stretch | None]] = []
         self._entries[session] = held
-        for make, count in Counter([device.make for device in place.devices]).items():
+        makes = [device.make for device in place.devices]
+        for make, count in Counter(makes).items() if len(makes) > 1 else ((makes[0], 1),):
             holds = self._holds_of(make, session.flavor)
             holds.placing[session] = count * place.share_milli
             held.append((make, holds, None))
@@ -64,26 +98,24 @@ class Ends:
 
     def open(self, session: Session, flavor: str, opened_ns: int) -> None:
         """Its lease began."""
-        held: list[tuple[Make, Holds, Entry | None]] = []
+        held: list[tuple[Make, Holds, Stretch | None]] = []
         for make, placing, _ in self._entries[session]:
             holds = self._holds_of(make, flavor)
-            entry = (opened_ns, session.id, placing.placing.pop(session))
-            holds.open.add(entry)
-            held.append((make, holds, entry))
+            held.append((make, holds, holds.begin(opened_ns, placing.placing.pop(session))))
         self._entries[session] = held
 
     def leave(self, session: Session) -> None:
         """It holds nothing any more."""
-        for _, holds, entry in self._entries.pop(session):
-            if entry is None:
+        for _, holds, stretch in self._entries.pop(session):
+            if stretch is None:
                 del holds.placing[session]
             else:
-                holds.open.remove(entry)
+                holds.end(stretch)
 
     def held_milli(self, make: Make) -> int:
         """What leases hold of the make. For checks."""
         holds = self._holds.get(make, {}).values()
-        return sum(milli for some in holds for milli in (*some.placing.values(), *(milli for _, _, milli in some.open)))
+        return sum(milli for some in holds for milli in (*some.placing.values(), *(one.milli for one in some.open)))
 
     def next_ends(self, makes: Iterable[Make], lengths: Lengths, now_ns: int) -> Iterator[tuple[int, int]]:
         """When leases are expected to end, and the thousandths that each holds, soonest first."""

@@ -15,8 +15,10 @@ import heapq
 import math
 from collections.abc import Callable
 from itertools import islice
+from math import expm1, log2
 from typing import Generic, TypeVar
 
+LN2 = math.log(2)
 NOTHING = -math.inf
 """The logarithm of no usage at all."""
 STALE_MAX = 64
@@ -38,7 +40,8 @@ class Usage:
 
     def hold(self, change_milli: int, now_ns: int) -> None:
         """So many more thousandths of devices are held from now on; fewer if negative."""
-        self._level, self._since_ns = self.level(now_ns), now_ns
+        self._level = self.level(now_ns)
+        self._since_ns = now_ns
         self._rate_milli += change_milli
         self._asked = (now_ns, self._level)
 
@@ -66,15 +69,15 @@ class Usage:
         return level
 
     def _level_at(self, now_ns: int) -> float:
-        age_ns = now_ns - self._since_ns
-        if not self._rate_milli or age_ns <= 0:
+        if not self._rate_milli or now_ns <= self._since_ns:
             return self._level
         return _log_of_sum(self._level, self._integral(self._rate_milli, self._since_ns, now_ns))
 
     def _integral(self, rate_milli: int, start_ns: int, end_ns: int) -> float:
         """log2 of the integral of rate * 2 ** (t / half_life)."""
-        shrunk = -math.expm1(-(end_ns - start_ns) * math.log(2) / self._half_life_ns)
-        return math.log2(rate_milli * self._half_life_ns / math.log(2) * shrunk) + end_ns / self._half_life_ns
+        half_life_ns = self._half_life_ns
+        shrunk = -expm1(-(end_ns - start_ns) * LN2 / half_life_ns)
+        return log2(rate_milli * half_life_ns / LN2 * shrunk) + end_ns / half_life_ns
 
     def device_seconds(self, now_ns: int) -> float:
         """The decayed usage itself."""
@@ -82,8 +85,8 @@ class Usage:
 
 
 def _log_of_sum(one: float, other: float) -> float:
-    high, low = max(one, other), min(one, other)
-    return high if low == NOTHING else high + math.log2(1 + 2.0 ** (low - high))
+    high, low = (one, other) if one >= other else (other, one)
+    return high if low == NOTHING else high + log2(1 + 2.0 ** (low - high))
 
 
 Key = TypeVar("Key", bound=tuple[float, ...])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 from forebay_wire import messages as wire
 
 from forebay_pool.capacity import memory_limit
-from forebay_pool.types import Flavor, Lease, Limits, Price, Session, Worker
+from forebay_pool.types import Flavor, Kind, Lease, Limits, Price, Session, Worker
+
+MESSAGES_MAX = 1_024
+"""Parts of messages that are made once and kept: they are told with every grant."""
 
 
 def ticket(session: Session, worker: Worker) -> str:
@@ -22,10 +26,18 @@ def resume_key(session: Session) -> str:
 
 def flavor_message(flavor: Flavor, price: Price | None) -> wire.Flavor:
     if price is None:
-        return wire.Flavor(name=flavor.name, memory_bytes=flavor.memory_bytes)
-    return wire.Flavor(
-        name=flavor.name, memory_bytes=flavor.memory_bytes, price_nano_per_second=price.nano_per_second, currency=price.currency
-    )
+        return _flavor_message(flavor.name, flavor.memory_bytes)
+    return _flavor_message(flavor.name, flavor.memory_bytes, price.nano_per_second, price.currency)
+
+
+@lru_cache(maxsize=MESSAGES_MAX)
+def _flavor_message(name: str, memory_bytes: int, nano_per_second: int | None = None, currency: str | None = None) -> wire.Flavor:
+    return wire.Flavor(name=name, memory_bytes=memory_bytes, price_nano_per_second=nano_per_second, currency=currency)
+
+
+@lru_cache(maxsize=MESSAGES_MAX)
+def _model_message(kind: Kind, model: str) -> wire.DeviceModel:
+    return wire.DeviceModel(kind=kind, model=model)
 
 
 def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits) -> wire.Assign:
@@ -47,7 +59,7 @@ def granted(lease: Lease, worker: Worker) -> wire.Granted:
         worker=worker.id,
         address=worker.address,
         ticket=ticket(lease.session, worker),
-        device=wire.DeviceModel(kind=lease.device.kind, model=lease.device.model),
+        device=_model_message(lease.device.kind, lease.device.model),
         devices=len(lease.place.devices),
         flavor=flavor_message(lease.flavor, lease.price),
     )

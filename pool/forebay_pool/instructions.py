@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from forebay_wire import messages as wire
 
+from forebay_pool.facts import fact
 from forebay_pool.types import Device, Lease, Node, Parking, Seat, Session, UsageRecord
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class TellClient:
     session: str
     message: wire.ToClient
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class TellWorker:
     worker: str
     message: wire.ToWorker
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Launch:
     """Start a worker process for the devices; it computes on the first."""
 
@@ -30,28 +30,28 @@ class Launch:
     devices: tuple[Device, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Kill:
     """End the worker's process at once; answered by WorkerGone."""
 
     worker: str
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Meter:
     """Write the usage record durably, then deliver it."""
 
     record: UsageRecord
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class MeterParked:
     """The same for a session's parked bytes."""
 
     record: UsageRecord
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Keep:
     """Write durably how this record stands, soon; nobody waits for it. An ended session is forgotten; ``Meter`` and ``MeterParked`` end the
     row of a lease and of a stretch of parked time."""
@@ -59,28 +59,28 @@ class Keep:
     record: Session | Lease | Parking
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Forget:
     """The stretch of parked time is over, and nobody knows since when: what was not metered of it is free."""
 
     parking: str
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Confirm:
     """Write durably until when the workers have confirmed to hold these leases."""
 
     leases: tuple[Lease, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Show:
     """The row of this record changed; a closed lease or an ended session is shown for the last time."""
 
     record: Session | Lease | Seat | Node
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Note:
     """Something an operator may want to read or count: a word, and identifiers."""
 

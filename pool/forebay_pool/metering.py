@@ -38,10 +38,10 @@ def segment_number(record: UsageRecord) -> int:
 
 
 def whole_record(lease: Lease, duration_ns: int, reason: SegmentEnd) -> UsageRecord:
-    """What the lease would be metered as, in one piece."""
+    """What the lease would be metered as, in one piece; named as its segment that is running."""
     session = lease.session
     return UsageRecord(
-        id=lease.id,
+        id=record_id(lease.id, lease.segment),
         tenant=session.tenant,
         user=session.user,
         session=session.id,
@@ -87,6 +87,8 @@ def segments(whole: UsageRecord, number: int, metered_ns: int, segment_ns: int) 
     opened_ns, ended_ns = whole.started_at_unix_ns, whole.started_at_unix_ns + max(whole.duration_ns, metered_ns)
     found: list[UsageRecord] = []
     at_ns = opened_ns + metered_ns
+    if not metered_ns and ended_ns <= cut_after(at_ns, segment_ns) and whole.id == record_id(whole.lease, number):
+        return [whole]
     while True:
         cut_ns = cut_after(at_ns, segment_ns)
         end_ns = min(cut_ns, ended_ns)

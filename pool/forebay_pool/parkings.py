@@ -15,14 +15,19 @@ from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.metering import parked_record, passed_ns, segments
 from forebay_pool.types import GOES_ON, Parking, SegmentEnd, Session, Worker
 
+SHOWN = (Show, Keep)
+
 
 class Parkings(Leases):
     """Opens and ends stretches of parked time, and meters them."""
 
     def _note_parkings(self) -> None:
         """Follows the sessions that the event at hand changed: what changes a session shows or keeps it."""
-        changed = (instruction.record for instruction in self._out if isinstance(instruction, Show | Keep))
-        for session in {record.id: record for record in changed if isinstance(record, Session)}.values():
+        changed: dict[str, Session] = {}
+        for instruction in self._out:
+            if isinstance(instruction, SHOWN) and isinstance(record := instruction.record, Session):
+                changed[record.id] = record
+        for session in changed.values():
             self._note_parking(session)
 
     def _note_parking(self, session: Session) -> None:

@@ -233,7 +233,6 @@ class Accounts:
     def __init__(self, half_life_seconds: float) -> None:
         self._half_life_ns = int(half_life_seconds * SECOND)
         self._accounts: dict[tuple[str, str | None], Account] = {}
-        self._pairs: dict[tuple[str, str], tuple[Account, Account]] = {}
         self._notebooks: dict[tuple[str, str, str], Account] = {}
         """By tenant, user and label: those whose budgets are not open."""
         self.windowed: dict[Account, None] = {}
@@ -280,10 +279,9 @@ class Accounts:
 
     def both(self, session: Session) -> tuple[Account, Account]:
         """The accounts that the session's leases count for: its tenant's, and its user's."""
-        key = (session.tenant, session.user)
-        found = self._pairs.get(key)
+        found = session.accounts
         if found is None:
-            found = self._pairs[key] = (self.of(session.tenant), self.of(*key))
+            found = session.accounts = (self.of(session.tenant), self.of(session.tenant, session.user))
         return found
 
     def set_budget(self, event: BudgetSet) -> tuple[Account, bool]:

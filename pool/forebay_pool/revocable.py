@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from operator import itemgetter
 
-from sortedcontainers import SortedDict, SortedList
+from sortedcontainers import SortedDict
 
 from forebay_pool.types import Lease
 
-Entry = tuple[int, str]
-"""Minus the time at which the lease was opened, and its id."""
-
 
 class Revocable:
-    """Open leases that nobody takes back yet, by priority and model of device."""
+    """Open leases that nobody takes back yet, by priority and model of device; those in the order in which they were opened."""
 
     def __init__(self) -> None:
-        self._leases: dict[str, tuple[Lease, Entry]] = {}
-        self._filed: SortedDict[int, dict[str, SortedList[Entry]]] = SortedDict()
+        self._filed: SortedDict[int, dict[str, dict[str, Lease]]] = SortedDict()
 
     @property
     def lowest(self) -> int | None:
@@ -27,31 +22,33 @@ class Revocable:
         return self._filed.peekitem(0)[0] if self._filed else None
 
     def add(self, lease: Lease) -> None:
-        entry = (-lease.opened_ns, lease.id)
-        self._leases[lease.id] = (lease, entry)
-        models = self._filed.setdefault(lease.priority, {})
+        models = self._filed.get(lease.priority)
+        if models is None:
+            models = self._filed[lease.priority] = {}
         filed = models.get(lease.device.model)
         if filed is None:
-            filed = models[lease.device.model] = SortedList()
-        filed.add(entry)
+            filed = models[lease.device.model] = {}
+        late = bool(filed) and next(reversed(filed.values())).opened_ns > lease.opened_ns
+        filed[lease.id] = lease
+        if late:  # another pool opened it
+            models[lease.device.model] = {known.id: known for known in sorted(filed.values(), key=_opened)}
 
     def discard(self, lease: Lease) -> None:
         """It is taken back, or closed."""
-        known = self._leases.pop(lease.id, None)
-        if known is None:
-            return
-        models = self._filed[lease.priority]
-        filed = models[lease.device.model]
-        filed.remove(known[1])
-        if not filed:
+        models = self._filed.get(lease.priority, {})
+        filed = models.get(lease.device.model, {})
+        if filed.pop(lease.id, None) is not None and not filed:
             del models[lease.device.model]
-        if not models:
-            del self._filed[lease.priority]
+            if not models:
+                del self._filed[lease.priority]
 
     def victims(self, models: Iterable[str], priority_max: int) -> Iterator[Lease]:
         """Those on the models of this priority or a lower one. None may be added or discarded before the next is asked for."""
         wanted = list(models)
         for priority in list(self._filed.irange(maximum=priority_max)):
             filed = self._filed[priority]
-            for _, name in heapq.merge(*(filed[model] for model in wanted if model in filed), key=itemgetter(0)):
-                yield self._leases[name][0]
+            yield from heapq.merge(*(reversed(filed[model].values()) for model in wanted if model in filed), key=_opened, reverse=True)
+
+
+def _opened(lease: Lease) -> int:
+    return lease.opened_ns

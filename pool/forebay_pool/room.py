@@ -9,8 +9,11 @@ from forebay_pool.types import Limits, Node, Seat, Session, Worker
 
 def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:
     """Whether the session's memory fits beside what is set aside for the others on the device."""
-    others = (worker for worker in seat.own_workers if worker is not session.worker)
-    return sum(worker.reserved_bytes for worker in others) + need_bytes <= seat.device.memory_bytes
+    own = session.worker
+    for worker in seat.own_workers:
+        if worker is not own:
+            need_bytes += worker.reserved_bytes
+    return need_bytes <= seat.device.memory_bytes
 
 
 def residents(seat: Seat) -> list[Worker]:

@@ -8,13 +8,13 @@ ends where no other file can be better. Switches and nodes are filed by their wh
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-
-from sortedcontainers import SortedDict
+from operator import attrgetter
 
 from forebay_pool.fragmentation import Demand, Profile
 from forebay_pool.policies import Policy
@@ -26,6 +26,7 @@ FILES_MAX = 128
 """Files that are looked at for a placement."""
 STALE_MAX = 4
 """Nodes that have changed, and are not filed anew before somebody looks; beyond, each change has one filed, so that no look files many."""
+NUMBER_MASK = 2**32 - 1
 WAYS_MAX = 256
 """Sizes that files are ordered for."""
 
@@ -48,7 +49,7 @@ class Group:
     profile: Profile = ()
     best: dict[int, Seat] = field(default_factory=dict)
     """Of the devices with the same free share, the one with the fewest failures, and the least set aside."""
-    orders: dict[int, Order] = field(default_factory=dict)
+    filed: dict[int, tuple[File, Order]] = field(default_factory=dict)
     """Where it is filed for each of these."""
     free: int = 0
     """Devices of which something may be leased."""
@@ -66,15 +67,19 @@ class Stock:
         self.groups: dict[str, Group] = {}
         self.kinds: set[Kind] = set()
         self.makes: set[Make] = set()
-        self._files: SortedDict[Key, File] = SortedDict()
+        self._files: dict[Key, File] = {}
+        self._files_begun = 0
         self._numbered: dict[int, Group] = {}
         self._shares: Counter[int] = Counter()
         """How many groups have a device with just so much free."""
-        self._wholes: dict[str | None, list[tuple[int, int]]] = {None: []}
-        """Groups with whole devices free as (minus how many, number): all of them, and those of each switch."""
+        self._wholes: dict[str | None, list[int]] = {None: []}
+        """Groups with whole devices free, those with most first (as :func:`_fullness`): all of them, and those of each switch."""
         self._switch_wholes: dict[str, int] = {}
         self._switches: list[tuple[int, str]] = []
-        self._stale: dict[str, Group] = {}
+        """The switches with whole devices free, by how many, but for those that changed since somebody looked."""
+        self._switches_filed: dict[str, int] = {}
+        self._stale_switches: dict[str, None] = {}
+        self._stale: dict[Group, None] = {}
         self._ways: dict[Size, Way] = {}
         self.count = 0
         """Devices, free or not."""
@@ -95,86 +100,89 @@ class Stock:
             )
             self._numbered[group.number] = group
         group.seats.append(seat)
-        self._stale[device.node] = group
+        self._stale[group] = None
 
     def changed(self, seat: Seat) -> None:
         """Something about the seat is not as it was."""
-        self._stale[seat.device.node] = self.groups[seat.device.node]
+        self._stale[self.groups[seat.device.node]] = None
         if len(self._stale) > STALE_MAX:
-            self._file(self._stale.pop(next(iter(self._stale))))
+            group = next(iter(self._stale))
+            del self._stale[group]
+            self._file(group)
 
     def refresh(self) -> None:
         """Files anew what has changed."""
         while self._stale:
-            _, group = self._stale.popitem()
-            self._file(group)
+            self._file(self._stale.popitem()[0])
 
     def _file(self, group: Group) -> None:
-        free = [seat for seat in group.seats if seat.open_milli]
-        if len(free) > 1:
-            free.sort(key=seat_order, reverse=True)
-        profile, known = tuple(sorted([seat.open_milli for seat in free])), group.profile
-        group.best = best = {seat.open_milli: seat for seat in free}
-        closed = 0 if len(free) == len(group.seats) else sum(not seat.open_milli and not seat.is_open for seat in group.seats)
+        shares, best, closed = _stand(group)
         self.closed += closed - group.closed
-        group.closed = closed
+        group.closed, group.best = closed, best
+        profile, known, filed = tuple(shares), group.profile, group.filed
         number, order_of = group.number, self._ranking.order
-        orders = {share_milli: (seat.failures, order_of(seat), number) for share_milli, seat in best.items()}
-        for share_milli, order in group.orders.items():
-            if profile != known or orders[share_milli] != order:
-                self._take_out((known, share_milli, group.sort), order)
-        for share_milli, order in orders.items():
-            if profile != known or group.orders[share_milli] != order:
-                self._put_in((profile, share_milli, group.sort), order)
-        group.orders = orders
-        if profile != known:
-            group.profile = profile
-            self.free_milli += sum(profile) - sum(known)
-            self.free += len(free) - group.free
-            group.free = len(free)
-            self._file_wholes(group, profile.count(WHOLE_MILLI))
+        group.filed = now = {}
+        if profile == known:
+            for share_milli, seat in best.items():
+                file, before = filed[share_milli]
+                order = (seat.failures, order_of(seat), number)
+                if order != before:
+                    self._take_out(file, before)
+                    file = self._put_in((profile, share_milli, group.sort), order)
+                now[share_milli] = (file, order)
+            return
+        for file, before in filed.values():
+            self._take_out(file, before)
+        for share_milli, seat in best.items():
+            order = (seat.failures, order_of(seat), number)
+            now[share_milli] = (self._put_in((profile, share_milli, group.sort), order), order)
+        group.profile = profile
+        self.free_milli += sum(shares) - sum(known)
+        self.free += len(shares) - group.free
+        group.free = len(shares)
+        self._file_wholes(group, shares.count(WHOLE_MILLI))
 
-    def _put_in(self, key: Key, order: Order) -> None:
+    def _put_in(self, key: Key, order: Order) -> File:
         file = self._files.get(key)
         if file is None:
-            file = self._files[key] = File(*key[:2])
+            self._files_begun += 1
+            file = self._files[key] = File(key, self._files_begun)
         insort(file.orders, order)
-        self._shares[key[1]] += 1
-        self._first_changed(key)
+        self._shares[file.share_milli] += 1
+        if file.orders[0] is order:
+            self._first_changed(file)
+        return file
 
-    def _take_out(self, key: Key, order: Order) -> None:
-        file = self._files[key]
-        drop(file.orders, order)
-        if not file.orders:
-            del self._files[key]
-        self._shares[key[1]] -= 1
-        self._first_changed(key)
+    def _take_out(self, file: File, order: Order) -> None:
+        orders = file.orders
+        at = bisect_left(orders, order)
+        del orders[at]
+        if not orders:
+            del self._files[file.key]
+        self._shares[file.share_milli] -= 1
+        if not at:
+            self._first_changed(file)
 
-    def _first_changed(self, key: Key) -> None:
+    def _first_changed(self, file: File) -> None:
         for way in self._ways.values():
-            way.stale[key] = None
+            if file.share_milli >= way.least_milli:
+                way.stale[file] = None
 
     def _file_wholes(self, group: Group, whole: int) -> None:
         """Files the group by how many whole devices it has free."""
         if group.switch not in self._wholes:
             self._wholes[group.switch] = []
         if whole != group.whole:
+            before, after = _fullness(group, group.whole), _fullness(group, whole)
             for filed in (self._wholes[None], self._wholes[group.switch]):
                 if group.whole:
-                    drop(filed, (-group.whole, group.number))
+                    drop(filed, before)
                 if whole:
-                    insort(filed, (-whole, group.number))
-            self._count_wholes(group, whole - group.whole)
+                    insort(filed, after)
+            self.whole += whole - group.whole
+            self._switch_wholes[group.switch] = self._switch_wholes.get(group.switch, 0) + whole - group.whole
+            self._stale_switches[group.switch] = None
             group.whole = whole
-
-    def _count_wholes(self, group: Group, change: int) -> None:
-        self.whole += change
-        before = self._switch_wholes.get(group.switch, 0)
-        if before:
-            drop(self._switches, (before, group.switch))
-        self._switch_wholes[group.switch] = after = before + change
-        if after:
-            insort(self._switches, (after, group.switch))
 
     def has_free(self, share_milli: int, count: int) -> bool:
         """Whether so much is free on some device, or so many whole devices are."""
@@ -184,8 +192,8 @@ class Stock:
     def with_whole(self) -> Iterator[Group]:
         """Nodes with whole devices free, file by file; the first of each file are the best."""
         self.refresh()
-        files = (file for file in self._files.values() if file.share_milli == WHOLE_MILLI)
-        return (group for file in islice(files, FILES_MAX) for group in self.in_order(file))
+        files = [file for file in self._files.values() if file.share_milli == WHOLE_MILLI]
+        return (group for file in heapq.nsmallest(FILES_MAX, files, key=attrgetter("key")) for group in self.in_order(file))
 
     def best_for(self, size: Size, policy: Policy) -> Iterator[tuple[Rank, File]]:
         """The files of devices with so much free, those first that may be best, and the least rank that a device of each may have."""
@@ -195,13 +203,12 @@ class Stock:
             if len(self._ways) >= WAYS_MAX:
                 self._ways.clear()
             way = self._ways[size] = Way(size, self._ranking, self._demand)
-            way.stale |= dict.fromkeys(self._files)
+            way.stale |= dict.fromkeys(self._files.values())
         way.refresh(policy, self._best_of)
-        return ((floor, self._files[key]) for floor, key in islice(way.order, FILES_MAX))
+        return ((floor, file) for floor, _, file in islice(way.order, FILES_MAX))
 
-    def _best_of(self, key: Key) -> Seat | None:
-        file = self._files.get(key)
-        return None if file is None else self._numbered[file.orders[0][2]].best[file.share_milli]
+    def _best_of(self, file: File) -> Seat:
+        return self._numbered[file.orders[0][2]].best[file.share_milli]
 
     def in_order(self, file: File) -> Iterator[Group]:
         """The file's nodes, the best first."""
@@ -219,10 +226,41 @@ class Stock:
     def switch_for(self, count: int) -> str | None:
         """The switch with the fewest whole devices free that has so many."""
         self.refresh()
+        for switch in self._stale_switches:
+            before, now = self._switches_filed.pop(switch, 0), self._switch_wholes[switch]
+            if before:
+                drop(self._switches, (before, switch))
+            if now:
+                insort(self._switches, (now, switch))
+                self._switches_filed[switch] = now
+        self._stale_switches.clear()
         at = bisect_left(self._switches, (count, ""))
         return self._switches[at][1] if at < len(self._switches) else None
 
     def fullest(self, switch: str | None) -> Iterator[Group]:
         """The nodes with whole devices free, most first: under the switch, or everywhere."""
         self.refresh()
-        return (self._numbered[number] for _, number in self._wholes.get(switch, ()))
+        return (self._numbered[fullness & NUMBER_MASK] for fullness in self._wholes.get(switch, ()))
+
+
+def _fullness(group: Group, whole: int) -> int:
+    """What orders groups by whole devices, most first, then by number; one integer, as it is compared often."""
+    return group.number - whole * (NUMBER_MASK + 1)
+
+
+def _stand(group: Group) -> tuple[list[int], dict[int, Seat], int]:
+    """What is free on its devices, least first; of each share free the best, as :func:`seat_order` says; how many are closed."""
+    shares: list[int] = []
+    best: dict[int, Seat] = {}
+    closed = 0
+    for seat in group.seats:
+        free_milli = seat.open_milli
+        if free_milli:
+            shares.append(free_milli)
+            known = best.get(free_milli)
+            if known is None or seat_order(seat) < seat_order(known):
+                best[free_milli] = seat
+        elif not seat.is_open:
+            closed += 1
+    shares.sort()
+    return shares, best, closed

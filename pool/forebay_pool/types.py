@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Literal
 
 from forebay_wire import messages as wire
 
+from forebay_pool.facts import fact
+
 if TYPE_CHECKING:
     from forebay_pool.kept import KeptWait
+    from forebay_pool.quotas import Account
 
 WHOLE_MILLI = 1000
 """A device's compute, in thousandths."""
@@ -63,10 +66,10 @@ class Device:
     """Relative speed class; 100 is the reference."""
     switch: str = ""
     """The network switch that its node hangs on; empty where nobody said."""
+    make: Make = field(init=False, repr=False, compare=False)
 
-    @property
-    def make(self) -> Make:
-        return self.model, self.memory_bytes
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "make", (self.model, self.memory_bytes))
 
     @property
     def local(self) -> str:
@@ -95,7 +98,7 @@ class Flavor:
     """How many resident sessions of this flavor a device may carry; None: as many as its memory holds."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Place:
     """The devices that a request claims in one step, all or none; a worker computes on the first of them.
 
@@ -136,7 +139,7 @@ class Quota:
     """What becomes of a session that would be parked beyond ``parked_bytes``: it keeps its place on the device, or ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class UsageRecord:
     """A lease segment held its devices for so long. ``id`` is unique for ever."""
 
@@ -199,7 +202,7 @@ class Limits:
     """Leases are metered in segments that end so long after each full hour, again and again, and at full hours."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Standing:
     """What somebody who waits is told."""
 
@@ -420,6 +423,8 @@ class Session:
     """Its client stopped reading: nothing computes for it until it is back."""
     parking: Parking | None = None
     """Since when it is parked, for the meter."""
+    accounts: tuple[Account, Account] | None = None
+    """Those that its leases count for: its tenant's, and its user's; None before somebody asked."""
 
     @property
     def parked_at(self) -> Worker | None:
@@ -458,7 +463,7 @@ class Cordon:
     """Whether it stays until an operator opens the device again."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Hold:
     """What a lease that is open, or being opened, keeps of a device."""
 

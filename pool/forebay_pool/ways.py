@@ -20,11 +20,13 @@ Order = tuple[int, int, int]
 class File:
     """Nodes where just so much is free, by the best of their devices with the same share free."""
 
-    __slots__ = ("begin", "orders", "profile", "share_milli")
+    __slots__ = ("begin", "key", "number", "orders", "profile", "share_milli")
 
-    def __init__(self, profile: Profile, share_milli: int) -> None:
-        self.profile = profile
-        self.share_milli = share_milli
+    def __init__(self, key: Key, number: int) -> None:
+        self.key = key
+        self.profile, self.share_milli, _ = key
+        self.number = number
+        """Of the files of a model, the one that was begun so many before it."""
         self.orders: list[Order] = []
         self.begin = 0
         """So many were looked at of late, and none of them would do: the next look begins behind them."""
@@ -40,35 +42,44 @@ class Size(NamedTuple):
 class Way:
     """Files, by the rank that the best of their devices has for the size; one with a started worker is found otherwise."""
 
+    __slots__ = ("_count", "_demand", "_floors", "_judged_by", "_ranking", "_size", "least_milli", "order", "stale")
+
     def __init__(self, size: Size, ranking: Ranking, demand: Demand) -> None:
-        self.order: list[tuple[Rank, Key]] = []
-        self.stale: dict[Key, None] = {}
+        self.least_milli = size.equivalent.share_milli
+        """What must be free on the device at hand."""
+        self.order: list[tuple[Rank, int, File]] = []
+        self.stale: dict[File, None] = {}
         """Those of which the first is another, or that are gone."""
         self._size = size
+        self._count = size.equivalent.count
         self._ranking = ranking
         self._demand = demand
         self._judged_by: tuple[int, Policy] | None = None
-        self._floors: dict[Key, Rank] = {}
+        self._floors: dict[File, Rank] = {}
 
-    def refresh(self, policy: Policy, best_of: Callable[[Key], Seat | None]) -> None:
+    def refresh(self, policy: Policy, best_of: Callable[[File], Seat]) -> None:
         """Orders anew what has changed; all of it if something did by which places are judged."""
-        judged_by = (self._demand.mix, policy)
-        if self._judged_by is None or self._judged_by[0] != judged_by[0] or self._judged_by[1] is not policy:
-            self._judged_by = judged_by
+        mix = self._demand.mix
+        if self._judged_by is None or self._judged_by[0] != mix or self._judged_by[1] is not policy:
+            self._judged_by = (mix, policy)
             self.stale |= dict.fromkeys(self._floors)
-        for key in self.stale:
-            if self._serves(*key[:2]):
-                best, known = best_of(key), self._floors.pop(key, None)
-                if known is not None:
-                    drop(self.order, (known, key))
-                if best is not None:
-                    self._floors[key] = floor = self._floor(best, key[0], policy)
-                    insort(self.order, (floor, key))
+        if not self.stale:
+            return
+        floors, order, count = self._floors, self.order, self._count
+        for file in self.stale:
+            if file.share_milli < self.least_milli or (count > 1 and file.profile.count(file.share_milli) < count):
+                continue
+            known = floors.get(file)
+            floor = self._floor(best_of(file), file.profile, policy) if file.orders else None
+            if floor == known:
+                continue
+            if known is not None:
+                drop(order, (known, file.number, file))
+                del floors[file]
+            if floor is not None:
+                floors[file] = floor
+                insort(order, (floor, file.number, file))
         self.stale.clear()
-
-    def _serves(self, profile: Profile, share_milli: int) -> bool:
-        count = self._size.equivalent.count
-        return share_milli >= self._size.equivalent.share_milli and (count == 1 or profile.count(share_milli) >= count)
 
     def _floor(self, best: Seat, profile: Profile, policy: Policy) -> Rank:
         alone = candidate(best, profile, *self._size, spare=False)

@@ -374,8 +374,11 @@ class Workers(Clearing):
         beat_seconds = self.limits.heartbeat_seconds
         silence_ns = int(SILENCE_HEARTBEATS * beat_seconds * SECOND)
         warm_silence_ns = int(SILENCE_HEARTBEATS * max(beat_seconds, UNASSIGNED_HEARTBEAT_SECONDS) * SECOND)
+        soon_ns = min(silence_ns, warm_silence_ns)
         for worker in list(self.fleet.workers.values()):
             quiet_ns = self._now - worker.seen_ns
+            if quiet_ns <= soon_ns and worker.deadline_ns is worker.away_ns is worker.leave_by_ns is None:
+                continue  # as nearly all are
             silent = quiet_ns > (silence_ns if worker.state in ("bound", "left") else warm_silence_ns) and worker.state != "starting"
             late = worker.deadline_ns is not None and self._now > worker.deadline_ns
             if worker.state == "ending":

@@ -1,0 +1,14 @@
+"""Records that nobody changes, and that are made by the thousand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar, dataclass_transform
+
+Record = TypeVar("Record")
+
+
+@dataclass_transform(frozen_default=True)
+def fact(record: type[Record]) -> type[Record]:
+    """A dataclass that the type checker lets nobody change. A frozen one takes three times as long to make."""
+    return dataclass(slots=True, unsafe_hash=True)(record)
