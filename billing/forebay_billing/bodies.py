@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic.dataclasses import dataclass as validated
 
 from forebay_billing.budget_tables import TARGET_CHARS_MAX
 from forebay_billing.budgets import GRACE_SECONDS, GRACE_SECONDS_MAX, LIMIT_NANO_MAX, THRESHOLDS, THRESHOLDS_MAX
@@ -43,11 +44,15 @@ Target = Annotated[str, StringConstraints(min_length=3, max_length=TARGET_CHARS_
 TimeNs = Annotated[int, Field(ge=0, le=TIME_NS_MAX)]
 
 
+_CHECKED = ConfigDict(extra="forbid", strict=True)
+
+
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(frozen=True, **_CHECKED)
 
 
-class SpanBody(_Body):
+@validated(frozen=True, config=_CHECKED)
+class SpanBody(Span):
     """``span`` of a usage record."""
 
     id: Name
@@ -56,8 +61,9 @@ class SpanBody(_Body):
     cell: TimeNs | None = None
 
 
-class UsageBody(_Body):
-    """One usage record."""
+@validated(frozen=True, eq=False, config=_CHECKED)
+class UsageBody(UsageRecord):
+    """One usage record: it is made as the core has it, since no body comes as often."""
 
     source: Name
     id: Name
@@ -83,11 +89,6 @@ class UsageBody(_Body):
         if self.parked_bytes is not None and self.surcharge_nano_per_second:
             raise ValueError("parked bytes hold no device, and have no surcharge")
         return self
-
-    def record(self) -> UsageRecord:
-        """The same as the core has it."""
-        fields = {name: getattr(self, name) for name in type(self).model_fields if name != "span"}
-        return UsageRecord(span=Span(self.span.id, self.span.kind, self.span.label, self.span.cell), **fields)
 
 
 class UsageBatchBody(_Body):
@@ -116,8 +117,7 @@ class LeaseBody(_Body):
     def lease_of(self, source: str) -> UsageRecord:
         """The record that it makes if it closes now."""
         fields = {name: getattr(self, name) for name in type(self).model_fields if name not in ("span", "record")}
-        span = Span(self.span.id, self.span.kind, self.span.label, self.span.cell)
-        return UsageRecord(source=source, id=self.record, span=span, close_reason="open", **fields)
+        return UsageRecord(source=source, id=self.record, span=self.span, close_reason="open", **fields)
 
 
 class HeartbeatBody(_Body):

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, func, insert, select, text
 
-from forebay_billing import invoice_tables, schema
+from forebay_billing import bulk, invoice_tables, schema
 from forebay_billing.money import halves
 from forebay_billing.months import Month
 from forebay_billing.parked import ParkedBook
@@ -202,23 +202,14 @@ class Books:
         """Writes and seals ``entry``; returns the transaction's id, to which the rows of the sub-ledger point that explain it."""
         accounts = self.account_ids(posting.account for posting in entry.postings)
         transaction_id = self.take_ids(schema.transactions)
-        row = {"id": transaction_id, "kind": entry.kind, "posted_at_ns": now_ns, "reverses": reverses}
-        self.connection.execute(insert(schema.transactions), [row])
-        postings = []
-        for posting in entry.postings:
-            milli, atto = halves(posting.amount_atto)
-            postings.append(
-                {
-                    "transaction_id": transaction_id,
-                    "account_id": accounts[posting.account],
-                    "period": str(posting.period),
-                    "currency": posting.currency,
-                    "milli": milli,
-                    "atto": atto,
-                }
-            )
-        self.connection.execute(insert(schema.postings), postings)
-        self.connection.execute(insert(schema.seals), [{"transaction_id": transaction_id}])
+        row = (transaction_id, entry.kind, now_ns, reverses)
+        bulk.append(self.connection, "transactions", ("id", "kind", "posted_at_ns", "reverses"), [row])
+        postings = [
+            (transaction_id, accounts[posting.account], str(posting.period), posting.currency, *halves(posting.amount_atto))
+            for posting in entry.postings
+        ]
+        bulk.append(self.connection, "postings", ("transaction_id", "account_id", "period", "currency", "milli", "atto"), postings)
+        bulk.append(self.connection, "seals", ("transaction_id",), [(transaction_id,)])
         return transaction_id
 
     def append_audit(

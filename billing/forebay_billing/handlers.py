@@ -250,7 +250,7 @@ class UsageHandler(BillingHandler):
         self.query(NoQuery)
         context, attempt = self.context, Attempt("usage.post", "usage", {"bytes": len(self._body)})
         try:
-            records = [body.record() for body in self.body(UsageBatchBody).records]
+            records = self.body(UsageBatchBody).records
             names = ", ".join(f"{record.source}/{record.id}" for record in records[:1]) + ", …" * (len(records) > 1)
             attempt = Attempt("usage.post", names or "usage", {"records": len(records)})
             self._check_clock(records)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Row, insert, select
 
-from forebay_billing import reservations, schema
+from forebay_billing import bulk, reservations, schema
 from forebay_billing.books import Books, parked_price_ids
 from forebay_billing.errors import AlreadyCorrected, RecordConflict, TooLarge, UnknownRecord
 from forebay_billing.ledger import REVENUE, balanced, receivable, transfer
@@ -22,6 +22,17 @@ from forebay_billing.types import PARKED, AnyPrice, ParkedPrice, ParkedSegment, 
 
 SEGMENTS_MAX = 20_000
 """The most segments of a batch; a record of more, which has years of price changes in it, may come alone."""
+_CONTENT = (
+    "source", "record_id", "tenant", "user_name", "session", "lease", "span_id", "span_kind", "span_label", "span_cell", "flavor",
+    "device_model", "devices", "started_at_ns", "duration_ns", "close_reason", "share_milli", "surcharge_nano_per_second", "parked_bytes",
+)  # fmt: skip
+"""Columns of ``usage`` that say what arrived."""
+_SEGMENT = (
+    "usage_id", "position", "transaction_id", "account_id", "period", "started_at_ns", "duration_ns", "milli", "atto", "late", "reversal",
+)  # fmt: skip
+"""Columns that leased and parked segments share."""
+
+Rated: TypeAlias = Sequence[Segment | ParkedSegment]
 
 
 @dataclass(frozen=True)
@@ -118,53 +129,39 @@ def post_usage(
 
     Raises RecordConflict where a (source, id) is known with another content, Unpriced, InvalidRequest, TooLarge.
     """
-    fresh = _without_duplicates(books, records)
-    if not fresh:
+    contents = _without_duplicates(books, records)
+    if not contents:
         return Accepted(0, len(records), {})
+    fresh = list(contents.values())
     rated = _rate(books, fresh, currency_of)
     now_ns = clock_ns()
-    postings: list[Posting] = []
-    costs: dict[str, int] = defaultdict(int)
-    ends_ns: dict[tuple[str, str], int] = {}
-    for record, segments in zip(fresh, rated, strict=True):
-        key = record.flavor, segments[0].currency
-        ends_ns[key] = max(ends_ns.get(key, 0), record.started_at_ns + record.duration_ns)
-        for segment in segments:
-            costs[segment.currency] += segment.amount_atto
-            postings += transfer(receivable(record.tenant), REVENUE, segment.period, segment.currency, segment.amount_atto)
+    sums, ends_ns = _sums(fresh, rated)
+    postings = (posting for (tenant, period, currency), atto in sums.items() for posting in _owed(tenant, period, currency, atto))
     transaction_id = books.append(balanced("usage", postings), now_ns)
     first_id = books.take_ids(schema.usage, len(fresh))
-    numbered = list(enumerate(fresh, first_id))
-    books.connection.execute(insert(schema.usage), [_usage_row(id, record, now_ns) for id, record in numbered])
-    accounts = books.account_ids({receivable(record.tenant) for record in fresh})
-    leased: list[dict[str, Any]] = []
-    parked: list[dict[str, Any]] = []
-    parked_prices = parked_price_ids(books.connection) if any(record.parked_bytes is not None for record in fresh) else {}
-    for (id, record), segments in zip(numbered, rated, strict=True):
-        account_id = accounts[receivable(record.tenant)]
-        for segment in segments:
-            row = _segment_row(id, transaction_id, account_id, segment)
-            if isinstance(segment, ParkedSegment):
-                price_id = None if segment.price is None else parked_prices[segment.price]
-                parked.append(row | {"currency": segment.currency, "parked_price_id": price_id})
-            else:
-                row["price_id"], row["surcharge_nano_per_second"] = books.prices()[segment.price], segment.surcharge_nano_per_second
-                leased.append(row)
-    for table, rows in ((schema.segments, leased), (schema.parked_segments, parked)):
-        if rows:
-            books.connection.execute(insert(table), rows)
+    rows = [(id, now_ns, *content) for id, content in enumerate(contents, first_id)]
+    bulk.append(books.connection, "usage", ("id", "received_at_ns", *_CONTENT), rows)
+    _append_segments(books, first_id, transaction_id, fresh, rated)
     reservations.release(books, fresh, now_ns)
     books.note_rated(ends_ns)
+    costs: dict[str, int] = defaultdict(int)
+    for (_, _, currency), atto in sums.items():
+        costs[currency] += atto
     return Accepted(len(fresh), len(records) - len(fresh), dict(costs))
 
 
-def _rate(books: Books, records: Sequence[UsageRecord], currency_of: Callable[[str], str]) -> list[Sequence[Segment | ParkedSegment]]:
+def _owed(tenant: str, period: Month, currency: str, amount_atto: int) -> tuple[Posting, Posting]:
+    return transfer(receivable(tenant), REVENUE, period, currency, amount_atto)
+
+
+def _rate(books: Books, records: Sequence[UsageRecord], currency_of: Callable[[str], str]) -> list[Rated]:
     book, count = books.price_book(), 0
-    rated: list[Sequence[Segment | ParkedSegment]] = []
+    rated: list[Rated] = []
     parked_book = books.parked_book() if any(record.parked_bytes is not None for record in records) else None
+    tenants = {tenant: (currency_of(tenant), books.finalised(tenant)) for tenant in {record.tenant for record in records}}
     for record in records:
-        currency, finalised = currency_of(record.tenant), books.finalised(record.tenant)
-        segments: Sequence[Segment | ParkedSegment]
+        currency, finalised = tenants[record.tenant]
+        segments: Rated
         if parked_book is not None and record.parked_bytes is not None:
             segments = parked_segments_of(record, record.parked_bytes, parked_book, currency, finalised)
         else:
@@ -174,6 +171,39 @@ def _rate(books: Books, records: Sequence[UsageRecord], currency_of: Callable[[s
         if count > SEGMENTS_MAX and len(records) > 1:
             raise TooLarge(f"The records last so long that they make more than {SEGMENTS_MAX} hourly segments; send fewer at once.")
     return rated
+
+
+def _sums(records: Sequence[UsageRecord], rated: Sequence[Rated]) -> tuple[dict[tuple[str, Month, str], int], dict[tuple[str, str], int]]:
+    """What each tenant owes for them, by period and currency; and when the latest of each flavor and currency ends."""
+    sums: dict[tuple[str, Month, str], int] = defaultdict(int)
+    ends_ns: dict[tuple[str, str], int] = defaultdict(int)
+    for record, segments in zip(records, rated, strict=True):
+        for segment in segments:
+            sums[record.tenant, segment.period, segment.currency] += segment.amount_atto
+        end_ns, key = record.started_at_ns + record.duration_ns, (record.flavor, segments[0].currency)
+        if end_ns >= ends_ns[key]:
+            ends_ns[key] = end_ns
+    return sums, ends_ns
+
+
+def _append_segments(books: Books, first_id: int, transaction_id: int, records: Sequence[UsageRecord], rated: Sequence[Rated]) -> None:
+    """Writes the segments of records whose ids count from ``first_id``."""
+    accounts = books.account_ids({receivable(record.tenant) for record in records})
+    account_of = {record.tenant: accounts[receivable(record.tenant)] for record in records}
+    parked_prices = parked_price_ids(books.connection) if any(record.parked_bytes is not None for record in records) else {}
+    prices, leased, parked = books.prices(), [], []
+    for usage_id, (record, segments) in enumerate(zip(records, rated, strict=True), first_id):
+        account_id = account_of[record.tenant]
+        for segment in segments:
+            row = _segment_row(usage_id, transaction_id, account_id, segment)
+            if isinstance(segment, Segment):
+                leased.append((*row, prices[segment.price], segment.surcharge_nano_per_second))
+            else:
+                parked.append((*row, None if segment.price is None else parked_prices[segment.price], segment.currency))
+    if leased:
+        bulk.append(books.connection, "segments", (*_SEGMENT, "price_id", "surcharge_nano_per_second"), leased)
+    if parked:
+        bulk.append(books.connection, "parked_segments", (*_SEGMENT, "parked_price_id", "currency"), parked)
 
 
 def correct(books: Books, source: str, record_id: str, reason: str, clock_ns: Callable[[], int], who: str) -> int:
@@ -206,32 +236,24 @@ def correct(books: Books, source: str, record_id: str, reason: str, clock_ns: Ca
     return transaction_id
 
 
-def _without_duplicates(books: Books, records: Sequence[UsageRecord]) -> list[UsageRecord]:
-    """The records that are new, each once. Raises RecordConflict."""
-    known = _known(books, records)
-    fresh: dict[tuple[str, str], UsageRecord] = {}
-    for record in records:
-        key = (record.source, record.id)
-        before = known.get(key) or fresh.get(key)
-        if before is None:
-            fresh[key] = record
-        elif before != record:
-            raise RecordConflict(_difference(before, record))
-    return list(fresh.values())
-
-
-def _known(books: Books, records: Iterable[UsageRecord]) -> dict[tuple[str, str], UsageRecord]:
-    """What is stored under the names of ``records``."""
-    usage = schema.usage.c
-    ids_by_source: dict[str, list[str]] = defaultdict(list)
-    for record in records:
-        ids_by_source[record.source].append(record.id)
-    known: dict[tuple[str, str], UsageRecord] = {}
-    for source, ids in ids_by_source.items():
-        query = select(schema.usage).where(usage.source == source, usage.record_id.in_(ids))
-        for row in books.connection.execute(query):
-            known[source, row.record_id] = record_of(row)
-    return known
+def _without_duplicates(books: Books, records: Sequence[UsageRecord]) -> dict[tuple[Any, ...], UsageRecord]:
+    """The records that are new, each once, by content. Raises RecordConflict."""
+    contents = {_content(record): record for record in records}
+    by_source: dict[str, list[str]] = defaultdict(list)
+    for record in contents.values():
+        by_source[record.source].append(record.id)
+    for source, ids in by_source.items():
+        known = {row.record_id: row for row in bulk.named(books.connection, "usage", _CONTENT, source, ids)}
+        if not known and len(set(ids)) == len(ids):
+            continue
+        for content, record in [(content, record) for content, record in contents.items() if record.source == source]:
+            before = known.setdefault(record.id, record)
+            if before is not record:
+                stored = before if isinstance(before, UsageRecord) else record_of(before)
+                if _content(stored) != content:
+                    raise RecordConflict(_difference(stored, record))
+                del contents[content]
+    return contents
 
 
 def _difference(stored: UsageRecord, received: UsageRecord) -> str:
@@ -241,48 +263,23 @@ def _difference(stored: UsageRecord, received: UsageRecord) -> str:
     return f"Usage {stored.source}/{stored.id} is known with another content: {fields}; nothing of this batch was written."
 
 
-def _usage_row(usage_id: int, record: UsageRecord, now_ns: int) -> dict[str, Any]:
-    return {
-        "id": usage_id,
-        "source": record.source,
-        "record_id": record.id,
-        "tenant": record.tenant,
-        "user_name": record.user,
-        "session": record.session,
-        "lease": record.lease,
-        "span_id": record.span.id,
-        "span_kind": record.span.kind,
-        "span_label": record.span.label,
-        "span_cell": record.span.cell,
-        "flavor": record.flavor,
-        "device_model": record.device_model,
-        "devices": record.devices,
-        "share_milli": record.share_milli,
-        "surcharge_nano_per_second": record.surcharge_nano_per_second,
-        "started_at_ns": record.started_at_ns,
-        "duration_ns": record.duration_ns,
-        "close_reason": record.close_reason,
-        "received_at_ns": now_ns,
-        "parked_bytes": record.parked_bytes,
-    }
+def _content(record: UsageRecord) -> tuple[Any, ...]:
+    """The record as values of ``_CONTENT``."""
+    span = record.span
+    return (
+        record.source, record.id, record.tenant, record.user, record.session, record.lease,
+        span.id, span.kind, span.label, span.cell,
+        record.flavor, record.device_model, record.devices, record.started_at_ns, record.duration_ns, record.close_reason,
+        record.share_milli, record.surcharge_nano_per_second, record.parked_bytes,
+    )  # fmt: skip
 
 
-def _segment_row(usage_id: int, transaction_id: int, account_id: int, segment: Segment | ParkedSegment) -> dict[str, Any]:
-    """What all segments have; the price is put in after it."""
-    milli, atto = halves(segment.amount_atto)
-    return {
-        "usage_id": usage_id,
-        "position": segment.position,
-        "transaction_id": transaction_id,
-        "account_id": account_id,
-        "period": str(segment.period),
-        "started_at_ns": segment.started_at_ns,
-        "duration_ns": segment.duration_ns,
-        "milli": milli,
-        "atto": atto,
-        "late": segment.late,
-        "reversal": False,
-    }
+def _segment_row(usage_id: int, transaction_id: int, account_id: int, segment: Segment | ParkedSegment) -> tuple[Any, ...]:
+    """What all segments have, as values of ``_SEGMENT``."""
+    return (
+        usage_id, segment.position, transaction_id, account_id, str(segment.period), segment.started_at_ns, segment.duration_ns,
+        *halves(segment.amount_atto), segment.late, False,
+    )  # fmt: skip
 
 
 def _reversal_row(segment: Row[Any], count: int, transaction_id: int, period: Month) -> dict[str, Any]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
 
 from forebay_billing.errors import InvalidRequest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HOUR_NS = 3600 * 10**9
+_HOURS_REMEMBERED_MAX = 10_000
 _TEXT = re.compile(r"(\d{4})-(0[1-9]|1[0-2])", re.ASCII)
 
 
-@dataclass(frozen=True, order=True)
-class Month:
+class Month(NamedTuple):
     """A month of the proleptic Gregorian calendar in UTC; its end is the next one's start."""
 
     year: int
@@ -30,8 +32,7 @@ class Month:
     @classmethod
     def of(cls, time_ns: int) -> Month:
         """The month that holds a Unix time in nanoseconds."""
-        moment = _EPOCH + timedelta(seconds=time_ns // 10**9)
-        return cls(moment.year, moment.month)
+        return _of_hour(time_ns // _HOUR_NS)
 
     @property
     def next(self) -> Month:
@@ -53,3 +54,10 @@ class Month:
 
     def __str__(self) -> str:
         return f"{self.year:04d}-{self.month:02d}"
+
+
+@lru_cache(maxsize=_HOURS_REMEMBERED_MAX)
+def _of_hour(hour: int) -> Month:
+    """The month of an hour since the epoch."""
+    moment = _EPOCH + timedelta(hours=hour)
+    return Month(moment.year, moment.month)

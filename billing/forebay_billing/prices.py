@@ -65,10 +65,6 @@ class Version(Protocol):
 V = TypeVar("V", bound=Version)
 
 
-def _valid_from_ns(version: Version) -> int:
-    return version.valid_from_ns
-
-
 class Book(Generic[V]):
     """All versions of all prices. A version is in force from its ``valid_from_ns``; of two with the same, the later version is."""
 
@@ -77,13 +73,13 @@ class Book(Generic[V]):
         for version in versions:
             by_key[version.flavor, version.currency].append(version)
         self._versions = {key: sorted(found, key=lambda v: (v.valid_from_ns, v.version)) for key, found in by_key.items()}
+        self._starts_ns = {key: [version.valid_from_ns for version in found] for key, found in self._versions.items()}
         self._flavors = {flavor for flavor, _ in self._versions}
 
     def at(self, flavor: str, currency: str, time_ns: int) -> V | None:
         """The version in force at ``time_ns``, or None before the first."""
-        versions = self._versions.get((flavor, currency), [])
-        found = bisect_right(versions, time_ns, key=_valid_from_ns)
-        return versions[found - 1] if found else None
+        found = bisect_right(self._starts_ns.get((flavor, currency), ()), time_ns)
+        return self._versions[flavor, currency][found - 1] if found else None
 
     def keys(self) -> list[tuple[str, str]]:
         """Each flavor and currency that has a price."""
@@ -95,9 +91,8 @@ class Book(Generic[V]):
 
     def changes(self, flavor: str, currency: str, after_ns: int, before_ns: int) -> list[int]:
         """The moments in (after, before) from which another version is in force, in order."""
-        versions = self._versions.get((flavor, currency), [])
-        first, end = bisect_right(versions, after_ns, key=_valid_from_ns), bisect_left(versions, before_ns, key=_valid_from_ns)
-        return sorted({version.valid_from_ns for version in versions[first:end]})
+        starts_ns = self._starts_ns.get((flavor, currency), [])
+        return sorted(set(starts_ns[bisect_right(starts_ns, after_ns) : bisect_left(starts_ns, before_ns)]))
 
     def current(self, now_ns: int) -> list[V]:
         """The versions in force at ``now_ns``, by flavor and currency."""

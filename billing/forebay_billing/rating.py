@@ -59,6 +59,8 @@ def surcharge_rate(record: UsageRecord) -> int:
 
     A rate, not an amount, is rounded (half-even): so every amount made with it is exact, and the pool tells its users the same rate.
     """
+    if not record.surcharge_nano_per_second:
+        return 0
     surcharge = round_half_even(record.surcharge_nano_per_second * record.devices * record.share_milli, WHOLE_MILLI)
     if surcharge > PRICE_NANO_PER_SECOND_MAX:
         raise InvalidRequest(

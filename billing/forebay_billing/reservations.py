@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
-from forebay_billing import schema
+from forebay_billing import bulk, schema
 from forebay_billing.books import Books
 from forebay_billing.holds import HOLDS, Ending, Heartbeat, Hold, Terms, ending_of, held, reserved
 from forebay_billing.ledger import balanced, transfer
@@ -25,6 +25,7 @@ EXPIRED_MAX = 1_000
 """Most holds that expire in one transaction."""
 _holds = schema.holds.c
 _open = _holds.closed_by.is_(None)
+_HOLD = tuple(column.name for column in schema.holds.columns)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _of_records(connection: Connection, names: Iterable[tuple[str, str]]) -> dic
         by_source[source].append(record_id)
     found: dict[tuple[str, str], Row[Any]] = {}
     for source, ids in by_source.items():
-        for row in connection.execute(select(schema.holds).where(_open, _holds.source == source, _holds.record_id.in_(ids))):
+        for row in bulk.named(connection, "holds", _HOLD, source, ids, "AND closed_by IS NULL"):
             found[source, row.record_id] = row
     return found
 

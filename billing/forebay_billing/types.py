@@ -5,7 +5,7 @@ UsageRecord ──rated as──► Segment, Segment, … ──posted, a batch 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from forebay_billing.months import Month
@@ -54,9 +54,9 @@ class PriceVersion:
     currency: str
     version: int
     price_nano_per_second: int
-    valid_from_ns: int
-    changed_at_ns: int
-    changed_by: str
+    valid_from_ns: int = field(hash=False)
+    changed_at_ns: int = field(hash=False)
+    changed_by: str = field(hash=False)
 
     @property
     def amount_nano(self) -> int:
