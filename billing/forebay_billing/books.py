@@ -55,6 +55,10 @@ class Memory:
     rated: dict[tuple[str, str], int] = field(default_factory=dict)
     """Until when usage is known to be rated, at least; it never goes back."""
 
+    def forget(self) -> None:
+        """Nothing is known any more; :meth:`Books.look_again` comes next."""
+        vars(self).update(vars(Memory()))
+
 
 def price_of(row: Row[Any]) -> PriceVersion:
     """The price version in a row of ``prices``."""

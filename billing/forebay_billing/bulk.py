@@ -1,8 +1,8 @@
 """Many rows at once, by the shortest way that each database has.
 
 SQLAlchemy makes each row of an insert ready on its own, which takes longer than the database's part of it. Rows are tuples here, and
-a statement's text is made once: it is the same for any number of rows. PostgreSQL takes them by COPY, and all names that are asked
-for as one array; SQLite takes those as one JSON list.
+a statement's text is made once: it is the same for any number of rows. PostgreSQL takes them by COPY, and both all names
+that are asked for as one JSON list.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Row
+
+_AMONG = {
+    "postgresql": ("%s", "= ANY(ARRAY(SELECT json_array_elements_text(%s)))"),
+    "sqlite": ("?", "IN (SELECT value FROM json_each(?))"),
+}
+"""How each database marks a value, and looks among the elements of a JSON list."""
 
 
 def append(connection: Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
@@ -32,10 +38,9 @@ def named(
     connection: Connection, table: str, columns: tuple[str, ...], source: str, record_ids: Sequence[str], condition: str = ""
 ) -> Sequence[Row[Any]]:
     """The ``columns`` of the rows of ``table`` that are called (``source``, one of ``record_ids``), and that ``condition`` allows."""
-    if connection.dialect.name == "postgresql":
-        return connection.exec_driver_sql(_select(table, columns, "%s", f"= ANY(%s) {condition}"), (source, list(record_ids))).all()
-    listed = json.dumps(record_ids)
-    return connection.exec_driver_sql(_select(table, columns, "?", f"IN (SELECT value FROM json_each(?)) {condition}"), (source, listed)).all()
+    mark, among = _AMONG[connection.dialect.name]
+    statement = _select(table, columns, mark, f"{among} {condition}")
+    return connection.exec_driver_sql(statement, (source, json.dumps(record_ids))).all()
 
 
 @cache

@@ -46,6 +46,7 @@ from forebay_billing.schema import KEY_CHARS_MAX
 from forebay_billing.settings import Settings
 from forebay_billing.store import Store
 from forebay_billing.types import UsageRecord
+from forebay_billing.writer import Share
 
 if TYPE_CHECKING:
     from forebay_billing.budget_desk import BudgetDesk
@@ -83,6 +84,10 @@ class Context:
     def currencies(self, books: Books) -> Callable[[str], str]:
         """What each tenant is billed in: by its profile, else by the settings."""
         return lambda tenant: books.currency_of(tenant, self.settings.currency_of(tenant))
+
+    def post_usage(self, books: Books, batches: Sequence[Sequence[UsageRecord]]) -> list[journal.Accepted]:
+        """See :func:`journal.post_batches`."""
+        return journal.post_batches(books, batches, self.currencies(books), self.clock_ns)
 
 
 @dataclass(frozen=True)
@@ -150,15 +155,16 @@ class BillingHandler(RequestHandler):
             raise InvalidRequest("body: this is not UTF-8.") from None
 
     async def change(
-        self, identity: Identity, work: Callable[[Books], T], document: Callable[[T], Any], attempt: Attempt | None = None
-    ) -> T | None:
+        self, identity: Identity, work: Callable[[Books], T], document: Callable[[T], Any], attempt: Attempt | None = None,
+        share: Share | None = None,
+    ) -> T | None:  # fmt: skip
         """Does ``work`` and answers with the ``document`` of its result. The one way in which a request changes anything.
 
         With an ``Idempotency-Key`` it happens once: a repetition gets the same answer, and None is returned. A refusal of what is
         told as an ``attempt`` leaves a row in the audit, which is all that it leaves. Raises KeyReused.
         """
         try:
-            done = await self.context.store.change(self._idempotency_key(identity), work, document)
+            done = await self.context.store.change(self._idempotency_key(identity), work, document, share)
         except BillingError as refusal:
             if attempt is not None:
                 await self.leave_in_audit(identity, attempt, refusal)
@@ -256,8 +262,9 @@ class UsageHandler(BillingHandler):
             self._check_clock(records)
             done = await self.change(
                 identity,
-                lambda books: journal.post_usage(books, records, context.currencies(books), context.clock_ns),
+                lambda books: context.post_usage(books, [records])[0],
                 documents.accepted_json,
+                share=Share(context.post_usage, records),
             )
         except BillingError as refusal:
             await self._leave_once(identity, attempt, refusal)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
 from sqlalchemy import Row, insert, select
@@ -129,25 +130,41 @@ def post_usage(
 
     Raises RecordConflict where a (source, id) is known with another content, Unpriced, InvalidRequest, TooLarge.
     """
-    contents = _without_duplicates(books, records)
-    if not contents:
-        return Accepted(0, len(records), {})
-    fresh = list(contents.values())
+    return post_batches(books, [records], currency_of, clock_ns)[0]
+
+
+def post_batches(
+    books: Books, batches: Sequence[Sequence[UsageRecord]], currency_of: Callable[[str], str], clock_ns: Callable[[], int]
+) -> list[Accepted]:
+    """The same for many batches as one; of a record that is in two, the first counts. A refusal is of them all."""
+    news = _news(books, batches)
+    fresh = [record for contents in news for record in contents.values()]
+    if not fresh:
+        return [Accepted(0, len(batch), {}) for batch in batches]
     rated = _rate(books, fresh, currency_of)
     now_ns = clock_ns()
     sums, ends_ns = _sums(fresh, rated)
     postings = (posting for (tenant, period, currency), atto in sums.items() for posting in _owed(tenant, period, currency, atto))
     transaction_id = books.append(balanced("usage", postings), now_ns)
     first_id = books.take_ids(schema.usage, len(fresh))
-    rows = [(id, now_ns, *content) for id, content in enumerate(contents, first_id)]
+    rows = [(id, now_ns, *content) for id, content in enumerate(chain.from_iterable(news), first_id)]
     bulk.append(books.connection, "usage", ("id", "received_at_ns", *_CONTENT), rows)
     _append_segments(books, first_id, transaction_id, fresh, rated)
     reservations.release(books, fresh, now_ns)
     books.note_rated(ends_ns)
+    of_each = iter(rated)
+    return [
+        Accepted(len(contents), len(batch) - len(contents), _costs(islice(of_each, len(contents))))
+        for batch, contents in zip(batches, news, strict=True)
+    ]
+
+
+def _costs(rated: Iterable[Rated]) -> dict[str, int]:
     costs: dict[str, int] = defaultdict(int)
-    for (_, _, currency), atto in sums.items():
-        costs[currency] += atto
-    return Accepted(len(fresh), len(records) - len(fresh), dict(costs))
+    for segments in rated:
+        for segment in segments:
+            costs[segment.currency] += segment.amount_atto
+    return dict(costs)
 
 
 def _owed(tenant: str, period: Month, currency: str, amount_atto: int) -> tuple[Posting, Posting]:
@@ -236,31 +253,34 @@ def correct(books: Books, source: str, record_id: str, reason: str, clock_ns: Ca
     return transaction_id
 
 
-def _without_duplicates(books: Books, records: Sequence[UsageRecord]) -> dict[tuple[Any, ...], UsageRecord]:
-    """The records that are new, each once, by content. Raises RecordConflict."""
-    contents = {_content(record): record for record in records}
+def _news(books: Books, batches: Sequence[Sequence[UsageRecord]]) -> list[dict[tuple[Any, ...], UsageRecord]]:
+    """Of each batch the records that are new, by content. Raises RecordConflict."""
     by_source: dict[str, list[str]] = defaultdict(list)
-    for record in contents.values():
+    for record in chain.from_iterable(batches):
         by_source[record.source].append(record.id)
+    seen: dict[tuple[str, str], tuple[Any, ...]] = {}
     for source, ids in by_source.items():
-        known = {row.record_id: row for row in bulk.named(books.connection, "usage", _CONTENT, source, ids)}
-        if not known and len(set(ids)) == len(ids):
-            continue
-        for content, record in [(content, record) for content, record in contents.items() if record.source == source]:
-            before = known.setdefault(record.id, record)
-            if before is not record:
-                stored = before if isinstance(before, UsageRecord) else record_of(before)
-                if _content(stored) != content:
-                    raise RecordConflict(_difference(stored, record))
-                del contents[content]
-    return contents
+        for row in bulk.named(books.connection, "usage", _CONTENT, source, ids):
+            seen[source, row.record_id] = tuple(row)
+    news: list[dict[tuple[Any, ...], UsageRecord]] = []
+    for batch in batches:
+        contents: dict[tuple[Any, ...], UsageRecord] = {}
+        for record in batch:
+            content = _content(record)
+            before = seen.setdefault((record.source, record.id), content)
+            if before is content:
+                contents[content] = record
+            elif before != content:
+                raise RecordConflict(_difference(before, content))
+        news.append(contents)
+    return news
 
 
-def _difference(stored: UsageRecord, received: UsageRecord) -> str:
+def _difference(stored: tuple[Any, ...], received: tuple[Any, ...]) -> str:
     """One sentence that names the record and, for each field that differs, both values."""
-    before, after = asdict(stored), asdict(received)
-    fields = ", ".join(f"{name} {before[name]!r} is stored, {after[name]!r} arrived" for name in before if before[name] != after[name])
-    return f"Usage {stored.source}/{stored.id} is known with another content: {fields}; nothing of this batch was written."
+    differing = [(name, before, after) for name, before, after in zip(_CONTENT, stored, received, strict=True) if before != after]
+    fields = ", ".join(f"{name} {before!r} is stored, {after!r} arrived" for name, before, after in differing)
+    return f"Usage {stored[0]}/{stored[1]} is known with another content: {fields}; nothing of this batch was written."
 
 
 def _content(record: UsageRecord) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from forebay_billing.idempotency import Done, Key, once
 from forebay_billing.months import Month
 from forebay_billing.prices import PriceBook
 from forebay_billing.types import Statement
-from forebay_billing.writer import JobWriter, OnCommit, Writer
+from forebay_billing.writer import JobWriter, OnCommit, Share, Writer
 
 T = TypeVar("T")
 
@@ -57,8 +58,16 @@ class Store:
         self._readers.shutdown()
         self._engines.dispose()
 
-    async def change(self, key: Key | None, work: Callable[[Books], T], document: Callable[[T], Any]) -> Done[T]:
-        """Does ``work`` in the writer's next transaction, once for a ``key``. See :func:`forebay_billing.idempotency.once`."""
+    async def change(
+        self, key: Key | None, work: Callable[[Books], T], document: Callable[[T], Any], share: Share | None = None
+    ) -> Done[T]:
+        """Does ``work`` in the writer's next transaction, once for a ``key``. See :func:`forebay_billing.idempotency.once`.
+
+        Without a key it may be done along with others of its ``share``.
+        """
+        if key is None and share is not None:
+            result = await asyncio.wrap_future(self._writer.submit(work, share))
+            return Done(json.dumps(document(result)), result)
         return await asyncio.wrap_future(self._writer.submit(lambda books: once(books, key, work, document, self._clock_ns())))
 
     async def price_book(self) -> PriceBook:

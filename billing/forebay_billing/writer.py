@@ -20,6 +20,8 @@ from forebay_billing.engines import Engines, writing
 from forebay_billing.errors import CLOSING, BillingError, StoreUnavailable
 
 GROUP_JOBS_MAX = 64
+SHARED_JOBS_MAX = 16
+"""The most callers for whom something is done at once."""
 QUEUE_JOBS_MAX = 512
 
 T = TypeVar("T")
@@ -30,11 +32,20 @@ OnCommit = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
+class Share:
+    """A caller's ``part`` of what can be done for many callers at once: ``work`` gets all parts and returns what became of each."""
+
+    work: Callable[[Books, Sequence[Any]], Sequence[Any]]
+    part: Any
+
+
+@dataclass(frozen=True)
 class Job:
-    """Something to write, and who waits for what becomes of it."""
+    """Something to write, and who waits for what becomes of it. With a ``share`` it may be done along with its neighbours."""
 
     work: Callable[[Books], Any]
     future: Future[Any]
+    share: Share | None = None
 
 
 class JobWriter(Protocol):
@@ -43,7 +54,7 @@ class JobWriter(Protocol):
     @property
     def waiting(self) -> int: ...
 
-    def submit(self, work: Callable[[Books], T]) -> Future[T]: ...
+    def submit(self, work: Callable[[Books], T], share: Share | None = None) -> Future[T]: ...
 
     def close(self) -> None: ...
 
@@ -59,33 +70,55 @@ class Committer:
     def commit(self, group: Sequence[Job]) -> None:
         """Does the jobs, commits, and then says to each what became of it."""
         started = time.monotonic()
-        outcomes: list[tuple[Future[Any], Any]] = []
         try:
             with writing(self._engines) as connection:
                 books = Books(connection, self._memory)
-                for job in group:
-                    savepoint = connection.begin_nested()
-                    try:
-                        outcomes.append((job.future, job.work(books)))
-                        savepoint.commit()
-                    except BillingError as refusal:
-                        savepoint.rollback()
-                        self._memory = Memory()
-                        books = Books(connection, self._memory)
-                        outcomes.append((job.future, refusal))
+                outcomes = [outcome for jobs in _runs(group) for outcome in self._do(books, jobs)]
                 failpoints.reach("commit.before")
         except Exception as error:
-            self._memory = Memory()
+            self._memory.forget()
             for job in group:
                 job.future.set_exception(error)
             return
         failpoints.reach("commit.after")
         self._on_commit(len(group), time.monotonic() - started)
-        for future, outcome in outcomes:
+        for job, outcome in zip(group, outcomes, strict=True):
             if isinstance(outcome, BillingError):
-                future.set_exception(outcome)
+                job.future.set_exception(outcome)
             else:
-                future.set_result(outcome)
+                job.future.set_result(outcome)
+
+    def _do(self, books: Books, jobs: Sequence[Job]) -> Sequence[Any]:
+        """What became of each job. Where one of several refuses, all are done again one by one, so that it takes only itself back."""
+        savepoint = books.connection.begin_nested()
+        try:
+            done = _work(books, jobs)
+        except BillingError as refusal:
+            savepoint.rollback()
+            self._memory.forget()
+            books.look_again()
+            return [refusal] if len(jobs) == 1 else [outcome for job in jobs for outcome in self._do(books, [job])]
+        savepoint.commit()
+        return done
+
+
+def _work(books: Books, jobs: Sequence[Job]) -> Sequence[Any]:
+    shares = [job.share for job in jobs if job.share is not None]
+    if len(jobs) == 1 or len(shares) < len(jobs):
+        return [job.work(books) for job in jobs]
+    return shares[0].work(books, [share.part for share in shares])
+
+
+def _runs(group: Sequence[Job]) -> list[list[Job]]:
+    """The jobs in their order; those together that stand side by side and share their work."""
+    runs: list[list[Job]] = []
+    for job in group:
+        before = runs[-1][-1].share if runs else None
+        if before is not None and job.share is not None and before.work == job.share.work and len(runs[-1]) < SHARED_JOBS_MAX:
+            runs[-1].append(job)
+        else:
+            runs.append([job])
+    return runs
 
 
 class Writer:
@@ -104,14 +137,14 @@ class Writer:
         """Jobs that wait for their group."""
         return self._queue.qsize()
 
-    def submit(self, work: Callable[[Books], T]) -> Future[T]:
+    def submit(self, work: Callable[[Books], T], share: Share | None = None) -> Future[T]:
         """Runs ``work`` in a later group; the future ends after its commit, with the result, a BillingError or StoreUnavailable."""
         future: Future[T] = Future()
         with self._closing:
             if self._closed:
                 raise StoreUnavailable(CLOSING)
             try:
-                self._queue.put_nowait(Job(work, future))
+                self._queue.put_nowait(Job(work, future, share))
             except queue.Full:
                 raise StoreUnavailable(f"{QUEUE_JOBS_MAX} writes are waiting; nothing was written, send the same again later.") from None
         return future

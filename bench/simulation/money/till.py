@@ -23,7 +23,7 @@ from forebay_billing.payments.source import BooksSource
 from forebay_billing.service import application_of
 from forebay_billing.settings import Settings
 from forebay_billing.store import Store
-from forebay_billing.writer import Committer, Job, OnCommit
+from forebay_billing.writer import Committer, Job, OnCommit, Share
 from forebay_hub.identity import OPERATE, SERVICE, Identity, TokenAuthenticator
 from stripe_emulator import Emulator
 
@@ -50,9 +50,9 @@ class Clerk:
     def __init__(self, engines: Engines, on_commit: OnCommit) -> None:
         self.committer = Committer(engines, on_commit)
 
-    def submit(self, work: Callable[[Books], T]) -> Future[T]:
+    def submit(self, work: Callable[[Books], T], share: Share | None = None) -> Future[T]:
         future: Future[T] = Future()
-        self.committer.commit([Job(work, future)])
+        self.committer.commit([Job(work, future, share)])
         return future
 
     def close(self) -> None:
