@@ -16,17 +16,18 @@ from forebay_billing.invoice_journal import accounts_of
 from forebay_billing.invoice_queries import credits_of, invoices_of
 from forebay_billing.ledger import credit_of
 from forebay_billing.money import atto_of_minor, halves, whole
+from forebay_billing.pieces import pieces
 from forebay_billing.queries import RATED, posted
 from forebay_billing.sums import halved, joined
 
 Pair = Literal[
     "segments and postings", "postings and balances", "debits and credits", "usage and segments",
-    "open holds and postings", "ended holds and postings", "invoices and balances", "credits and balances",
+    "open holds and postings", "ended holds and postings", "invoices and balances", "credits and balances", "rated and segments",
 ]  # fmt: skip
 
-_segments, _postings, _transactions = schema.segments.c, schema.postings.c, schema.transactions.c
-_balances, _accounts, _prices, _usage = schema.balances.c, schema.accounts.c, schema.prices.c, schema.usage.c
-_holds, _parked = schema.holds.c, schema.parked_segments.c
+_postings, _transactions = schema.postings.c, schema.transactions.c
+_balances, _accounts, _usage = schema.balances.c, schema.accounts.c, schema.usage.c
+_holds = schema.holds.c
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def differences(connection: Connection) -> list[Difference]:
             where = (f"transaction {row.transaction_id}", names.get(row.account_id), row.period, row.currency)
             subject = " ".join(str(part) for part in where[row.transaction_id is None :] if part is not None)
             found.append(Difference(pair, subject, atto))
-    return [*found, *_unexplained(connection), *_of_invoices(connection), *_of_credits(connection)]
+    return [*found, *_unexplained(connection), *_of_invoices(connection), *_of_credits(connection), *_of_rated(connection)]
 
 
 def rebuild_balances(books: Books) -> None:
@@ -74,12 +75,8 @@ def _halves(atto: int) -> dict[str, int]:
 
 
 def _of_segments() -> Select[Any]:
-    joined_to_prices = schema.segments.join(schema.prices, _prices.id == _segments.price_id)
-    key = (_segments.transaction_id, _segments.account_id, _segments.period, _prices.currency)
-    leased = select(*key, _segments.milli, _segments.atto).select_from(joined_to_prices)
-    of_parked = (_parked.transaction_id, _parked.account_id, _parked.period, _parked.currency)
-    both = union_all(leased, select(*of_parked, _parked.milli, _parked.atto)).subquery()
-    return select(*both.c)
+    piece = pieces()
+    return select(piece.transaction_id, piece.account_id, piece.period, piece.currency, piece.milli, piece.atto)
 
 
 def _of_rated_postings() -> Select[Any]:
@@ -149,18 +146,29 @@ def _sums(connection: Connection, query: Any) -> Iterator[tuple[Any, int]]:
 def _unexplained(connection: Connection) -> Iterator[Difference]:
     """Records whose segments do not last as long as they do, or, once reversed, do not sum to nothing."""
     expected_ns = case((schema.reversals.c.usage_id.is_(None), _usage.duration_ns), else_=0)
-    each = (schema.segments, schema.parked_segments)
-    pieces = union_all(*(select(table.c.usage_id, table.c.position, table.c.duration_ns) for table in each)).subquery().c
-    segments_ns = func.coalesce(func.sum(pieces.duration_ns), 0)
+    piece = pieces()
+    segments_ns = func.coalesce(func.sum(piece.duration_ns), 0)
     query = (
         select(_usage.source, _usage.record_id, expected_ns.label("expected"), segments_ns.label("found"))
-        .outerjoin(pieces.usage_id.table, pieces.usage_id == _usage.id)
+        .outerjoin(piece.usage_id.table, piece.usage_id == _usage.id)
         .outerjoin(schema.reversals, schema.reversals.c.usage_id == _usage.id)
         .group_by(_usage.id, _usage.source, _usage.record_id, _usage.duration_ns, schema.reversals.c.usage_id)
-        .having(or_(segments_ns != expected_ns, func.count(pieces.position) == 0))
+        .having(or_(segments_ns != expected_ns, func.count(piece.position) == 0))
     )
     for row in connection.execute(query):
         yield Difference("usage and segments", f"{row.source}/{row.record_id}", int(row.expected) - int(row.found))
+
+
+def _of_rated(connection: Connection) -> Iterator[Difference]:
+    """Until when a price may not change is the end of the latest usage that was rated with it; what was taken back was rated, too."""
+    piece = pieces(lambda segment: (~segment.reversal,))
+    ends = select(piece.priced, piece.currency, func.max(piece.started_at_ns + piece.duration_ns).label("until_ns"))
+    latest = {(row.priced, row.currency): row.until_ns for row in connection.execute(ends.group_by(piece.priced, piece.currency))}
+    noted = {(row.flavor, row.currency): row.until_ns for row in connection.execute(select(schema.rated))}
+    for flavor, currency in sorted(latest.keys() | noted.keys()):
+        difference = noted.get((flavor, currency), 0) - latest.get((flavor, currency), 0)
+        if difference:
+            yield Difference("rated and segments", f"{flavor} {currency}", difference)
 
 
 def _of_invoices(connection: Connection) -> Iterator[Difference]:

@@ -209,6 +209,7 @@ def summary_json(row: SummaryRow) -> dict[str, Any]:
         "duration_ns": row.duration_ns,
         "cost_nano": nano_of(row.cost_atto),
         "leases": row.leases,
+        "parked_nano": nano_of(row.parked_atto),
     }
 
 

@@ -11,15 +11,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, distinct, func, select
 
 from forebay_billing import schema
-from forebay_billing.books import price_ids
+from forebay_billing.books import parked_price_ids, price_ids
 from forebay_billing.credits import Balance, Grant, Use, after
 from forebay_billing.errors import UnknownInvoice
 from forebay_billing.invoice_tables import credit_grants, credit_moves, credit_notes, invoice_lines, invoices, settlements
-from forebay_billing.invoices import PLAN_KINDS, Basis, Draft, InvoiceLine, Profile, State, UsageTotal, draft
+from forebay_billing.invoices import PLAN_KINDS, Basis, Draft, InvoiceLine, Profile, State, UsageTotal, draft, parked_key
 from forebay_billing.ledger import receivable
 from forebay_billing.money import whole
 from forebay_billing.months import Month
-from forebay_billing.parked_queries import ParkedTotal, parked_hours, parked_totals
+from forebay_billing.parked_queries import ParkedTotal, parked_totals
+from forebay_billing.pieces import LEASED, Columns, in_month, pieces
 from forebay_billing.plan_book import plan_of, plans_of
 from forebay_billing.plans import Plan, plan_in
 from forebay_billing.profiles import profile_of
@@ -28,7 +29,7 @@ from forebay_billing.sums import halved, joined
 
 INVOICES_SHOWN_MAX = 1000
 
-_segments, _usage, _accounts, _balances = schema.segments.c, schema.usage.c, schema.accounts.c, schema.balances.c
+_usage, _accounts, _balances = schema.usage.c, schema.accounts.c, schema.balances.c
 
 
 @dataclass(frozen=True)
@@ -198,31 +199,19 @@ def _bases(connection: Connection, tenant: str, month: Month, balances: Sequence
     parked: dict[str, list[ParkedTotal]] = defaultdict(list)
     for total in parked_totals(connection, tenant, month):
         parked[total.currency].append(total)
-    for each, amounts in parked_hours(connection, tenant, month).items():
-        for hour, atto in amounts.items():
-            hours.setdefault(each, {})[hour] = hours.get(each, {}).get(hour, 0) + atto
     for currency in sorted({*totals, *parked, *([] if terms is None else [terms.currency])}):
         usable = [balance for balance in balances if balance.grant.currency == currency]
         yield Basis(profile, month, currency, totals.get(currency, ()), hours.get(currency, {}), terms, usable, parked[currency])
 
 
-def _of_period(tenant: str, month: Month) -> tuple[ColumnElement[bool], ...]:
-    account = select(_accounts.id).where(_accounts.name == receivable(tenant)).scalar_subquery()
-    return _segments.account_id == account, _segments.period == str(month)
-
-
 def _totals(connection: Connection, tenant: str, month: Month) -> dict[str, list[UsageTotal]]:
-    group = (_usage.user_name, _segments.price_id, _segments.surcharge_nano_per_second, _segments.reversal, _segments.late)
-    query = (
-        select(
-            *group, *halved(_segments.duration_ns, "duration"), func.count(distinct(_usage.lease)).label("leases"),
-            func.min(_segments.started_at_ns).label("first"),
-            func.max(_segments.started_at_ns + func.abs(_segments.duration_ns)).label("last"),
-        )
-        .select_from(schema.segments.join(schema.usage, _usage.id == _segments.usage_id))
-        .where(*_of_period(tenant, month))
-        .group_by(*group)
-    )  # fmt: skip
+    piece = pieces(in_month(tenant, month), (_usage.user_name, _usage.lease), kinds=(LEASED,))
+    group = (piece.user_name, piece.price_id, piece.surcharge_nano_per_second, piece.reversal, piece.late)
+    query = select(
+        *group, *halved(piece.duration_ns, "duration"), func.count(distinct(piece.lease)).label("leases"),
+        func.min(piece.started_at_ns).label("first"),
+        func.max(piece.started_at_ns + func.abs(piece.duration_ns)).label("last"),
+    ).group_by(*group)  # fmt: skip
     rows = connection.execute(query).all()
     prices = {id: price for price, id in price_ids(connection).items()} if rows else {}
     found: dict[str, list[UsageTotal]] = defaultdict(list)
@@ -239,13 +228,10 @@ def _totals(connection: Connection, tenant: str, month: Month) -> dict[str, list
 
 def _hours(connection: Connection, tenant: str, month: Month) -> dict[str, dict[int, int]]:
     """What the usage of each UTC hour cost, by currency and start."""
-    hour, currency = (_segments.started_at_ns // HOUR_NS).label("hour"), schema.prices.c.currency
-    query = (
-        select(currency, hour, *halved(_segments.milli, "milli"), *halved(_segments.atto, "atto"))
-        .select_from(schema.segments.join(schema.prices, schema.prices.c.id == _segments.price_id))
-        .where(*_of_period(tenant, month))
-        .group_by(currency, hour)
-    )
+    piece = pieces(in_month(tenant, month))
+    hour = (piece.started_at_ns // HOUR_NS).label("hour")
+    sums = (*halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
+    query = select(piece.currency, hour, *sums).group_by(piece.currency, hour)
     found: dict[str, dict[int, int]] = defaultdict(dict)
     for row in connection.execute(query):
         found[row.currency][row.hour * HOUR_NS] = whole(joined(row, "milli"), joined(row, "atto"))
@@ -391,28 +377,15 @@ def cells(connection: Connection, made: Draft, line: InvoiceLine, limit: int, af
 
     Raises UnknownInvoice for lines that no usage stands behind: tax and credits.
     """
-    if line.usage is None and line.kind not in PLAN_KINDS:
-        raise UnknownInvoice(f"The line {line.key!r:.80} is of no usage: {line.label}.")
-    wanted = list(_of_period(made.profile.tenant, made.month))
-    if line.usage is None:
-        wanted.append(schema.prices.c.currency == made.currency)
-    else:
-        total, price = line.usage, line.usage.price
-        of_price = (schema.prices.c.flavor == price.flavor, schema.prices.c.currency == price.currency)
-        wanted += [*of_price, schema.prices.c.version == price.version, _usage.user_name == total.user]
-        wanted += [_segments.surcharge_nano_per_second == total.surcharge_nano_per_second]
-        wanted += [_segments.reversal.is_(total.correction), _segments.late.is_(total.late)]
-    durations, milli, atto = halved(_segments.duration_ns, "duration"), halved(_segments.milli, "milli"), halved(_segments.atto, "atto")
+    of_record = [column for column in schema.usage.c if column.name not in ("started_at_ns", "duration_ns")]
+    piece = pieces(in_month(made.profile.tenant, made.month), of_record, (_usage.id > after_id,))
+    durations, milli, atto = halved(piece.duration_ns, "duration"), halved(piece.milli, "milli"), halved(piece.atto, "atto")
+    record = [piece[column.name] for column in of_record]
     query = (
-        select(schema.usage, *durations, *milli, *atto, func.min(_segments.started_at_ns).label("first"))
-        .select_from(
-            schema.segments.join(schema.usage, _usage.id == _segments.usage_id).join(
-                schema.prices, schema.prices.c.id == _segments.price_id
-            )
-        )
-        .where(*wanted, _usage.id > after_id)
-        .group_by(*schema.usage.c)
-        .order_by(_usage.id)
+        select(*record, *durations, *milli, *atto, func.min(piece.started_at_ns).label("first"))
+        .where(*_of_line(connection, made, line, piece))
+        .group_by(*record)
+        .order_by(piece.id)
         .limit(limit + 1)
     )
     rows = connection.execute(query).all()
@@ -420,7 +393,25 @@ def cells(connection: Connection, made: Draft, line: InvoiceLine, limit: int, af
     return found, found[-1].usage_id if len(rows) > limit else None
 
 
-def _cell(row: Row[Any]) -> Cell:
+def _of_line(connection: Connection, made: Draft, line: InvoiceLine, piece: Columns) -> tuple[ColumnElement[bool], ...]:
+    """Which pieces a line is made of."""
+    if line.usage is not None:
+        total = line.usage
+        price_id = price_ids(connection)[total.price]
+        of_price = (piece.price_id == price_id, piece.surcharge_nano_per_second == total.surcharge_nano_per_second)
+        return *of_price, piece.user_name == total.user, piece.reversal.is_(total.correction), piece.late.is_(total.late)
+    if line.kind in PLAN_KINDS:
+        return (piece.currency == made.currency,)
+    totals = parked_totals(connection, made.profile.tenant, made.month) if line.kind == "parked" else []
+    for parked in totals:
+        if parked_key(parked) == line.key:
+            parked_id = None if parked.price is None else parked_price_ids(connection)[parked.price]
+            of_parked = (piece.is_parked, piece.parked_price_id.is_not_distinct_from(parked_id), piece.currency == parked.currency)
+            return *of_parked, piece.user_name == parked.user, piece.reversal.is_(parked.correction)
+    raise UnknownInvoice(f"The line {line.key!r:.80} is of no usage: {line.label}.")
+
+
+def _cell(row: Row[*tuple[Any, ...]]) -> Cell:
     return Cell(
         row.id, row.source, row.record_id, row.session, row.lease, row.span_kind, row.span_label, row.span_cell, row.device_model,
         row.devices, row.first, joined(row, "duration"), whole(joined(row, "milli"), joined(row, "atto")),

@@ -202,20 +202,25 @@ def _parked_place(total: ParkedTotal) -> tuple[str, int, bool]:
     return total.user, 0 if total.price is None else total.price.version, total.correction
 
 
-def _parked_line(total: ParkedTotal) -> InvoiceLine:
-    """A line of its own, of which plans know nothing. What costs nothing has none."""
+def parked_key(total: ParkedTotal) -> str:
+    """A name that says which parked bytes a line is of, in a draft as in the invoice."""
     user, version, correction = _parked_place(total)
-    what = f"Parked memory for {user}" + (" (correction)" if correction else "") + f": {gib_hours_text(total.byte_ns)} GiB·h"
-    key = hashlib.sha256(f"{PARKED}\n{user}\n{version}\n{correction}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{PARKED}\n{user}\n{version}\n{correction}".encode()).hexdigest()[:16]
+
+
+def _parked_line(total: ParkedTotal) -> InvoiceLine:
+    """A line of its own. What costs nothing has none."""
+    what = f"Parked memory for {total.user}" + (" (correction)" if total.correction else "") + f": {gib_hours_text(total.byte_ns)} GiB·h"
     minor = minor_of(total.cost_atto, total.currency)
-    return InvoiceLine(key, "parked", what, total.cost_atto, minor, total.started_at_ns, total.ended_at_ns)
+    return InvoiceLine(parked_key(total), "parked", what, total.cost_atto, minor, total.started_at_ns, total.ended_at_ns)
 
 
 def _plan_lines(basis: Basis) -> list[InvoiceLine]:
     if basis.terms is None:
         return []
     usages = [Usage(total.price.flavor, total.price.currency, total.rate_nano_per_second, total.duration_ns) for total in basis.usage]
-    found = [one for one in adjustments(basis.terms, usages) if one.currency == basis.currency]
+    parked_atto = sum(total.cost_atto for total in basis.parked) if basis.terms.currency == basis.currency else 0
+    found = [one for one in adjustments(basis.terms, usages, parked_atto) if one.currency == basis.currency]
     return [_line(basis, f"plan-{position}", one.kind, one.label, one.amount_atto) for position, one in enumerate(found, 1)]
 
 

@@ -1,4 +1,4 @@
-"""What reads the parked bytes in the books: what a month, an hour or a record of them cost."""
+"""What reads the parked bytes in the books: what a month or a record of them cost."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from forebay_billing import schema
 from forebay_billing.books import parked_price_ids
-from forebay_billing.ledger import receivable
 from forebay_billing.money import whole
 from forebay_billing.months import Month
-from forebay_billing.rating import HOUR_NS
+from forebay_billing.pieces import KEPT, Columns, in_month, pieces
 from forebay_billing.sums import halved, joined
 from forebay_billing.types import ParkedPrice
 
-_segments, _usage, _accounts = schema.parked_segments.c, schema.usage.c, schema.accounts.c
+_usage = schema.usage.c
 
 
 @dataclass(frozen=True)
@@ -50,13 +49,9 @@ class ParkedTotal:
 
 def parked_rates(connection: Connection, usage_ids: Sequence[int]) -> dict[int, list[ParkedRate]]:
     """What the records were rated at, in the order of time."""
-    group = (_segments.usage_id, _segments.parked_price_id, _segments.currency, _segments.period, _segments.late)
-    query = (
-        select(*group, *_SUMS)
-        .where(_segments.usage_id.in_(usage_ids), ~_segments.reversal)
-        .group_by(*group)
-        .order_by(func.min(_segments.position))
-    )
+    piece = pieces(lambda segment: (segment.usage_id.in_(usage_ids), ~segment.reversal), kinds=(KEPT,))
+    group = (piece.usage_id, piece.parked_price_id, piece.currency, piece.period, piece.late)
+    query = select(*group, *_sums(piece)).group_by(*group).order_by(func.min(piece.position))
     rows = connection.execute(query).all()
     prices = _prices(connection) if rows else {}
     found: dict[int, list[ParkedRate]] = defaultdict(list)
@@ -71,16 +66,10 @@ def parked_rates(connection: Connection, usage_ids: Sequence[int]) -> dict[int, 
 
 def parked_totals(connection: Connection, tenant: str, month: Month) -> list[ParkedTotal]:
     """A tenant's month, by user, price and correction. Bytes times time pass 64 bits, so they are multiplied here."""
-    key = (_usage.user_name, _segments.parked_price_id, _segments.currency, _segments.reversal)
-    query = (
-        select(
-            *key, _usage.parked_bytes, _usage.lease, *_SUMS, func.min(_segments.started_at_ns).label("first"),
-            func.max(_segments.started_at_ns + func.abs(_segments.duration_ns)).label("last"),
-        )
-        .select_from(schema.parked_segments.join(schema.usage, _usage.id == _segments.usage_id))
-        .where(*_of_period(tenant, month))
-        .group_by(*key, _usage.parked_bytes, _usage.lease)
-    )  # fmt: skip
+    piece = pieces(in_month(tenant, month), (_usage.user_name, _usage.parked_bytes, _usage.lease), kinds=(KEPT,))
+    key = (piece.user_name, piece.parked_price_id, piece.currency, piece.reversal, piece.parked_bytes, piece.lease)
+    first, last = func.min(piece.started_at_ns), func.max(piece.started_at_ns + func.abs(piece.duration_ns))
+    query = select(*key, *_sums(piece), first.label("first"), last.label("last")).group_by(*key)
     rows = connection.execute(query).all()
     prices = _prices(connection) if rows else {}
     groups = defaultdict(list)
@@ -97,23 +86,9 @@ def parked_totals(connection: Connection, tenant: str, month: Month) -> list[Par
     ]  # fmt: skip
 
 
-def parked_hours(connection: Connection, tenant: str, month: Month) -> dict[str, dict[int, int]]:
-    """What parked bytes cost in each UTC hour, in atto-units, by currency and start."""
-    hour = (_segments.started_at_ns // HOUR_NS).label("hour")
-    query = select(_segments.currency, hour, *_SUMS).where(*_of_period(tenant, month)).group_by(_segments.currency, hour)
-    found: dict[str, dict[int, int]] = defaultdict(dict)
-    for row in connection.execute(query):
-        found[row.currency][row.hour * HOUR_NS] = whole(joined(row, "milli"), joined(row, "atto"))
-    return found
-
-
 def _prices(connection: Connection) -> dict[int, ParkedPrice]:
     return {id: price for price, id in parked_price_ids(connection).items()}
 
 
-def _of_period(tenant: str, month: Month) -> tuple[ColumnElement[bool], ...]:
-    account = select(_accounts.id).where(_accounts.name == receivable(tenant)).scalar_subquery()
-    return _segments.account_id == account, _segments.period == str(month)
-
-
-_SUMS = (*halved(_segments.duration_ns, "duration"), *halved(_segments.milli, "milli"), *halved(_segments.atto, "atto"))
+def _sums(piece: Columns) -> tuple[ColumnElement[int], ...]:
+    return (*halved(piece.duration_ns, "duration"), *halved(piece.milli, "milli"), *halved(piece.atto, "atto"))

@@ -1,7 +1,8 @@
 """Price plans: what a tenant's month costs beside the list price, as a pure function of the month's exact totals.
 
-A plan is in force for whole months. It sees only how long each flavor was held at each rate, so neither the order of deliveries nor the
-cuts of segments matter. What is taken off, in this order, each from what the one before has left:
+A plan is in force for whole months. It sees only how long each flavor was held at each rate, and what parked bytes cost, so neither the
+order of deliveries nor the cuts of segments matter. Parked bytes count like all other usage, but no flavor's free time is theirs.
+What is taken off, in this order, each from what the one before has left:
 
 1. *free time*: seconds of named flavors, the dearest first;
 2. *free money*: so much of the list price;
@@ -129,10 +130,10 @@ def list_atto(usages: Iterable[Usage], currency: str) -> int:
     return sum(usage.duration_ns * usage.rate_nano_per_second for usage in usages if usage.currency == currency)
 
 
-def adjustments(terms: Terms, usages: Iterable[Usage]) -> tuple[Adjustment, ...]:
-    """What ``terms`` change of a month of ``usages``, without lines of nothing."""
+def adjustments(terms: Terms, usages: Iterable[Usage], parked_atto: int = 0) -> tuple[Adjustment, ...]:
+    """What ``terms`` change of a month of ``usages``, and of parked bytes that cost ``parked_atto``, without lines of nothing."""
     durations = _durations(terms.currency, usages)
-    left = sum(rate * duration_ns for (_, rate), duration_ns in durations.items())
+    left = parked_atto + sum(rate * duration_ns for (_, rate), duration_ns in durations.items())
     made: list[Adjustment] = []
 
     def add(kind: AdjustmentKind, label: str, amount_atto: int) -> None:

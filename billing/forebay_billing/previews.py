@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from forebay_billing.parked import parked_atto
 from forebay_billing.plans import Adjustment, Terms, Usage, adjustments, list_atto
+from forebay_billing.types import PARKED
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,16 @@ class Rated:
     price_nano_per_second: int
     surcharge_nano_per_second: int
     duration_ns: int
+
+
+@dataclass(frozen=True)
+class RatedBytes:
+    """What a tenant parked in a month, in bytes times nanoseconds, and what that cost; less than nothing where corrections outweigh."""
+
+    tenant: str
+    currency: str
+    byte_ns: int
+    cost_atto: int
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,7 @@ class Row:
 
 def preview(
     rated: Iterable[Rated],
+    parked: Iterable[RatedBytes],
     prices: Mapping[tuple[str, str], int],
     present_terms: Mapping[str, Terms],
     proposed_terms: Mapping[str, Terms],
@@ -52,10 +65,13 @@ def preview(
     """A row for each tenant and currency that has usage or a plan, by tenant.
 
     ``prices`` are the proposed ones, in nano-units per second by flavor and currency, for all of the month; a flavor that is not among
-    them keeps what it was rated at, and surcharges stay what they were. Tenants without terms pay the list price.
+    them keeps what it was rated at, and surcharges stay what they were. So do parked bytes without a price of (PARKED, currency), which
+    is per GiB and hour. Tenants without terms pay the list price.
     """
     now: dict[tuple[str, str], list[Usage]] = defaultdict(list)
     then: dict[tuple[str, str], list[Usage]] = defaultdict(list)
+    bytes_now: dict[tuple[str, str], int] = defaultdict(int)
+    bytes_then: dict[tuple[str, str], int] = defaultdict(int)
     for tenant, terms in (*present_terms.items(), *proposed_terms.items()):
         now[tenant, terms.currency] = []
     for one in rated:
@@ -63,14 +79,18 @@ def preview(
         price = prices.get((one.flavor, one.currency), one.price_nano_per_second)
         now[key].append(Usage(one.flavor, one.currency, one.price_nano_per_second + surcharge, one.duration_ns))
         then[key].append(Usage(one.flavor, one.currency, price + surcharge, one.duration_ns))
+    for of in parked:
+        key, per_gib_hour = (of.tenant, of.currency), prices.get((PARKED, of.currency))
+        bytes_now[key] += of.cost_atto
+        bytes_then[key] += of.cost_atto if per_gib_hour is None else parked_atto(of.byte_ns, per_gib_hour)
     return [
-        Row(*key, _cost(key, now[key], present_terms), _cost(key, then[key], proposed_terms))
-        for key in sorted(now)
+        Row(*key, _cost(key, now[key], bytes_now[key], present_terms), _cost(key, then[key], bytes_then[key], proposed_terms))
+        for key in sorted({*now, *bytes_now})
     ]  # fmt: skip
 
 
-def _cost(key: tuple[str, str], usages: list[Usage], terms_of: Mapping[str, Terms]) -> Cost:
+def _cost(key: tuple[str, str], usages: list[Usage], parked_atto: int, terms_of: Mapping[str, Terms]) -> Cost:
     tenant, currency = key
     terms = terms_of.get(tenant)
-    changed = () if terms is None or terms.currency != currency else adjustments(terms, usages)
-    return Cost(list_atto(usages, currency), changed)
+    changed = () if terms is None or terms.currency != currency else adjustments(terms, usages, parked_atto)
+    return Cost(list_atto(usages, currency) + parked_atto, changed)

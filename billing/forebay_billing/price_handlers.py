@@ -188,7 +188,9 @@ class PreviewHandler(BillingHandler):
             for tenant, terms in proposed.items():
                 plan_book.check_terms(tenant, terms, self.context.currencies(Books(connection))(tenant), book)
             present = {plan.tenant: plan.terms for plan in plan_book.plans_in(connection, body.tenant, month)}
-            return preview(queries.rated_durations(connection, body.tenant, month), prices, present, present | proposed)
+            rated = queries.rated_durations(connection, body.tenant, month)
+            parked = queries.rated_bytes(connection, body.tenant, month)
+            return preview(rated, parked, prices, present, present | proposed)
 
         self.answer(documents.preview_json(month, await self.context.store.read(work)))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, distinct, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, case, distinct, func, select, tuple_
 
 from forebay_billing import schema
 from forebay_billing.access import Scope
@@ -19,7 +19,8 @@ from forebay_billing.ledger import credit_of, receivable
 from forebay_billing.money import cost_atto, whole
 from forebay_billing.months import Month
 from forebay_billing.parked_queries import ParkedRate, parked_rates, parked_totals
-from forebay_billing.previews import Rated
+from forebay_billing.pieces import KEPT, LEASED, Where, in_month, pieces
+from forebay_billing.previews import Rated, RatedBytes
 from forebay_billing.prices import PriceBook
 from forebay_billing.statements import check_against_ledger, line_of, parked_line_of, statement_of
 from forebay_billing.sums import halved, joined
@@ -35,8 +36,7 @@ By = Literal["tenant", "user", "flavor"]
 _usage = schema.usage.c
 _segments = schema.segments.c
 _reversals = schema.reversals.c
-_prices = schema.prices.c
-_COLUMNS = {"tenant": _usage.tenant, "user": _usage.user_name, "flavor": _usage.flavor}
+_COLUMNS = {"tenant": "tenant", "user": "user_name", "flavor": "priced"}
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,11 @@ class SummaryRow:
     flavor: str | None
     currency: str
     duration_ns: int
+    """Of leases alone: what was parked held no device."""
     cost_atto: int
     leases: int
+    parked_atto: int
+    """What parked bytes have of the cost."""
 
 
 def price_book(connection: Connection) -> PriceBook:
@@ -160,15 +163,18 @@ def _rates(connection: Connection, usage_ids: Sequence[int]) -> dict[int, list[R
 
 def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[By]) -> list[SummaryRow]:
     """Durations, costs and leases of usage that was not corrected, grouped by the keys in ``by`` and the currency."""
-    keys = [_COLUMNS[key].label(key) for key in by]
-    query = (
-        select(*keys, _prices.currency, *_SUMS, _LEASES)
-        .select_from(schema.usage.join(schema.segments, _segments.usage_id == _usage.id))
-        .join(schema.prices, _prices.id == _segments.price_id)
-        .outerjoin(schema.reversals, _reversals.usage_id == _usage.id)
-        .where(*_visible(scope), *_within(window), _reversals.usage_id.is_(None))
-        .group_by(*keys, _prices.currency)
-    )
+    uncorrected = ~select(_reversals.usage_id).where(_reversals.usage_id == _usage.id).exists()
+    of_usage = (*_visible(scope), *_within(window), uncorrected)
+    piece = pieces(usage=(_usage.tenant, _usage.user_name, _usage.lease), of_usage=of_usage)
+    keys = [piece[_COLUMNS[key]].label(key) for key in by]
+    query = select(
+        *keys, piece.currency,
+        *halved(case((piece.is_parked, 0), else_=piece.duration_ns), "duration"),
+        *halved(piece.milli, "milli"), *halved(piece.atto, "atto"),
+        *halved(case((piece.is_parked, piece.milli), else_=0), "parked_milli"),
+        *halved(case((piece.is_parked, piece.atto), else_=0), "parked_atto"),
+        func.count(distinct(case((piece.is_parked, None), else_=piece.lease))).label("leases"),
+    ).group_by(*keys, piece.currency)  # fmt: skip
     rows = sorted(connection.execute(query), key=lambda row: tuple(row[: len(keys) + 1]))
     return [_summary_row(by, row) for row in rows]
 
@@ -185,25 +191,43 @@ def statement(connection: Connection, tenant: str, user: str | None, month: Mont
 
 def rated_durations(connection: Connection, tenant: str | None, month: Month) -> list[Rated]:
     """How long each flavor was held in a month at each price and surcharge, by tenant; of one where given. What was corrected is off."""
-    name = schema.accounts.c.name
-    group = (name, _prices.flavor, _prices.currency, _prices.price_nano_per_second, _segments.surcharge_nano_per_second)
+    piece, name = pieces(_billed_in(tenant, month), kinds=(LEASED,)), schema.accounts.c.name
+    group = (name, piece.price_id, piece.surcharge_nano_per_second)
     query = (
-        select(*group, *halved(_segments.duration_ns, "duration"))
-        .select_from(schema.segments.join(schema.prices, _prices.id == _segments.price_id))
-        .join(schema.accounts, schema.accounts.c.id == _segments.account_id)
-        .where(_segments.period == str(month))
+        select(*group, *halved(piece.duration_ns, "duration"))
+        .join(schema.accounts, schema.accounts.c.id == piece.account_id)
         .group_by(*group)
     )
+    prices = {id: price for price, id in price_ids(connection).items()}
+    found = []
+    for row in connection.execute(query):
+        price, owner = prices[row.price_id], row.name.removeprefix(receivable(""))
+        surcharge, duration_ns = row.surcharge_nano_per_second, joined(row, "duration")
+        found.append(Rated(owner, price.flavor, price.currency, price.price_nano_per_second, surcharge, duration_ns))
+    return found
+
+
+def rated_bytes(connection: Connection, tenant: str | None, month: Month) -> list[RatedBytes]:
+    """The same of parked bytes. Bytes times time pass 64 bits, so they are multiplied here."""
+    piece, name = pieces(_billed_in(tenant, month), (_usage.parked_bytes,), kinds=(KEPT,)), schema.accounts.c.name
+    group = (name, piece.currency, piece.parked_bytes)
+    query = (
+        select(*group, *halved(piece.duration_ns, "duration"), *halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
+        .join(schema.accounts, schema.accounts.c.id == piece.account_id)
+        .group_by(*group)
+    )
+    sums: dict[tuple[str, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for row in connection.execute(query):
+        byte_ns, cost = sums[row.name, row.currency]
+        more_atto = whole(joined(row, "milli"), joined(row, "atto"))
+        sums[row.name, row.currency] = byte_ns + row.parked_bytes * joined(row, "duration"), cost + more_atto
+    return [RatedBytes(account.removeprefix(receivable("")), currency, *of) for (account, currency), of in sorted(sums.items())]
+
+
+def _billed_in(tenant: str | None, month: Month) -> Where:
     if tenant is not None:
-        query = query.where(name == receivable(tenant))
-    prefix = receivable("")
-    return [
-        Rated(
-            row.name.removeprefix(prefix), row.flavor, row.currency, row.price_nano_per_second, row.surcharge_nano_per_second,
-            joined(row, "duration"),
-        )
-        for row in connection.execute(query)
-    ]  # fmt: skip
+        return in_month(tenant, month)
+    return lambda columns: (columns.period == str(month),)
 
 
 def check_tenant(connection: Connection, tenant: str) -> None:
@@ -250,14 +274,10 @@ def rated(connection: Connection, account: str, period: Month) -> dict[str, int]
 
 
 def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
-    group = (_usage.user_name, _segments.price_id, _segments.surcharge_nano_per_second, _segments.reversal)
-    query = (
-        select(*group, *halved(_segments.duration_ns, "duration"), _LEASES)
-        .select_from(schema.segments.join(schema.usage, _usage.id == _segments.usage_id))
-        .join(schema.accounts, schema.accounts.c.id == _segments.account_id)
-        .where(schema.accounts.c.name == receivable(tenant), _segments.period == str(month))
-        .group_by(*group)
-    )
+    piece = pieces(in_month(tenant, month), (_usage.user_name, _usage.lease), kinds=(LEASED,))
+    group = (piece.user_name, piece.price_id, piece.surcharge_nano_per_second, piece.reversal)
+    leases = func.count(distinct(piece.lease)).label("leases")
+    query = select(*group, *halved(piece.duration_ns, "duration"), leases).group_by(*group)
     rows = connection.execute(query).all()
     prices = {id: price for price, id in price_ids(connection).items()} if rows else {}
     return [
@@ -294,9 +314,6 @@ def _within(window: Window) -> list[ColumnElement[bool]]:
 
 def _summary_row(by: Sequence[By], row: Row[*tuple[Any, ...]]) -> SummaryRow:
     keys = dict(zip(by, row, strict=False))
-    cost = whole(joined(row, "milli"), joined(row, "atto"))
-    return SummaryRow(keys.get("tenant"), keys.get("user"), keys.get("flavor"), row.currency, joined(row, "duration"), cost, row.leases)
-
-
-_SUMS = (*halved(_segments.duration_ns, "duration"), *halved(_segments.milli, "milli"), *halved(_segments.atto, "atto"))
-_LEASES: ColumnElement[int] = func.count(distinct(_usage.lease)).label("leases")
+    cost, parked = (whole(joined(row, f"{of}milli"), joined(row, f"{of}atto")) for of in ("", "parked_"))
+    duration_ns = joined(row, "duration")
+    return SummaryRow(keys.get("tenant"), keys.get("user"), keys.get("flavor"), row.currency, duration_ns, cost, row.leases, parked)

@@ -18,18 +18,14 @@ from forebay_billing.budget_tables import marks, spending
 from forebay_billing.budgets import DAY_NS, FORECAST_DAYS, Budget, Spent, Subject
 from forebay_billing.money import halves, whole
 from forebay_billing.months import Month
+from forebay_billing.pieces import Where, everything, pieces
 from forebay_billing.sums import halved, joined
 
 GATHERED_MAX = 200_000
 """Usage records that one move of the marks reads."""
 
 _usage = schema.usage.c
-_segments = schema.segments.c
 _reversals = schema.reversals.c
-_prices = schema.prices.c
-_DAY: ColumnElement[int] = _segments.started_at_ns // literal_column(str(DAY_NS), BigInteger)
-_GROUP = (_usage.tenant, _usage.user_name, _usage.span_label, _prices.currency, _segments.period, _DAY.label("day"))
-_AMOUNTS = (*halved(_segments.milli, "milli"), *halved(_segments.atto, "atto"))
 
 Amounts = dict[int, dict[tuple[str, int], int]]
 """Atto-units by budget, and by period and day."""
@@ -104,12 +100,12 @@ def begin(connection: Connection, budget: Budget, earlier: Sequence[Budget]) -> 
     while catch_up(connection, earlier):
         continue
     subject = budget.subject
-    conditions = [_usage.tenant == subject.tenant, _prices.currency == budget.currency]
+    conditions = [_usage.tenant == subject.tenant]
     if subject.user is not None:
         conditions.append(_usage.user_name == subject.user)
     if subject.notebook is not None:
         conditions.append(_usage.span_label == subject.notebook)
-    sums = _sums(connection.execute(_rows().where(*conditions)), [budget])
+    sums = _sums(connection.execute(_rows(everything, conditions)), [budget])
     _add(connection, budget.id, sums.get(budget.id, {}))
 
 
@@ -119,24 +115,26 @@ def _gathered(connection: Connection, budgets: Sequence[Budget], start: Marks, e
     if not tenants:
         return {}
     found: Amounts = defaultdict(dict)
-    new = (_segments.usage_id > start.usage_id, _segments.usage_id <= end.usage_id, ~_segments.reversal)
-    back = (_reversals.transaction_id > start.transaction_id, _reversals.transaction_id <= end.transaction_id, _segments.reversal)
-    reversed_rows = _rows().join(schema.reversals, _reversals.usage_id == _segments.usage_id)
-    for query, bounds in ((_rows(), new), (reversed_rows, back)):
-        rows = connection.execute(query.where(*bounds, _usage.tenant.in_(tenants)))
+    taken_back = select(_reversals.usage_id).where(
+        _reversals.transaction_id > start.transaction_id, _reversals.transaction_id <= end.transaction_id
+    )
+    wheres: tuple[Where, ...] = (
+        lambda piece: (piece.usage_id > start.usage_id, piece.usage_id <= end.usage_id, ~piece.reversal),
+        lambda piece: (piece.usage_id.in_(taken_back), piece.reversal),
+    )
+    for where in wheres:
+        rows = connection.execute(_rows(where, [_usage.tenant.in_(tenants)]))
         for id, amounts in _sums(rows, budgets).items():
             for key, atto in amounts.items():
                 found[id][key] = found[id].get(key, 0) + atto
     return found
 
 
-def _rows() -> Select[Any]:
-    return (
-        select(*_GROUP, *_AMOUNTS)
-        .select_from(schema.segments.join(schema.usage, _usage.id == _segments.usage_id))
-        .join(schema.prices, _prices.id == _segments.price_id)
-        .group_by(*_GROUP)
-    )
+def _rows(where: Where, of_usage: Sequence[ColumnElement[bool]]) -> Select[Any]:
+    piece = pieces(where, (_usage.tenant, _usage.user_name, _usage.span_label), of_usage)
+    day = (piece.started_at_ns // literal_column(str(DAY_NS), BigInteger)).label("day")
+    group = (piece.tenant, piece.user_name, piece.span_label, piece.currency, piece.period, day)
+    return select(*group, *halved(piece.milli, "milli"), *halved(piece.atto, "atto")).group_by(*group)
 
 
 def _sums(rows: Iterable[Row[Any]], budgets: Sequence[Budget]) -> Amounts:

@@ -11,6 +11,8 @@ from markupsafe import Markup
 
 from forebay_dashboards import money, quantities, times
 
+PARKED = "@parked"
+"""What billing calls parked bytes among flavors."""
 STATIC_FILES = {
     "style.css": "text/css; charset=utf-8",
     "live.js": "text/javascript; charset=utf-8",
@@ -48,6 +50,7 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         when=_when,
         memory=_memory,
         price=_price,
+        flavor=lambda name: "parked memory" if name == PARKED else name,
         percent=lambda bps: f"{money.format_decimal(bps, 2)} %",
         nano=lambda nano: money.format_decimal(nano, 9),
         price_text=money.format_price_per_hour,

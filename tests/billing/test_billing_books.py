@@ -297,6 +297,9 @@ def test_a_batch_is_one_transaction_with_one_posting_for_each_account_and_period
         ("UPDATE balances SET milli = milli + 1 WHERE account_id = 1", "postings and balances"),
         ("DELETE FROM balances WHERE account_id = 1", "postings and balances"),
         ("UPDATE postings SET atto = atto - 1 WHERE account_id = 1", "debits and credits"),
+        ("UPDATE rated SET until_ns = until_ns - 1", "rated and segments"),
+        ("UPDATE rated SET until_ns = until_ns + 1", "rated and segments"),
+        ("DELETE FROM rated", "rated and segments"),
     ],
 )
 def test_the_check_finds_what_was_falsified(

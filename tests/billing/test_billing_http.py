@@ -69,9 +69,9 @@ def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, 
     rows = run.get("operator", "/api/summary", by="tenant,user,flavor", tenant="acme").json()
     assert rows == [
         {"tenant": "acme", "user": "acme-member", "flavor": "small.64gb", "currency": "USD", "duration_ns": 2 * HOUR_NS + 1,
-         "cost_nano": 4_000_003_200, "leases": 1},
+         "cost_nano": 4_000_003_200, "leases": 1, "parked_nano": 0},
         {"tenant": "acme", "user": "acme-owner", "flavor": "dev.1gb", "currency": "USD", "duration_ns": 60 * 10**9,
-         "cost_nano": 520_860, "leases": 1},
+         "cost_nano": 520_860, "leases": 1, "parked_nano": 0},
     ]  # fmt: skip
     by_tenant = run.get("operator", "/api/summary", by="tenant").json()
     assert [(row["tenant"], row["user"], row["flavor"], row["leases"]) for row in by_tenant] == [

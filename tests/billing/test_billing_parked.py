@@ -123,7 +123,7 @@ def parked(usage: Callable[..., UsageRecord], **changes: Any) -> UsageRecord:
     return usage("s.p1/1", **whole)
 
 
-def test_an_invoice_has_a_line_for_it_and_plans_do_not_count_it(
+def test_an_invoice_has_a_line_for_it_that_drills_down_to_its_records(
     usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
 ) -> None:
     with fresh_books() as engines:
@@ -135,6 +135,9 @@ def test_an_invoice_has_a_line_for_it_and_plans_do_not_count_it(
         assert line.label == "Parked memory for acme-member: 60.000000 GiB·h"
         assert (line.cost_atto, line.amount_minor) == (60 * 1_000_000_007 * 10**9, 6000)
         assert draft.net_minor == sum(one.amount_minor for one in draft.lines)
+        with reading(engines) as connection:
+            found, after = invoice_queries.cells(connection, draft, line, 10, 0)
+        assert ([(cell.record_id, cell.cost_atto) for cell in found], after) == ([("s.p1/1", line.cost_atto)], None)
         with writing(engines) as connection:
             conditions, after_ns = Conditions(Issuer("Forebay")), NOVEMBER.end_ns
             (made,) = invoice_journal.finalise(Books(connection), "acme", NOVEMBER, conditions, "operator", after_ns)
@@ -212,6 +215,83 @@ def test_the_service_takes_it_and_shows_it_in_gib_hours(running: Any, usage: Cal
     assert "Parked memory" in page and "60.000000" in page
     assert "60.00" in running.get("acme-owner", "api/statement", month="2026-11", format="csv").text
     assert running.get("operator", "api/check").json() == {"differences": []}
+
+
+PARKED_NANO = 60 * 10**9
+"""What :func:`parked` costs at one unit for a GiB in an hour."""
+LEASED_NANO = 60 * 555_556
+
+
+@pytest.fixture
+def billed(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> Any:
+    """A lease of a minute, and parked bytes that cost far more."""
+    body = {"price_nano_per_gib_hour": 10**9, "valid_from_ns": 0}
+    assert running_anywhere.request("operator", "PUT", "api/parked-prices/USD", json=body).status_code == 200
+    assert running_anywhere.post_usage(parked(usage), usage("lease/1")).json() == {"accepted": 2, "duplicates": 0}
+    return running_anywhere
+
+
+def test_summaries_count_what_it_costs_but_no_device_time(billed: Any) -> None:
+    (row,) = billed.get("acme-owner", "/api/summary", by="tenant").json()
+    assert (row["cost_nano"], row["parked_nano"]) == (PARKED_NANO + LEASED_NANO, PARKED_NANO)
+    assert (row["duration_ns"], row["leases"]) == (60 * 10**9, 1)
+    rows = {row["flavor"]: row for row in billed.get("acme-member", "/api/summary", by="flavor").json()}
+    assert {flavor: (row["cost_nano"], row["leases"]) for flavor, row in rows.items()} == {
+        PARKED: (PARKED_NANO, 0),
+        "small.64gb": (LEASED_NANO, 1),
+    }
+    body = {"source": "pool", "id": "s.p1/1", "reason": "test"}
+    assert billed.request("operator", "POST", "/api/corrections", json=body).status_code == 200
+    (row,) = billed.get("acme-owner", "/api/summary", by="tenant").json()
+    assert (row["cost_nano"], row["parked_nano"]) == (LEASED_NANO, 0)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_budgets_of_tenant_user_and_notebook_count_it(billed: Any, usage: Callable[..., UsageRecord], first: bool) -> None:
+    """Those that were set before it came, and those that are set after; and what is taken back is given back."""
+    whose: list[dict[str, str]] = [{}, {"user": "acme-member"}, {"user": "acme-member", "notebook": "digits.ipynb"}]
+    if first:
+        for who in whose:
+            billed.request("operator", "PUT", "/api/budgets", json={"tenant": "acme", "limit_nano": 10**12, **who})
+        more = replace(parked(usage), id="s.p2/1", started_at_ns=parked(usage).started_at_ns + 3 * HOUR_NS)
+        assert billed.post_usage(more).status_code == 200
+    else:
+        for who in whose:
+            billed.request("operator", "PUT", "/api/budgets", json={"tenant": "acme", "limit_nano": 10**12, **who})
+    expected = (2 if first else 1) * PARKED_NANO + LEASED_NANO
+    assert [row["spent_nano"] for row in billed.get("operator", "/api/budgets").json()] == [expected] * 3
+    body = {"source": "pool", "id": "s.p1/1", "reason": "test"}
+    assert billed.request("operator", "POST", "/api/corrections", json=body).status_code == 200
+    assert [row["spent_nano"] for row in billed.get("operator", "/api/budgets").json()] == [expected - PARKED_NANO] * 3
+
+
+def test_previews_and_plans_count_it(billed: Any) -> None:
+    billed.clock.now_ns = NOVEMBER.end_ns + HOUR_NS
+
+    def ask(**body: Any) -> Any:
+        (row,) = billed.request("operator", "POST", "/api/preview", json=body).json()["rows"]
+        return row
+
+    row = ask()
+    assert row["present"] == row["proposed"]
+    assert row["present"]["list_nano"] == PARKED_NANO + LEASED_NANO
+    text = "parked: {USD: [{nano_per_gib_hour: 1500000000}]}"
+    assert ask(price_list=text)["difference_nano"] == PARKED_NANO // 2
+    plan = {"currency": "USD", "discount_bps": 5000, "free_nano": 20 * 10**9, "commitment_nano": 30 * 10**9}
+    row = ask(plans={"acme": plan})
+    made = {one["kind"]: one["amount_nano"] for one in row["proposed"]["adjustments"]}
+    half = (PARKED_NANO + LEASED_NANO - 20 * 10**9) // 2
+    assert made == {"free_money": -20 * 10**9, "discount": -half, "commitment": 30 * 10**9 - half}
+    put = billed.request("operator", "PUT", "/api/plans/acme", json={**plan, "valid_from": "2026-11"})
+    assert put.status_code == 200, put.text
+    (draft,) = billed.get("operator", "/api/drafts", tenant="acme", month="2026-11").json()
+    assert [line["amount"] for line in draft["lines"] if line["kind"] in ("free_money", "discount")] == ["-20.00", "-20.02"]
+    body = {"tenant": "acme", "month": "2026-11"}
+    (invoice,) = billed.request("operator", "POST", "/api/invoices", json=body).json()
+    plan_line = next(line for line in draft["lines"] if line["kind"] == "discount")
+    found = billed.get("operator", f"/api/invoices/{invoice['number']}/lines/{plan_line['key']}").json()
+    assert [cell["record_id"] for cell in found["cells"]] == ["s.p1/1", "lease/1"]
+    assert billed.get("operator", "/api/check").json() == {"differences": []}
 
 
 @pytest.mark.parametrize("changes", [{"flavor": PARKED}, {"parked_bytes": 5}, {"flavor": PARKED, "parked_bytes": 0}])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from forebay_billing.months import Month
 from forebay_billing.plans import Terms, Usage, adjustments, list_atto
-from forebay_billing.previews import Rated, preview
+from forebay_billing.previews import Rated, RatedBytes, preview
 from forebay_billing.types import UsageRecord
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,22 +29,34 @@ rated = st.lists(
     ),
     max_size=8,
 )
+parked = st.lists(
+    st.builds(
+        RatedBytes,
+        st.sampled_from(["acme", "globex"]),
+        st.sampled_from(["USD", "JPY"]),
+        st.integers(-(10**20), 10**27),
+        st.integers(-(10**14), 10**20),
+    ),
+    max_size=4,
+)
 terms = st.builds(Terms, st.just("USD"), st.integers(0, 10_000), st.integers(0, 10**12))
 
 
-@given(rated, st.dictionaries(st.sampled_from(["acme", "umbrella"]), terms))
-def test_nothing_proposed_comes_to_what_was_billed(month: list[Rated], plans: dict[str, Terms]) -> None:
-    rows = preview(month, {}, plans, plans)
+@given(rated, parked, st.dictionaries(st.sampled_from(["acme", "umbrella"]), terms))
+def test_nothing_proposed_comes_to_what_was_billed(month: list[Rated], kept: list[RatedBytes], plans: dict[str, Terms]) -> None:
+    rows = preview(month, kept, {}, plans, plans)
     assert all(row.present == row.proposed for row in rows)
     for row in rows:
         own = [one for one in month if (one.tenant, one.currency) == (row.tenant, row.currency)]
-        assert row.present.list_atto == sum(o.duration_ns * (o.price_nano_per_second + o.surcharge_nano_per_second) for o in own)
-    assert {(row.tenant, row.currency) for row in rows} == {(one.tenant, one.currency) for one in month} | {(t, "USD") for t in plans}
+        leased = sum(o.duration_ns * (o.price_nano_per_second + o.surcharge_nano_per_second) for o in own)
+        assert row.present.list_atto == leased + sum(o.cost_atto for o in kept if (o.tenant, o.currency) == (row.tenant, row.currency))
+    used = {(one.tenant, one.currency) for one in (*month, *kept)}
+    assert {(row.tenant, row.currency) for row in rows} == used | {(t, "USD") for t in plans}
 
 
 @given(rated, st.integers(0, 10**6), terms)
 def test_what_is_proposed_comes_to_what_the_same_usage_costs_at_that_price_and_plan(month: list[Rated], price: int, plan: Terms) -> None:
-    rows = {(row.tenant, row.currency): row for row in preview(month, {("a", "USD"): price}, {}, {"acme": plan})}
+    rows = {(row.tenant, row.currency): row for row in preview(month, [], {("a", "USD"): price}, {}, {"acme": plan})}
     own = [
         Usage(
             one.flavor,
@@ -57,7 +69,7 @@ def test_what_is_proposed_comes_to_what_the_same_usage_costs_at_that_price_and_p
     ]
     assert rows["acme", "USD"].proposed.total_atto == list_atto(own, "USD") + sum(x.amount_atto for x in adjustments(plan, own))
     assert rows["acme", "USD"].present.adjustments == ()
-    assert preview(month[::-1], {("a", "USD"): price}, {}, {"acme": plan}) == list(rows.values())
+    assert preview(month[::-1], [], {("a", "USD"): price}, {}, {"acme": plan}) == list(rows.values())
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import CompoundSelect, Connection, or_, select, union_all
+from sqlalchemy import Connection, or_, select
 
 from forebay_billing import credit_journal, invoice_journal, invoice_queries, schema
 from forebay_billing.money import nano_of, whole
@@ -12,13 +12,14 @@ from forebay_billing.payments import contacts
 from forebay_billing.payments.metering import HOUR_NS
 from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, Invoice, MeterHour, order_of
 from forebay_billing.payments.tables import outbox
+from forebay_billing.pieces import costly, pieces
 from forebay_billing.sums import halved, joined
 
 
 class BooksSource:
     """An :class:`~forebay_billing.payments.orders.ExportSource`, read from the tables of the rooms that cause the orders.
 
-    Hours are summed up from the segments, which never cross one, and rounded half-even once.
+    Hours are summed up from the segments, which never cross one, and rounded half-even once; what was parked for nothing makes no hour.
     """
 
     def customers(self, connection: Connection) -> list[Customer]:
@@ -46,10 +47,11 @@ class BooksSource:
         return [credit_journal.order_of(credit) for credit in found if since_ns <= credit.granted_at_ns < until_ns]
 
     def meter_hours(self, connection: Connection, since_ns: int, until_ns: int) -> list[MeterHour]:
-        both = _pieces(since_ns, until_ns).subquery().c
-        hour = (both.started_at_ns // HOUR_NS).label("hour")
-        key = (both.tenant, both.currency, hour)
-        query = select(*key, *halved(both.milli, "milli"), *halved(both.atto, "atto")).group_by(*key)
+        piece = pieces(lambda segment: (segment.started_at_ns >= since_ns, segment.started_at_ns < until_ns), (schema.usage.c.tenant,))
+        hour = (piece.started_at_ns // HOUR_NS).label("hour")
+        key = (piece.tenant, piece.currency, hour)
+        sums = (*halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
+        query = select(*key, *sums).where(or_(~piece.is_parked, costly(piece))).group_by(*key)
         return [
             MeterHour(
                 row.tenant, f"forebay_usage_{row.currency.lower()}", row.currency, row.hour * HOUR_NS,
@@ -57,19 +59,3 @@ class BooksSource:
             )
             for row in connection.execute(query)
         ]  # fmt: skip
-
-
-def _pieces(since_ns: int, until_ns: int) -> CompoundSelect[tuple[str, str, int, int, int]]:
-    """The segments that started then, of leases and of parked bytes; what was parked for nothing makes no hour."""
-    usage, leased, parked = schema.usage.c, schema.segments.c, schema.parked_segments.c
-    of_leases = (
-        select(usage.tenant, schema.prices.c.currency, leased.started_at_ns, leased.milli, leased.atto)
-        .select_from(schema.segments.join(schema.usage).join(schema.prices, schema.prices.c.id == leased.price_id))
-        .where(leased.started_at_ns >= since_ns, leased.started_at_ns < until_ns)
-    )
-    of_parked = (
-        select(usage.tenant, parked.currency, parked.started_at_ns, parked.milli, parked.atto)
-        .select_from(schema.parked_segments.join(schema.usage))
-        .where(parked.started_at_ns >= since_ns, parked.started_at_ns < until_ns, or_(parked.milli != 0, parked.atto != 0))
-    )
-    return union_all(of_leases, of_parked)
