@@ -48,9 +48,9 @@ def _devices(device: int) -> VirtualDevices:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext forebay``: the virtual device and ``%%gpu`` before the first cell that imports PyTorch."""
+    """``%load_ext forebay``: the virtual device and its magics before the first cell that imports PyTorch."""
     import torch  # noqa: F401 activates the virtual device
 
-    from forebay import magic
+    from forebay import notebook
 
-    magic.register(shell)
+    notebook.attend(shell)

@@ -22,6 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.sync.client import ClientConnection, connect
 
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
+from forebay.journal import Journal, Page
 from forebay.service import TOKEN_VARIABLE, Service
 from forebay.spans import Work, process_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
@@ -116,13 +117,16 @@ class Session:
         stderr: TextIO | None = None,
         quiet_seconds: float = QUIET_SECONDS,
         priority: int = 0,
+        page: Page | None = None,
+        new_line: Callable[[], WaitingLine] | None = None,
     ) -> None:
         self._service = service
         self._stream = stream
         self._torch_version = torch_version
         self._flavor = flavor
         self._priority = priority
-        self._stderr = stderr
+        self._page = page or Journal().page(0)
+        self._new_line = new_line or (lambda: WaitingLine(stderr))
         self._quiet_seconds = quiet_seconds
         self._changed = threading.Condition()
         self._opening = threading.Lock()
@@ -270,6 +274,7 @@ class Session:
         """Waits until the request is settled; asks first, if nobody did."""
         try:
             if fresh:
+                self._page.asked(request.span)
                 self._send(link, messages.Acquire(request=request.number, span=request.span))
             self._wait(link, request, on_wait)
         except BaseException:
@@ -280,7 +285,7 @@ class Session:
         return request.granted
 
     def _wait(self, link: _Link, request: _Request, on_wait: Callable[[], None]) -> None:
-        line = WaitingLine(self._stderr)
+        line = self._new_line()
         shown: messages.Queued | None = None
         with self._changed:
             self._changed.wait_for(lambda: request.settled or request.queued is not None, self._quiet_seconds)
@@ -319,6 +324,7 @@ class Session:
             if request.error is None:
                 request.error = SessionEnded("The wait for a device was stopped; run this again.")
             self._changed.notify_all()
+        self._page.withdrawn()
         with contextlib.suppress(ForebayError):
             self._send(link, messages.Cancel(request=request.number))
 
@@ -400,6 +406,7 @@ class Session:
         with self._changed:
             if link.request is not None:
                 link.request.queued = messages.Queued(request=link.request.number, position=0, reason=AWAY)
+                self._page.told(link.request.queued, link.span)
                 self._changed.notify_all()
         deadline = time.monotonic() + opened.resume_seconds
         while link.over is None and time.monotonic() < deadline:
@@ -445,6 +452,7 @@ class Session:
 
     def _take(self, link: _Link, message: messages.ToClient) -> None:
         """Applies one message of the pool."""
+        self._page.told(message, link.span)
         match message:
             case messages.SessionOpened():
                 self._take_opened(link, message)
@@ -454,13 +462,13 @@ class Session:
                         link.request.queued = message
                         self._changed.notify_all()
                 if message.request == POOLS_OWN_REQUEST:
-                    link.line = link.line or WaitingLine(self._stderr)
+                    link.line = link.line or self._new_line()
                     link.line.show(link.flavor, message)
             case messages.Granted():
                 self._take_grant(link, message)
             case messages.Revoking():
                 ends = f"the lease is taken back in {message.seconds:g} s, and the work waits again"
-                WaitingLine(self._stderr).warn(f"{ends}: {message.reason}")
+                self._new_line().warn(f"{ends}: {message.reason}")
             case messages.LeaseClosed():
                 self._take_close(link, message)
             case messages.Leave():
@@ -476,7 +484,7 @@ class Session:
             self._changed.notify_all()
         if opened.priority < self._priority and (before is None or opened.priority != before.priority):
             text = f"priority {self._priority} was asked for, and the quotas allow {opened.priority}: ask an operator for more"
-            WaitingLine(self._stderr).warn(text)
+            self._new_line().warn(text)
 
     def _take_grant(self, link: _Link, granted: messages.Granted) -> None:
         if link.worker is not None and link.worker != granted.worker:
@@ -527,7 +535,7 @@ class Session:
             self._finish_line(link, f"recorded work cannot go on: {refused.message} Interrupt it; it waited")
 
     def _finish_line(self, link: _Link, outcome: str) -> None:
-        line, link.line = link.line or WaitingLine(self._stderr), None
+        line, link.line = link.line or self._new_line(), None
         line.finish(outcome)
 
     def _finish(self, link: _Link, error: ForebayError) -> None:
@@ -539,6 +547,7 @@ class Session:
                 request.error = error
             link.lease = None
             self._changed.notify_all()
+        self._page.over()
         if first and link.worker is not None:
             self._stream.lose(str(error))
         link.socket.close()

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 LABEL_CHARACTERS_MAX = 2048
 
@@ -21,6 +21,13 @@ class Work:
     kind: Literal["cell", "process"]
     label: str
     cell: int | None = None
+
+
+class Follower(Protocol):
+    """Who wants to know of cells; called in the cell's thread."""
+
+    def began(self, work: Work, /) -> None: ...
+    def ended(self, work: Work, /) -> None: ...
 
 
 def process_label(argv: list[str]) -> str:
@@ -42,6 +49,7 @@ class Spans:
         self._between = Work(uuid.uuid4().hex, "process", process_label(sys.orig_argv))
         self._cell: Work | None = None
         self._depth = 0
+        self.follower: Follower | None = None
 
     def current(self) -> Work:
         """The cell that runs; between cells, and without IPython, the process."""
@@ -57,12 +65,16 @@ class Spans:
             if self._depth == 1:
                 self._on_end()
                 self._cell = Work(uuid.uuid4().hex, "cell", label, _running_cell(shell))
+                if self.follower is not None:
+                    self.follower.began(self._cell)
 
         def end(_result: object = None) -> None:
             self._depth = max(0, self._depth - 1)
             if self._depth == 0:
-                self._cell = None
+                cell, self._cell = self._cell, None
                 self._on_end()
+                if self.follower is not None and cell is not None:
+                    self.follower.ended(cell)
 
         if _running_cell(shell) is not None:
             begin()

@@ -6,15 +6,17 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
-from forebay import _C, magic
+from forebay import _C
 from forebay.errors import ForkedProcess
+from forebay.journal import Journal
 from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, priority_of, service_at
 from forebay.spans import Spans, running_shell
+from forebay.waiting import WaitingLine
 
 if TYPE_CHECKING:
     from forebay_wire.messages import Flavor
@@ -60,7 +62,9 @@ class VirtualDevices:
 
     def __init__(self, flavors: Sequence[str | None] = (None,)) -> None:
         self.spans = Spans(self.end_span)
+        self.journal = Journal()
         self.forked = False
+        self._new_line: Callable[[], WaitingLine] = WaitingLine
         self._flavors = list(flavors)
         self._ended = False
         self._embedded: EmbeddedPool | None = None
@@ -73,10 +77,18 @@ class VirtualDevices:
         _C.set_lease_callback(self.acquire)
         shell = running_shell()
         if shell is not None:
+            self._attend(shell)
             self.spans.follow(shell)
-            magic.register(shell)
         os.register_at_fork(after_in_child=self._forked_child)
         atexit.register(self.close)
+
+    def _attend(self, shell: object) -> None:
+        """Has the shell show what the devices do."""
+        from forebay import notebook
+
+        attendant = notebook.attend(shell)
+        self.journal, self._new_line = attendant.journal, attendant.new_line
+        self.spans.follower = attendant.lines
 
     def acquire(self, index: int) -> None:
         """Blocks until a lease is open for a device and the current span: the callback of its command stream."""
@@ -127,7 +139,15 @@ class VirtualDevices:
                 from forebay.session import Session
 
                 flavor = self._flavors[index] or os.environ.get(FLAVOR_VARIABLE) or None
-                self._sessions[index] = Session(self._service, DeviceStream(index), torch.__version__, flavor, priority=priority_of())
+                self._sessions[index] = Session(
+                    self._service,
+                    DeviceStream(index),
+                    torch.__version__,
+                    flavor,
+                    priority=priority_of(),
+                    page=self.journal.page(index),
+                    new_line=self._new_line,
+                )
             return self._sessions[index]
 
     def close(self) -> None:

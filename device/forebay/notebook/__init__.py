@@ -1,0 +1,27 @@
+"""What a notebook's kernel shows of its devices: lines below cells, magics, and the comm to the JupyterLab extension.
+
+``%load_ext forebay.notebook`` brings it before PyTorch is imported; importing PyTorch brings it too, where FOREBAY_URL is set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forebay.notebook.attendant import Attendant
+
+attendant: Attendant | None = None
+"""Of this process's shell."""
+
+
+def attend(shell: Any) -> Attendant:
+    """The attendant of a shell, made the first time."""
+    global attendant
+    if attendant is None:
+        attendant = Attendant(shell)
+        attendant.begin()
+    return attendant
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext forebay.notebook``; PyTorch is not imported for it."""
+    attend(shell)

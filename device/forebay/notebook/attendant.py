@@ -1,0 +1,158 @@
+"""Holds together what a notebook shows of its devices: one for each shell."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from forebay.errors import ForebayError
+from forebay.journal import Journal
+from forebay.notebook import magics, standing
+from forebay.notebook.channel import Channel
+from forebay.notebook.lines import CellLines, DisplayLine
+from forebay.notebook.output import Output
+from forebay.notebook.texts import Texts, language_here, language_of
+
+GATHER_SECONDS = 0.05
+"""Changes that come within so long are told at once."""
+ASKED_MAX = 32
+"""Requests of front ends that wait; more are refused."""
+
+Answer = Callable[[Mapping[str, Any]], None]
+
+log = logging.getLogger(__name__)
+
+
+class Attendant:
+    """Has two threads, begun when they are needed: one tells what changed, the other asks the service for who wants to know."""
+
+    def __init__(self, shell: Any) -> None:
+        self.texts = Texts(language_here())
+        self.output = Output(shell)
+        self.journal = Journal()
+        self.lines = CellLines(self.output, self.journal, self.texts)
+        self.channel = Channel(self.output, self._heard)
+        self.home: Mapping[str, Any] | None = None
+        """The flavor that the first device begins with."""
+        self.budget: Mapping[str, Any] | None = None
+        self._shell = shell
+        self._changed = threading.Event()
+        self._asked: queue.Queue[tuple[Mapping[str, Any], Answer]] = queue.Queue(ASKED_MAX)
+        self._beginning = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def begin(self) -> None:
+        """Adds the magics, and lets front ends connect."""
+        magics.register(self._shell, self)
+        self.journal.listen(self._change)
+        if self.output.updates:
+            self.channel.register()
+            self.channel.offer()
+
+    def new_line(self) -> DisplayLine:
+        """Of a wait that begins."""
+        return DisplayLine(self.output, self.lines, self.texts, lambda: self.channel.attached)
+
+    def snapshot(self) -> standing.Snapshot:
+        """How all stands now."""
+        return standing.snapshot(self.journal, self.home, self.budget, self.lines.quiet)
+
+    def hush(self, quiet: bool) -> None:
+        """Whether cells go without their line."""
+        self.lines.quiet = quiet
+        self._change()
+
+    def look(self) -> None:
+        """Asks the service what it knows better: the flavor to begin with, and what is left of the budget. Never raises."""
+        from forebay.notebook import desk
+
+        try:
+            self.home = next((row for row in desk.flavors() if row["chosen"]), None)
+            self.budget = desk.tightest(desk.budgets())
+        except ForebayError as error:
+            log.info("action=look error=%s", error)
+
+    # Front ends
+
+    def _heard(self, said: Mapping[str, Any], answer: Answer) -> None:
+        self._start()
+        if "locale" in said:
+            self.texts.language = language_of(str(said["locale"]))
+        if isinstance(said.get("quiet"), bool):
+            self.hush(bool(said["quiet"]))
+        if "ask" not in said:
+            answer(self.snapshot())
+            said = {"ask": "look"}
+        try:
+            self._asked.put_nowait((said, answer))
+        except queue.Full:
+            answer({"type": "answer", "id": said.get("id"), "error": "Too much was asked at once; try again."})
+
+    def _start(self) -> None:
+        with self._beginning:
+            if not self._threads:
+                for work, name in ((self._tell, "forebay-tell"), (self._serve_desk, "forebay-desk")):
+                    self._threads.append(threading.Thread(target=work, name=name, daemon=True))
+                    self._threads[-1].start()
+
+    def _change(self) -> None:
+        self._changed.set()
+        if not self._threads:
+            self._start()
+
+    def _tell(self) -> None:
+        """Tells what changed, and mends lines. What cells end with is worth a look at the budget."""
+        closed = 0
+        while True:
+            self._changed.wait()
+            self._changed.clear()
+            self.lines.mend()
+            if self.channel.attached:
+                state = self.snapshot()
+                self.channel.say(state)
+                if state["device_ns"] != closed and all(device["state"] != "computing" for device in state["devices"]):
+                    closed = state["device_ns"]
+                    self._look_later()
+            time.sleep(GATHER_SECONDS)
+
+    def _look_later(self) -> None:
+        if self._asked.empty():
+            self._asked.put(({"ask": "look"}, lambda _data: None))
+
+    def _serve_desk(self) -> None:
+        while True:
+            said, answer = self._asked.get()
+            try:
+                value = self._value(said)
+            except ForebayError as error:
+                answer({"type": "answer", "id": said.get("id"), "error": str(error)})
+            except Exception as error:
+                log.exception("action=%s", said.get("ask"))
+                answer({"type": "answer", "id": said.get("id"), "error": f"{type(error).__name__}: {error}"})
+            else:
+                answer({"type": "answer", "id": said.get("id"), "value": value})
+
+    def _value(self, said: Mapping[str, Any]) -> Any:
+        """What was asked for. Raises ForebayError."""
+        from forebay.notebook import desk
+
+        match said.get("ask"):
+            case "look":
+                self.look()
+                self._change()
+                return None
+            case "overview":
+                return {"flavors": desk.flavors(), "sessions": desk.sessions()}
+            case "choose":
+                self.home = desk.choose(str(said.get("flavor")), int(said.get("device", 0)))
+                self._change()
+                return self.home
+            case "release":
+                desk.release(str(said.get("session")))
+                return {"sessions": desk.sessions()}
+            case other:
+                raise ForebayError(f"This kernel's forebay does not know {other!r}; install the same version on both sides.")

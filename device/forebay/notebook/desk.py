@@ -1,0 +1,89 @@
+"""What front ends and magics ask of the service: what there is to choose from, own sessions, budgets. Plain HTTP calls."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from forebay import activation
+from forebay.errors import ForebayError, NotConfigured
+from forebay.service import FLAVOR_VARIABLE, Service
+from forebay.toolkit import invoices, pool
+from forebay.toolkit.flavor import unknown
+
+Row = Mapping[str, Any]
+STOPPED = ("drain", "refuse")
+"""Budgets that let nothing begin."""
+
+
+def service() -> Service:
+    """The pool. Raises NotConfigured where this process has none that answers yet."""
+    found = pool.remote()
+    if found is None:
+        raise NotConfigured("This kernel's pool starts with the first work on cuda:0; run that first.")
+    return found
+
+
+def flavors() -> list[dict[str, Any]]:
+    """All flavors, each also with whether it is what this process begins with. Raises ForebayError."""
+    asked = service()
+    chosen = os.environ.get(FLAVOR_VARIABLE) or pool.chosen_flavor(asked)
+    return [{**row, "chosen": row["name"] == chosen} for row in pool.rows(asked, "api/flavors")]
+
+
+def sessions() -> list[dict[str, Any]]:
+    """The user's sessions, each also with whether it is of this process. Raises ForebayError."""
+    own = own_sessions()
+    return [{**row, "here": row["session"] in own} for row in pool.rows(service(), "api/sessions")]
+
+
+def own_sessions() -> set[str]:
+    """Of this process."""
+    devices = activation.installed
+    return set() if devices is None else {device.session for device in devices.journal.devices().values() if device.session is not None}
+
+
+def budgets() -> list[dict[str, Any]]:
+    """Those that the user may see; none where nobody bills."""
+    try:
+        return pool.rows(invoices.billing(), "api/budgets")
+    except ForebayError:
+        return []
+
+
+def tightest(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The budget that ends first: one that stops work now, else the one of which the least is left."""
+    stopped = [row for row in rows if row.get("state") in STOPPED]
+    told = [row for row in rows if row.get("left_nano") is not None]
+    if stopped:
+        return stopped[0]
+    return min(told, key=lambda row: int(row["left_nano"]), default=None)
+
+
+def release(session: str) -> None:
+    """Ends another process's session: its tensors are lost. Raises ForebayError."""
+    if session in own_sessions():
+        raise ForebayError("This is the session of this notebook; restart the kernel to end it.")
+    service().delete(f"api/sessions/{session}")
+
+
+def choose(name: str, index: int = 0) -> dict[str, Any]:
+    """Gives a device of this process another flavor from its next lease on, and has the user's later sessions begin with it.
+
+    Returns the flavor. Raises ForebayError, and then nothing has changed.
+    """
+    rows = {str(row["name"]): row for row in flavors()}
+    if name not in rows:
+        raise ForebayError(unknown(name, list(rows)))
+    if not rows[name]["servable"]:
+        raise ForebayError(str(rows[name].get("reason") or f"{name}: no device serves it."))
+    devices = activation.installed
+    if devices is not None:
+        devices.choose_flavor(index, name)
+    if index == 0:
+        os.environ[FLAVOR_VARIABLE] = name
+        with contextlib.suppress(ForebayError):  # the choice for later sessions is a convenience
+            service().put("api/choice", {"flavor": name})
+    return rows[name]

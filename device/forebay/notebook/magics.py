@@ -1,0 +1,200 @@
+"""``%flavor``, ``%gpu`` and ``%%gpu``: the same in a notebook's words."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from forebay import activation
+from forebay.errors import ForebayError
+from forebay.notebook import amounts
+from forebay.toolkit import table
+
+if TYPE_CHECKING:
+    from forebay.notebook.attendant import Attendant
+    from forebay.notebook.standing import Snapshot
+    from forebay.virtual_device import VirtualDevices
+
+GPU_USAGE = "usage: %gpu [quiet | loud]"
+CELL_USAGE = "usage: %%gpu [flavor=NAME] [profile [--top N] [--json FILE]]"
+
+
+class _Line(argparse.ArgumentParser):
+    """Of the words behind ``%%gpu``: an error is an exception, since the process is the notebook's."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"%%gpu: {message}; {CELL_USAGE}")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What stands behind ``%%gpu``."""
+
+    flavor: str | None
+    profile: argparse.Namespace | None
+
+
+def wish(line: str) -> Wish:
+    """Raises ValueError with the usage."""
+    words, flavor = shlex.split(line), None
+    if words and words[0].startswith("flavor="):
+        flavor = words.pop(0).removeprefix("flavor=")
+    if not words and flavor:
+        return Wish(flavor, None)
+    from forebay.toolkit.profile import add_options
+
+    parser = _Line(prog="%%gpu", add_help=False)
+    add_options(parser.add_subparsers(required=True, metavar="profile").add_parser("profile", add_help=False))
+    return Wish(flavor, parser.parse_args(words))
+
+
+def register(shell: Any, attendant: Attendant) -> None:
+    """Adds the magics to an IPython shell."""
+
+    def flavor(line: str) -> None:
+        """%flavor: all sizes of the device; %flavor NAME: chooses one for this notebook's device."""
+        _flavor(line.strip(), attendant)
+
+    def gpu(line: str, cell: str | None = None) -> None:
+        """%gpu: state, spend and last cells; %gpu quiet | loud: without, with a line below cells.
+
+        %%gpu flavor=NAME: the cell on that flavor. %%gpu profile [--top N] [--json FILE]: runs the cell, then says where its time went.
+        """
+        if cell is None:
+            _gpu(line.strip(), attendant)
+        else:
+            _cell(shell, cell, wish(line))
+
+    shell.register_magic_function(flavor, "line", "flavor")
+    shell.register_magic_function(gpu, "line_cell", "gpu")
+
+
+def _flavor(name: str, attendant: Attendant) -> None:
+    from forebay.notebook import desk
+    from forebay.toolkit.flavor import text
+
+    if not name:
+        devices = attendant.journal.devices()
+        held = devices[0].flavor.name if 0 in devices and devices[0].flavor is not None else None
+        rows = desk.flavors()
+        print(text(rows, held or next((str(row["name"]) for row in rows if row["chosen"]), None)))
+        return
+    attendant.home = row = desk.choose(name)
+    price = table.rate(row.get("price_nano_per_second"), row.get("currency"))
+    print(attendant.texts("chosen", flavor=name, memory=table.memory(row["memory_bytes"]), rate=price))
+
+
+def _gpu(word: str, attendant: Attendant) -> None:
+    if word in ("quiet", "loud"):
+        attendant.hush(word == "quiet")
+        print(attendant.texts(word))
+    elif word:
+        raise ValueError(f"%gpu: {word!r} is not known; {GPU_USAGE}")
+    else:
+        attendant.look()
+        print(status(attendant.snapshot(), attendant))
+
+
+def status(now: Snapshot, attendant: Attendant) -> str:
+    """How the devices stand, as text."""
+    texts = attendant.texts
+    if activation.installed is None:
+        return texts("no_device", why=now["failure"] or (texts("not_set") if not now["configured"] else "import torch"))
+    headers = [texts(key) for key in ("device", "flavor", "state", "rate", "memory")]
+    money = amounts.cost({each["currency"]: each["nano"] for each in now["spent"]}, texts)
+    lines = [table.render(headers, [_device(device, attendant) for device in now["devices"]])]
+    lines.append(texts("spent", device=amounts.seconds(now["device_ns"]), cost=money))
+    budget = now["budget"]
+    if budget is not None and budget["left_nano"] is not None:
+        lines.append(texts("left", left=amounts.money(budget["left_nano"], budget["currency"])))
+    if budget is not None and budget["sentence"]:
+        lines.append(budget["sentence"])
+    if now["cells"]:
+        headers = [texts(key) for key in ("cell", "flavor", "device_time", "waited", "cost")]
+        lines.append(table.render(headers, [_used(cell, attendant) for cell in now["cells"]]))
+    return "\n".join(lines)
+
+
+def _device(device: Snapshot, attendant: Attendant) -> Sequence[str]:
+    flavor, state = device["flavor"] or {}, attendant.texts(device["state"])
+    if device["queued"] is not None:
+        state = f"{state}: {device['queued']['reason']}"
+    price = table.rate(flavor.get("price_nano_per_second"), flavor.get("currency")) if flavor else "-"
+    return [f"cuda:{device['device']}", flavor.get("name") or "-", state, price, table.memory(device["memory_bytes"])]
+
+
+def _used(cell: Snapshot, attendant: Attendant) -> Sequence[str]:
+    number = attendant.texts("between") if cell["cell"] is None else f"[{cell['cell']}]"
+    money = amounts.cost({each["currency"]: each["nano"] for each in cell["cost"]}, attendant.texts)
+    shown = attendant.texts("computing") if cell["open"] else amounts.seconds(cell["device_ns"])
+    return [number, cell["flavor"], shown, amounts.seconds(cell["waited_ns"]), money]
+
+
+def _cell(shell: Any, cell: str, wanted: Wish) -> None:
+    blocks = _compiled(shell, cell)
+    if wanted.flavor is None:
+        _run(shell, blocks, wanted)
+        return
+    devices = _devices()
+    before = devices.flavor(0).name
+    devices.choose_flavor(0, wanted.flavor)
+    try:
+        _run(shell, blocks, wanted)
+    finally:
+        _go_back(devices, before, wanted.flavor)
+
+
+def _devices() -> VirtualDevices:
+    import torch  # noqa: F401 activates the virtual device
+
+    if activation.installed is None:
+        raise ForebayError(f"There is no virtual device in this process: {activation.failure or 'FOREBAY_URL is not set.'}")
+    return activation.installed
+
+
+def _go_back(devices: VirtualDevices, before: str, now: str) -> None:
+    try:
+        devices.choose_flavor(0, before)
+    except ForebayError as error:
+        sys.stderr.write(f"forebay: the device stays {now}, since it cannot be {before} again: {error}\n")
+
+
+def _run(shell: Any, blocks: list[Any], wanted: Wish) -> None:
+    if wanted.profile is None:
+        for block in blocks:
+            exec(block, shell.user_ns)  # noqa: S102 the user's own code
+        return
+    from forebay.profile import Profiler
+    from forebay.toolkit.profile import write
+
+    profiler = Profiler()
+    profiler.start()
+    failure: RuntimeError | None = None
+    try:
+        for block in blocks:
+            exec(block, shell.user_ns)  # noqa: S102 as above
+    finally:
+        profile, failure = profiler.stop()
+        sys.stdout.flush()
+        write(profile, wanted.profile, sys.stdout)
+    if failure is not None:
+        raise failure
+
+
+def _compiled(shell: Any, cell: str) -> list[Any]:
+    """The cell's code with the cell's line numbers; a last expression apart, in the way that shows its value."""
+    source = "\n" + shell.transform_cell(cell)
+    file = shell.compile.cache(source, shell.execution_count, raw_code=source)
+    tree = ast.parse(source, file)
+    blocks: list[ast.Module | ast.Interactive] = [tree]
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not cell.rstrip().endswith(";"):
+        blocks.append(ast.Interactive([tree.body.pop()]))
+    return [
+        compile(block, file, "single" if isinstance(block, ast.Interactive) else "exec", shell.compile.flags, dont_inherit=True)
+        for block in blocks
+    ]

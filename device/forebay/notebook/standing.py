@@ -1,0 +1,88 @@
+"""How the devices of a process stand, as front ends get it: a plain value, complete each time. Pure but for a look at the memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from forebay import activation
+from forebay.journal import Device, Entry, Journal
+from forebay.service import FLAVOR_VARIABLE, configured
+
+if TYPE_CHECKING:
+    from forebay_wire.messages import Flavor, Queued
+
+CELLS_SHOWN = 10
+BUDGET = ("left_nano", "limit_nano", "currency", "sentence", "user")
+
+Snapshot = dict[str, Any]
+
+
+def snapshot(journal: Journal | None, home: Mapping[str, Any] | None, budget: Mapping[str, Any] | None, quiet: bool) -> Snapshot:
+    """``home`` is the flavor that a device begins with, a row of api/flavors; ``budget`` a row of api/budgets."""
+    now_ns = time.monotonic_ns()
+    devices = {} if journal is None else journal.devices()
+    first = _device(0, devices.get(0, Device(since_ns=now_ns)), home, now_ns)
+    money, device_ns = ({}, 0) if journal is None else journal.spent()
+    return {
+        "type": "state",
+        "configured": configured() is not None,
+        "failure": activation.failure,
+        "devices": [first, *(_device(index, device, home, now_ns) for index, device in sorted(devices.items()) if index)],
+        "spent": _money(money),
+        "device_ns": device_ns,
+        "cells": [] if journal is None else [_entry(entry) for entry in journal.entries() if entry.leases][:CELLS_SHOWN],
+        "budget": None if budget is None else {name: budget.get(name) for name in BUDGET},
+        "quiet": quiet,
+    }
+
+
+def _device(index: int, device: Device, home: Mapping[str, Any] | None, now_ns: int) -> Snapshot:
+    return {
+        "device": index,
+        "session": device.session,
+        "flavor": _flavor(device.flavor, home if index == 0 else None),
+        "state": device.state,
+        "since_ns": now_ns - device.since_ns,
+        "queued": None if device.queued is None else _queued(device.queued),
+        "model": device.model,
+        "memory_bytes": _memory_bytes(index) if device.session is not None else 0,
+    }
+
+
+def _flavor(flavor: Flavor | None, home: Mapping[str, Any] | None) -> Snapshot | None:
+    names = ("name", "memory_bytes", "price_nano_per_second", "currency")
+    if flavor is not None:
+        return {name: getattr(flavor, name) for name in names}
+    if home is not None:
+        return {name: home.get(name) for name in names}
+    name = os.environ.get(FLAVOR_VARIABLE)
+    return {"name": name, "memory_bytes": None, "price_nano_per_second": None, "currency": None} if name else None
+
+
+def _queued(queued: Queued) -> Snapshot:
+    return {name: getattr(queued, name) for name in ("position", "reason", "code", "ahead", "estimate_seconds")}
+
+
+def _entry(entry: Entry) -> Snapshot:
+    return {
+        "cell": entry.cell,
+        "flavor": entry.flavor,
+        "device_ns": entry.device_ns,
+        "waited_ns": entry.waited_ns,
+        "cost": _money(entry.cost),
+        "open": entry.open > 0,
+    }
+
+
+def _money(amounts: Mapping[str, int]) -> list[Snapshot]:
+    return [{"currency": currency, "nano": nano} for currency, nano in sorted(amounts.items())]
+
+
+def _memory_bytes(index: int) -> int:
+    """What the process has allocated on the device."""
+    from forebay import _C
+
+    return int(_C.memory(index)["allocated"])
