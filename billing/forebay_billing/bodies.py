@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import tzinfo
 from typing import Annotated, Literal, Self, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
@@ -39,6 +41,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARS_MAX,
 Label = Annotated[str, StringConstraints(max_length=LABEL_CHARS_MAX, pattern=_NO_NUL)]
 Code = Annotated[str, StringConstraints(max_length=16, pattern=_NO_NUL)]
 """A currency; whether there is such a one is for the price book to say."""
+ZONE_PATTERN = r"^[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}$"
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 Target = Annotated[str, StringConstraints(min_length=3, max_length=TARGET_CHARS_MAX, pattern=r"^[^\x00-\x20\x7f]+$")]
 TimeNs = Annotated[int, Field(ge=0, le=TIME_NS_MAX)]
@@ -364,6 +367,8 @@ class UsageQuery(_Query):
 
     tenant: Name | None = None
     user: Name | None = None
+    notebook: Label | None = None
+    cell: TimeNs | None = None
     since_ns: TimeNs | None = None
     until_ns: TimeNs | None = None
     limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
@@ -386,8 +391,25 @@ class SummaryQuery(_Query):
     by: str = "tenant,user,flavor"
     tenant: Name | None = None
     user: Name | None = None
+    notebook: Label | None = None
     since_ns: TimeNs | None = None
     until_ns: TimeNs | None = None
+    zone: Annotated[str, Field(pattern=ZONE_PATTERN)] = "UTC"
+
+    @property
+    def tzinfo(self) -> tzinfo:
+        """The time zone of the days. Raises InvalidRequest."""
+        try:
+            return ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise InvalidRequest(f"zone: {self.zone!r} is no time zone; name it as in Asia/Seoul.") from None
+
+
+class ForecastQuery(_Query):
+    """``GET api/forecast``."""
+
+    tenant: Name | None = None
+    user: Name | None = None
 
 
 class BalanceQuery(_Query):

@@ -19,7 +19,8 @@ from forebay_billing.parked import gib_hours_text
 from forebay_billing.parked_queries import ParkedRate
 from forebay_billing.previews import Cost, Row
 from forebay_billing.price_list import Change
-from forebay_billing.queries import Balance, Charge, Page, Rate, SummaryRow
+from forebay_billing.queries import Balance, Charge, Page, Rate
+from forebay_billing.summaries import Outlook, SummaryRow
 from forebay_billing.types import PARKED, Line, ParkedPrice, PriceVersion, Statement
 
 _CSV_COLUMNS = (
@@ -200,17 +201,20 @@ def _rate_json(rate: Rate) -> dict[str, Any]:
 
 
 def summary_json(row: SummaryRow) -> dict[str, Any]:
-    """One row of a summary."""
+    """One row of a summary, with the keys that were asked for."""
     return {
-        "tenant": row.tenant,
-        "user": row.user,
-        "flavor": row.flavor,
+        **row.keys,
         "currency": row.currency,
         "duration_ns": row.duration_ns,
         "cost_nano": nano_of(row.cost_atto),
         "leases": row.leases,
         "parked_nano": nano_of(row.parked_atto),
     }
+
+
+def outlook_json(found: Outlook) -> dict[str, Any]:
+    """How a month goes."""
+    return {"currency": found.currency, "spent_nano": nano_of(found.spent_atto), "forecast_nano": nano_of(found.forecast_atto)}
 
 
 def statement_json(statement: Statement) -> dict[str, Any]:

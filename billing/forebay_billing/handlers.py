@@ -19,6 +19,7 @@ from forebay_billing import documents, journal
 from forebay_billing.access import check_may_change_books, check_may_post_usage, check_may_scrape, usage_scope
 from forebay_billing.bodies import (
     CorrectionBody,
+    ForecastQuery,
     NoQuery,
     StatementQuery,
     SummaryQuery,
@@ -41,10 +42,11 @@ from forebay_billing.errors import (
 from forebay_billing.idempotency import Key
 from forebay_billing.metrics import Metrics
 from forebay_billing.months import Month
-from forebay_billing.queries import By, Window
+from forebay_billing.queries import Window
 from forebay_billing.schema import KEY_CHARS_MAX
 from forebay_billing.settings import Settings
 from forebay_billing.store import Store
+from forebay_billing.summaries import KEYS, By
 from forebay_billing.types import UsageRecord
 from forebay_billing.writer import Share
 
@@ -60,7 +62,7 @@ FUTURE_NS_MAX = 3600 * 10**9
 """A record may end this far in the future, because clocks differ; prices further ahead may still change."""
 REFUSALS_REMEMBERED_MAX = 10_000
 _LOOPBACK = ("127.0.0.1", "::1")
-_BY: dict[str, By] = {"tenant": "tenant", "user": "user", "flavor": "flavor"}
+_BY: dict[str, By] = {key: key for key in KEYS}
 
 B = TypeVar("B", bound=BaseModel)
 T = TypeVar("T")
@@ -292,7 +294,8 @@ class UsageHandler(BillingHandler):
         identity = await self.caller()
         query = self.query(UsageQuery)
         scope = usage_scope(identity, query.tenant, query.user)
-        page = await self.context.store.usage_page(scope, Window(query.since_ns, query.until_ns), query.limit, query.after)
+        window = Window(query.since_ns, query.until_ns, query.notebook, query.cell)
+        page = await self.context.store.usage_page(scope, window, query.limit, query.after)
         self.answer(documents.page_json(page))
 
 
@@ -335,14 +338,27 @@ class SummaryHandler(BillingHandler):
         identity = await self.caller()
         query = self.query(SummaryQuery)
         scope = usage_scope(identity, query.tenant, query.user)
-        rows = await self.context.store.summary(scope, Window(query.since_ns, query.until_ns), _keys(query.by))
+        window = Window(query.since_ns, query.until_ns, query.notebook)
+        rows = await self.context.store.summary(scope, window, _keys(query.by), query.tzinfo)
         self.answer([documents.summary_json(row) for row in rows])
+
+
+class ForecastHandler(BillingHandler):
+    """``GET api/forecast``."""
+
+    endpoint = "forecast"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(ForecastQuery)
+        found = await self.context.store.outlook(usage_scope(identity, query.tenant, query.user))
+        self.answer([documents.outlook_json(one) for one in found])
 
 
 def _keys(by: str) -> list[By]:
     keys = by.split(",")
     if len(set(keys)) != len(keys) or not all(key in _BY for key in keys):
-        raise InvalidRequest(f"by: {by!r} is not a list of tenant, user and flavor, each at most once, separated by commas.")
+        raise InvalidRequest(f"by: {by!r} is not a list of {', '.join(KEYS)}, each at most once, separated by commas.")
     return [_BY[key] for key in keys]
 
 

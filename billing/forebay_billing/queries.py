@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, Row, case, distinct, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, distinct, func, select, tuple_
 
 from forebay_billing import schema
 from forebay_billing.access import Scope
@@ -31,12 +30,10 @@ USAGE_DURATION_NS_MAX = 366 * 86_400 * 10**9
 
 RATED = ("usage", "reversal")
 """Kinds of transactions that segments explain."""
-By = Literal["tenant", "user", "flavor"]
 
 _usage = schema.usage.c
 _segments = schema.segments.c
 _reversals = schema.reversals.c
-_COLUMNS = {"tenant": "tenant", "user": "user_name", "flavor": "priced"}
 
 
 @dataclass(frozen=True)
@@ -79,10 +76,13 @@ class Page:
 
 @dataclass(frozen=True)
 class Window:
-    """Records that started in [since, until), Unix time in nanoseconds; None is open."""
+    """Records that started in [since, until), Unix time in nanoseconds, and come from one place; None is open."""
 
     since_ns: int | None
     until_ns: int | None
+    notebook: str | None = None
+    """Only those of this label: a notebook's path, or a process's command."""
+    cell: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,22 +100,6 @@ class Balance:
         return self.credit_atto - self.owed_atto - self.held_atto
 
 
-@dataclass(frozen=True)
-class SummaryRow:
-    """Usage that was not corrected, summed; a key that was not asked for is None."""
-
-    tenant: str | None
-    user: str | None
-    flavor: str | None
-    currency: str
-    duration_ns: int
-    """Of leases alone: what was parked held no device."""
-    cost_atto: int
-    leases: int
-    parked_atto: int
-    """What parked bytes have of the cost."""
-
-
 def price_book(connection: Connection) -> PriceBook:
     """All prices."""
     return PriceBook(price_ids(connection))
@@ -127,7 +111,7 @@ def usage_page(connection: Connection, scope: Scope, window: Window, limit: int,
         select(schema.usage, schema.transactions.c.posted_at_ns.label("corrected_at_ns"))
         .outerjoin(schema.reversals, _reversals.usage_id == _usage.id)
         .outerjoin(schema.transactions, schema.transactions.c.id == _reversals.transaction_id)
-        .where(*_visible(scope), *_within(window))
+        .where(*visible(scope), *within(window))
         .order_by(_usage.started_at_ns.desc(), _usage.id.desc())
         .limit(limit + 1)
     )
@@ -159,24 +143,6 @@ def _rates(connection: Connection, usage_ids: Sequence[int]) -> dict[int, list[R
         duration_ns, price = joined(row, "duration"), prices[row.price_id]
         found[row.usage_id].append(Rate(price, row.surcharge_nano_per_second, Month.parse(row.period), row.late, duration_ns))
     return found
-
-
-def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[By]) -> list[SummaryRow]:
-    """Durations, costs and leases of usage that was not corrected, grouped by the keys in ``by`` and the currency."""
-    uncorrected = ~select(_reversals.usage_id).where(_reversals.usage_id == _usage.id).exists()
-    of_usage = (*_visible(scope), *_within(window), uncorrected)
-    piece = pieces(usage=(_usage.tenant, _usage.user_name, _usage.lease), of_usage=of_usage)
-    keys = [piece[_COLUMNS[key]].label(key) for key in by]
-    query = select(
-        *keys, piece.currency,
-        *halved(case((piece.is_parked, 0), else_=piece.duration_ns), "duration"),
-        *halved(piece.milli, "milli"), *halved(piece.atto, "atto"),
-        *halved(case((piece.is_parked, piece.milli), else_=0), "parked_milli"),
-        *halved(case((piece.is_parked, piece.atto), else_=0), "parked_atto"),
-        func.count(distinct(case((piece.is_parked, None), else_=piece.lease))).label("leases"),
-    ).group_by(*keys, piece.currency)  # fmt: skip
-    rows = sorted(connection.execute(query), key=lambda row: tuple(row[: len(keys) + 1]))
-    return [_summary_row(by, row) for row in rows]
 
 
 def statement(connection: Connection, tenant: str, user: str | None, month: Month, now_ns: int) -> Statement:
@@ -293,7 +259,7 @@ def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
     ] + [parked_line_of(total) for total in parked_totals(connection, tenant, month)]
 
 
-def _visible(scope: Scope) -> list[ColumnElement[bool]]:
+def visible(scope: Scope) -> list[ColumnElement[bool]]:
     """The one place where a scope becomes conditions on rows."""
     conditions: list[ColumnElement[bool]] = []
     if scope.tenant is not None:
@@ -303,17 +269,14 @@ def _visible(scope: Scope) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _within(window: Window) -> list[ColumnElement[bool]]:
+def within(window: Window) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if window.since_ns is not None:
         conditions.append(_usage.started_at_ns >= window.since_ns)
     if window.until_ns is not None:
         conditions.append(_usage.started_at_ns < window.until_ns)
+    if window.notebook is not None:
+        conditions.append(_usage.span_label == window.notebook)
+    if window.cell is not None:
+        conditions.append(_usage.span_cell == window.cell)
     return conditions
-
-
-def _summary_row(by: Sequence[By], row: Row[*tuple[Any, ...]]) -> SummaryRow:
-    keys = dict(zip(by, row, strict=False))
-    cost, parked = (whole(joined(row, f"{of}milli"), joined(row, f"{of}atto")) for of in ("", "parked_"))
-    duration_ns = joined(row, "duration")
-    return SummaryRow(keys.get("tenant"), keys.get("user"), keys.get("flavor"), row.currency, duration_ns, cost, row.leases, parked)

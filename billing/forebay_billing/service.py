@@ -63,6 +63,7 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/plans/([^/]+)", price_handlers.PlanHandler),
     (r"api/corrections", handlers.CorrectionsHandler),
     (r"api/summary", handlers.SummaryHandler),
+    (r"api/forecast", handlers.ForecastHandler),
     (r"api/statement", handlers.StatementHandler),
     (r"api/check", handlers.CheckHandler),
     (r"api/drafts", invoice_handlers.DraftsHandler),

@@ -6,11 +6,12 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import tzinfo
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, text
 
-from forebay_billing import checks, journal, queries
+from forebay_billing import checks, journal, queries, summaries
 from forebay_billing.access import Scope
 from forebay_billing.books import Books
 from forebay_billing.engines import READERS_MAX, Engines, migrate, reading, writing
@@ -78,9 +79,15 @@ class Store:
         """See :func:`queries.usage_page`."""
         return await self.read(lambda connection: queries.usage_page(connection, scope, window, limit, after))
 
-    async def summary(self, scope: Scope, window: queries.Window, by: Sequence[queries.By]) -> list[queries.SummaryRow]:
-        """See :func:`queries.summary`."""
-        return await self.read(lambda connection: queries.summary(connection, scope, window, by))
+    async def summary(
+        self, scope: Scope, window: queries.Window, by: Sequence[summaries.By], zone: tzinfo
+    ) -> list[summaries.SummaryRow]:
+        """See :func:`summaries.summary`."""
+        return await self.read(lambda connection: summaries.summary(connection, scope, window, by, zone))
+
+    async def outlook(self, scope: Scope) -> list[summaries.Outlook]:
+        """See :func:`summaries.outlook`."""
+        return await self.read(lambda connection: summaries.outlook(connection, scope, self._clock_ns()))
 
     async def statement(self, tenant: str, user: str | None, month: Month) -> Statement:
         """See :func:`queries.statement`."""

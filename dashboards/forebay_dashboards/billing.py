@@ -12,6 +12,7 @@ from forebay_dashboards.rows import (
     AuditPage,
     BudgetRow,
     CreditRow,
+    ForecastRow,
     InvoiceRow,
     Plan,
     Preview,
@@ -32,6 +33,7 @@ _PLAN = TypeAdapter(Plan)
 _AUDIT = TypeAdapter(AuditPage)
 _USAGE = TypeAdapter(UsagePage)
 _SUMMARY = TypeAdapter(tuple[SummaryRow, ...])
+_FORECAST = TypeAdapter(tuple[ForecastRow, ...])
 
 _INVOICES = TypeAdapter(tuple[InvoiceRow, ...])
 _CREDITS = TypeAdapter(tuple[CreditRow, ...])
@@ -80,6 +82,10 @@ class Billing:
         """All versions of all plans."""
         return await self._upstream.read(_PLANS, token, "api/plans", {"history": 1})
 
+    async def plans_in_force(self, token: str, tenant: str | None) -> tuple[Plan, ...]:
+        """A tenant's plans of the present month."""
+        return await self._upstream.read(_PLANS, token, "api/plans", {"tenant": tenant})
+
     async def set_plan(self, token: str, tenant: str, body: Mapping[str, object]) -> Plan:
         """The new version."""
         return await self._upstream.write(_PLAN, token, f"api/plans/{quote(tenant, safe='')}", body)
@@ -95,19 +101,27 @@ class Billing:
         user: str | None = None,
         tenant: str | None = None,
         since_ns: int | None = None,
+        until_ns: int | None = None,
+        notebook: str | None = None,
+        cell: int | None = None,
         limit: int,
         cursor: str | None = None,
     ) -> UsagePage:
         """Records, newest first."""
-        query: Query = {"user": user, "tenant": tenant, "since_ns": since_ns, "limit": limit, "cursor": cursor}
-        return await self._upstream.read(_USAGE, token, "api/usage", query)
+        query: Query = {"user": user, "tenant": tenant, "since_ns": since_ns, "until_ns": until_ns, "notebook": notebook, "cell": cell}
+        return await self._upstream.read(_USAGE, token, "api/usage", {**query, "limit": limit, "cursor": cursor})
 
     async def summary(
-        self, token: str, by: str, period: Period, *, user: str | None = None, tenant: str | None = None
-    ) -> tuple[SummaryRow, ...]:
-        """Sums by ``by``, a comma-separated choice of tenant, user and flavor."""
+        self, token: str, by: str, period: Period, *, user: str | None = None, tenant: str | None = None, notebook: str | None = None,
+        zone: str = "UTC",
+    ) -> tuple[SummaryRow, ...]:  # fmt: skip
+        """Sums by ``by``, a comma-separated choice of tenant, user, flavor, kind, notebook, cell, and day in the zone."""
         query: Query = {"by": by, "since_ns": period.since_ns, "until_ns": period.until_ns, "user": user, "tenant": tenant}
-        return await self._upstream.read(_SUMMARY, token, "api/summary", query)
+        return await self._upstream.read(_SUMMARY, token, "api/summary", {**query, "notebook": notebook, "zone": zone})
+
+    async def forecast(self, token: str, *, user: str | None = None, tenant: str | None = None) -> tuple[ForecastRow, ...]:
+        """How this month goes, one row a currency."""
+        return await self._upstream.read(_FORECAST, token, "api/forecast", {"user": user, "tenant": tenant})
 
     async def statement(self, token: str, tenant: str, month: str, layout: StatementFormat) -> Document:
         """The month's statement as billing wrote it."""

@@ -1,17 +1,31 @@
-"""*My usage*: what I hold now, what it cost today and this month, and every cell and process that held a device."""
+"""*My usage*: what I hold now, what it cost by day, notebook and flavor, and every cell and process that held a device."""
 
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 from dataclasses import dataclass
+from typing import TypedDict
 
 from forebay_dashboards.access import View
+from forebay_dashboards.chart import Chart, charts
+from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
+from forebay_dashboards.money import format_decimal
+from forebay_dashboards.rows import ForecastRow, SummaryRow, UsagePage, UsageRecord
 from forebay_dashboards.sections import attempt
 from forebay_dashboards.spend import Sum, sums
-from forebay_dashboards.times import Period, month_of, today
-from forebay_dashboards.visitor import Visit
+from forebay_dashboards.times import Period, iso, month_of, period, today
+from forebay_dashboards.visitor import Visit, not_so, unavailable
 
 CURSOR_CHARACTERS_MAX = 64
+LABEL_CHARACTERS_MAX = 4096
+EXPORT_RECORDS = 1000
+"""Records that are asked for at a time."""
+COLUMNS = (
+    "started_at", "kind", "notebook_or_command", "cell", "flavor", "device_model", "devices", "duration_ns", "parked_bytes", "cost",
+    "currency", "close_reason", "corrected_at", "source", "id",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -21,49 +35,190 @@ class Totals:
     day: tuple[Sum, ...]
     month: tuple[Sum, ...]
     month_period: Period
+    forecast: tuple[ForecastRow, ...]
 
 
-class MyUsagePage(Visit):
-    """``GET usage``, and its fragments ``usage/totals``, ``usage/live``, ``usage/budgets``, ``usage/records``."""
+@dataclass(frozen=True)
+class Spread:
+    """Where a period's money went."""
+
+    charts: tuple[Chart, ...]
+    notebooks: tuple[SummaryRow, ...]
+    flavors: tuple[SummaryRow, ...]
+    total: tuple[Sum, ...]
+
+
+class Mine(TypedDict):
+    """Whose usage is asked for."""
+
+    user: str
+    tenant: str | None
+
+
+class UsageView(Visit):
+    """What all pages of one's own usage share."""
 
     view: View = "usage"
+
+    @property
+    def mine(self) -> Mine:
+        """What narrows every question to the visitor."""
+        return {"user": self.visitor.name, "tenant": self.visitor.tenant}
+
+    def chosen(self) -> Period:
+        """The period that was asked for; this month if none was."""
+        first, last = self.get_query_argument("first", ""), self.get_query_argument("last", "")
+        try:
+            return period(self.get_query_argument("period", "month"), first, last, self.now_ns, self.zone)
+        except FormError as error:
+            raise not_so(error) from None
+
+    @property
+    def choice(self) -> dict[str, str]:
+        """The period as the page's links repeat it."""
+        return {name: self.get_query_argument(name, "")[:20] for name in ("period", "first", "last")}
+
+    async def page_of(self, cursor: str | None, *, notebook: str | None = None, cell: int | None = None) -> UsagePage:
+        """A page of records, all of one notebook or cell if named."""
+        asked = cursor[:CURSOR_CHARACTERS_MAX] if cursor else None
+        limit = self.services.settings.page_records
+        return await self.services.billing.usage(self.token, **self.mine, limit=limit, cursor=asked, notebook=notebook, cell=cell)
+
+
+class MyUsagePage(UsageView):
+    """``GET usage?period=&first=&last=``, and its fragments ``usage/totals``, ``usage/live``, ``usage/budgets``, ``usage/spread``,
+    ``usage/records``."""
+
     page = "usage"
 
     async def get(self, part: str | None = None) -> None:
         if part == "totals":
-            self.show("fragments/totals.html", totals=await self._totals())
+            self.show("fragments/totals.html", totals=await attempt(self._totals(), "Your totals"))
         elif part == "live":
             self.show("fragments/my_leases.html", **self.present())
         elif part == "budgets":
             self.show("fragments/budgets.html", budgets=await self._budgets())
+        elif part == "spread":
+            chosen = self.chosen()
+            self.show("fragments/spread.html", chosen=chosen, choice=self.choice, spread=await self._spread(chosen))
         elif part == "records":
             self.show("fragments/records.html", **await self._records())
         else:
-            totals, budgets, records = await asyncio.gather(self._totals(), self._budgets(), self._records())
-            self.show("my_usage.html", totals=totals, budgets=budgets, **self.present(), **records)
+            await self._show_all()
 
-    async def _totals(self) -> object:
-        return await attempt(self._ask_totals(), "Your totals")
-
-    async def _ask_totals(self) -> Totals:
-        month = month_of(self.now_ns)
-        mine = {"user": self.visitor.name, "tenant": self.visitor.tenant}
-        billing = self.services.billing
-        day_rows, month_rows = await asyncio.gather(
-            billing.summary(self.token, "user", today(self.now_ns, self.zone), **mine), billing.summary(self.token, "user", month, **mine)
+    async def _show_all(self) -> None:
+        chosen = self.chosen()
+        totals, budgets, spread, records = await asyncio.gather(
+            attempt(self._totals(), "Your totals"), self._budgets(), self._spread(chosen), self._records()
         )
-        return Totals(day=sums(day_rows), month=sums(month_rows), month_period=month)
+        values = {"totals": totals, "budgets": budgets, "spread": spread, "chosen": chosen, "choice": self.choice}
+        self.show("my_usage.html", **values, **self.present(), **records)
+
+    async def _totals(self) -> Totals:
+        month, billing = month_of(self.now_ns), self.services.billing
+        day_rows, month_rows, forecast = await asyncio.gather(
+            billing.summary(self.token, "user", today(self.now_ns, self.zone), **self.mine),
+            billing.summary(self.token, "user", month, **self.mine),
+            billing.forecast(self.token, **self.mine),
+        )
+        return Totals(sums(day_rows), sums(month_rows), month, forecast)
 
     async def _budgets(self) -> object:
         return await attempt(self.services.billing.budgets(self.token, self.visitor.tenant, self.visitor.name), "Budgets")
 
+    async def _spread(self, chosen: Period) -> object:
+        return await attempt(self._ask_spread(chosen), "What was used by day, notebook and flavor")
+
+    async def _ask_spread(self, chosen: Period) -> Spread:
+        summary = self.services.billing.summary
+        days, notebooks, flavors = await asyncio.gather(
+            summary(self.token, "day", chosen, **self.mine, zone=self.zone_name),
+            summary(self.token, "kind,notebook", chosen, **self.mine),
+            summary(self.token, "flavor", chosen, **self.mine),
+        )
+        return Spread(
+            charts(days, chosen, self.now_ns, self.zone),
+            tuple(sorted(notebooks, key=lambda row: (-row.cost_nano, row.notebook))),
+            tuple(sorted(flavors, key=lambda row: (-row.cost_nano, row.flavor or ""))),
+            sums(flavors),
+        )
+
     async def _records(self) -> dict[str, object]:
         cursor = self.get_query_argument("cursor", None)
-        question = self.services.billing.usage(
-            self.token,
-            user=self.visitor.name,
-            tenant=self.visitor.tenant,
-            limit=self.services.settings.page_records,
-            cursor=cursor[:CURSOR_CHARACTERS_MAX] if cursor else None,
+        return {"records": await attempt(self.page_of(cursor), "Your records"), "cursor": cursor}
+
+
+class NotebookPage(UsageView):
+    """``GET usage/notebook?label=&period=&first=&last=&cell=``: a notebook's cells, or a command's runs, with their records."""
+
+    page = "usage_notebook"
+
+    async def get(self) -> None:
+        label = self.get_query_argument("label")[:LABEL_CHARACTERS_MAX]
+        chosen, cell, cursor = self.chosen(), self._cell(), self.get_query_argument("cursor", None)
+        summary = self.services.billing.summary
+        cells, records = await asyncio.gather(
+            attempt(summary(self.token, "kind,notebook,cell", chosen, **self.mine, notebook=label), "The cells"),
+            attempt(self.page_of(cursor, notebook=label, cell=cell), "The records"),
         )
-        return {"records": await attempt(question, "Your records"), "cursor": cursor}
+        rows = tuple(sorted(cells.content or (), key=lambda row: (row.cell is None, row.cell or 0, row.currency)))
+        values = {"label": label, "chosen": chosen, "choice": self.choice, "cell": cell, "cells": cells, "rows": rows, "total": sums(rows)}
+        self.show("notebook.html", **values, records=records, cursor=cursor)
+
+    def _cell(self) -> int | None:
+        text = self.get_query_argument("cell", "")
+        if not text:
+            return None
+        if not text.isascii() or not text.isdigit() or len(text) > 18:
+            raise not_so(FormError(f"“{text[:20]}” is not the number of a cell."))
+        return int(text)
+
+
+class ExportPage(UsageView):
+    """``GET usage.csv?period=&first=&last=``: every record of the period, sent as it is read."""
+
+    page = "usage_export"
+
+    async def get(self) -> None:
+        chosen = self.chosen()
+        cursor: str | None = None
+        while True:
+            found = await self._next(chosen, cursor)
+            if cursor is None:
+                self.set_header("Content-Type", "text/csv; charset=utf-8")
+                self.set_header("Content-Disposition", 'attachment; filename="forebay-usage.csv"')
+                self.write(_csv([COLUMNS]))
+            self.write(_csv([_cells(record) for record in found.records]))
+            await self.flush()
+            if found.next is None:
+                return
+            cursor = found.next
+
+    async def _next(self, chosen: Period, cursor: str | None) -> UsagePage:
+        since_ns, until_ns, asks = chosen.since_ns, chosen.until_ns, self.services.billing.usage
+        try:
+            return await asks(self.token, **self.mine, since_ns=since_ns, until_ns=until_ns, limit=EXPORT_RECORDS, cursor=cursor)
+        except (UpstreamRefused, UpstreamUnavailable) as error:
+            raise unavailable("No export right now", error) from None
+
+
+def _cells(record: UsageRecord) -> tuple[object, ...]:
+    taken_back = "" if record.corrected_at_ns is None else iso(record.corrected_at_ns)
+    parked = "" if record.parked_bytes is None else record.parked_bytes
+    cell = "" if record.span.cell is None else record.span.cell
+    return (
+        iso(record.started_at_ns), record.span.kind, _text(record.span.label), cell, record.flavor, record.device_model, record.devices,
+        record.duration_ns, parked, format_decimal(record.cost_nano, 9), record.currency, record.close_reason, taken_back, record.source,
+        record.id,
+    )  # fmt: skip
+
+
+def _text(label: str) -> str:
+    """A label that no spreadsheet takes for a formula (https://owasp.org/www-community/attacks/CSV_Injection)."""
+    return f"'{label}" if label.startswith(("=", "+", "-", "@", "\t", "\r")) else label
+
+
+def _csv(rows: list[tuple[object, ...]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\r\n").writerows(rows)
+    return out.getvalue()

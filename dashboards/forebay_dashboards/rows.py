@@ -5,6 +5,7 @@ Their answers are read leniently (a field that is new there must not take a page
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -266,10 +267,22 @@ class SummaryRow(Row):
     tenant: str | None = None
     user: str | None = None
     flavor: str | None = None
+    kind: Literal["cell", "process"] = "process"
+    notebook: str = ""
+    cell: Count | None = None
+    day: date | None = None
     currency: Currency
     duration_ns: int
     cost_nano: int
     leases: Count
+
+
+class ForecastRow(Row):
+    """What this month (UTC) cost so far, and will have cost at its end."""
+
+    currency: Currency
+    spent_nano: int
+    forecast_nano: int
 
 
 class InvoiceRow(Row):

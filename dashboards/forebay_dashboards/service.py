@@ -20,7 +20,7 @@ from forebay_dashboards.billing import Billing
 from forebay_dashboards.errors import SettingsError
 from forebay_dashboards.events import EventsPage
 from forebay_dashboards.feed import DeliveryWatch, Feed
-from forebay_dashboards.my_usage import MyUsagePage
+from forebay_dashboards.my_usage import ExportPage, MyUsagePage, NotebookPage
 from forebay_dashboards.pool import Pool
 from forebay_dashboards.probes import HealthProbe, MetricsProbe, StaticFile
 from forebay_dashboards.settings import Settings
@@ -34,7 +34,9 @@ IDLE_SECONDS_MAX = 120
 NAME = "([^/]{1,128})"
 
 ROUTES = (
-    (r"usage(?:/(totals|live|budgets|records))?", MyUsagePage),
+    (r"usage(?:/(totals|live|budgets|spread|records))?", MyUsagePage),
+    (r"usage/notebook", NotebookPage),
+    (r"usage\.csv", ExportPage),
     (r"tenant(?:/(spend|live))?", TenantPage),
     (r"statement", StatementPage),
     (r"invoice", InvoicePage),

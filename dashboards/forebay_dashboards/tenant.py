@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from http import HTTPStatus
 from typing import cast
 
 from forebay_hub.identity import OPERATE
@@ -16,7 +15,7 @@ from forebay_dashboards.sections import Section, attempt
 from forebay_dashboards.spend import sums
 from forebay_dashboards.times import Period, month, month_of, recent_months
 from forebay_dashboards.upstream import Document
-from forebay_dashboards.visitor import Problem, Visit, not_so, not_yours
+from forebay_dashboards.visitor import Visit, not_so, not_yours, unavailable
 
 STATEMENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
 """A statement brings its own style, and may run nothing."""
@@ -74,10 +73,8 @@ class DocumentPage(Visit):
         """Finishes with it, or with a page that says why it is not there. ``what`` is its name."""
         try:
             answer = await asked
-        except UpstreamRefused as error:
-            raise Problem(HTTPStatus(error.status), f"No {what}", str(error)) from None
-        except UpstreamUnavailable as error:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"No {what} right now", f"{error} Try again in a moment.") from None
+        except (UpstreamRefused, UpstreamUnavailable) as error:
+            raise unavailable(f"No {what}", error) from None
         self.set_header("Content-Security-Policy", STATEMENT_POLICY)
         for header in ("Content-Type", "Content-Disposition"):
             if header in answer.headers:

@@ -18,7 +18,7 @@ from tornado.web import HTTPError, RequestHandler
 from forebay_dashboards.access import View, may_open, require
 from forebay_dashboards.audience import Audience
 from forebay_dashboards.billing import Billing
-from forebay_dashboards.errors import AccessRefused, FormError, MoneyError
+from forebay_dashboards.errors import AccessRefused, FormError, MoneyError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.feed import Feed
 from forebay_dashboards.metrics import REQUEST_SECONDS, REQUESTS
 from forebay_dashboards.pool import Pool
@@ -141,6 +141,11 @@ class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has n
         return zone_of(self.get_cookie(ZONE_COOKIE))
 
     @property
+    def zone_name(self) -> str:
+        """Its IANA name."""
+        return str(getattr(self.zone, "key", "UTC"))
+
+    @property
     def now_ns(self) -> int:
         """Unix time."""
         return time.time_ns()
@@ -187,6 +192,13 @@ class NoPage(Answer):
 def not_yours(sentence: str) -> Problem:
     """The refusal of a page or an action."""
     return Problem(HTTPStatus.FORBIDDEN, "Not yours to open", sentence)
+
+
+def unavailable(title: str, error: UpstreamRefused | UpstreamUnavailable) -> Problem:
+    """What an answer of pool or billing becomes that a page cannot be without."""
+    if isinstance(error, UpstreamRefused):
+        return Problem(HTTPStatus(error.status), title, str(error))
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, title, f"{error} Try again in a moment.")
 
 
 def not_so(error: FormError | MoneyError) -> Problem:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from forebay_billing import checks, journal, queries, schema
+from forebay_billing import checks, journal, queries, schema, summaries
 from forebay_billing.access import Scope
 from forebay_billing.books import Books
 from forebay_billing.engines import Engines, reading, writing
@@ -186,8 +186,8 @@ def test_any_order_and_repetition_of_deliveries_gives_the_same_segments_ledger_a
             owed = owed_for(records)
             assert -ledger(engines)[REVENUE].get("USD", 0) == owed
             with reading(engines) as connection:
-                rows = queries.summary(connection, Scope(None, None), queries.Window(None, None), ["tenant", "user", "flavor"])
-                everything = queries.summary(connection, Scope(None, None), queries.Window(None, None), [])
+                rows = summaries.summary(connection, Scope(None, None), queries.Window(None, None), ["tenant", "user", "flavor"])
+                everything = summaries.summary(connection, Scope(None, None), queries.Window(None, None), [])
             assert sum(row.cost_atto for row in rows) == sum(row.cost_atto for row in everything) == owed
             assert sum(row.leases for row in everything) == len({record.lease for record in records})
     assert seen[0] == seen[1]
@@ -218,7 +218,7 @@ def test_corrections_take_back_exactly_what_was_posted(
         assert -ledger(engines)[REVENUE].get("USD", 0) == owed
         assert sum(cost for lines in after.values() for *_, cost in lines) == owed
         with reading(engines) as connection:
-            rows = queries.summary(connection, Scope(None, None), queries.Window(None, None), ["user"])
+            rows = summaries.summary(connection, Scope(None, None), queries.Window(None, None), ["user"])
         assert sum(row.cost_atto for row in rows) == owed
 
 
@@ -377,14 +377,14 @@ def test_sums_beyond_sixty_four_bits_stay_exact(usage: Callable[..., UsageRecord
         post(engines, records)
         assert_sound(engines)
         with writing(engines) as connection:
-            (row,) = queries.summary(connection, Scope("acme", None), queries.Window(None, None), ["flavor"])
+            (row,) = summaries.summary(connection, Scope("acme", None), queries.Window(None, None), ["flavor"])
             assert row.cost_atto == 60 * (10**12 - 1) * (10**12 - 1) > 2**64
             statement = queries.statement(connection, "acme", None, Month(2026, 11), NOW_NS)
             assert statement.totals[0].cost_atto == row.cost_atto
             changed = {"duration_ns": literal(2**62), "position": schema.segments.c.position + 1}
             absurd = select(*(changed.get(column.name, column) for column in schema.segments.c))
             connection.execute(schema.segments.insert().from_select(schema.segments.c.keys(), absurd))
-            (row,) = queries.summary(connection, Scope("acme", None), queries.Window(None, None), ["flavor"])
+            (row,) = summaries.summary(connection, Scope("acme", None), queries.Window(None, None), ["flavor"])
             assert row.duration_ns == 60 * (2**62 + 10**12 - 1)
 
 

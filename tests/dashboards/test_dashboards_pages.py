@@ -30,7 +30,7 @@ def test_a_person_who_never_held_a_device_is_told_how_to_begin(cloud: Installati
 
 def test_each_cell_that_held_a_device_is_there_with_its_time_flavor_device_and_cost(cloud: Installation) -> None:
     cloud.record_usage(user="acme-owner", duration_ns=842_000_001, flavor="2xlarge.1024gb", device_model="MI300X", devices=4)
-    page = cloud.get("acme-owner", "usage").text
+    page = cloud.get("acme-owner", "usage/records").text
     assert cells(page, "What")[0] == "digits.ipynb cell 7"
     assert cells(page, "Flavor")[0] == "2xlarge.1024gb"
     assert cells(page, "Device")[0] == "4 × MI300X"  # noqa: RUF001 - as the page shows it
@@ -43,7 +43,7 @@ def test_each_cell_that_held_a_device_is_there_with_its_time_flavor_device_and_c
 def test_parked_memory_stands_among_the_usage_with_its_gib_hours(cloud: Installation) -> None:
     since_ns = time.time_ns() - 1800 * NS
     cloud.record_usage(user="acme-owner", flavor="@parked", parked_bytes=3 * 2**30, started_at_ns=since_ns, duration_ns=1800 * NS)
-    page = cloud.get("acme-owner", "usage").text
+    page = cloud.get("acme-owner", "usage/records").text
     row = cells(page, "Flavor").index("parked memory")
     assert cells(page, "Device")[row] == "3 GiB"
     assert cells(page, "Device time")[row] == "30 min 00 s 1.500000 GiB·h"
@@ -53,7 +53,7 @@ def test_parked_memory_stands_among_the_usage_with_its_gib_hours(cloud: Installa
 def test_a_process_is_shown_by_its_command(cloud: Installation) -> None:
     span = {"id": "p", "kind": "process", "label": "python train.py --epochs 3", "cell": None}
     cloud.record_usage(user="acme-owner", span=span)
-    assert cells(cloud.get("acme-owner", "usage").text, "What")[0] == "python train.py --epochs 3 process"
+    assert cells(cloud.get("acme-owner", "usage/records").text, "What")[0] == "python train.py --epochs 3 process"
 
 
 def test_a_corrected_record_is_struck_through_and_no_longer_counted(cloud: Installation) -> None:
@@ -63,7 +63,7 @@ def test_a_corrected_record_is_struck_through_and_no_longer_counted(cloud: Insta
     assert "umbrella" not in page
     right = cloud.record_usage(user="acme-owner")
     cloud.ask("billing", "operator", "POST", "api/corrections", json={"source": "pool", "id": right["id"], "reason": "a test"})
-    assert cells(cloud.get("acme-owner", "usage").text, "Cost")[0].startswith("taken back")
+    assert cells(cloud.get("acme-owner", "usage/records").text, "Cost")[0].startswith("taken back")
 
 
 def test_nobody_sees_what_another_used(cloud: Installation) -> None:
@@ -79,8 +79,8 @@ def test_a_cursor_of_another_persons_page_shows_only_ones_own_records(cloud: Ins
     page = cloud.get("acme-member", "usage").text
     older = re.search(r'href="/services/dashboards/usage\?cursor=([^"#]+)#records" rel="next">Older', page)
     assert older is not None
-    assert cells(cloud.get("acme-member", f"usage?cursor={older[1]}").text, "What")
-    stolen = cloud.get("globex-owner", f"usage?cursor={older[1]}").text
+    assert cells(cloud.get("acme-member", f"usage/records?cursor={older[1]}").text, "What")
+    stolen = cloud.get("globex-owner", f"usage/records?cursor={older[1]}").text
     assert cells(stolen, "What") == []
 
 

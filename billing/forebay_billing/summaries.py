@@ -1,0 +1,124 @@
+"""Usage summed up, by whatever tells it apart: who, what, where it was computed, and on which day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Any, Literal
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, case, distinct, func, literal, select
+
+from forebay_billing import schema
+from forebay_billing.access import Scope
+from forebay_billing.budgets import DAY_NS, FORECAST_DAYS, SECOND_NS, forecast
+from forebay_billing.errors import InvalidRequest
+from forebay_billing.money import whole
+from forebay_billing.months import Month
+from forebay_billing.pieces import Columns, pieces
+from forebay_billing.queries import Window, visible, within
+from forebay_billing.sums import halved, joined
+
+By = Literal["tenant", "user", "flavor", "kind", "notebook", "cell", "day"]
+KEYS: tuple[By, ...] = ("tenant", "user", "flavor", "kind", "notebook", "cell", "day")
+DAYS_MAX = 400
+"""The most days that are told apart in one answer."""
+
+_usage = schema.usage.c
+_reversals = schema.reversals.c
+_COLUMNS = {
+    "tenant": "tenant", "user": "user_name", "flavor": "priced", "kind": "span_kind", "notebook": "span_label", "cell": "span_cell",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """Usage that was not corrected, summed, with the keys that were asked for: a day as ``2026-11-21``, a cell as its number or None."""
+
+    keys: Mapping[By, str | int | None]
+    currency: str
+    duration_ns: int
+    """Of leases alone: what was parked held no device."""
+    cost_atto: int
+    leases: int
+    parked_atto: int
+    """What parked bytes have of the cost."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What this month cost so far, in UTC, and what it will have cost at its end, in atto-units."""
+
+    currency: str
+    spent_atto: int
+    forecast_atto: int
+
+
+def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[By], zone: tzinfo = UTC) -> list[SummaryRow]:
+    """Durations, costs and leases of usage that was not corrected, grouped by the keys in ``by`` and the currency, in their order.
+
+    A day is the ``zone``'s; what lasts over midnight counts on each day with the segments (an hour at most) that begin on it. Raises
+    InvalidRequest for days of a window that is open or longer than DAYS_MAX.
+    """
+    uncorrected = ~select(_reversals.usage_id).where(_reversals.usage_id == _usage.id).exists()
+    of_usage = (*visible(scope), *within(window), uncorrected)
+    columns = (_usage.tenant, _usage.user_name, _usage.lease, _usage.span_kind, _usage.span_label, _usage.span_cell)
+    piece = pieces(usage=columns, of_usage=of_usage)
+    days = _days(window, zone) if "day" in by else []
+    keys = [_day_of(piece, days) if key == "day" else piece[_COLUMNS[key]].label(key) for key in by]
+    query = select(
+        *keys, piece.currency,
+        *halved(case((piece.is_parked, 0), else_=piece.duration_ns), "duration"),
+        *halved(piece.milli, "milli"), *halved(piece.atto, "atto"),
+        *halved(case((piece.is_parked, piece.milli), else_=0), "parked_milli"),
+        *halved(case((piece.is_parked, piece.atto), else_=0), "parked_atto"),
+        func.count(distinct(case((piece.is_parked, None), else_=piece.lease))).label("leases"),
+    ).group_by(*keys, piece.currency)  # fmt: skip
+    rows = sorted(connection.execute(query), key=lambda row: [(value is not None, value) for value in row[: len(keys) + 1]])
+    return [_summary_row(by, days, row) for row in rows]
+
+
+def outlook(connection: Connection, scope: Scope, now_ns: int) -> list[Outlook]:
+    """How this month goes, by currency; see :func:`forebay_billing.budgets.forecast`."""
+    today = now_ns // DAY_NS
+    month_ns, week_ns = Month.of(now_ns).start_ns, (today - FORECAST_DAYS) * DAY_NS
+    window = Window(max(0, min(month_ns, week_ns)), (today + 1) * DAY_NS)
+    by_day: dict[str, dict[int, int]] = {}
+    for row in summary(connection, scope, window, ["day"]):
+        day = date.fromisoformat(str(row.keys["day"])).toordinal() - date(1970, 1, 1).toordinal()
+        by_day.setdefault(row.currency, {})[day] = row.cost_atto
+    for row in summary(connection, scope, Window(None, window.since_ns), []):
+        by_day.setdefault(row.currency, {})[-1] = 0
+    found = []
+    for currency, days in sorted(by_day.items()):
+        spent = sum(atto for day, atto in days.items() if day * DAY_NS >= month_ns)
+        found.append(Outlook(currency, spent, forecast(spent, days, now_ns)))
+    return found
+
+
+def _days(window: Window, zone: tzinfo) -> list[tuple[date, int]]:
+    """The days that touch the window, each with the Unix time of its midnight."""
+    if window.since_ns is None or window.until_ns is None:
+        raise InvalidRequest("by: days need since_ns and until_ns.")
+    day = datetime.fromtimestamp(window.since_ns // SECOND_NS, zone).date()
+    found: list[tuple[date, int]] = []
+    while not found or found[-1][1] < window.until_ns:
+        if len(found) > DAYS_MAX:
+            raise InvalidRequest(f"by: from since_ns to until_ns there are more than {DAYS_MAX} days.")
+        found.append((day, int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp()) * SECOND_NS))
+        day += timedelta(days=1)
+    return found
+
+
+def _day_of(piece: Columns, days: Sequence[tuple[date, int]]) -> ColumnElement[int]:
+    """The place in ``days`` of the one that a piece began on; one that began after them counts on the last."""
+    ends = [(piece.started_at_ns < literal(end_ns, BigInteger), place) for place, (_, end_ns) in enumerate(days[1:])]
+    return (case(*ends, else_=len(days) - 1) if ends else literal(0)).label("day")
+
+
+def _summary_row(by: Sequence[By], days: Sequence[tuple[date, int]], row: Any) -> SummaryRow:
+    keys: dict[By, str | int | None] = dict(zip(by, row, strict=False))
+    if "day" in keys:
+        keys["day"] = days[int(row.day)][0].isoformat()
+    cost, parked = (whole(joined(row, f"{of}milli"), joined(row, f"{of}atto")) for of in ("", "parked_"))
+    return SummaryRow(keys, row.currency, joined(row, "duration"), cost, row.leases, parked)

@@ -1,0 +1,78 @@
+"""Usage by notebook, cell and day, and what a month will come to, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from forebay_billing.months import Month
+from forebay_billing.types import Span, UsageRecord
+
+HOUR_NS = 3600 * 10**9
+DAY_NS = 24 * HOUR_NS
+NOVEMBER = Month(2026, 11)
+NOW_NS = NOVEMBER.start_ns + 20 * DAY_NS
+"""By the clock of the running service."""
+RATE = 555_556
+"""Nano-units per second of the flavor of ``usage``."""
+
+Make = Callable[..., UsageRecord]
+
+
+def cell(number: int | None, label: str = "a.ipynb") -> Span:
+    return Span(f"{label} {number}", "process" if number is None else "cell", label, number)
+
+
+def test_usage_is_summed_by_notebook_and_cell(running_anywhere: Any, usage: Make) -> None:
+    running_anywhere.post_usage(
+        usage("a/1", span=cell(3), duration_ns=10**9),
+        usage("b/1", span=cell(3), duration_ns=2 * 10**9),
+        usage("c/1", span=cell(4), duration_ns=4 * 10**9),
+        usage("d/1", span=cell(None, "python train.py"), duration_ns=8 * 10**9),
+    )
+    rows = running_anywhere.get("acme-member", "/api/summary", by="kind,notebook,cell").json()
+    found = [(row["kind"], row["notebook"], row["cell"], row["duration_ns"] // 10**9, row["leases"]) for row in rows]
+    assert found == [("cell", "a.ipynb", 3, 3, 2), ("cell", "a.ipynb", 4, 4, 1), ("process", "python train.py", None, 8, 1)]
+    assert all(row["cost_nano"] == row["duration_ns"] // 10**9 * RATE and "tenant" not in row for row in rows)
+    (row,) = running_anywhere.get("acme-member", "/api/summary", by="flavor", notebook="a.ipynb").json()
+    assert row["leases"] == 3
+    page = running_anywhere.get("acme-member", "/api/usage", notebook="a.ipynb", cell=3).json()
+    assert {record["id"] for record in page["records"]} == {"a/1", "b/1"}
+
+
+@pytest.mark.parametrize(("zone", "days"), [("UTC", ["2026-11-09", "2026-11-10"]), ("Asia/Seoul", ["2026-11-10"])])
+def test_a_day_is_the_viewers_and_what_lasts_over_midnight_counts_on_both(
+    running_anywhere: Any, usage: Make, zone: str, days: list[str]
+) -> None:
+    midnight_ns = NOVEMBER.start_ns + 9 * DAY_NS
+    running_anywhere.post_usage(usage("a/1", started_at_ns=midnight_ns - HOUR_NS, duration_ns=3 * HOUR_NS))
+    window = {"since_ns": midnight_ns - 3 * DAY_NS, "until_ns": midnight_ns + 3 * DAY_NS}
+    rows = running_anywhere.get("pool", "/api/summary", by="day", zone=zone, **window).json()
+    assert [row["day"] for row in rows] == days
+    assert sum(row["duration_ns"] for row in rows) == 3 * HOUR_NS
+    assert all(row["leases"] == 1 for row in rows)
+
+
+def test_days_of_25_and_23_hours_are_whole_days(running_anywhere: Any, usage: Make) -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    moments = ((24, 23), (25, 0), (25, 23), (26, 0))
+    starts = [int(datetime(2026, 10, day, hour, 30, tzinfo=berlin).timestamp()) * 10**9 for day, hour in moments]
+    running_anywhere.post_usage(*(usage(f"{n}/1", started_at_ns=at, duration_ns=10**9) for n, at in enumerate(starts)))
+    window = {"since_ns": starts[0] - DAY_NS, "until_ns": starts[-1] + DAY_NS}
+    rows = running_anywhere.get("pool", "/api/summary", by="day,user", zone="Europe/Berlin", **window).json()
+    assert [(row["day"], row["leases"]) for row in rows] == [("2026-10-24", 1), ("2026-10-25", 2), ("2026-10-26", 1)]
+
+
+def test_a_month_is_forecast_from_its_last_days(running_anywhere: Any, usage: Make) -> None:
+    assert running_anywhere.get("acme-member", "/api/forecast").json() == []
+    for day in range(1, 20):
+        running_anywhere.post_usage(usage(f"{day}/1", started_at_ns=NOVEMBER.start_ns + day * DAY_NS, duration_ns=HOUR_NS))
+    (row,) = running_anywhere.get("acme-member", "/api/forecast").json()
+    daily = RATE * 3600
+    assert row == {"currency": "USD", "spent_nano": 19 * daily, "forecast_nano": 29 * daily}
+    (other,) = running_anywhere.get("operator", "/api/forecast", tenant="acme").json()
+    assert other == row
+    assert running_anywhere.get("globex-owner", "/api/forecast").json() == []
