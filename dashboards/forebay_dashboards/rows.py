@@ -277,6 +277,12 @@ class SummaryRow(Row):
     leases: Count
 
 
+class Group(Row):
+    """A group of JupyterHub, and the names of those in it."""
+
+    users: tuple[str, ...]
+
+
 class ForecastRow(Row):
     """What this month (UTC) cost so far, and will have cost at its end."""
 

@@ -20,6 +20,7 @@ from forebay_dashboards.billing import Billing
 from forebay_dashboards.errors import SettingsError
 from forebay_dashboards.events import EventsPage
 from forebay_dashboards.feed import DeliveryWatch, Feed
+from forebay_dashboards.hub import Hub
 from forebay_dashboards.my_usage import ExportPage, MyUsagePage, NotebookPage
 from forebay_dashboards.pool import Pool
 from forebay_dashboards.probes import HealthProbe, MetricsProbe, StaticFile
@@ -76,6 +77,7 @@ class Service:
             hub=_hub_auth(settings),
             pool=pool,
             billing=billing,
+            people=Hub(Upstream("hub", f"{settings.hub_api_url}/", settings.upstream_seconds, self._client), settings.hub_token),
             feed=feed,
             audience=self._audience,
             templates=open_environment(settings.prefix, settings.hub_home),

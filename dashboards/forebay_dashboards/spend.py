@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from forebay_dashboards.rows import SummaryRow
+from forebay_dashboards.rows import WHOLE_MILLI, SummaryRow
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,30 @@ class TenantSpend:
     tenant: str
     rows: tuple[SummaryRow, ...]
     sums: tuple[Sum, ...]
+
+
+@dataclass(frozen=True)
+class Spender:
+    """A person of a tenant, and what they used in one currency; ``share_milli`` is their part of the whole, in thousandths."""
+
+    user: str
+    member: bool
+    """Whether they belong to the tenant today."""
+    sum: Sum | None
+    share_milli: int
+
+
+def spenders(members: Iterable[str], rows: Iterable[SummaryRow]) -> tuple[Spender, ...]:
+    """Everybody who belongs to the tenant or used something, those who spent most first."""
+    known, used = set(members), list(rows)
+    whole = {total.currency: total.cost_nano for total in sums(used)}
+    found = [
+        Spender(user, user in known, one, one.cost_nano * WHOLE_MILLI // whole[one.currency] if whole[one.currency] > 0 else 0)
+        for user in {row.user or "" for row in used}
+        for one in sums(row for row in used if row.user == user)
+    ]
+    idle = [Spender(user, True, None, 0) for user in known - {spender.user for spender in found}]
+    return tuple(sorted([*found, *idle], key=lambda one: (one.sum is None, -(one.sum.cost_nano if one.sum else 0), one.user)))
 
 
 def sums(rows: Iterable[SummaryRow]) -> tuple[Sum, ...]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from datetime import UTC
 from typing import cast
 
 from forebay_hub.identity import OPERATE
 
 from forebay_dashboards.access import View, may_read_statement
 from forebay_dashboards.billing import InvoiceFormat, StatementFormat
+from forebay_dashboards.chart import charts
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.sections import Section, attempt
-from forebay_dashboards.spend import sums
+from forebay_dashboards.spend import spenders, sums
 from forebay_dashboards.times import Period, month, month_of, recent_months
 from forebay_dashboards.upstream import Document
 from forebay_dashboards.visitor import Visit, not_so, not_yours, unavailable
@@ -48,22 +50,34 @@ class TenantPage(Visit):
 
     async def _owed(self) -> dict[str, object]:
         billing, tenant = self.services.billing, self.visitor.tenant
-        invoices, credits, budgets = await asyncio.gather(
+        invoices, credits, budgets, plans, forecast = await asyncio.gather(
             attempt(billing.invoices(self.token, tenant), "Invoices"),
             attempt(billing.credits(self.token, tenant), "Credits"),
             attempt(billing.budgets(self.token, tenant), "Budgets"),
+            attempt(billing.plans_in_force(self.token, tenant), "The plan"),
+            attempt(billing.forecast(self.token, tenant=tenant), "The forecast"),
         )
-        return {"invoices": invoices, "credits": credits, "budgets": budgets}
+        return {"invoices": invoices, "credits": credits, "budgets": budgets, "plans": plans, "forecast": forecast}
 
     async def _spend(self, chosen: Period) -> dict[str, object]:
         summary = self.services.billing.summary
         tenant = self.visitor.tenant
-        by_user, by_flavor = await asyncio.gather(
+        by_user, by_flavor, by_day, members = await asyncio.gather(
             attempt(summary(self.token, "user,flavor", chosen, tenant=tenant), "Spend by user"),
             attempt(summary(self.token, "flavor", chosen, tenant=tenant), "Spend by flavor"),
+            attempt(summary(self.token, "day", chosen, tenant=tenant), "Spend by day"),
+            attempt(self.services.people.members(tenant or ""), "Members who used nothing"),
         )
         total = Section(sums(by_flavor.content), None) if by_flavor.content is not None else Section(None, by_flavor.problem)
-        return {"chosen": chosen, "by_user": by_user, "by_flavor": by_flavor, "total": total}
+        return {
+            "chosen": chosen,
+            "by_user": by_user,
+            "by_flavor": by_flavor,
+            "total": total,
+            "charts": charts(by_day.content or (), chosen, self.now_ns, UTC),
+            "members": members,
+            "spenders": spenders(members.content or (), by_user.content or ()),
+        }
 
 
 class DocumentPage(Visit):

@@ -20,6 +20,7 @@ from forebay_dashboards.audience import Audience
 from forebay_dashboards.billing import Billing
 from forebay_dashboards.errors import AccessRefused, FormError, MoneyError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.feed import Feed
+from forebay_dashboards.hub import Hub
 from forebay_dashboards.metrics import REQUEST_SECONDS, REQUESTS
 from forebay_dashboards.pool import Pool
 from forebay_dashboards.present import visible_leases, visible_queue
@@ -44,6 +45,7 @@ class Services:
     hub: HubOAuth
     pool: Pool
     billing: Billing
+    people: Hub
     feed: Feed
     audience: Audience
     templates: Environment

@@ -40,6 +40,9 @@ OPERATOR_SCOPES = (
 )
 
 
+SERVICE_SCOPES = (SERVICE, "read:groups")
+
+
 @dataclass(frozen=True)
 class Role:
     """A role as JupyterHub loads it. The description is what an operator reads on the admin page."""
@@ -88,5 +91,5 @@ def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
         for tenant in directory.tenants
     ]
     operators = Role("forebay-operator", "Operators of this installation", OPERATOR_SCOPES, users=tuple(sorted(directory.operators)))
-    ours = Role("forebay-service", "Forebay's services among themselves", (SERVICE,), services=tuple(services))
+    ours = Role("forebay-service", "Forebay's services; they read who belongs to a tenant", SERVICE_SCOPES, services=tuple(services))
     return [members, *owners, *billing, operators, ours]

@@ -95,6 +95,15 @@ class Hub:
                 else:
                     self.set_status(403)
 
+        class Group(RequestHandler):
+            def get(self, name: str) -> None:
+                asks = self.request.headers.get("Authorization", "").removeprefix("token ")
+                if asks != hub.tokens["service"]:
+                    self.set_status(403)
+                    return
+                users = [who for who, model in PEOPLE.items() if model["kind"] == "user" and name in model["groups"]]
+                self.finish({"kind": "group", "name": name, "users": users, "roles": []})
+
         class Authorize(RequestHandler):
             def get(self) -> None:
                 code = secrets.token_hex(8)
@@ -105,7 +114,12 @@ class Hub:
             def post(self) -> None:
                 self.finish({"access_token": hub.tokens[hub.codes.pop(self.get_body_argument("code"))], "token_type": "Bearer"})
 
-        routes = [("/hub/api/user", User), ("/hub/api/oauth2/authorize", Authorize), ("/hub/api/oauth2/token", Token)]
+        routes = [
+            ("/hub/api/user", User),
+            ("/hub/api/groups/([^/]+)", Group),
+            ("/hub/api/oauth2/authorize", Authorize),
+            ("/hub/api/oauth2/token", Token),
+        ]
         sockets = bind_sockets(0, "127.0.0.1")
         self.port = sockets[0].getsockname()[1]
         server = HTTPServer(Application(routes, log_function=lambda handler: None))

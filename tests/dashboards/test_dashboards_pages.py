@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import calendar
+import csv
+import html
+import io
 import re
 import time
+from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -18,6 +22,65 @@ def cells(page: str, label: str) -> list[str]:
     """The text of a table's column."""
     found = re.findall(rf'<td data-label="{label}"[^>]*>(.*?)</td>', page, re.DOTALL)
     return [" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in found]
+
+
+def test_where_the_money_went_is_told_by_day_notebook_and_flavor_down_to_each_run(cloud: Installation) -> None:
+    for cell, seconds in ((3, 1), (3, 2), (4, 4)):
+        span = {"id": f"{cell}", "kind": "cell", "label": "deep/a&b.ipynb", "cell": cell}
+        cloud.record_usage(user="acme-billing", span=span, duration_ns=seconds * NS)
+    cloud.record_usage(user="acme-billing", span={"id": "p", "kind": "process", "label": "=cmd|run", "cell": None}, duration_ns=8 * NS)
+    page = cloud.get("acme-billing", "usage/spread?period=today").text
+    assert cells(page, "Notebook or command") == ["=cmd|run process", "deep/a&amp;b.ipynb"]
+    assert cells(page, "Device time")[-2:] == ["7.000 s", "15.000 s"]
+    assert page.count("<rect ") == 1 and "$" in page
+    link = re.search(r'href="/services/dashboards/(usage/notebook\?[^"]+b.ipynb[^"]*)"', page)
+    assert link is not None
+    notebook = cloud.get("acme-billing", html.unescape(link[1])).text
+    assert cells(notebook, "Cell") == ["cell 3", "cell 4"]
+    assert cells(notebook, "Leases") == ["2", "1"]
+    of_cell = re.search(r'href="/services/dashboards/(usage/notebook\?[^"#]+cell=3)#records"', notebook)
+    assert of_cell is not None
+    assert len(re.findall('<tr id="record-', cloud.get("acme-billing", html.unescape(of_cell[1])).text)) == 2
+    assert "Nothing here held a device" in cloud.get("acme-owner", html.unescape(link[1])).text
+
+
+def test_the_export_holds_every_record_of_the_period_and_no_formula(cloud: Installation) -> None:
+    answer = cloud.get("acme-billing", "usage.csv?period=today")
+    assert answer.headers["Content-Type"].startswith("text/csv") and "attachment" in answer.headers["Content-Disposition"]
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert sorted(int(row["duration_ns"]) // NS for row in rows) == [1, 2, 4, 8]
+    assert {row["notebook_or_command"] for row in rows} == {"deep/a&b.ipynb", "'=cmd|run"}
+    assert all(Decimal(row["cost"]) > 0 and row["currency"] == "USD" for row in rows)
+    assert list(csv.DictReader(io.StringIO(cloud.get("acme-billing", "usage.csv?period=last-month").text))) == []
+
+
+@pytest.mark.parametrize("query", ["period=never", "period=days&first=2026-11-02&last=2026-11-01"])
+@pytest.mark.parametrize("path", ["usage", "usage/spread", "usage.csv", "usage/notebook?label=a"])
+def test_a_period_of_ones_own_usage_that_makes_no_sense_gets_a_sentence(cloud: Installation, path: str, query: str) -> None:
+    answer = cloud.get("acme-member", f"{path}{'&' if '?' in path else '?'}{query}")
+    assert answer.status_code == 400 and "That cannot be done" in answer.text
+
+
+def test_a_cell_that_is_no_number_gets_a_sentence(cloud: Installation) -> None:
+    answer = cloud.get("acme-member", "usage/notebook?label=a&cell=x")
+    assert answer.status_code == 400 and "is not the number of a cell" in answer.text
+
+
+def test_a_month_is_forecast(cloud: Installation) -> None:
+    cloud.record_usage(user="acme-billing")
+    page = cloud.get("acme-billing", "usage/totals").text
+    assert re.search(r'By the end of the month</h2>\s*<p class="figure"><data value="0.[0-9]+ USD"', page), page
+
+
+def test_members_stand_on_the_tenants_page_those_who_spent_most_first(cloud: Installation) -> None:
+    cloud.record_usage(tenant="initech", user="gone", duration_ns=9 * NS)
+    cloud.record_usage(tenant="initech", user="gone-too", duration_ns=3 * NS)
+    page = cloud.get("newcomer", "tenant").text
+    assert cells(page, "Member") == ["gone has left", "gone-too has left", "newcomer"]
+    assert cells(page, "Share") == ["75 %", "25 %", "–"]  # noqa: RUF001 - as the page shows it
+    members = cells(cloud.get("acme-owner", "tenant").text, "Member")
+    assert "stranger" in members, "who used nothing is a member, too"
+    assert "List prices apply" in page and "if it goes on as in the last seven days" in page
 
 
 def test_a_person_who_never_held_a_device_is_told_how_to_begin(cloud: Installation) -> None:
@@ -225,7 +288,7 @@ def test_budgets_stand_on_the_pages_of_those_whom_they_concern(cloud: Installati
         cloud.ask("billing", "operator", "PUT", "api/budgets", json={"tenant": "acme", **body})
     owner = cloud.get("acme-owner", "tenant").text
     assert "$4.00" in owner and "At the limit leases are taken back; tensors are kept." in owner
-    assert "&lt;b&gt;.ipynb of acme-member" in owner and owner.count("<meter") == 2
+    assert "&lt;b&gt;.ipynb of acme-member" in owner and owner.count('aria-label="What is used of') == 2
     member = cloud.get("acme-member", "usage/budgets").text
     assert "$1.00" in member and "$4.00" not in member and "its amounts are for who pays" in member
     assert member.count("<meter") == 1
