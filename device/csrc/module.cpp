@@ -20,6 +20,8 @@ namespace py = pybind11;
 namespace forebay {
 namespace {
 
+using namespace py::literals;
+
 // Read from the file before it is loaded (device/forebay/pytorch_build.py), since loading is what a wrong build may not survive.
 [[gnu::used]] const char built_for[] = "forebay-built-for-torch=" TORCH_VERSION;
 
@@ -36,14 +38,20 @@ void install(int devices) {
 
 CommandStream& stream_of(int device) { return CommandStream::of(device_named(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)))); }
 
+// A method of the stream of the device that a call names behind the method's own arguments.
+template <typename Result, typename... Arguments>
+auto of_device(Result (CommandStream::*method)(Arguments...)) {
+  return [method](Arguments... arguments, int device) { return (stream_of(device).*method)(arguments...); };
+}
+
+template <typename Result, typename... Arguments>
+auto of_device(Result (CommandStream::*method)(Arguments...) const) {
+  return [method](Arguments... arguments, int device) { return (stream_of(device).*method)(arguments...); };
+}
+
 py::dict connect(const std::string& address, const py::bytes& ticket, int device) {
   const auto welcome = stream_of(device).connect(address, std::string(ticket));
-  py::dict result;
-  result["torch"] = welcome.torch;
-  result["kind"] = welcome.kind;
-  result["model"] = welcome.model;
-  result["memory_limit"] = welcome.memory_limit;
-  return result;
+  return py::dict("torch"_a = welcome.torch, "kind"_a = welcome.kind, "model"_a = welcome.model, "memory_limit"_a = welcome.memory_limit);
 }
 
 void set_lease_callback(py::object callback) {
@@ -56,46 +64,24 @@ void set_lease_callback(py::object callback) {
 
 py::dict memory(int device) {
   const auto use = memory_use(stream_of(device).device());
-  py::dict result;
-  result["allocated"] = use.allocated;
-  result["peak"] = use.peak;
-  result["allocations"] = use.allocations;
-  result["frees"] = use.frees;
-  result["alive"] = use.alive;
-  return result;
+  return py::dict("allocated"_a = use.allocated, "peak"_a = use.peak, "allocations"_a = use.allocations, "frees"_a = use.frees, "alive"_a = use.alive);
 }
 
 py::dict statistics(int device) {
   const auto& stream = stream_of(device);
   const auto numbers = stream.statistics();
-  py::dict result;
-  result["commands"] = numbers.calls;
-  result["frames_sent"] = numbers.frames_sent;
-  result["bytes_sent"] = numbers.bytes_sent;
-  result["bytes_received"] = numbers.bytes_received;
-  result["expected"] = numbers.expected;
-  result["syncs"] = numbers.syncs;
-  result["waited_ns"] = numbers.waited_ns;
-  result["bytes_known"] = numbers.bytes_known;
-  result["busy_ns"] = busy_ns(stream.device());
-  result["templates"] = Recorder::of(stream.device()).templates();
-  return result;
+  return py::dict("commands"_a = numbers.calls, "frames_sent"_a = numbers.frames_sent, "bytes_sent"_a = numbers.bytes_sent,
+                  "bytes_received"_a = numbers.bytes_received, "expected"_a = numbers.expected, "syncs"_a = numbers.syncs,
+                  "waited_ns"_a = numbers.waited_ns, "bytes_known"_a = numbers.bytes_known, "busy_ns"_a = busy_ns(stream.device()),
+                  "templates"_a = Recorder::of(stream.device()).templates());
 }
 
 py::list end_profile_for_python() {
   py::list result;
   for (const auto& total : end_profile()) {
-    py::dict row;
-    row["device"] = static_cast<int>(total.device);
-    row["activity"] = total.activity;
-    row["subject"] = total.subject;
-    row["line"] = total.line;
-    row["function"] = total.function;
-    row["count"] = total.count;
-    row["bytes"] = total.bytes;
-    row["ns"] = total.ns;
-    row["longest_ns"] = total.longest_ns;
-    result.append(std::move(row));
+    result.append(py::dict("device"_a = static_cast<int>(total.device), "activity"_a = total.activity, "subject"_a = total.subject,
+                           "line"_a = total.line, "function"_a = total.function, "count"_a = total.count, "bytes"_a = total.bytes,
+                           "ns"_a = total.ns, "longest_ns"_a = total.longest_ns));
   }
   return result;
 }
@@ -109,7 +95,7 @@ void resize(const py::handle& storage, int64_t bytes) {
 }  // namespace forebay
 
 PYBIND11_MODULE(_C, module) {
-  using forebay::stream_of;
+  using forebay::CommandStream, forebay::of_device, forebay::stream_of;
   const auto device = py::arg("device") = 0;
   module.attr("DEVICES_MAX") = static_cast<int>(forebay::kDevicesMax);
   module.def("install", &forebay::install, py::arg("devices") = 1);
@@ -119,13 +105,13 @@ PYBIND11_MODULE(_C, module) {
   module.def("set_device", [](int index) { forebay::set_current_device(static_cast<c10::DeviceIndex>(index)); });
   module.def("set_lease_callback", &forebay::set_lease_callback);
   module.def("connect", &forebay::connect, py::arg("address"), py::arg("ticket"), device);
-  module.def("connected", [](int index) { return stream_of(index).connected(); }, device);
-  module.def("lease_opened", [](uint64_t epoch, int index) { stream_of(index).lease_opened(epoch); }, py::arg("epoch"), device);
-  module.def("lease_closed", [](int index) { stream_of(index).lease_closed(); }, device);
-  module.def("mark", [](int index) { return stream_of(index).mark(); }, device);
-  module.def("synchronize", [](int index) { stream_of(index).synchronize(); }, device);
-  module.def("lose", [](const std::string& message, int index) { stream_of(index).lose(message); }, py::arg("message"), device);
-  module.def("leave", [](int index) { return stream_of(index).leave(); }, device);
+  module.def("connected", of_device(&CommandStream::connected), device);
+  module.def("lease_opened", of_device(&CommandStream::lease_opened), py::arg("epoch"), device);
+  module.def("lease_closed", of_device(&CommandStream::lease_closed), device);
+  module.def("mark", of_device(&CommandStream::mark), device);
+  module.def("synchronize", of_device(&CommandStream::synchronize), device);
+  module.def("lose", of_device(&CommandStream::lose), py::arg("message"), device);
+  module.def("leave", of_device(&CommandStream::leave), device);
   module.def("memory", &forebay::memory, device);
   module.def("resize_storage", &forebay::resize);
   module.def("reset_peak_memory", [](int index) { forebay::reset_peak_memory(stream_of(index).device()); }, device);
