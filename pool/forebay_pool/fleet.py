@@ -199,8 +199,9 @@ class Fleet:
 
     def reserve(self, worker: Worker, memory_bytes: int) -> None:
         """Sets memory aside for the worker, in place of what was."""
-        worker.reserved_bytes = memory_bytes
-        self.changed(self.seats[worker.device.id])
+        if worker.reserved_bytes != memory_bytes:
+            worker.reserved_bytes = memory_bytes
+            self.changed(self.seats[worker.device.id])
 
     def changed(self, seat: Seat) -> None:
         """Takes note of whatever was done to the seat."""

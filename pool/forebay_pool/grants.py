@@ -15,8 +15,10 @@ MESSAGES_MAX = 1_024
 
 
 def ticket(session: Session, worker: Worker) -> str:
-    """What the client presents to this worker for this session: a keyed hash of the worker's name."""
-    return hashlib.blake2b(worker.id.encode(), key=session.secret, digest_size=32).hexdigest()
+    """What the client presents to this worker for its one session: a keyed hash of the worker's name."""
+    if not worker.ticket:
+        worker.ticket = hashlib.blake2b(worker.id.encode(), key=session.secret, digest_size=32).hexdigest()
+    return worker.ticket
 
 
 def resume_key(session: Session) -> str:

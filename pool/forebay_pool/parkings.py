@@ -28,7 +28,8 @@ class Parkings(Leases):
             if isinstance(instruction, SHOWN) and isinstance(record := instruction.record, Session):
                 changed[record.id] = record
         for session in changed.values():
-            self._note_parking(session)
+            if session.parking is not None or session.parked_at is not None:
+                self._note_parking(session)
 
     def _note_parking(self, session: Session) -> None:
         parking, holder = session.parking, session.parked_at

@@ -53,7 +53,6 @@ class Group:
     """Where it is filed for each of these."""
     free: int = 0
     """Devices of which something may be leased."""
-    closed: int = 0
     whole: int = 0
     """Devices of which everything is free."""
 
@@ -100,10 +99,16 @@ class Stock:
             )
             self._numbered[group.number] = group
         group.seats.append(seat)
-        self._stale[group] = None
+        self.changed(seat)
 
     def changed(self, seat: Seat) -> None:
-        """Something about the seat is not as it was."""
+        """Something about the seat may not be as it was."""
+        open_milli, is_open, filed = seat.open_milli, seat.is_open, seat.filed
+        now = (open_milli, seat.taken_bytes if open_milli else 0, seat.failures, is_open)
+        if now == filed:
+            return
+        seat.filed = now
+        self.closed += filed[3] - is_open
         self._stale[self.groups[seat.device.node]] = None
         if len(self._stale) > STALE_MAX:
             group = next(iter(self._stale))
@@ -116,9 +121,8 @@ class Stock:
             self._file(self._stale.popitem()[0])
 
     def _file(self, group: Group) -> None:
-        shares, best, closed = _stand(group)
-        self.closed += closed - group.closed
-        group.closed, group.best = closed, best
+        shares, best = _stand(group)
+        group.best = best
         profile, known, filed = tuple(shares), group.profile, group.filed
         number, order_of = group.number, self._ranking.order
         group.filed = now = {}
@@ -248,19 +252,17 @@ def _fullness(group: Group, whole: int) -> int:
     return group.number - whole * (NUMBER_MASK + 1)
 
 
-def _stand(group: Group) -> tuple[list[int], dict[int, Seat], int]:
-    """What is free on its devices, least first; of each share free the best, as :func:`seat_order` says; how many are closed."""
+def _stand(group: Group) -> tuple[list[int], dict[int, Seat]]:
+    """What is free on its devices, least first; of those with the same free share the best."""
     shares: list[int] = []
     best: dict[int, Seat] = {}
-    closed = 0
+    orders: dict[int, tuple[int, int, int]] = {}
     for seat in group.seats:
         free_milli = seat.open_milli
         if free_milli:
             shares.append(free_milli)
-            known = best.get(free_milli)
-            if known is None or seat_order(seat) < seat_order(known):
-                best[free_milli] = seat
-        elif not seat.is_open:
-            closed += 1
+            order = seat_order(seat)
+            if free_milli not in best or order < orders[free_milli]:
+                best[free_milli], orders[free_milli] = seat, order
     shares.sort()
-    return shares, best, closed
+    return shares, best

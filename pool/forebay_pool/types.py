@@ -262,6 +262,8 @@ class Worker:
     """The session that left it, and whose tensors it holds until another worker has fetched them."""
     source: wire.Source | None = None
     """Where they are fetched."""
+    ticket: str = ""
+    """What the client presents to it, once somebody asked."""
 
     @property
     def device(self) -> Device:
@@ -429,8 +431,10 @@ class Session:
     @property
     def parked_at(self) -> Worker | None:
         """Who keeps its tensors off devices; None while they are on one, or on their way there."""
+        if self.lease is not None:
+            return None
         holder = self.worker if self.image is None else self.image if self.worker is None else None
-        return holder if self.lease is None and holder is not None and holder.parked_bytes else None
+        return holder if holder is not None and holder.parked_bytes else None
 
     @property
     def doing(self) -> SessionState:
@@ -539,6 +543,8 @@ class Seat:
     """Workers in a row that died here before they served anybody."""
     retry_ns: int = 0
     """No worker is prestarted here before."""
+    filed: tuple[int, int, int, bool] = (0, 0, 0, True)
+    """What placements go by, as it is filed: what may be leased, what of that is taken, failures, and whether the device is open."""
     unsure: int = 0
     """Workers that may execute here what this pool does not know of; nothing opens here before they have said how they stand."""
 
