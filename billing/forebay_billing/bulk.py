@@ -14,11 +14,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-_AMONG = {
-    "postgresql": ("%s", "= ANY(ARRAY(SELECT json_array_elements_text(%s)))"),
-    "sqlite": ("?", "IN (SELECT value FROM json_each(?))"),
+_NAMED = {
+    "sqlite": "SELECT {columns} FROM {table} WHERE record_id IN (SELECT value FROM json_each(?)) AND source = ? {condition}",
+    # OFFSET 0 keeps the planner from any other way than to look each name up
+    "postgresql": "SELECT found.* FROM json_array_elements_text(%s) AS wanted(name) CROSS JOIN LATERAL "
+    "(SELECT {columns} FROM {table} WHERE record_id = wanted.name AND source = %s {condition} OFFSET 0) AS found",
 }
-"""How each database marks a value, and looks among the elements of a JSON list."""
 
 
 def append(connection: Connection, table: str, columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
@@ -38,9 +39,8 @@ def named(
     connection: Connection, table: str, columns: tuple[str, ...], source: str, record_ids: Sequence[str], condition: str = ""
 ) -> Sequence[Row[Any]]:
     """The ``columns`` of the rows of ``table`` that are called (``source``, one of ``record_ids``), and that ``condition`` allows."""
-    mark, among = _AMONG[connection.dialect.name]
-    statement = _select(table, columns, mark, f"{among} {condition}")
-    return connection.exec_driver_sql(statement, (source, json.dumps(record_ids))).all()
+    statement = _select(connection.dialect.name, table, columns, condition)
+    return connection.exec_driver_sql(statement, (json.dumps(record_ids), source)).all()
 
 
 @cache
@@ -54,5 +54,5 @@ def _copy(table: str, columns: tuple[str, ...]) -> str:
 
 
 @cache
-def _select(table: str, columns: tuple[str, ...], mark: str, among: str) -> str:
-    return f"SELECT {', '.join(columns)} FROM {table} WHERE source = {mark} AND record_id {among}"  # noqa: S608 - names of ours
+def _select(dialect: str, table: str, columns: tuple[str, ...], condition: str) -> str:
+    return _NAMED[dialect].format(table=table, columns=", ".join(columns), condition=condition)

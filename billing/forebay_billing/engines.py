@@ -87,7 +87,9 @@ def _sqlite(url: str, busy_seconds: float, begin: str) -> Engine:
 
 def _postgresql(url: str, busy_seconds: float, options: dict[str, Any]) -> Engine:
     milliseconds = max(1, int(busy_seconds * 1000))
-    connect_args = {"connect_timeout": CONNECT_SECONDS_MAX, "options": f"-c lock_timeout={milliseconds} -c timezone=UTC"}
+    # a plan that was kept from when the tables were small would read all of them now
+    session = f"-c lock_timeout={milliseconds} -c timezone=UTC -c plan_cache_mode=force_custom_plan"
+    connect_args = {"connect_timeout": CONNECT_SECONDS_MAX, "options": session}
     engine = create_engine(url, pool_size=READERS_MAX, max_overflow=0, pool_pre_ping=True, connect_args=connect_args)
     return engine.execution_options(**options)
 

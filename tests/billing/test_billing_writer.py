@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotAnswered
 from typing import Any
 
@@ -10,11 +11,11 @@ import pytest
 from forebay_billing import checks, failpoints, journal, schema
 from forebay_billing.books import Books, Memory
 from forebay_billing.engines import Engines, reading, writing
-from forebay_billing.errors import Unpriced
+from forebay_billing.errors import RecordConflict, Unpriced
 from forebay_billing.ledger import receivable
 from forebay_billing.months import Month
 from forebay_billing.types import UsageRecord
-from forebay_billing.writer import Writer
+from forebay_billing.writer import Committer, Job, Share, Writer
 
 NOW_NS = Month(2026, 12).start_ns
 
@@ -63,6 +64,60 @@ def test_what_a_refused_write_had_read_into_memory_is_forgotten(usage: Callable[
         with reading(engines) as connection:
             assert checks.differences(connection) == []
             assert {row.period for row in connection.execute(schema.segments.select())} == {"2026-11"}
+
+
+class Counting:
+    """Posts usage for many callers at once, and notes for how many each time."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def post(self, books: Books, batches: Sequence[Sequence[UsageRecord]]) -> list[journal.Accepted]:
+        self.batches.append(len(batches))
+        return journal.post_batches(books, batches, lambda tenant: "USD", lambda: NOW_NS)
+
+    def job(self, *records: UsageRecord) -> Job:
+        return Job(lambda books: self.post(books, [records])[0], Future(), Share(self.post, records))
+
+
+def test_what_waits_side_by_side_is_posted_as_one(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
+    counting = Counting()
+    with fresh_books() as engines:
+        jobs = [
+            counting.job(usage("a/1"), usage("b/1")),
+            counting.job(usage("b/1"), usage("c/1", tenant="globex")),
+            Job(lambda books: books.append_audit(NOW_NS, "ann", "test", "test", None, {}), Future()),
+            counting.job(usage("a/1"), usage("d/1", duration_ns=1)),
+        ]
+        Committer(engines, lambda jobs, seconds: None).commit(jobs)
+        price = 555_557
+        assert [jobs[n].future.result(0) for n in (0, 1, 3)] == [
+            journal.Accepted(2, 0, {"USD": 2 * 60 * 10**9 * price}),
+            journal.Accepted(1, 1, {"USD": 60 * 10**9 * price}),
+            journal.Accepted(1, 1, {"USD": price}),
+        ]
+        assert counting.batches == [2, 1]
+        with reading(engines) as connection:
+            assert checks.differences(connection) == []
+            assert len(connection.execute(schema.transactions.select()).all()) == 2
+
+
+def test_a_refusal_among_what_is_posted_as_one_takes_only_itself_back(
+    usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
+) -> None:
+    counting = Counting()
+    with fresh_books() as engines:
+        jobs = [
+            counting.job(usage("a/1")),
+            counting.job(usage("x/1"), usage("y/1", flavor="unknown")),
+            counting.job(usage("b/1", tenant="globex"), usage("a/1", user="somebody-else")),
+            counting.job(usage("c/1")),
+        ]
+        Committer(engines, lambda jobs, seconds: None).commit(jobs)
+        assert [type(job.future.exception(0)) for job in jobs] == [type(None), Unpriced, RecordConflict, type(None)]
+        with reading(engines) as connection:
+            assert {row.record_id for row in connection.execute(schema.usage.select())} == {"a/1", "c/1"}
+            assert checks.differences(connection) == []
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
