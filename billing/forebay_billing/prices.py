@@ -92,7 +92,8 @@ class Book(Generic[V]):
     def changes(self, flavor: str, currency: str, after_ns: int, before_ns: int) -> list[int]:
         """The moments in (after, before) from which another version is in force, in order."""
         starts_ns = self._starts_ns.get((flavor, currency), [])
-        return sorted(set(starts_ns[bisect_right(starts_ns, after_ns) : bisect_left(starts_ns, before_ns)]))
+        first, end = bisect_right(starts_ns, after_ns), bisect_left(starts_ns, before_ns)
+        return sorted(set(starts_ns[first:end])) if first < end else []
 
     def current(self, now_ns: int) -> list[V]:
         """The versions in force at ``now_ns``, by flavor and currency."""

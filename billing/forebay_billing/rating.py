@@ -80,8 +80,10 @@ def open_period(month: Month, finalised: Collection[Month]) -> Month:
 def _cuts(flavor: str, currency: str, started_at_ns: int, ended_at_ns: int, book: PriceBook | ParkedBook) -> list[int]:
     """Where a stretch is split. Months end at full hours, since leap seconds do not count in Unix time."""
     first_hour_ns = started_at_ns - started_at_ns % HOUR_NS + HOUR_NS
-    hours = range(first_hour_ns, ended_at_ns, HOUR_NS)
     changes = book.changes(flavor, currency, started_at_ns, ended_at_ns)
+    if ended_at_ns <= first_hour_ns:
+        return changes
+    hours = range(first_hour_ns, ended_at_ns, HOUR_NS)
     return sorted({*hours, *changes}) if changes else list(hours)
 
 

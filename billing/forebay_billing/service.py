@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import re
 import signal
@@ -198,5 +199,6 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     service = Service(settings, authenticator_of(settings))
+    gc.freeze()  # what was made so far stays, and is not looked through again at each collection
     await stop.wait()
     await service.close()

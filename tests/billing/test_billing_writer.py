@@ -90,7 +90,7 @@ def test_what_waits_side_by_side_is_posted_as_one(usage: Callable[..., UsageReco
             counting.job(usage("a/1"), usage("d/1", duration_ns=1)),
         ]
         Committer(engines, lambda jobs, seconds: None).commit(jobs)
-        price = 555_557
+        price = 555_556
         assert [jobs[n].future.result(0) for n in (0, 1, 3)] == [
             journal.Accepted(2, 0, {"USD": 2 * 60 * 10**9 * price}),
             journal.Accepted(1, 1, {"USD": 60 * 10**9 * price}),
