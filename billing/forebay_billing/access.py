@@ -105,13 +105,15 @@ def paying_scope(identity: Identity, tenant: str | None) -> str | None:
     return None if identity.may(OPERATE) and tenant is None else paying_tenant(identity, tenant)
 
 
-def named_tenant(identity: Identity, tenant: str) -> str:
+def named_tenant(identity: Identity, tenant: str, lacking: str) -> str:
     """As :func:`paying_tenant`, for a tenant that is part of the path: another's is not there, whether it exists or not.
+
+    ``lacking`` is what a tenant of the caller's would have, if it had it.
 
     Raises Forbidden, UnknownRecord.
     """
     if not identity.may(OPERATE) and identity.sees_tenant and tenant != identity.tenant:
-        raise UnknownRecord(f"The tenant {tenant} has no contact yet.")
+        raise UnknownRecord(f"The tenant {tenant} has no {lacking} yet.")
     return paying_tenant(identity, tenant)
 
 

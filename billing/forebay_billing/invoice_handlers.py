@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from sqlalchemy import Connection
 
 from forebay_billing import focus, invoice_documents, invoice_journal, invoice_pdf, invoice_queries, profiles
-from forebay_billing.access import check_may_invoice, paying_scope, paying_tenant
+from forebay_billing.access import check_may_invoice, named_tenant, paying_scope, paying_tenant
 from forebay_billing.bodies import (
     CellsQuery,
     CreditNoteBody,
@@ -35,6 +35,7 @@ from forebay_billing.schema import NAME_CHARS_MAX
 log = logging.getLogger(__name__)
 
 PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+PROFILE = "billing profile"
 
 
 class _InvoiceHandler(BillingHandler):
@@ -242,16 +243,16 @@ class ProfileHandler(_InvoiceHandler):
     async def get(self, tenant: str) -> None:
         identity = await self.caller()
         self.query(NoQuery)
-        tenant = paying_tenant(identity, tenant)
+        tenant = named_tenant(identity, tenant, PROFILE)
         found = await self.context.store.read(lambda connection: profiles.find(connection, tenant))
         if found is None:
-            raise UnknownRecord(f"The tenant {tenant} has no billing profile yet.")
+            raise UnknownRecord(f"The tenant {tenant} has no {PROFILE} yet.")
         self.answer(invoice_documents.profile_json(found))
 
     async def put(self, tenant: str) -> None:
         identity = await self.caller()
         self.query(NoQuery)
-        tenant = paying_tenant(identity, tenant)
+        tenant = named_tenant(identity, tenant, PROFILE)
         body, now_ns = self.body(ProfileBody), self.context.clock_ns()
         if not 0 < len(tenant) <= NAME_CHARS_MAX or "\x00" in tenant:
             raise InvalidRequest(f"tenant: a name has 1 to {NAME_CHARS_MAX} characters.")

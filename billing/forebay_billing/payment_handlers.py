@@ -39,7 +39,7 @@ class ContactHandler(BillingHandler):
     async def get(self, tenant: str) -> None:
         identity = await self.caller()
         self.query(NoQuery)
-        tenant = named_tenant(identity, tenant)
+        tenant = named_tenant(identity, tenant, "contact")
         contact = await self.context.store.read(lambda connection: contacts.find(connection, tenant))
         if contact is None:
             raise UnknownRecord(f"The tenant {tenant} has no contact yet.")
@@ -48,7 +48,7 @@ class ContactHandler(BillingHandler):
     async def put(self, tenant: str) -> None:
         identity = await self.caller()
         self.query(NoQuery)
-        tenant = named_tenant(identity, tenant)
+        tenant = named_tenant(identity, tenant, "contact")
         body = self.body(ContactBody)
         _open(self.context.desk)
         if not 0 < len(tenant) <= NAME_CHARS_MAX:

@@ -119,7 +119,8 @@ def filled(running: Any, usage: Callable[..., UsageRecord]) -> Any:
 
 
 NOT_THERE = {"contact of acme": {"globex-owner"}, "change the contact of acme": {"globex-owner"}}
-NOT_THERE |= {"contact": {"acme-owner", "acme-billing", "globex-owner"}}
+NOT_THERE |= {name: {"globex-owner"} for name in ("profile of acme", "change the profile of acme", "change the tax of acme")}
+NOT_THERE |= {name: {"acme-owner", "acme-billing", "globex-owner"} for name in ("contact", "profile")}
 """Who may ask of one tenant, and asks for another by its path: a 404, whether there is such a tenant or not."""
 
 
