@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from forebay_pool.endpoints import OPERATIONS
 from forebay_pool.events import PricesSet
 from forebay_pool.types import Price
 from forebay_wire import messages as wire
@@ -331,6 +332,27 @@ def test_people_see_and_end_their_own_sessions_alone(pool: Make) -> None:
             assert (await running.call("DELETE", f"api/sessions/{client.session}", "ada")).code == 204
             assert (await client.hears(wire.LeaseClosed)).reason == "released"
             assert (await client.hears(wire.SessionLost)).message == "You ended this session."
+
+    asyncio.run(scenario())
+
+
+OF_A_SESSION = [(operation.method, operation.path) for operation in OPERATIONS if "{session}" in operation.path]
+
+
+@pytest.mark.parametrize(("method", "path"), OF_A_SESSION)
+def test_a_session_of_somebody_else_is_answered_like_none(pool: Make, method: str, path: str) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            client = await running.client("ada")
+            await client.hello()
+            await client.acquire()
+            for token in ("ben", "other-ada", "loner", "guest", "dashboards"):
+                asked = [await running.call(method, path.format(session=one), token) for one in (client.session, "none")]
+                statuses, bodies = [response.code for response in asked], [json.loads(response.body) for response in asked]
+                assert statuses[0] == statuses[1] and bodies[0] == bodies[1], (token, bodies)
+                may_end = method == "DELETE" and token in ("ben", "other-ada", "loner")
+                assert (statuses[0], bodies[0]["code"]) == ((404, "no_session") if may_end else (403, "forbidden")), token
+            assert running.leases and len(await running.get("api/sessions", "ada")) == 1
 
     asyncio.run(scenario())
 
