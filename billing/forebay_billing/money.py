@@ -75,8 +75,10 @@ def exact_text(atto: int) -> str:
 
 def halves(atto: int) -> tuple[int, int]:
     """(milli-units, atto-units) with ``milli·10^15 + atto``: two 64-bit columns for one exact amount. Both carry the sign."""
-    milli, rest = divmod(abs(atto), ATTO_PER_MILLI)
-    return (milli, rest) if atto >= 0 else (-milli, -rest)
+    if atto >= 0:
+        return divmod(atto, ATTO_PER_MILLI)
+    milli, rest = divmod(-atto, ATTO_PER_MILLI)
+    return -milli, -rest
 
 
 def whole(milli: int, atto: int) -> int:

@@ -19,6 +19,8 @@ from forebay_billing.types import PriceVersion
 PRICE_NANO_PER_SECOND_MAX = 10**15
 """One million currency units a second: no flavor costs that in any currency, and every cost fits the ledger's columns."""
 TIME_NS_MAX = 2**63 - 1
+NEVER_NS = 2**64
+"""After all usage: the latest begins at TIME_NS_MAX, and lasts a year at most."""
 FLAVOR_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
 """The pool's names of flavors."""
 
@@ -78,8 +80,14 @@ class Book(Generic[V]):
 
     def at(self, flavor: str, currency: str, time_ns: int) -> V | None:
         """The version in force at ``time_ns``, or None before the first."""
-        found = bisect_right(self._starts_ns.get((flavor, currency), ()), time_ns)
-        return self._versions[flavor, currency][found - 1] if found else None
+        return self.stretch(flavor, currency, time_ns)[0]
+
+    def stretch(self, flavor: str, currency: str, time_ns: int) -> tuple[V | None, int]:
+        """The version in force at ``time_ns``, or None before the first; and from when on another one is."""
+        starts_ns = self._starts_ns.get((flavor, currency), ())
+        found = bisect_right(starts_ns, time_ns)
+        until_ns = starts_ns[found] if found < len(starts_ns) else NEVER_NS
+        return (self._versions[flavor, currency][found - 1] if found else None), until_ns
 
     def keys(self) -> list[tuple[str, str]]:
         """Each flavor and currency that has a price."""

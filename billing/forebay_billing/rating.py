@@ -12,7 +12,7 @@ from forebay_billing.money import cost_atto, round_half_even
 from forebay_billing.months import Month
 from forebay_billing.parked import ParkedBook, parked_atto
 from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook
-from forebay_billing.types import ParkedSegment, PriceVersion, Segment, UsageRecord
+from forebay_billing.types import ParkedSegment, Segment, UsageRecord
 
 HOUR_NS = 3600 * 10**9
 WHOLE_MILLI = 1000
@@ -25,14 +25,17 @@ def segments_of(record: UsageRecord, book: PriceBook, currency: str, finalised: 
     Raises Unpriced where no price was in force when the record started, InvalidRequest for a surcharge that cannot be.
     """
     surcharge = surcharge_rate(record)
-    started_at_ns, ended_at_ns = record.started_at_ns, record.started_at_ns + record.duration_ns
+    at_ns, ended_at_ns = record.started_at_ns, record.started_at_ns + record.duration_ns
     segments: list[Segment] = []
-    at_ns = started_at_ns
-    for end_ns in [*_cuts(record.flavor, currency, started_at_ns, ended_at_ns, book), ended_at_ns]:
-        price = book.at(record.flavor, currency, at_ns)
+    while not segments or at_ns < ended_at_ns:
+        price, until_ns = book.stretch(record.flavor, currency, at_ns)
         if price is None:
             raise _unpriced(record, currency)
-        segments.append(_segment(len(segments), at_ns, end_ns - at_ns, price, surcharge, finalised))
+        end_ns = min(ended_at_ns, until_ns, _hour_after(at_ns))
+        amount = cost_atto(end_ns - at_ns, price.price_nano_per_second + surcharge)
+        month = Month.of(at_ns)
+        period = open_period(month, finalised) if finalised else month
+        segments.append(Segment(len(segments), at_ns, end_ns - at_ns, price, surcharge, amount, period, period != month))
         at_ns = end_ns
     return segments
 
@@ -41,11 +44,11 @@ def parked_segments_of(
     record: UsageRecord, parked_bytes: int, book: ParkedBook, currency: str, finalised: Collection[Month]
 ) -> list[ParkedSegment]:
     """The same of a record of parked bytes. Without a price they cost nothing."""
-    started_at_ns, ended_at_ns = record.started_at_ns, record.started_at_ns + record.duration_ns
+    at_ns, ended_at_ns = record.started_at_ns, record.started_at_ns + record.duration_ns
     segments: list[ParkedSegment] = []
-    at_ns = started_at_ns
-    for end_ns in [*_cuts(record.flavor, currency, started_at_ns, ended_at_ns, book), ended_at_ns]:
-        price = book.at(record.flavor, currency, at_ns)
+    while not segments or at_ns < ended_at_ns:
+        price, until_ns = book.stretch(record.flavor, currency, at_ns)
+        end_ns = min(ended_at_ns, until_ns, _hour_after(at_ns))
         amount = 0 if price is None else parked_atto(parked_bytes * (end_ns - at_ns), price.price_nano_per_gib_hour)
         month = Month.of(at_ns)
         period = open_period(month, finalised)
@@ -77,23 +80,9 @@ def open_period(month: Month, finalised: Collection[Month]) -> Month:
     return month
 
 
-def _cuts(flavor: str, currency: str, started_at_ns: int, ended_at_ns: int, book: PriceBook | ParkedBook) -> list[int]:
-    """Where a stretch is split. Months end at full hours, since leap seconds do not count in Unix time."""
-    first_hour_ns = started_at_ns - started_at_ns % HOUR_NS + HOUR_NS
-    changes = book.changes(flavor, currency, started_at_ns, ended_at_ns)
-    if ended_at_ns <= first_hour_ns:
-        return changes
-    hours = range(first_hour_ns, ended_at_ns, HOUR_NS)
-    return sorted({*hours, *changes}) if changes else list(hours)
-
-
-def _segment(
-    position: int, started_at_ns: int, duration_ns: int, price: PriceVersion, surcharge: int, finalised: Collection[Month]
-) -> Segment:
-    month = Month.of(started_at_ns)
-    period = open_period(month, finalised)
-    amount = cost_atto(duration_ns, price.price_nano_per_second + surcharge)
-    return Segment(position, started_at_ns, duration_ns, price, surcharge, amount, period, period != month)
+def _hour_after(at_ns: int) -> int:
+    """The full hour at which a segment ends at the latest. Months end at full hours too, since leap seconds do not count in Unix time."""
+    return at_ns - at_ns % HOUR_NS + HOUR_NS
 
 
 def _unpriced(record: UsageRecord, currency: str) -> Unpriced:

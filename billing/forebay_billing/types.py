@@ -6,7 +6,7 @@ UsageRecord ──rated as──► Segment, Segment, … ──posted, a batch 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from forebay_billing.months import Month
 
@@ -90,8 +90,7 @@ class ParkedPrice:
 AnyPrice: TypeAlias = PriceVersion | ParkedPrice
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A piece of a usage record under one price, within one UTC hour: what is billed. ``position`` counts from 0 in the record.
 
     ``period`` is the month that it is billed in: its own, or, where that was finalised, the first open one after (``late``).
