@@ -184,6 +184,12 @@ def health(connection: Connection, channel_id: int) -> Health:
 # Deliveries
 
 
+def unsettled(connection: Connection) -> dict[str, int]:
+    """How many wait, and how many are dead."""
+    query = select(deliveries.c.state, func.count()).where(deliveries.c.state.in_(("waiting", "dead"))).group_by(deliveries.c.state)
+    return {state: count for state, count in connection.execute(query)}
+
+
 def is_due(connection: Connection, now_ns: int) -> bool:
     """Whether there is anything to claim."""
     due = select(deliveries.c.alert_id).where(deliveries.c.state == "waiting", deliveries.c.next_at_ns <= now_ns).limit(1)

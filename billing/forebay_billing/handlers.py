@@ -15,8 +15,8 @@ from forebay_hub.identity import Authenticator, Identity, IdentityRefused, Ident
 from pydantic import BaseModel
 from tornado.web import HTTPError, MissingArgumentError, RequestHandler, stream_request_body
 
-from forebay_billing import documents, journal
-from forebay_billing.access import check_may_change_books, check_may_post_usage, check_may_scrape, usage_scope
+from forebay_billing import alert_outbox, documents, journal, queries
+from forebay_billing.access import Scope, check_may_change_books, check_may_post_usage, check_may_scrape, usage_scope
 from forebay_billing.bodies import (
     CorrectionBody,
     ForecastQuery,
@@ -40,7 +40,8 @@ from forebay_billing.errors import (
     UnknownPath,
 )
 from forebay_billing.idempotency import Key
-from forebay_billing.metrics import Metrics
+from forebay_billing.ledger import REVENUE
+from forebay_billing.metrics import Metrics, Situation
 from forebay_billing.months import Month
 from forebay_billing.queries import Window
 from forebay_billing.schema import KEY_CHARS_MAX
@@ -228,8 +229,7 @@ class BillingHandler(RequestHandler):
 
     def on_finish(self) -> None:
         status = self.get_status()
-        self.context.metrics.requests.labels(self.endpoint, self.request.method, str(status)).inc()
-        self.context.metrics.request_seconds.labels(self.endpoint).observe(time.time() - self.request._start_time)
+        self.context.metrics.answered(self.endpoint, self.request.method, status, time.time() - self.request._start_time)
         if status >= 400:
             log.warning(
                 "action=request.refused endpoint=%s method=%s status=%d code=%s",
@@ -272,7 +272,7 @@ class UsageHandler(BillingHandler):
             await self._leave_once(identity, attempt, refusal)
             raise
         if done is not None:
-            context.metrics.accepted(done.accepted, done.duplicates, done.cost_atto)
+            context.metrics.accepted(done.accepted, done.duplicates, done.costs)
             log.info("action=usage.post accepted=%d duplicates=%d", done.accepted, done.duplicates)
 
     def _check_clock(self, records: Sequence[UsageRecord]) -> None:
@@ -398,8 +398,23 @@ class MetricsHandler(BillingHandler):
         self.query(NoQuery)
         if self.request.remote_ip not in _LOOPBACK or "X-Forwarded-For" in self.request.headers:
             check_may_scrape(await self.caller())
+        self.context.metrics.situation = await self._situation()
         self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         self.finish(self.context.metrics.text())
+
+    async def _situation(self) -> Situation | None:
+        """None where the database does not say: what is counted is told all the same."""
+        context = self.context
+        month = Month.of(context.clock_ns())
+        try:
+            standings = await context.budgets.standings(Scope(None, None))
+            revenue, deliveries = await context.store.read(
+                lambda connection: (queries.posted(connection, REVENUE, month), alert_outbox.unsettled(connection))
+            )
+        except BillingError as error:
+            log.warning("action=metrics.incomplete error=%s", error)
+            return None
+        return Situation(tuple(standings), {currency: -atto for currency, atto in revenue.items()}, deliveries)
 
 
 class HealthHandler(BillingHandler):

@@ -19,7 +19,19 @@ from forebay_billing.months import Month
 from forebay_billing.price_list import Change, PriceList, changes
 from forebay_billing.prices import seed_prices
 from forebay_billing.rating import open_period, parked_segments_of, segments_of
-from forebay_billing.types import PARKED, AnyPrice, ParkedPrice, ParkedSegment, Posting, PriceVersion, Segment, Span, UsageRecord
+from forebay_billing.types import (
+    PARKED,
+    AnyPrice,
+    Cost,
+    ParkedPrice,
+    ParkedSegment,
+    Payer,
+    Posting,
+    PriceVersion,
+    Segment,
+    Span,
+    UsageRecord,
+)
 
 SEGMENTS_MAX = 20_000
 """The most segments of a batch; a record of more, which has years of price changes in it, may come alone."""
@@ -38,11 +50,11 @@ Rated: TypeAlias = Sequence[Segment | ParkedSegment]
 
 @dataclass(frozen=True)
 class Accepted:
-    """What became of a batch. ``cost_atto`` is what the accepted records cost, by currency."""
+    """What became of a batch. ``costs`` is what the accepted records came to."""
 
     accepted: int
     duplicates: int
-    cost_atto: dict[str, int]
+    costs: dict[Payer, Cost]
 
 
 def record_of(row: Row[Any]) -> UsageRecord:
@@ -152,19 +164,21 @@ def post_batches(
     _append_segments(books, first_id, transaction_id, fresh, rated)
     reservations.release(books, fresh, now_ns)
     books.note_rated(ends_ns)
-    of_each = iter(rated)
+    of_each = zip(fresh, rated, strict=True)
     return [
         Accepted(len(contents), len(batch) - len(contents), _costs(islice(of_each, len(contents))))
         for batch, contents in zip(batches, news, strict=True)
     ]
 
 
-def _costs(rated: Iterable[Rated]) -> dict[str, int]:
-    costs: dict[str, int] = defaultdict(int)
-    for segments in rated:
+def _costs(found: Iterable[tuple[UsageRecord, Rated]]) -> dict[Payer, Cost]:
+    sums: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for record, segments in found:
         for segment in segments:
-            costs[segment.currency] += segment.amount_atto
-    return dict(costs)
+            payer = (record.tenant, record.flavor, segment.currency)
+            duration_ns, atto = sums.get(payer, (0, 0))
+            sums[payer] = (duration_ns + segment.duration_ns, atto + segment.amount_atto)
+    return {Payer(*payer): Cost(*cost) for payer, cost in sums.items()}
 
 
 def _owed(tenant: str, period: Month, currency: str, amount_atto: int) -> tuple[Posting, Posting]:

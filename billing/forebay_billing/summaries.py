@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any, Literal
@@ -35,7 +35,7 @@ _COLUMNS = {
 class SummaryRow:
     """Usage that was not corrected, summed, with the keys that were asked for: a day as ``2026-11-21``, a cell as its number or None."""
 
-    keys: Mapping[By, str | int | None]
+    keys: dict[str, str | int | None]
     currency: str
     duration_ns: int
     """Of leases alone: what was parked held no device."""
@@ -117,7 +117,7 @@ def _day_of(piece: Columns, days: Sequence[tuple[date, int]]) -> ColumnElement[i
 
 
 def _summary_row(by: Sequence[By], days: Sequence[tuple[date, int]], row: Any) -> SummaryRow:
-    keys: dict[By, str | int | None] = dict(zip(by, row, strict=False))
+    keys: dict[str, str | int | None] = dict(zip(by, row, strict=False))
     if "day" in keys:
         keys["day"] = days[int(row.day)][0].isoformat()
     cost, parked = (whole(joined(row, f"{of}milli"), joined(row, f"{of}atto")) for of in ("", "parked_"))

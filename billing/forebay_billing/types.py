@@ -47,6 +47,23 @@ class UsageRecord:
 
 
 @dataclass(frozen=True)
+class Payer:
+    """Who pays for usage, of what, in which currency."""
+
+    tenant: str
+    flavor: str
+    currency: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What usage came to."""
+
+    duration_ns: int
+    atto: int
+
+
+@dataclass(frozen=True)
 class PriceVersion:
     """A flavor's price in a currency, in force from ``valid_from_ns`` until the next. Versions count from 1 per flavor and currency."""
 

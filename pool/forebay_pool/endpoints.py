@@ -105,7 +105,7 @@ OPERATIONS = (
     ),
     Operation("GET", "api/events", "Rows that change, as server-sent events", str, scopes=EVERYBODY, media="text/event-stream"),
     Operation("GET", "api/openapi.json", "This description", dict[str, Any], scopes=None),
-    Operation("GET", "metrics", "Metrics for Prometheus; from this host itself without a token", str, media="text/plain"),
+    Operation("GET", "metrics", "Metrics for Prometheus; from this host itself without a token", str, scopes=STAFF, media="text/plain"),
     Operation("GET", "health", "Whether the pool serves", Healthy, scopes=None),
 )
 

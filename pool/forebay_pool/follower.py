@@ -8,12 +8,16 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
 from forebay_pool.errors import StoreUnavailable
 from forebay_pool.leadership import Leadership
+from forebay_pool.metrics import leader_family
 
 if TYPE_CHECKING:
     from forebay_pool.settings import Settings
@@ -31,6 +35,21 @@ class _Health(RequestHandler):
 
     def get(self) -> None:
         self.write({"status": "ok", "role": "follower"})
+
+
+class _Metrics(RequestHandler):
+    """``GET metrics``: that it waits, and nothing else."""
+
+    def get(self) -> None:
+        registry = CollectorRegistry()
+        registry.register(_Waits())
+        self.set_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.write(generate_latest(registry))
+
+
+class _Waits(Collector):
+    def collect(self) -> list[GaugeMetricFamily]:
+        return [leader_family(False)]
 
 
 class _Elsewhere(RequestHandler):
@@ -65,7 +84,9 @@ class Follower:
             return True
         await self._look()
         settings: dict[str, Any] = {"default_handler_class": _Elsewhere, "default_handler_args": {"follower": self}}
-        server = HTTPServer(Application([(f"{self.settings.base_path}health", _Health)], log_function=lambda _: None, **settings))
+        base = self.settings.base_path
+        routes: list[Any] = [(f"{base}health", _Health), (f"{base}metrics", _Metrics)]
+        server = HTTPServer(Application(routes, log_function=lambda _: None, **settings))
         server.listen(self.settings.port, self.settings.host)
         log.info("another pool leads: this one waits at %s", self.settings.own_url, extra={"action": "follows"})
         print(f"forebay-pool waits at {self.settings.own_url}", flush=True)

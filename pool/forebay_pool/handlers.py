@@ -255,12 +255,13 @@ class Events(Api):
 
 
 class MetricsPage(Api):
-    """``GET metrics``: without a token from this host itself, never through a proxy."""
+    """``GET metrics``: without a token from this host itself, never through a proxy: it tells of all tenants."""
 
     async def get(self) -> None:
         proxied = "X-Forwarded-For" in self.request.headers
         if proxied or self.request.remote_ip not in LOOPBACK:
-            await self.bearer()
+            await self.bearer(SERVICE, OPERATE)
+        await self.service.look_at_outbox()
         self.set_header("Content-Type", CONTENT_TYPE_LATEST)
         self.write(generate_latest(self.shell.metrics.registry))
 

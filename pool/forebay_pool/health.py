@@ -33,6 +33,12 @@ class Reading:
     """The last error that the driver reported since the reading before."""
     lost: str | None = None
     """Why the driver cannot reach the device any more."""
+    utilisation_percent: int | None = None
+    """Of its time, how much it computed since about a second ago. Like all that follows only shown, never judged."""
+    memory_used_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    power_watts: float | None = None
+    uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,11 +47,19 @@ class Heartbeats:
     Billing answers with all budgets that are not open. A call that fails changes nothing: the next one says it all again.
     """
 
-    def __init__(self, shell: Shell, sink: HeartbeatSink, source: str, period_seconds: float) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        sink: HeartbeatSink,
+        source: str,
+        period_seconds: float,
+        on_beat: Callable[[bool], None] = lambda taken: None,
+    ) -> None:
         self._shell = shell
         self._sink = sink
         self._source = source
         self._period_seconds = period_seconds
+        self._on_beat = on_beat
         self._known: dict[tuple[str, str | None, str | None], BudgetSet] = {}
         """What the state machine was told of budgets that are not open."""
 
@@ -70,7 +78,9 @@ class Heartbeats:
                 budgets = await self._sink.send_heartbeat(body)
         except (BillingUnavailable, BillingRefused) as error:
             log.warning("billing did not take a heartbeat: %s", error, extra={"action": "heartbeat_failed"})
+            self._on_beat(False)
             return
+        self._on_beat(True)
         self.take(budgets)
 
     def take(self, budgets: Sequence[Budget]) -> None:

@@ -176,6 +176,7 @@ class SessionLink(_LinkHandler):
 
     def check(self, now: float) -> None:
         if now - self._heard > SILENCE_PINGS * self.service.settings.session_heartbeat_seconds:
+            self.shell.metrics.heartbeats_lost.labels("session").inc()
             log.warning("session %s is silent", self.session, extra={"action": "session_silent", "session": self.session})
             self.end(CLOSE_GOING_AWAY, "silent")
             self.stalled()
@@ -265,6 +266,9 @@ class WorkerLink(_LinkHandler):
             self._refuse("it was not ready yet when it spoke")
             return
         if not self._over:
+            if isinstance(message, wire.Heartbeat):
+                worker = self.shell.machine.fleet.workers.get(self.worker)
+                self.shell.metrics.beat(self.worker, None if worker is None else worker.session, message)
             self.shell.apply(WorkerSaid(self.worker, message))
 
     def _refuse(self, cause: str) -> None:

@@ -87,6 +87,8 @@ class DeviceItem(Api):
         cause = body.cause or f"closed by {identity.name}"
         await self.service.write(lambda: self.service.store.set_closed("device", seat.device.id, cause if body.cordoned else None))
         self.shell.apply(DeviceSet(seat.device.id, body.cordoned, cause if body.cordoned else body.cause))
+        if not body.cordoned:
+            self.shell.metrics.readings.forget_xid(seat.device.id)
         fields = {"action": "device_set", "device": seat.device.id, "user": identity.name}
         log.info("device %s cordoned=%s by %s", seat.device.id, body.cordoned, identity.name, extra=fields)
         self.write_json(device_row(seat))

@@ -41,12 +41,21 @@ class UsageSink(Protocol):
 class Outbox:
     """The loop that empties the table ``usage_outbox``. Billing tells repeated records by (source, id), so sending twice is safe."""
 
-    def __init__(self, store: Store, writer: JobWriter, sink: UsageSink, source: str, on_delivered: Callable[[int, bool], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        writer: JobWriter,
+        sink: UsageSink,
+        source: str,
+        on_delivered: Callable[[int, bool], None],
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._writer = writer
         self._sink = sink
         self._source = source
         self._on_delivered = on_delivered
+        self._on_failure = on_failure
         self._wake = asyncio.Event()
         self._wake.set()
 
@@ -88,6 +97,7 @@ class Outbox:
                 await self._send(rows)
         except (BillingUnavailable, StoreUnavailable, SQLAlchemyError) as error:
             log.warning("usage records wait for billing: %s", error, extra={"action": "delivery_failed"})
+            self._on_failure()
             return False
 
     async def _send(self, rows: Sequence[Undelivered]) -> None:

@@ -14,13 +14,14 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from forebay_pool.health import APPLICATION_XIDS, Reading
 
 AMD_NOT_SUPPORTED = (2, 3)
 """AMDSMI_STATUS_NOT_SUPPORTED and AMDSMI_STATUS_NOT_YET_IMPLEMENTED."""
+MIB = 2**20
 SILENT_READINGS_MAX = 3
 """An AMD device that fails to answer so often in a row is lost; its library has no error that says so."""
 
@@ -90,12 +91,36 @@ class NvidiaProbe:
         try:
             celsius = self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
             errors = self._ask(nvml.nvmlDeviceGetTotalEccErrors, handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
-            return Reading(device, celsius, errors, self._xid(device))
+            return replace(Reading(device, celsius, errors, self._xid(device)), **self._figures(handle))
         except nvml.NVMLError as error:
             if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
                 return Reading(device, lost=str(error))
             log.warning("%s cannot be read: %s", device, error, extra={"action": "probe_failed", "device": device})
             return Reading(device)
+
+    def _figures(self, handle: Any) -> dict[str, Any]:
+        """What is only shown; what the driver does not tell of it is left out."""
+        nvml = self._nvml
+        rates = self._try(nvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = self._try(nvml.nvmlDeviceGetMemoryInfo, handle)
+        milliwatts = self._try(nvml.nvmlDeviceGetPowerUsage, handle)
+        figures = {
+            "utilisation_percent": None if rates is None else int(rates.gpu),
+            "memory_used_bytes": None if memory is None else int(memory.used),
+            "memory_free_bytes": None if memory is None else int(memory.free),
+            "power_watts": None if milliwatts is None else milliwatts / 1000,
+            "uuid": self._try(nvml.nvmlDeviceGetUUID, handle),
+        }
+        return {name: figure for name, figure in figures.items() if figure is not None}
+
+    def _try(self, call: Any, handle: Any) -> Any:
+        """The answer; None where the device or its driver does not give it. A device that is lost is no such case."""
+        try:
+            return call(handle)
+        except self._nvml.NVMLError as error:
+            if error.value == self._nvml.NVML_ERROR_GPU_IS_LOST:
+                raise
+            return None
 
     def _ask(self, call: Any, *arguments: Any) -> int | None:
         """The answer; None where the device has no such value."""
@@ -146,7 +171,31 @@ class AmdProbe:
             self._silent[device] = self._silent.get(device, 0) + 1
             return Reading(device, lost=str(error)) if self._silent[device] >= SILENT_READINGS_MAX else Reading(device)
         self._silent[device] = 0
-        return Reading(device, celsius, None if counts is None else int(counts["uncorrectable_count"]))
+        reading = Reading(device, celsius, None if counts is None else int(counts["uncorrectable_count"]))
+        return replace(reading, **self._figures(handle))
+
+    def _figures(self, handle: Any) -> dict[str, Any]:
+        """What is only shown. The library writes "N/A" where a device has no such value, and may leave it out."""
+        smi = self._amdsmi
+        activity = self._try(smi.amdsmi_get_gpu_activity, handle) or {}
+        memory = self._try(smi.amdsmi_get_gpu_vram_usage, handle) or {}
+        power = self._try(smi.amdsmi_get_power_info, handle) or {}
+        used, total = _number(memory.get("vram_used")), _number(memory.get("vram_total"))
+        figures = {
+            "utilisation_percent": _number(activity.get("gfx_activity")),
+            "memory_used_bytes": None if used is None else used * MIB,
+            "memory_free_bytes": None if used is None or total is None else (total - used) * MIB,
+            "power_watts": _first(power.get("current_socket_power"), power.get("average_socket_power")),
+            "uuid": self._try(smi.amdsmi_get_gpu_device_uuid, handle),
+        }
+        return {name: figure for name, figure in figures.items() if figure is not None}
+
+    def _try(self, call: Any, handle: Any) -> Any:
+        """The answer; None where the device or its driver does not give it."""
+        try:
+            return call(handle)
+        except self._amdsmi.AmdSmiLibraryException:
+            return None
 
     def _ask(self, call: Any, *arguments: Any) -> Any:
         """The answer; None where the device has no such value."""
@@ -156,6 +205,15 @@ class AmdProbe:
             if error.err_code in AMD_NOT_SUPPORTED:
                 return None
             raise
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _first(*values: object) -> float | None:
+    """The first that is a number above zero: what a device does not measure is 0 or no number."""
+    return next((float(value) for value in values if isinstance(value, int | float) and value > 0), None)
 
 
 def probes_of(devices: Iterable[Watched], environ: Mapping[str, str], drivers: Drivers = DRIVERS) -> list[Probe]:

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ from forebay_pool.kept import Kept
 from forebay_pool.launcher import Launcher, LocalLauncher, WorkerCommand
 from forebay_pool.leadership import Leadership
 from forebay_pool.links import SessionLink, WorkerLink
-from forebay_pool.metrics import Metrics, StateCollector
+from forebay_pool.metrics import Backlog, Metrics, StateCollector
 from forebay_pool.node_events import DeviceSet, NodeDrain, NodeJoined, NodeLost
 from forebay_pool.outbox import Outbox
 from forebay_pool.policies import ModelPolicy, Policy
@@ -39,7 +40,7 @@ from forebay_pool.ray_nodes import RayNode, devices_of
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.store import Store
+from forebay_pool.store import OutboxCount, Store
 from forebay_pool.types import Flavor
 from forebay_pool.writer import Writer
 
@@ -89,6 +90,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self._socket_dir: Path | None = None
         self._nodes: dict[str, RayNode] = {}
+        self._outbox_count: OutboxCount | None = None
 
     @property
     def url(self) -> str:
@@ -121,10 +123,11 @@ class Service:
         self.shell = Shell(machine, self.writer, self.metrics, self._break)
         for quota in self._quotas:
             self.shell.apply(quota)
-        self.metrics.registry.register(StateCollector(machine, lambda: self.writer.backlog))
+        self._collect_state(machine)
         self.outbox = None
         if self.billing is not None:
-            self.outbox = Outbox(self.store, self.writer, self.billing, self.settings.source, self.metrics.delivered)
+            told = (self.metrics.delivered, self.metrics.deliveries_failed.inc)
+            self.outbox = Outbox(self.store, self.writer, self.billing, self.settings.source, *told)
         self._listen()
         self.shell.leads = lambda: self.leadership.sure
         self.shell.launcher = await (self._on_ray() if self.settings.launcher == "ray" else self._on_this_host(kept))
@@ -134,6 +137,16 @@ class Service:
         await self.refresh_prices()
         self._start_loops()
         log.info("pool serves %s with %d devices", self.url, len(machine.fleet.seats), extra={"action": "started", "url": self.url})
+
+    def _collect_state(self, machine: StateMachine) -> None:
+        """What metrics tell besides what they count."""
+
+        def backlog() -> Backlog:
+            count = self._outbox_count
+            return Backlog(self.writer.backlog) if count is None else Backlog(self.writer.backlog, *astuple(count))
+
+        collector = StateCollector(machine, self.metrics.readings, backlog, self.shell.clock_ns, time.time_ns)
+        self.metrics.registry.register(collector)
 
     def _go_on(self, kept: Kept) -> None:
         """Takes over what the pool before left."""
@@ -282,13 +295,19 @@ class Service:
         loops += (self.shell.watch_health(probe, PROBE_SECONDS) for probe in self._probes())
         if self.billing is not None:
             loops.append(self._poll_prices())
-            loops.append(Heartbeats(self.shell, self.billing, self.settings.source, self.settings.billing_heartbeat_seconds).run())
+            loops.append(self._heartbeats(self.billing).run())
         if self.outbox is not None:
             loops += (self.outbox.run(), self.outbox.retry_refused())
         for loop in loops:
             task = asyncio.create_task(loop)
             task.add_done_callback(self._loop_ended)
             self._tasks.append(task)
+
+    def _heartbeats(self, billing: BillingClient) -> Heartbeats:
+        def count(taken: bool) -> None:
+            self.metrics.billing_heartbeats.labels("taken" if taken else "failed").inc()
+
+        return Heartbeats(self.shell, billing, self.settings.source, self.settings.billing_heartbeat_seconds, count)
 
     def _probes(self) -> Sequence[Probe]:
         if self.settings.launcher == "ray":
@@ -356,6 +375,14 @@ class Service:
     async def write(self, job: Callable[[], T]) -> T:
         """Makes a write on the writer's thread. Raises StoreUnavailable."""
         return await asyncio.wrap_future(self.writer.call(job))
+
+    async def look_at_outbox(self) -> None:
+        """What the outbox holds, for the metrics, which do without where the database does not say."""
+        try:
+            self._outbox_count = await asyncio.to_thread(self.store.count_undelivered)
+        except SQLAlchemyError as error:
+            self._outbox_count = None
+            log.warning("the outbox cannot be counted: %s", error, extra={"action": "store_failed"})
 
     async def refresh_prices(self) -> None:
         """Asks billing for prices; where it does not answer, those known stay."""

@@ -137,6 +137,7 @@ class Shell:
         token = secrets.token_hex(32)
         self._tokens[_digest(token)] = instruction.worker
         self._gone[instruction.worker] = asyncio.Event()
+        self.metrics.worker_started(instruction.worker)
         if self.launcher is not None:
             self.launcher.start(instruction.worker, instruction.devices, token)
 
@@ -193,6 +194,8 @@ class Shell:
     def _note(self, instruction: Note) -> None:
         if instruction.action == "worker_failed":
             self.metrics.workers_failed.inc()
+        elif instruction.action == "worker_silent":
+            self.metrics.heartbeats_lost.labels("worker").inc()
         elif instruction.action == "session_lost":
             self.metrics.sessions_lost.inc()
         elif instruction.action == "device_alert":
@@ -234,6 +237,7 @@ class Shell:
             except TimeoutError:
                 log.warning("the link of ended worker %s stays open", worker, extra={"action": "link_stays", "worker": worker})
         del self._gone[worker]
+        self.metrics.worker_gone(worker)
         self._tokens = {digest: name for digest, name in self._tokens.items() if name != worker}
         self._writer.keep_worker(worker, None)
         log.info("%s %s", worker, cause, extra={"action": "worker_exited", "worker": worker})
@@ -256,6 +260,7 @@ class Shell:
             except Exception as error:  # a driver's library may raise anything, and devices compute without it
                 log.warning("devices cannot be read: %r", error, extra={"action": "probe_failed"})
                 readings = []
+            self.metrics.readings.hear(probe, readings)
             for reading in readings:
                 self.apply(DeviceHealth(reading))
             await asyncio.sleep(period_seconds)

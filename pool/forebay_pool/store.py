@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, Engine, create_engine, delete, event, insert, select, update
+from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
@@ -39,6 +39,16 @@ class Undelivered:
 
     seq: int
     payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxCount:
+    """How many records billing has not taken."""
+
+    waiting: int
+    refused: int
+    oldest_unix_ns: int | None
+    """When the oldest of those that wait ended."""
 
 
 class Store:
@@ -201,6 +211,15 @@ class Store:
         with self.engine.connect() as connection:
             rows = connection.execute(joined.where(OUTBOX.c.refused.is_(None)).order_by(OUTBOX.c.seq).limit(most)).all()
         return [Undelivered(row.seq, _payload(source, row)) for row in rows]
+
+    def count_undelivered(self) -> OutboxCount:
+        """What the outbox holds."""
+        ended = func.min(SEGMENTS.c.started_at_unix_ns + SEGMENTS.c.duration_ns)
+        waiting = select(func.count(), ended).select_from(OUTBOX).join(SEGMENTS, SEGMENTS.c.id == OUTBOX.c.segment)
+        with self.engine.connect() as connection:
+            count, oldest = connection.execute(waiting.where(OUTBOX.c.refused.is_(None))).one()
+            refused = connection.execute(select(func.count(OUTBOX.c.refused))).scalar_one()
+        return OutboxCount(count, refused, None if oldest is None else int(oldest))
 
     def delivered(self, seqs: Sequence[int]) -> None:
         with self._writing() as connection:

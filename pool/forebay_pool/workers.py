@@ -392,6 +392,8 @@ class Workers(Clearing):
                 self._note("session_stays", session=worker.session.id, tenant=worker.session.tenant, worker=worker.id)
                 self._stay(worker, worker.session)
             elif silent or late:
+                if silent:
+                    self._note("worker_silent", worker=worker.id, node=worker.device.node)
                 self._fail(worker, f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else lateness(worker, self.limits))
 
     def _make_way(self) -> None:

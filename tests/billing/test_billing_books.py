@@ -29,7 +29,7 @@ from forebay_billing.money import ATTO_PER_UNIT, whole
 from forebay_billing.months import Month
 from forebay_billing.prices import seed_prices
 from forebay_billing.statements import check_against_ledger, line_of, statement_of
-from forebay_billing.types import Posting, PriceVersion, UsageRecord
+from forebay_billing.types import Cost, Payer, Posting, PriceVersion, UsageRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, literal, select, text
@@ -350,7 +350,7 @@ def test_the_same_id_with_another_content_is_refused_and_nothing_of_its_batch_is
             post(engines, [usage("c/1"), usage("c/1", user="eve")])
         assert ledger(engines) == books
         assert post(engines, [usage("a/1"), usage("a/1"), usage("a/1", source="other-pool")]) == journal.Accepted(
-            1, 2, {"USD": 60 * 10**9 * PRICES["small.64gb"]}
+            1, 2, {Payer("acme", "small.64gb", "USD"): Cost(60 * 10**9, 60 * 10**9 * PRICES["small.64gb"])}
         )
 
 

@@ -427,12 +427,22 @@ def test_metrics_count_what_happened(running: Any, usage: Callable[..., UsageRec
     for line in (
         'forebay_billing_usage_records_total{outcome="accepted"} 1.0',
         'forebay_billing_usage_records_total{outcome="duplicate"} 1.0',
-        'forebay_billing_accepted_cost_units_total{currency="USD"} 2.0000016',
+        'forebay_billing_usage_cost_units_total{currency="USD",flavor="small.64gb",tenant="acme"} 2.0000016',
+        'forebay_billing_usage_seconds_total{currency="USD",flavor="small.64gb",tenant="acme"} 3600.0',
+        'forebay_billing_month_revenue_units{currency="USD"} 2.0000016',
         'forebay_billing_requests_total{endpoint="usage",method="POST",status="200"} 1.0',
         "forebay_billing_writes_waiting 0.0",
     ):
         assert line in text.splitlines()
-    assert "acme" not in text
+    assert "acme-member" not in text
+
+
+def test_a_method_that_nobody_knows_makes_no_series_of_its_own(running: Any) -> None:
+    for method in ("BREW", "PROPFIND"):
+        running.request(None, method, "/api/prices")
+    text = running.get(None, "/metrics").text
+    assert 'forebay_billing_requests_total{endpoint="prices",method="other",status="405"} 2.0' in text
+    assert "BREW" not in text
 
 
 def test_a_second_start_finds_the_state_of_the_first(

@@ -19,7 +19,7 @@ from forebay_billing.invoice_journal import Conditions
 from forebay_billing.invoice_queries import Issuer
 from forebay_billing.journal import Accepted
 from forebay_billing.months import Month
-from forebay_billing.types import UsageRecord
+from forebay_billing.types import Cost, Payer, UsageRecord
 from sqlalchemy import Connection, MetaData, Table, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
@@ -168,7 +168,7 @@ def test_what_was_known_is_known_and_new_records_go_on_from_there(
         books = Books(connection)
         again = [*(old.record for old in old_records), usage("new/1", surcharge_nano_per_second=3)]
         assert journal.post_usage(books, again, lambda tenant: "USD", lambda: NOW_NS) == Accepted(
-            1, len(old_records), {"USD": 60 * 10**9 * (PRICE + 3)}
+            1, len(old_records), {Payer("acme", "small.64gb", "USD"): Cost(60 * 10**9, 60 * 10**9 * (PRICE + 3))}
         )
         with pytest.raises(AlreadyCorrected):
             journal.correct(books, "pool", "wrong/1", "again", lambda: NOW_NS, "operator")

@@ -1,10 +1,9 @@
-"""``docs/reference/billing.md`` names every setting, endpoint, error and metric, and no other."""
+"""``docs/reference/billing.md`` names every setting, endpoint and error, and no other."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from forebay_billing import errors
 from forebay_billing.service import ENDPOINTS
@@ -48,9 +47,3 @@ def test_every_error_is_described_with_its_status() -> None:
     }
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BillingError)]
     assert described == {(kind.status, kind.code) for kind in kinds}
-
-
-def test_every_metric_is_described(running: Any) -> None:
-    running.get("pool", "/api/prices")
-    exposed = set(re.findall(r"^# TYPE (\S+) ", running.get(None, "/metrics").text, re.MULTILINE))
-    assert {name for name in exposed if not name.endswith("_created")} == set(first_cells("Metrics"))

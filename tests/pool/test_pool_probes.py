@@ -35,6 +35,8 @@ class FakeNvml:
         self.celsius: dict[int, int | NVMLError] = {0: 40, 1: 41, 2: 42}
         self.errors: dict[int, int | NVMLError] = {0: 0, 1: NVMLError(3), 2: 5}
         self.xids: dict[int, list[int]] = {0: [], 1: [], 2: []}
+        self.figures: dict[str, Any] = {}
+        """What the calls for figures that are only shown answer; the others are not supported."""
 
     def nvmlInit(self) -> None:
         return None
@@ -65,8 +67,23 @@ class FakeNvml:
         assert (kind, counter) == (self.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, self.NVML_VOLATILE_ECC)
         return self._answer(self.errors[handle])
 
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
+        return self._figure("rates")
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        return self._figure("memory")
+
+    def nvmlDeviceGetPowerUsage(self, handle: int) -> Any:
+        return self._figure("milliwatts")
+
+    def nvmlDeviceGetUUID(self, handle: int) -> Any:
+        return self._figure("uuid")
+
+    def _figure(self, name: str) -> Any:
+        return self._answer(self.figures.get(name, NVMLError(self.NVML_ERROR_NOT_SUPPORTED)))
+
     @staticmethod
-    def _answer(value: int | NVMLError) -> int:
+    def _answer(value: Any) -> Any:
         if isinstance(value, NVMLError):
             raise value
         return value
@@ -74,6 +91,22 @@ class FakeNvml:
 
 def test_nvidia_devices_are_read_and_what_one_lacks_is_unknown() -> None:
     assert NvidiaProbe(FakeNvml(), CUDA).read() == [Reading("main/cuda:0", 40, 0), Reading("main/cuda:1", 41, None)]
+
+
+def test_figures_of_nvidia_devices_are_read_in_base_units() -> None:
+    nvml = FakeNvml()
+    memory = SimpleNamespace(used=3 * 2**30, free=77 * 2**30)
+    nvml.figures = {"rates": SimpleNamespace(gpu=87, memory=40), "memory": memory, "milliwatts": 301_500, "uuid": "GPU-one"}
+    figures = {"utilisation_percent": 87, "memory_used_bytes": 3 * 2**30, "memory_free_bytes": 77 * 2**30}
+    assert NvidiaProbe(nvml, CUDA).read()[0] == Reading("main/cuda:0", 40, 0, **figures, power_watts=301.5, uuid="GPU-one")
+
+
+def test_a_figure_that_cannot_be_read_hides_no_other_and_one_that_shows_a_loss_is_told() -> None:
+    nvml = FakeNvml()
+    nvml.figures = {"milliwatts": NVMLError(999), "uuid": "GPU-one"}
+    assert NvidiaProbe(nvml, CUDA).read()[0] == Reading("main/cuda:0", 40, 0, uuid="GPU-one")
+    nvml.figures = {"milliwatts": NVMLError(nvml.NVML_ERROR_GPU_IS_LOST)}
+    assert NvidiaProbe(nvml, CUDA).read()[0].lost == "NVML error 15"
 
 
 def test_a_lost_nvidia_device_is_said_to_be_lost_and_the_others_are_read() -> None:
@@ -117,6 +150,7 @@ class FakeAmdSmi:
 
     def __init__(self, celsius: dict[str, int | AmdSmiLibraryException], errors: int | AmdSmiLibraryException) -> None:
         self.celsius, self.errors = celsius, errors
+        self.figures: dict[str, Any] = {}
 
     def amdsmi_init(self) -> None:
         return None
@@ -134,6 +168,38 @@ class FakeAmdSmi:
         if isinstance(self.errors, AmdSmiLibraryException):
             raise self.errors
         return {"correctable_count": 9, "uncorrectable_count": self.errors, "deferred_count": 0}
+
+
+    def amdsmi_get_gpu_activity(self, handle: str) -> dict[str, Any]:
+        return self._figure("activity")
+
+    def amdsmi_get_gpu_vram_usage(self, handle: str) -> dict[str, Any]:
+        return self._figure("memory")
+
+    def amdsmi_get_power_info(self, handle: str) -> dict[str, Any]:
+        return self._figure("power")
+
+    def amdsmi_get_gpu_device_uuid(self, handle: str) -> str:
+        return self._figure("uuid")
+
+    def _figure(self, name: str) -> Any:
+        if name not in self.figures:
+            raise AmdSmiLibraryException(2)
+        return self.figures[name]
+
+
+def test_figures_of_amd_devices_are_read_and_what_is_no_number_is_left_out() -> None:
+    smi = FakeAmdSmi({"hotspot": 50, "edge": 40}, 0)
+    smi.figures = {
+        "activity": {"gfx_activity": 12, "umc_activity": 1, "mm_activity": "N/A"},
+        "memory": {"vram_total": 65_536, "vram_used": 1024},
+        "power": {"current_socket_power": "N/A", "average_socket_power": 95},
+        "uuid": "40ff-1002",
+    }
+    figures = {"utilisation_percent": 12, "memory_used_bytes": 2**30, "memory_free_bytes": 63 * 2**30}
+    assert AmdProbe(smi, HIP).read() == [Reading("main/hip:0", 50, 0, **figures, power_watts=95.0, uuid="40ff-1002")]
+    smi.figures = {"activity": {"gfx_activity": "N/A"}}
+    assert AmdProbe(smi, HIP).read() == [Reading("main/hip:0", 50, 0)]
 
 
 def test_amd_devices_are_read_at_their_hottest_spot_or_else_the_edge() -> None:

@@ -481,7 +481,7 @@ def test_metrics_and_health_are_there_and_name_no_user(pool: Make) -> None:
             await client.acquire()
             text = (await running.call("GET", "metrics", None)).body.decode()
             assert 'forebay_pool_leases_opened_total{flavor="dev.1gb",tenant="acme"} 1.0' in text
-            assert 'forebay_pool_devices{model="cpu-dev",state="leased"} 1.0' in text
+            assert 'forebay_pool_devices{model="cpu-dev",node="main",state="leased"} 1.0' in text
             assert "ada" not in text
             assert client.session not in text
             assert (await running.get("health", None)) == {"status": "ok", "role": "leader"}

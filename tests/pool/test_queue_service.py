@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -115,7 +116,10 @@ def test_who_waits_is_listed_to_operators_and_to_its_own_user(pool: Make) -> Non
             assert [row["session"] for row in await running.get("api/queue", "ben")] == [waiter.session]
             assert await running.get("api/queue", "ada") == []
             page = (await running.call("GET", "metrics")).body.decode()
-            assert 'forebay_pool_waiting_requests{reason="shortage"} 2.0' in page
+            for tenant in ("acme", "globex"):
+                assert f'forebay_pool_waiting_requests{{flavor="dev.1gb",reason="shortage",tenant="{tenant}"}} 1.0' in page
+            (oldest,) = re.findall(r'forebay_pool_oldest_request_seconds\{flavor="dev.1gb",reason="shortage"\} ([\d.]+)', page)
+            assert 0 < float(oldest) < 60
             assert 'forebay_pool_lease_wait_seconds_count{flavor="dev.1gb"} 1.0' in page
 
     asyncio.run(scenario())

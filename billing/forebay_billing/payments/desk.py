@@ -56,11 +56,12 @@ class _StoreBooks:
 
 class Desk:
     """Owns the exporter until :meth:`close`, and from :meth:`start` on the loop that runs it. ``source`` tells of the books; ``on_counts``
-    is told how many orders wait or are dead; a ``gateway`` and its ``calls_at_once`` are given where Stripe is not over a network."""
+    is told how many orders wait or are dead, and how many a step sent and failed to send; a ``gateway`` and its ``calls_at_once`` are
+    given where Stripe is not over a network."""
 
     def __init__(
         self, store: Store, settings: Settings, clock_ns: Callable[[], int], source: ExportSource,
-        on_counts: Callable[[Mapping[str, int]], None], gateway: Gateway | None = None,
+        on_counts: Callable[[Mapping[str, int], int, int], None], gateway: Gateway | None = None,
         chance: Callable[[], float] = random.random, calls_at_once: int = CALLS_AT_ONCE, sink: PaymentSink = inbox.nobody,
     ) -> None:  # fmt: skip
         mode = settings.stripe_mode
@@ -164,7 +165,7 @@ class Desk:
                     await asyncio.to_thread(self.exporter.collect, self._source)
                 done = await asyncio.to_thread(self.exporter.step)
                 busy = done.sent > 0 or done.events > 0
-                self._on_counts(await self._store.read(outbox.unsettled))
+                self._on_counts(await self._store.read(outbox.unsettled), done.sent, done.failed)
             except BillingError as error:
                 log.warning("action=payments.step.failed error=%r", str(error))
             except Exception:

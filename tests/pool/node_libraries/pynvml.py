@@ -36,3 +36,10 @@ def nvmlDeviceGetTemperature(handle: int, sensor: int) -> int:
 
 def nvmlDeviceGetTotalEccErrors(handle: int, kind: int, counter: int) -> NoReturn:
     raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
+
+
+def _unsupported(handle: int) -> NoReturn:
+    raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
+
+
+nvmlDeviceGetUtilizationRates = nvmlDeviceGetMemoryInfo = nvmlDeviceGetPowerUsage = nvmlDeviceGetUUID = _unsupported

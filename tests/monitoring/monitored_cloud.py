@@ -1,0 +1,125 @@
+"""Our services as processes, with something to tell of: leases, a queue, usage, budgets, payments, devices that are too hot."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+from dashboards_installation import PEOPLE, PYTHONPATH, Hub, Installation, eventually, install, person, running
+from forebay_hub.identity import COMPUTE
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+from stripe_emulator import Emulator
+
+GPU_HOST = Path(__file__).parent / "gpu_host"
+SERVICES = ("pool", "billing", "dashboards")
+DEVICES = '[{kind = "null", model = "null", memory = "4 GiB", count = 2}, {kind = "cuda", model = "H100", memory = "80 GiB", count = 2}]'
+FLAVOR = "dev.1gb"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric as a scrape tells of it. ``name`` is that of its samples, without a histogram's endings."""
+
+    name: str
+    kind: str
+    text: str
+    samples: tuple[Sample, ...]
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Those that a sample bears, but a histogram's own."""
+        return frozenset(name for sample in self.samples for name in sample.labels if (name, self.kind) != ("le", "histogram"))
+
+    @property
+    def series(self) -> frozenset[tuple[str, tuple[tuple[str, str], ...]]]:
+        return frozenset((sample.name, tuple(sorted(sample.labels.items()))) for sample in self.samples)
+
+
+@dataclass
+class Cloud:
+    """The installation while it is watched."""
+
+    installation: Installation
+    stripe: Emulator
+
+    def text(self, service: str) -> str:
+        """What Prometheus is told."""
+        answer = httpx.get(self.installation.urls[service] + "metrics", timeout=20)
+        assert answer.is_success, answer.text
+        return answer.text
+
+    def families(self, service: str) -> list[Family]:
+        parsed = text_string_to_metric_families(self.text(service))
+        return [
+            Family(family.name + "_total" * (family.type == "counter"), family.type, family.documentation, tuple(family.samples))
+            for family in parsed
+        ]
+
+    def newcomer(self, name: str, tenant: str) -> None:
+        """The hub knows another member of the tenant."""
+        PEOPLE[name] = person(name, tenant, f"{COMPUTE}!user=USER")
+        self.installation.hub.tokens[name] = f"token-of-{name}"
+
+    def work(self, who: str, cell: int = 1) -> None:
+        """A session of somebody's computes for a moment, and ends."""
+        with self.installation.session(who) as session:
+            granted = session.acquire(cell=cell)
+            session.release(granted.epoch)
+
+
+def describe(installation: Installation, stripe: Emulator, folder: Path) -> None:
+    """Completes the installation of the dashboards' tests: devices with probes, payments, fast heartbeats."""
+    installation.pool.module = "pool_with_gpus"
+    installation.pool.environment |= {
+        "PYTHONPATH": f"{GPU_HOST}:{PYTHONPATH}",
+        "FOREBAY_POOL_DEVICES": DEVICES,
+        "FOREBAY_POOL_WARM_WORKERS": "0",
+        "FOREBAY_POOL_BILLING_HEARTBEAT_SECONDS": "1",
+    }
+    (folder / "stripe-key").write_text(stripe.api_key)
+    (folder / "stripe-webhooks").write_text(stripe.secret)
+    installation.billing.environment |= {
+        "FOREBAY_BILLING_STRIPE_MODE": "invoices",
+        "FOREBAY_BILLING_STRIPE_KEY_FILE": str(folder / "stripe-key"),
+        "FOREBAY_BILLING_STRIPE_WEBHOOK_SECRETS_FILE": str(folder / "stripe-webhooks"),
+        "FOREBAY_BILLING_STRIPE_API_URL": stripe.url,
+    }
+
+
+def happen(cloud: Cloud) -> None:
+    """What there is to see for good: a budget, usage within it, parked time, a customer at Stripe, finished leases."""
+    ask = cloud.installation.ask
+    for tenant, limit in (("acme", 10**9), ("globex", 10**6)):
+        budget = {"tenant": tenant, "currency": "USD", "limit_nano": limit}
+        ask("billing", "operator", "PUT", "api/budgets", json=budget)
+    ask("billing", "operator", "PUT", "api/payments/contacts/acme", json={"name": "Acme Ltd", "email": "pay@acme.example"})
+    for tenant, who in (("acme", "acme-member"), ("globex", "globex-owner")):
+        cloud.installation.record_usage(tenant=tenant, user=who, duration_ns=900 * 10**9, started_at_ns=time.time_ns() - 1000 * 10**9)
+        cloud.work(who)
+
+
+@contextmanager
+def watched(hub: Hub, worker_python: Path, folder: Path) -> Iterator[Cloud]:
+    """The services, until the block ends; two leases are open, and a third process waits for a device."""
+    with ExitStack() as stack:
+        stripe = stack.enter_context(Emulator(SimpleNamespace(now_ns=time.time_ns())))
+        installation = install(hub, worker_python, folder)
+        describe(installation, stripe, folder)
+        stack.enter_context(running(installation, *("billing", "pool", "dashboards")))
+        cloud = Cloud(installation, stripe)
+        eventually(lambda: httpx.get(installation.dashboards.health_url).json()["live"])
+        happen(cloud)
+        for who in ("acme-member", "acme-owner"):
+            stack.enter_context(installation.session(who)).acquire()
+        waiter = stack.enter_context(installation.session("globex-owner"))
+        waiter.ask("waits.ipynb", 1)
+        eventually(lambda: re.search(r'waiting_requests\{.*reason="shortage".*\} 1.0', cloud.text("pool")))
+        eventually(lambda: 'orders{state="waiting"} 0.0' in cloud.text("billing"))
+        yield cloud
