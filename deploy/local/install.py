@@ -24,6 +24,7 @@ from place import CHECKOUT
 
 SERVER = CHECKOUT / ".venv"
 NOTEBOOK = SERVER / "notebook"
+GRAFANA = SERVER / "grafana"
 BUILD = CHECKOUT / "build"
 LOG = BUILD / "setup.log"
 WHEELS = BUILD / "wheels"
@@ -36,6 +37,8 @@ PYTHON_OLDEST = (3, 11)
 DISK_NEEDED_BYTES = 6 * 2**30
 """Two environments with PyTorch's CPU build; a build with CUDA needs 5 GiB more in each."""
 LOG_LINES_SHOWN = 15
+DEV_LOCK = "dev.txt"
+"""The requirements with what checks and tests need."""
 KERNEL_NAME = "Python 3 (virtual GPU)"
 
 
@@ -171,6 +174,12 @@ def build_wheel(package: str) -> None:
     run(python, "-m", "pip", "install", "--no-deps", "--force-reinstall", *folder.glob("*.whl"))
 
 
+def install_grafana_client(lock: Path) -> None:
+    """Grafana's client, in a folder that nobody looks into unasked: it brings another urllib3."""
+    shutil.rmtree(GRAFANA, ignore_errors=True)
+    run(SERVER / "bin" / "uv", "pip", "install", "--python", SERVER / "bin" / "python", "--target", GRAFANA, "-r", lock)
+
+
 def install_services() -> None:
     """The pure packages, as they lie in the checkout."""
     editable = [part for package in PURE_PACKAGES for part in ("-e", f"./{package}")]
@@ -207,7 +216,15 @@ def server_steps(torch: str, index: str | None, lock: str) -> list[Step]:
         ),
         *native,
         Step("Our services", stamps / "ours", (PYTHON, *projects), install_services),
+        *(grafana_steps() if lock == DEV_LOCK else ()),
     ]
+
+
+def grafana_steps() -> list[Step]:
+    """``.venv/grafana``, for the tests of ``forebay admin grafana``."""
+    lock = CHECKOUT / "requirements" / "grafana.txt"
+    title = "Grafana's client for the tests"
+    return [Step(title, SERVER / "stamps" / "grafana", (PYTHON, lock), lambda: install_grafana_client(lock), (GRAFANA,))]
 
 
 def native_step(package: str, torch: str) -> Step:
@@ -260,7 +277,7 @@ def main() -> int:
     parser.add_argument("--dev", action="store_true", help="also what the tests need")
     arguments = parser.parse_args()
     try:
-        install(arguments.torch, arguments.torch_index or None, "dev.txt" if arguments.dev else "server.txt")
+        install(arguments.torch, arguments.torch_index or None, DEV_LOCK if arguments.dev else "server.txt")
     except SetupError as error:
         print(f"make setup: {error}", file=sys.stderr, flush=True)
         return 1

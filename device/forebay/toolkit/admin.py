@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay.errors import NotConfigured
 from forebay.service import URL_VARIABLE, Service
-from forebay.toolkit import backup, billing, budgets, invoices, pool, table
+from forebay.toolkit import backup, billing, budgets, grafana, invoices, pool, table
 from forebay.toolkit.actions import Parsers
 from forebay.toolkit.actions import action as _action
 from forebay.toolkit.actions import cells as _table
@@ -43,6 +43,7 @@ def add_to(commands: Parsers) -> None:
     _add_sessions(things)
     invoices.add_to(things)
     backup.add_to(things)
+    grafana.add_to(things)
     queue = _action(things, "queue", perform_queue, "who waits, at which position, and why")
     queue.add_argument("--tenant", help="of this tenant alone")
     billing.add_to(things)
