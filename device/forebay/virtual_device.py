@@ -28,6 +28,7 @@ FORKED = (
     "This process was forked from one that uses the virtual device, which cannot be shared: "
     "start it with multiprocessing's 'spawn' method (torch.multiprocessing.set_start_method('spawn'))."
 )
+STOPPED = "The wait for a device was stopped; run this again."
 SETTLE_SECONDS = 0.1
 """What a program's daemon threads get at its end to leave failed calls, and to stay where they ask for a lease."""
 
@@ -95,6 +96,8 @@ class VirtualDevices:
         self._stay_if_ended()
         try:
             self.session(index).acquire(self.spans.current(), lambda: self._give_way(index))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(STOPPED) from None  # without the way through our own waiting
         finally:
             self._stay_if_ended()
 

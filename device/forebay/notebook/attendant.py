@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -21,6 +22,11 @@ GATHER_SECONDS = 0.05
 """Changes that come within so long are told at once."""
 ASKED_MAX = 32
 """Requests of front ends that wait; more are refused."""
+WATCHED_SECONDS = 300.0
+"""For so long after a front end asked for the overview it is told what changes in it: asking while a cell runs would have it show
+the kernel as idle, since answers come from another shell."""
+OVERVIEW_SECONDS = 1.0
+"""Between two of those."""
 
 Answer = Callable[[Mapping[str, Any]], None]
 
@@ -44,6 +50,7 @@ class Attendant:
         self._asked: queue.Queue[tuple[Mapping[str, Any], Answer]] = queue.Queue(ASKED_MAX)
         self._beginning = threading.Lock()
         self._threads: list[threading.Thread] = []
+        self._watched_ns: int | None = None
 
     def begin(self) -> None:
         """Adds the magics, and lets front ends connect."""
@@ -114,14 +121,16 @@ class Attendant:
             if self.channel.attached:
                 state = self.snapshot()
                 self.channel.say(state)
+                if self._watched_ns is not None and time.monotonic_ns() - self._watched_ns < WATCHED_SECONDS * 1e9:
+                    self._later("watch")
                 if state["device_ns"] != closed and all(device["state"] != "computing" for device in state["devices"]):
                     closed = state["device_ns"]
-                    self._look_later()
+                    self._later("look")
             time.sleep(GATHER_SECONDS)
 
-    def _look_later(self) -> None:
-        if self._asked.empty():
-            self._asked.put(({"ask": "look"}, lambda _data: None))
+    def _later(self, what: str) -> None:
+        with contextlib.suppress(queue.Full):
+            self._asked.put_nowait(({"ask": what}, _to_nobody))
 
     def _serve_desk(self) -> None:
         while True:
@@ -146,7 +155,12 @@ class Attendant:
                 self._change()
                 return None
             case "overview":
+                self._watched_ns = time.monotonic_ns()
                 return {"flavors": desk.flavors(), "sessions": desk.sessions()}
+            case "watch":
+                self.channel.say({"type": "overview", "flavors": desk.flavors(), "sessions": desk.sessions()})
+                time.sleep(OVERVIEW_SECONDS)
+                return None
             case "choose":
                 self.home = desk.choose(str(said.get("flavor")), int(said.get("device", 0)))
                 self._change()
@@ -156,3 +170,7 @@ class Attendant:
                 return {"sessions": desk.sessions()}
             case other:
                 raise ForebayError(f"This kernel's forebay does not know {other!r}; install the same version on both sides.")
+
+
+def _to_nobody(_data: Mapping[str, Any]) -> None:
+    """Answers what the attendant asks itself."""

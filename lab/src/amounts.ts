@@ -1,0 +1,73 @@
+// Times, bytes and money for eyes. Amounts of money are rounded to a millionth of the unit: the bill is exact.
+import { Flavor, Money } from './protocol';
+import { Texts } from './texts';
+
+const NANO = 1e9;
+const PLACES = 6;
+
+export function seconds(ns: number): string {
+  const value = ns / NANO;
+  if (value < 10) {
+    return `${value.toFixed(3)} s`;
+  }
+  return value < 120 ? `${value.toFixed(1)} s` : clock(value);
+}
+
+/** A duration that is still running: whole seconds, so that it does not flicker. */
+export function running(ns: number): string {
+  const value = ns / NANO;
+  return value < 120 ? `${Math.floor(value)} s` : clock(value);
+}
+
+function clock(value: number): string {
+  const minutes = Math.floor(value / 60);
+  if (minutes < 60) {
+    return `${minutes} min ${String(Math.floor(value % 60)).padStart(2, '0')} s`;
+  }
+  return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, '0')} min`;
+}
+
+export function about(value: number, texts: Texts): string {
+  if (value < 120) {
+    return texts.say('about_seconds', { count: Math.max(1, Math.round(value)) });
+  }
+  return value < 7200
+    ? texts.say('about_minutes', { count: Math.round(value / 60) })
+    : texts.say('about_hours', { count: Math.round(value / 3600) });
+}
+
+function units(nano: number): string {
+  const value = nano / NANO;
+  if (value > 0 && value < 10 ** -PLACES) {
+    return `< ${(10 ** -PLACES).toFixed(PLACES)}`;
+  }
+  const [whole, fraction] = value.toFixed(PLACES).split('.');
+  return `${whole}.${fraction.replace(/0+$/, '').padEnd(2, '0')}`;
+}
+
+export function money(amount: Money): string {
+  return `${units(amount.nano)} ${amount.currency}`;
+}
+
+/** To the cent, for what is glanced at. */
+export function rounded(amount: Money): string {
+  return `${(amount.nano / NANO).toFixed(2)} ${amount.currency}`;
+}
+
+export function cost(amounts: Money[], texts: Texts): string {
+  return amounts.map(money).join(' + ') || texts.say('not_billed');
+}
+
+export function rate(flavor: Flavor, texts: Texts): string {
+  if (flavor.price_nano_per_second === null || flavor.currency === null) {
+    return texts.say('not_billed');
+  }
+  return `${units(flavor.price_nano_per_second * 3600)} ${flavor.currency}/h`;
+}
+
+export function memory(bytes: number): string {
+  const mebibytes = bytes / 2 ** 20;
+  return mebibytes < 1024 || mebibytes % 1024 !== 0 && mebibytes < 10240
+    ? `${Math.round(mebibytes)} MiB`
+    : `${Math.round(mebibytes / 1024)} GiB`;
+}

@@ -1,0 +1,78 @@
+// The panel's list of flavors: what each costs, what serves it, and how long one would wait for it now.
+import React from 'react';
+
+import * as amounts from './amounts';
+import { Offer } from './protocol';
+import { Texts } from './texts';
+
+const MILLI = 1000;
+
+interface Props {
+  texts: Texts;
+  /** Null while the pool is asked. */
+  flavors: Offer[] | null;
+  present: string | null;
+  /** Whether the kernel answers only when its cell has ended. */
+  waits: boolean;
+  choose(name: string): void;
+}
+
+export function Flavors({ texts, flavors, present, waits, choose }: Props): JSX.Element {
+  if (flavors === null) {
+    return (
+      <section>
+        <h3>{texts.say('flavors')}</h3>
+        <p className="forebay-hint">{texts.say(waits ? 'busy' : 'loading')}</p>
+      </section>
+    );
+  }
+  const servable = flavors.filter(flavor => flavor.servable);
+  const others = flavors.filter(flavor => !flavor.servable);
+  const chosen = present ?? flavors.find(flavor => flavor.chosen)?.name;
+  return (
+    <section>
+      <fieldset>
+        <legend>
+          <h3>{texts.say('flavors')}</h3>
+        </legend>
+        {servable.map(flavor => (
+          <label key={flavor.name} className="forebay-flavor">
+            <input
+              type="radio"
+              name="forebay-flavor"
+              value={flavor.name}
+              checked={flavor.name === chosen}
+              onChange={() => choose(flavor.name)}
+            />
+            <span className="forebay-flavor-name">{flavor.name}</span>
+            <span className="forebay-flavor-rate">{amounts.rate(flavor, texts)}</span>
+            <span className="forebay-flavor-more">{more(flavor, texts)}</span>
+          </label>
+        ))}
+        <p className="forebay-hint">{texts.say('flavors_hint')}</p>
+      </fieldset>
+      {others.length > 0 && (
+        <details>
+          <summary>{texts.say('unavailable', { count: others.length })}</summary>
+          <ul>
+            {others.map(flavor => (
+              <li key={flavor.name}>
+                <strong>{flavor.name}</strong>, {amounts.rate(flavor, texts)}: {flavor.reason ?? more(flavor, texts)}
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </section>
+  );
+}
+
+function more(flavor: Offer, texts: Texts): string {
+  const ways = flavor.equivalents.map(({ count, share_milli, model }) => `${(count * share_milli) / MILLI} × ${model}`);
+  const parts = [flavor.memory_bytes === null ? '' : amounts.memory(flavor.memory_bytes)];
+  parts.push(ways.length > 0 ? texts.say('served_by', { ways: ways.join(texts.say('or')) }) : '');
+  if (flavor.wait_seconds !== undefined && flavor.wait_seconds !== null) {
+    parts.push(flavor.wait_seconds === 0 ? texts.say('wait_none') : texts.say('wait', { time: amounts.about(flavor.wait_seconds, texts) }));
+  }
+  return parts.filter(part => part !== '').join(' · ');
+}

@@ -1,0 +1,71 @@
+// The plugin: a status item, a side panel and a command, in JupyterLab and in Notebook. It asks no server but the kernel.
+import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
+import { ITranslator } from '@jupyterlab/translation';
+import { LabIcon } from '@jupyterlab/ui-components';
+
+import iconText from '../style/device.svg';
+import { Panel } from './panel';
+import { Roster } from './roster';
+import { StatusItem } from './statusitem';
+import { Texts } from './texts';
+
+const PLUGIN = 'forebay-lab:plugin';
+const OPEN = 'forebay:open-panel';
+const PANEL_RANK = 600;
+const STATUS_RANK = 100;
+
+const plugin: JupyterFrontEndPlugin<void> = {
+  id: PLUGIN,
+  description: 'Shows what the virtual device of a notebook does and what it costs.',
+  autoStart: true,
+  optional: [INotebookTracker, IStatusBar, ITranslator, ISettingRegistry, ICommandPalette],
+  activate
+};
+
+function activate(
+  app: JupyterFrontEnd,
+  notebooks: INotebookTracker | null,
+  statusBar: IStatusBar | null,
+  translator: ITranslator | null,
+  registry: ISettingRegistry | null,
+  palette: ICommandPalette | null
+): void {
+  const texts = new Texts(translator?.languageCode ?? 'en');
+  const icon = new LabIcon({ name: 'forebay-lab:device', svgstr: iconText });
+  let settings: ISettingRegistry.ISettings | null = null;
+  const wantsLine = (): boolean => settings?.composite.line !== false;
+  const ready = (registry?.load(PLUGIN) ?? Promise.reject(new Error('no settings here'))).then(
+    loaded => {
+      settings = loaded;
+      roster.forEach(link => wantsLine() || link.tell({ quiet: true }));
+      loaded.changed.connect(() => roster.forEach(link => link.tell({ quiet: !wantsLine() })));
+    },
+    () => undefined
+  );
+  const roster = new Roster(notebooks, () => ({ locale: texts.language, ...(wantsLine() ? {} : { quiet: true }) }));
+  const setLine = (on: boolean): void => {
+    void ready.then(async () => {
+      await settings?.set('line', on);
+      roster.current?.tell({ quiet: !on });
+    });
+  };
+  const panel = new Panel(roster, texts, icon, setLine);
+  app.shell.add(panel, 'right', { rank: PANEL_RANK });
+  const open = (): void => app.shell.activateById(panel.id);
+  const item = new StatusItem(roster, texts, open);
+  if (statusBar !== null) {
+    statusBar.registerStatusItem(PLUGIN, { item, align: 'left', rank: STATUS_RANK, priority: 1 });
+  } else {
+    // Notebook has no status bar; its bar of menus has the kernel's state at its end.
+    item.id = 'forebay-status';
+    app.shell.add(item, 'menu', { rank: STATUS_RANK });
+  }
+  app.commands.addCommand(OPEN, { label: texts.say('open_panel'), icon, execute: open });
+  palette?.addItem({ command: OPEN, category: 'Forebay' });
+}
+
+export default plugin;

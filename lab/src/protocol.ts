@@ -1,0 +1,103 @@
+// What kernel and front end say to each other on the comm `forebay`: docs/reference/notebook.md.
+
+export const TARGET = 'forebay';
+
+export interface Money {
+  currency: string;
+  nano: number;
+}
+
+export interface Flavor {
+  name: string;
+  memory_bytes: number | null;
+  price_nano_per_second: number | null;
+  currency: string | null;
+}
+
+export interface Queued {
+  /** 1 is next; 0: nobody knows. */
+  position: number;
+  reason: string;
+  code: string;
+  ahead: number;
+  estimate_seconds: number | null;
+}
+
+export type DeviceState = 'idle' | 'queued' | 'starting' | 'restoring' | 'computing' | 'resident';
+
+export interface Device {
+  device: number;
+  session: string | null;
+  flavor: Flavor | null;
+  state: DeviceState;
+  since_ns: number;
+  queued: Queued | null;
+  model: string | null;
+  memory_bytes: number;
+}
+
+export interface Cell {
+  cell: number | null;
+  flavor: string;
+  device_ns: number;
+  waited_ns: number;
+  cost: Money[];
+  open: boolean;
+}
+
+export interface Budget {
+  left_nano: number | null;
+  limit_nano: number | null;
+  currency: string;
+  sentence: string | null;
+}
+
+export interface State {
+  type: 'state';
+  configured: boolean;
+  failure: string | null;
+  devices: Device[];
+  spent: Money[];
+  device_ns: number;
+  cells: Cell[];
+  budget: Budget | null;
+  quiet: boolean;
+}
+
+export interface Answer {
+  type: 'answer';
+  id?: number;
+  value?: unknown;
+  error?: string;
+}
+
+export interface Equivalent {
+  model: string;
+  count: number;
+  share_milli: number;
+}
+
+export interface Offer extends Flavor {
+  equivalents: Equivalent[];
+  servable: boolean;
+  reason: string | null;
+  chosen: boolean;
+  /** How long one who asks now would wait; absent where the pool does not say. */
+  wait_seconds?: number | null;
+}
+
+export interface Session {
+  session: string;
+  flavor: string;
+  state: string;
+  process: string;
+  span: { label: string } | null;
+  memory_bytes: number;
+  here: boolean;
+}
+
+export interface Overview {
+  type?: 'overview';
+  flavors: Offer[];
+  sessions: Session[];
+}

@@ -1,0 +1,86 @@
+// The panel's first part: how each device of the notebook stands, and the money.
+import React from 'react';
+
+import * as amounts from './amounts';
+import { Link } from './link';
+import { Device, State } from './protocol';
+import { Texts } from './texts';
+import { spentBy, stateOf, usedBy } from './view';
+
+interface Props {
+  link: Link;
+  state: State;
+  texts: Texts;
+}
+
+export function Standing({ link, state, texts }: Props): JSX.Element {
+  const budget = state.budget;
+  return (
+    <section aria-label={texts.say('state')}>
+      {state.devices.map(device => (
+        <One key={device.device} link={link} device={device} several={state.devices.length > 1} texts={texts} />
+      ))}
+      <dl>
+        <dt>{texts.say('spent')}</dt>
+        <dd>
+          {texts.say('spent_value', {
+            cost: amounts.cost(spentBy(link, state), texts),
+            time: amounts.seconds(usedBy(link, state))
+          })}
+        </dd>
+        {budget !== null && budget.left_nano !== null && (
+          <>
+            <dt>{texts.say('left')}</dt>
+            <dd>{amounts.money({ currency: budget.currency, nano: budget.left_nano })}</dd>
+          </>
+        )}
+      </dl>
+      {budget !== null && budget.sentence !== null && <p className="forebay-problem">{budget.sentence}</p>}
+    </section>
+  );
+}
+
+function One({ link, device, several, texts }: { link: Link; device: Device; several: boolean; texts: Texts }): JSX.Element {
+  const flavor = device.flavor;
+  const total = flavor?.memory_bytes ?? null;
+  return (
+    <>
+      <p className="forebay-state" data-state={device.state}>
+        <span className="forebay-status-dot" aria-hidden="true" />
+        {several && <span>cuda:{device.device} </span>}
+        <strong>{flavor?.name ?? texts.say('unknown_flavor')}</strong> <span>{stateOf(link, device, texts)}</span>
+      </p>
+      {device.queued !== null && <p className="forebay-reason">{reason(device, texts)}</p>}
+      {device.state === 'idle' && <p className="forebay-hint">{texts.say('idle_hint')}</p>}
+      {device.state === 'resident' && <p className="forebay-hint">{texts.say('resident_hint')}</p>}
+      <dl>
+        {flavor !== null && (
+          <>
+            <dt>{texts.say('rate')}</dt>
+            <dd>{amounts.rate(flavor, texts)}</dd>
+          </>
+        )}
+        <dt>{texts.say('memory')}</dt>
+        <dd>
+          {total === null
+            ? amounts.memory(device.memory_bytes)
+            : texts.say('memory_value', { used: amounts.memory(device.memory_bytes), total: amounts.memory(total) })}
+          {total !== null && <meter aria-label={texts.say('memory')} min={0} max={total} value={device.memory_bytes} />}
+        </dd>
+        {device.model !== null && (
+          <>
+            <dt>{texts.say('device')}</dt>
+            <dd>{device.model}</dd>
+          </>
+        )}
+      </dl>
+    </>
+  );
+}
+
+function reason(device: Device, texts: Texts): string {
+  const { reason: why, code, estimate_seconds: estimate } = device.queued!;
+  const meaning = texts.language === 'en' ? '' : texts.code(code);
+  const time = estimate === null ? '' : ` ${texts.say('estimate', { time: amounts.about(estimate, texts) })}`;
+  return `${meaning === '' ? '' : `${meaning}. `}${why}${time}`;
+}
