@@ -236,6 +236,7 @@ void Caller::execute(Plan& plan) {
       if (plan.arguments[index].tag == Tag::kGenerator) stack_[index] = generator;
     }
   }
+  for (const size_t index : plan.apart) stack_[index] = stack_[index].toTensor().contiguous();
   if (!plan.bounds.empty()) check_bounds(plan, stack_);
   plan.op.callBoxed(stack_);
   check_mutated(plan);

@@ -209,6 +209,13 @@ class Check {
     return size == names_.sizes.end() ? -1 : size->second;
   }
 
+  // Whether a kernel that goes by neighbours would leave the tensor.
+  static bool lies_apart(const Term& term, const Layout& layout) {
+    if (layout.numel == 0) return false;
+    const bool rows_apart = !layout.sizes.empty() && layout.sizes.back() != 1 && layout.strides.back() != 1;
+    return (term.rows && rows_apart) || (term.dense && layout.span != layout.numel);
+  }
+
   // Of the other tensor, along the operator's dimension "axis".
   int64_t size_along_axis(const Term& term) const {
     const Layout* layout = layout_of(argument(term.what));
@@ -255,11 +262,7 @@ class Check {
     if (!fits) return subject + " does not fit the other arguments";
     if (term.filled && layout->numel == 0) return subject + " has no elements";
     if (layout->numel == 0) return "";
-    if (term.rows && !layout->sizes.empty() && layout->sizes.back() != 1 && layout->strides.back() != 1) {
-      return subject + " must have rows of neighbouring elements; call contiguous() first";
-    }
-    if (term.dense && layout->span != layout->numel) return subject + " must have its elements together; call contiguous() first";
-    return "";
+    return term.each && lies_apart(term, *layout) ? subject + " must have its elements together; call contiguous() first" : "";
   }
 
   std::string each(const Term& term) {
@@ -386,6 +389,16 @@ class Check {
 }  // namespace
 
 std::string breach_of_contract(const Plan& plan) { return Check(plan).run(); }
+
+void note_apart(Plan& plan) {
+  const Check check(plan);
+  for (const Term& term : terms_of(plan.op)) {
+    if (term.each || !check.has(term.argument)) continue;
+    const size_t index = check.index_of(term.argument);
+    const ArgumentPlan& argument = plan.arguments[index];
+    if (argument.tag == Tag::kTensor && Check::lies_apart(term, *argument.layout)) plan.apart.push_back(index);
+  }
+}
 
 void note_bounds(Plan& plan) {
   Check check(plan);

@@ -12,6 +12,9 @@ namespace forebay::worker {
 // does not fit the operator's schema.
 std::string breach_of_contract(const Plan& plan);
 
+// Adds the arguments whose elements a kernel takes for neighbours, and that are not.
+void note_apart(Plan& plan);
+
 // Adds what check_bounds has to look at before each call.
 void note_bounds(Plan& plan);
 

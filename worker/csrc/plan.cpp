@@ -245,6 +245,7 @@ LayoutRef Layouts::intern(const wire::Geometry& geometry) {
 std::unique_ptr<Plan> make_plan(const wire::Template& source, c10::OperatorHandle op, const Device& device, Layouts& layouts) {
   auto plan = Planner(op, device, layouts).make(source);
   plan->breach = breach_of_contract(*plan);
+  note_apart(*plan);
   if (device.is_host() && device.computes()) note_bounds(*plan);
   return plan;
 }

@@ -69,6 +69,7 @@ struct Plan {
   int64_t new_bytes = 0;          // of all new storages
   size_t items = 0;               // arguments and outputs with their lists' items
   std::string breach;             // of the operator's contract: a call fails
+  std::vector<size_t> apart;      // arguments that its contract wants with their elements together: a call gives the kernel copies
   std::vector<Bound> bounds;      // of its contract, to be looked at in each call
 };
 
