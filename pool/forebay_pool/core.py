@@ -50,6 +50,8 @@ class Core:
         self._unix_offset_ns = unix_offset_ns
         self._now = 0
         self._out: list[Instruction] = []
+        self._changed: dict[Session, None] = {}
+        """Sessions that the event at hand may have changed."""
         self._loose: dict[str, Seat] = {}
         """Seats that the event at hand may have left something free on."""
         self._look_anew = False
@@ -107,10 +109,15 @@ class Core:
         if session.state != state:
             session.state = state
             session.since_ns, session.since_unix_ns = self._now, self._now + self._unix_offset_ns
+        self._show(session)
+
+    def _show(self, session: Session) -> None:
         self._out.append(Show(session))
+        self._changed[session] = None
 
     def _keep(self, session: Session) -> None:
         self._out.append(Keep(session))
+        self._changed[session] = None
 
     def _tell(self, session: str, message: wire.ToClient) -> None:
         self._out.append(TellClient(session, message))

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
-from forebay_pool.instructions import Forget, Keep, MeterParked, Show
+from forebay_pool.instructions import Forget, Keep, MeterParked
 from forebay_pool.leases import Leases
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.metering import parked_record, passed_ns, segments
 from forebay_pool.types import GOES_ON, Parking, SegmentEnd, Session, Worker
-
-SHOWN = (Show, Keep)
 
 
 class Parkings(Leases):
@@ -23,13 +21,11 @@ class Parkings(Leases):
 
     def _note_parkings(self) -> None:
         """Follows the sessions that the event at hand changed: what changes a session shows or keeps it."""
-        changed: dict[str, Session] = {}
-        for instruction in self._out:
-            if isinstance(instruction, SHOWN) and isinstance(record := instruction.record, Session):
-                changed[record.id] = record
-        for session in changed.values():
-            if session.parking is not None or session.parked_at is not None:
-                self._note_parking(session)
+        if self._changed:
+            changed, self._changed = self._changed, {}
+            for session in changed:
+                if session.parking is not None or session.parked_at is not None:
+                    self._note_parking(session)
 
     def _note_parking(self, session: Session) -> None:
         parking, holder = session.parking, session.parked_at

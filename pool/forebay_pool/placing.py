@@ -306,7 +306,7 @@ class Placing(Telling):
             seat = self.fleet.seats[worker.device.id]
             worker.parked_bytes, worker.restoring = None, True
             self._less_is_parked(session)
-            self._out.append(Show(session))
+            self._show(session)
             self.fleet.reserve(worker, seat.holders[session].memory_bytes)
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
             self._out.append(TellWorker(worker.id, wire.Restore()))
@@ -392,7 +392,9 @@ class Placing(Telling):
         limit_bytes = memory_limit(flavor, place.devices[0])
         self._out.append(TellWorker(worker.id, wire.Open(epoch=lease.epoch, memory_limit_bytes=limit_bytes)))
         self._tell_granted(lease)
-        self._out += (Keep(lease), Keep(session), Show(lease))
+        self._out.append(Keep(lease))
+        self._keep(session)
+        self._out.append(Show(lease))
         self._show_seats(place)
         self._touch(session)
 

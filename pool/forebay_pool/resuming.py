@@ -12,7 +12,7 @@ from forebay_pool.capacity import memory_limit
 from forebay_pool.events import Restored, SessionAway, WorkerAway
 from forebay_pool.grants import assignment
 from forebay_pool.history import Spent
-from forebay_pool.instructions import Confirm, Forget, Keep, Kill, Meter, Show, TellWorker
+from forebay_pool.instructions import Confirm, Forget, Kill, Meter, Show, TellWorker
 from forebay_pool.kept import Kept, KeptLease, KeptParking, KeptSession, KeptWait, KeptWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.sessions import Sessions
@@ -292,7 +292,7 @@ class Resuming(Sessions):
                 self._fail(worker, f"its session's flavor {kept.flavor} is gone")
             self._note("session_lost", session=kept.id, tenant=kept.tenant, cause="its worker or its flavor is gone")
             session.state = "lost"
-            self._out.append(Keep(session))
+            self._keep(session)
             return
         record = all_kept.closed.get(kept.id)
         if record is not None and record.close_reason != GOES_ON:

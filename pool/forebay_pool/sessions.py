@@ -7,7 +7,6 @@ from forebay_wire import messages as wire
 from forebay_pool import refusals
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.events import BudgetSet, ClientSaid, QuotaSet, SessionDismissed, SessionJoined, SessionLeft
-from forebay_pool.instructions import Show
 from forebay_pool.types import Request, Session
 from forebay_pool.workers import Workers
 
@@ -38,7 +37,7 @@ class Sessions(Workers):
         self.sessions[session.id] = session
         self._tell_flavor(session)
         self._keep(session)
-        self._out.append(Show(session))
+        self._show(session)
 
     def _no_session_for(self, event: SessionJoined) -> wire.Refused | None:
         if event.session in self.sessions:
@@ -185,7 +184,7 @@ class Sessions(Workers):
         if session.request is not None and not self._refuse_if_hopeless(session.request) and session.lease is None:
             self._place_again(session.request)
         self._keep(session)
-        self._out.append(Show(session))
+        self._show(session)
 
     def _choose_priority(self, message: wire.ChoosePriority) -> None:
         session = self._session
@@ -197,4 +196,4 @@ class Sessions(Workers):
                 self._place_again(request)
         self._tell_flavor(session)
         self._keep(session)
-        self._out.append(Show(session))
+        self._show(session)

@@ -14,7 +14,6 @@ from forebay_pool.estimates import estimate_seconds, rough
 from forebay_pool.events import Look
 from forebay_pool.explanations import GATHERING, STORE, Why, why_waiting
 from forebay_pool.grants import flavor_message, resume_key
-from forebay_pool.instructions import Show
 from forebay_pool.line import Rank
 from forebay_pool.parking import fate, stays_sentence
 from forebay_pool.parkings import Parkings
@@ -144,7 +143,7 @@ class Telling(Parkings):
         if request.told is None or request.told_steps != steps:
             request.told, request.told_steps = standing, steps
             self._tell(request.session.id, queued(request))
-            self._out.append(Show(request.session))
+            self._show(request.session)
 
 
 def _steps(standing: Standing) -> tuple[object, ...]:

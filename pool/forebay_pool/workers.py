@@ -78,7 +78,7 @@ class Workers(Clearing):
             return
         if session is not None and changed:
             self._less_is_parked(session)
-            self._out.append(Show(session))
+            self._show(session)
 
     def _lies(self, worker: Worker, memory_bytes: int) -> bool:
         """Whether the worker says that it holds more than was set aside for it: it is not to be trusted, and fails."""
