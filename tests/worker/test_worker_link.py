@@ -318,7 +318,7 @@ def test_a_worker_describes_the_devices_that_its_pytorch_sees() -> None:
     described = json.loads(run_worker("--describe").stdout)
     assert described["torch"] == torch.__version__
     assert {"cpu:0", "null:0"} <= {device["device"] for device in described["devices"]}
-    assert all(device["memory_bytes"] > 0 for device in described["devices"])
+    assert all(device["memory_bytes"] > 0 and "driver" in device for device in described["devices"])
 
 
 def test_help_names_every_option() -> None:

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay_worker import pytorch, standalone
+from forebay_worker import drivers, pytorch, standalone
 from forebay_worker.errors import WorkerError
 from forebay_worker.pytorch import SeenDevice
 
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     what = result.add_mutually_exclusive_group(required=True)
     what.add_argument("--pool", metavar="URL[,URL]", help="the worker link of each pool, for example ws://127.0.0.1:8080/pool/api/worker")
     what.add_argument("--standalone", metavar="ADDRESS", help="diagnosis without a pool: listen here, with one endless lease")
-    what.add_argument("--describe", action="store_true", help="print PyTorch's version and the devices it sees as JSON, and exit")
+    what.add_argument("--describe", action="store_true", help="print PyTorch's version, its devices, and what their drivers say, as JSON, and exit")
     result.add_argument("--worker", metavar="ID", help="the name the pool knows this worker by (with --pool)")
     result.add_argument("--device", metavar="KIND:N", default="cpu:0", help="cpu:0, cuda:N, hip:N or null:0 (default: cpu:0)")
     result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
@@ -68,7 +68,8 @@ def die_with_parent() -> None:
 def describe() -> None:
     """Prints what ``--describe`` promises."""
     build = pytorch.build()
-    devices = [dataclasses.asdict(device) for device in pytorch.seen_devices()]
+    seen = [(device, drivers.driver_of(device.kind, device.index, device.uuid)) for device in pytorch.seen_devices()]
+    devices = [dataclasses.asdict(device) | {"driver": driver and dataclasses.asdict(driver)} for device, driver in seen]
     print(json.dumps({"torch": build.version, "accelerator": build.accelerator, "devices": devices}))
 
 

@@ -44,6 +44,8 @@ class SeenDevice:
     kind: str
     model: str
     memory_bytes: int
+    uuid: str = ""
+    """The accelerator's unique id, as far as PyTorch knows it."""
 
     @property
     def index(self) -> int:
@@ -86,7 +88,10 @@ def accelerators() -> list[SeenDevice]:
     if not cuda.is_available():
         return []
     properties = [cuda.get_device_properties(index) for index in range(cuda.device_count())]
-    return [SeenDevice(f"{kind}:{index}", kind, found.name, found.total_memory) for index, found in enumerate(properties)]
+    return [
+        SeenDevice(f"{kind}:{index}", kind, found.name, found.total_memory, str(getattr(found, "uuid", "")))
+        for index, found in enumerate(properties)
+    ]
 
 
 def host_memory_bytes() -> int:
