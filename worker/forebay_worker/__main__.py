@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     what = result.add_mutually_exclusive_group(required=True)
     what.add_argument("--pool", metavar="URL[,URL]", help="the worker link of each pool, for example ws://127.0.0.1:8080/pool/api/worker")
     what.add_argument("--standalone", metavar="ADDRESS", help="diagnosis without a pool: listen here, with one endless lease")
-    what.add_argument("--describe", action="store_true", help="print PyTorch's version, its devices, and what their drivers say, as JSON, and exit")
+    what.add_argument("--describe", action="store_true", help="print PyTorch's version, devices, and what drivers say, as JSON, and exit")
     result.add_argument("--worker", metavar="ID", help="the name the pool knows this worker by (with --pool)")
     result.add_argument("--device", metavar="KIND:N", default="cpu:0", help="cpu:0, cuda:N, hip:N or null:0 (default: cpu:0)")
     result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
