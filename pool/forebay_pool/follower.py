@@ -86,7 +86,7 @@ class Follower:
         settings: dict[str, Any] = {"default_handler_class": _Elsewhere, "default_handler_args": {"follower": self}}
         base = self.settings.base_path
         routes: list[Any] = [(f"{base}health", _Health), (f"{base}metrics", _Metrics)]
-        server = HTTPServer(Application(routes, log_function=lambda _: None, **settings))
+        server = HTTPServer(Application(routes, log_function=lambda _: None, **settings), ssl_options=self.settings.tls())
         server.listen(self.settings.port, self.settings.host)
         log.info("another pool leads: this one waits at %s", self.settings.own_url, extra={"action": "follows"})
         print(f"forebay-pool waits at {self.settings.own_url}", flush=True)

@@ -94,7 +94,7 @@ class Service:
 
     @property
     def url(self) -> str:
-        return f"http://{self.settings.host}:{self.port}{self.settings.base_path}"
+        return self.settings.url_at(self.port)
 
     async def start(self) -> None:
         """Raises SettingsError, StoreUnavailable."""
@@ -266,7 +266,8 @@ class Service:
         except OSError as error:
             where = f"{self.settings.host}:{self.settings.port}"
             raise SettingsError(f"cannot listen on {where} ({error.strerror}): set host and port to an address that is free") from None
-        self._server = HTTPServer(application, max_body_size=handlers.BODY_BYTES_MAX, max_buffer_size=8 * MESSAGE_BYTES_MAX)
+        sizes = {"max_body_size": handlers.BODY_BYTES_MAX, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
+        self._server = HTTPServer(application, ssl_options=self.settings.tls(), **sizes)
         self._server.add_sockets(sockets)
         self.port = sockets[0].getsockname()[1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -76,6 +77,8 @@ class Settings(BaseModel):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8091, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    tls_certificate: Path | None = Field(None, description="PEM file of this pool's certificate and its chain; none: no TLS.")
+    tls_key: Path | None = Field(None, description="PEM file of its private key; none: it is in tls_certificate.")
     base_path: str = Field("/", pattern=r"^/(.*/)?$", description="Path that all endpoints stand under, with a slash at both ends.")
     state_dir: Path = Field(Path("var/pool"), description="Where the database and the workers' sockets are.")
     database_url: str | None = Field(None, description="SQLAlchemy URL; none: SQLite in state_dir. PostgreSQL: postgresql+psycopg://…")
@@ -154,7 +157,22 @@ class Settings(BaseModel):
     @property
     def own_url(self) -> str:
         """Where this pool serves; with port 0 it is known only once it does."""
-        return f"http://{self.host}:{self.port}{self.base_path}"
+        return self.url_at(self.port)
+
+    def url_at(self, port: int) -> str:
+        """Where this pool serves, with the port that it has."""
+        return f"{'http' if self.tls_certificate is None else 'https'}://{self.host}:{port}{self.base_path}"
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What the pool's listener shows and demands; None without TLS. Raises SettingsError."""
+        if self.tls_certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.tls_certificate, self.tls_key)
+        except OSError as error:  # ssl.SSLError is one
+            raise SettingsError(f"tls_certificate and tls_key cannot be used ({error.strerror or error}): name PEM files") from None
+        return context
 
     @property
     def limits(self) -> Limits:

@@ -1,0 +1,71 @@
+"""The pool behind TLS of its own: clients and workers link up over ``wss``, and only to a pool whose certificate they trust."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forebay_pool.errors import SettingsError
+from forebay_pool.settings import Settings
+from forebay_wire import messages as wire
+from websockets.asyncio.client import connect
+
+WAIT_SECONDS = 30
+OPENSSL = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate of its own authority for this host, and its key."""
+    certificate, key = tmp_path / "pool.pem", tmp_path / "pool.key"
+    names = ("-subj", "/CN=pool", "-addext", "subjectAltName=IP:127.0.0.1")
+    subprocess.run([*OPENSSL, *names, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    return certificate, key
+
+
+async def lease(url: str, token: str, trust: ssl.SSLContext) -> wire.Granted:
+    """The first lease of a client that trusts those."""
+    headers = {"Authorization": f"token {token}"}
+    async with connect(url.replace("https", "wss", 1) + "api/session", ssl=trust, additional_headers=headers, proxy=None) as link:
+        await link.send(wire.Hello(process="x", pid=1, torch="2").encode())
+        await link.send(wire.Acquire(request=1, span=wire.Span(id="s", kind="process", label="x")).encode())
+        while True:
+            message = wire.to_client(await asyncio.wait_for(link.recv(), WAIT_SECONDS))
+            if isinstance(message, wire.Granted):
+                return message
+
+
+def test_clients_and_workers_link_up_over_tls_with_a_pool_that_they_trust(
+    pool: Callable[..., Any], certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, key = certificate
+    monkeypatch.setenv("SSL_CERT_FILE", str(shown))
+
+    async def scenario() -> None:
+        async with pool(tls_certificate=shown, tls_key=key) as running:
+            assert running.service.url.startswith("https://127.0.0.1:")
+            granted = await lease(running.service.url, "ada", ssl.create_default_context())
+            assert granted.address.startswith("unix:"), "its worker has linked up too"
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await lease(running.service.url, "ada", ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+            with pytest.raises((urllib.error.URLError, ConnectionError)):
+                plain = running.service.url.replace("https", "http", 1)
+                await asyncio.to_thread(urllib.request.urlopen, plain + "health", timeout=WAIT_SECONDS)
+
+    asyncio.run(scenario())
+
+
+def test_a_certificate_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    shown, key = certificate
+    assert Settings(tls_certificate=shown, tls_key=key).tls() is not None
+    assert Settings().tls() is None
+    for missing in (Settings(tls_certificate=tmp_path / "none.pem"), Settings(tls_certificate=shown), Settings(tls_certificate=key)):
+        with pytest.raises(SettingsError, match="tls_certificate and tls_key cannot be used"):
+            missing.tls()
