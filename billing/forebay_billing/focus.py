@@ -1,7 +1,8 @@
 """FOCUS 1.2 (FinOps Open Cost and Usage Specification, focus.finops.org): a row for each line of an invoice, with its columns and values.
 
-The sum of ``BilledCost`` of an ``InvoiceId`` is what that invoice asked for. Usage costs its list price, exactly; what the plan changes,
-credits and tax are rows of their own. Numbers are plain decimals, nulls are empty.
+The sum of ``BilledCost`` of an ``InvoiceId`` is what that invoice asked for, or what that credit note took back, below zero.
+Usage costs its list price, exactly; what the plan changes, credits and tax are rows of their own. Numbers are plain decimals, nulls
+are empty.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from forebay_billing.invoice_queries import Invoice, Issuer
+from forebay_billing.invoice_queries import CreditNote, Invoice, Issuer
 from forebay_billing.invoices import BPS, USAGE_KINDS, Draft, InvoiceLine
 from forebay_billing.money import atto_of_minor, decimal_text, exact_text
+from forebay_billing.months import Month
+from forebay_billing.parked import gib_hours_text
+from forebay_billing.types import PARKED
 
 COLUMNS = (
     "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart",
@@ -25,30 +29,54 @@ COLUMNS = (
     "SubAccountType",
 )  # fmt: skip
 _CATEGORIES = {"tax": "Tax", "promotional": "Credit", "prepaid": "Credit"}
-UNIT = "Seconds"
+UNIT, PARKED_UNIT = "Seconds", "GiB-Hours"
+QUANTITY_DECIMALS = 12
+"""GiB-hours have no end of decimals: with these, quantity times price is the cost to the nano-unit, for all but the dearest."""
 
 
-def csv_of(found: Iterable[Invoice | Draft], issuer: Issuer) -> str:
-    """A table with a header, a row for each line. A draft has no ``InvoiceId``."""
+def csv_of(found: Iterable[dict[str, str]]) -> str:
+    """A table with a header."""
     out = io.StringIO()
     table = csv.DictWriter(out, COLUMNS, lineterminator="\r\n", restval="")
     table.writeheader()
-    for about in found:
-        table.writerows(rows(about, issuer))
+    table.writerows(found)
     return out.getvalue()
 
 
 def rows(about: Invoice | Draft, issuer: Issuer) -> Iterator[dict[str, str]]:
-    """The rows of one invoice. Null columns are left out."""
+    """The rows of one invoice; a draft has no ``InvoiceId``. Null columns are left out."""
     made = about.draft if isinstance(about, Invoice) else about
     sender = about.issuer if isinstance(about, Invoice) else issuer
-    common = {
+    common = _common(made, made.month, about.name if isinstance(about, Invoice) else "", sender)
+    for line in made.lines:
+        yield common | _charge(line, made) | _costs(line, made) | _usage(line) | _parked(line)
+
+
+def note_rows(about: Invoice, note: CreditNote) -> Iterator[dict[str, str]]:
+    """The rows of a credit note, billed in the month it was issued in: what it takes back, and the tax of that where there was any."""
+    made, month = about.draft, Month.of(note.issued_at_ns)
+    common = _common(made, month, note.name, about.issuer) | {
+        "ChargeClass": "Correction" if made.month < month else "",
+        "ChargeDescription": f"{note.name} of {about.name}: {note.reason}",
+        "ChargeFrequency": "One-Time",
+        "ChargePeriodStart": _time(made.month.start_ns),
+        "ChargePeriodEnd": _time(made.month.end_ns),
+    }
+    for category, amount_minor in (("Adjustment", note.net_minor), ("Tax", note.tax_minor)):
+        if amount_minor:
+            cost = exact_text(-atto_of_minor(amount_minor, made.currency))
+            costs = dict.fromkeys(("BilledCost", "ListCost", "ContractedCost", "EffectiveCost"), cost)
+            yield common | {"ChargeCategory": category} | costs
+
+
+def _common(made: Draft, billed_in: Month, name: str, sender: Issuer) -> dict[str, str]:
+    return {
         "BillingAccountId": made.profile.tenant,
         "BillingAccountName": made.profile.legal_name,
         "BillingCurrency": made.currency,
-        "BillingPeriodStart": _time(made.month.start_ns),
-        "BillingPeriodEnd": _time(made.month.end_ns),
-        "InvoiceId": about.name if isinstance(about, Invoice) else "",
+        "BillingPeriodStart": _time(billed_in.start_ns),
+        "BillingPeriodEnd": _time(billed_in.end_ns),
+        "InvoiceId": name,
         "InvoiceIssuerName": sender.name,
         "ProviderName": sender.name,
         "PublisherName": sender.name,
@@ -56,8 +84,6 @@ def rows(about: Invoice | Draft, issuer: Issuer) -> Iterator[dict[str, str]]:
         "ServiceSubcategory": "AI Platforms",
         "ServiceName": "Forebay",
     }
-    for line in made.lines:
-        yield common | _charge(line, made) | _costs(line, made) | _usage(line)
 
 
 def _charge(line: InvoiceLine, made: Draft) -> dict[str, str]:
@@ -68,18 +94,18 @@ def _charge(line: InvoiceLine, made: Draft) -> dict[str, str]:
         "ChargeDescription": line.label,
         "ChargeFrequency": "Usage-Based" if category == "Usage" else "One-Time",
         "ChargePeriodStart": _time(line.started_at_ns),
-        "ChargePeriodEnd": _time(line.ended_at_ns + 10**9 - 1 if line.usage is not None else line.ended_at_ns),
+        "ChargePeriodEnd": _time(line.ended_at_ns + 10**9 - 1 if line.kind in USAGE_KINDS else line.ended_at_ns),
     }
 
 
 def _costs(line: InvoiceLine, made: Draft) -> dict[str, str]:
     billed = atto_of_minor(line.amount_minor, made.currency)
     listed = effective = billed
-    if line.usage is not None:
+    if line.kind in USAGE_KINDS:
         listed = line.cost_atto
     elif line.kind == "tax":
         taxed = [one for one in made.lines if one.kind not in ("tax", "prepaid", "carried")]
-        at_list = sum(one.cost_atto if one.usage is not None else atto_of_minor(one.amount_minor, made.currency) for one in taxed)
+        at_list = sum(one.cost_atto if one.kind in USAGE_KINDS else atto_of_minor(one.amount_minor, made.currency) for one in taxed)
         listed, effective = at_list * made.profile.tax_bps // BPS, line.cost_atto
     return {
         "BilledCost": exact_text(billed),
@@ -108,6 +134,30 @@ def _usage(line: InvoiceLine) -> dict[str, str]:
         "SkuMeter": "Device time",
         "SkuPriceId": f"{price.flavor}/{price.currency}/{price.version}/{total.surcharge_nano_per_second}",
         "SkuPriceDetails": json.dumps(details),
+        "SubAccountId": total.user,
+        "SubAccountName": total.user,
+        "SubAccountType": "User",
+    }
+
+
+def _parked(line: InvoiceLine) -> dict[str, str]:
+    total = line.parked
+    if total is None or total.price is None:
+        return {}
+    price, quantity = total.price, gib_hours_text(total.byte_ns, QUANTITY_DECIMALS)
+    rate = decimal_text(price.price_nano_per_gib_hour, 9)
+    return {
+        "ConsumedQuantity": quantity,
+        "ConsumedUnit": PARKED_UNIT,
+        "PricingQuantity": quantity,
+        "PricingUnit": PARKED_UNIT,
+        "PricingCategory": "Standard",
+        "ListUnitPrice": rate,
+        "ContractedUnitPrice": rate,
+        "SkuId": PARKED,
+        "SkuMeter": "Parked memory",
+        "SkuPriceId": f"{PARKED}/{price.currency}/{price.version}",
+        "SkuPriceDetails": json.dumps({"x_PriceVersion": price.version}),
         "SubAccountId": total.user,
         "SubAccountName": total.user,
         "SubAccountType": "User",

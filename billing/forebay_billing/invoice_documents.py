@@ -9,14 +9,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from forebay_billing.documents import PAGES, plain, rate_text
-from forebay_billing.invoice_queries import Credit, Invoice, Issuer
+from forebay_billing.invoice_queries import Credit, CreditNote, Invoice, Issuer
 from forebay_billing.invoices import Draft, InvoiceLine
-from forebay_billing.money import decimal_text, exact_text, minor_text, nano_text
+from forebay_billing.money import atto_of_minor, decimal_text, exact_text, minor_text, nano_text
+from forebay_billing.parked import gib_hours_text
+from forebay_billing.parked_queries import ParkedTotal
 from forebay_billing.profiles import Version
+from forebay_billing.types import PARKED
 
 _CSV_COLUMNS = (
     "invoice", "tenant", "month", "currency", "position", "key", "kind", "label", "user", "flavor", "price_version",
-    "price_nano_per_second", "surcharge_nano_per_second", "late", "leases", "seconds", "exact_amount", "amount",
+    "price_nano_per_second", "surcharge_nano_per_second", "late", "leases", "seconds", "exact_amount", "amount", "gib_hours",
+    "price_nano_per_gib_hour",
 )  # fmt: skip
 
 
@@ -67,13 +71,29 @@ def sheet_of(about: Invoice | Draft, issuer: Issuer) -> Sheet:
     )  # fmt: skip
 
 
+def note_sheet(about: Invoice, note: CreditNote) -> Sheet:
+    """A credit note as its invoice's sender sends it to whom that was made out to."""
+    made = about.draft
+    of_invoice = sheet_of(about, about.issuer)
+    facts = (("Invoice", about.name), ("Period (UTC)", str(made.month)), ("Tenant", about.tenant), ("Issued", day_text(note.issued_at_ns)))
+    net = minor_text(-note.net_minor, made.currency)
+    row = Row(note.reason, "", "", "", nano_text(-atto_of_minor(note.net_minor, made.currency)), net)
+    sums = (("Net", note.net_minor), ("Tax", note.tax_minor), ("Total", note.amount_minor))
+    return Sheet(
+        "Credit note", note.name, of_invoice.seller, of_invoice.buyer, facts, (row,),
+        tuple((name, minor_text(-amount, made.currency)) for name, amount in sums), made.currency,
+    )  # fmt: skip
+
+
 def _lines(*texts: str) -> tuple[str, ...]:
     return tuple(text for text in texts if text.strip())
 
 
 def _row(line: InvoiceLine, currency: str) -> Row:
-    total = line.usage
+    total, parked = line.usage, line.parked
     amounts = nano_text(line.cost_atto), minor_text(line.amount_minor, currency)
+    if parked is not None:
+        return Row(line.label, "", str(parked.stretches), decimal_text(parked.duration_ns, 9), *amounts)
     if total is None:
         return Row(line.label, "", "", "", *amounts)
     return Row(line.label, rate_text(total.rate_nano_per_second), str(total.leases), decimal_text(total.duration_ns, 9), *amounts)
@@ -84,9 +104,9 @@ def day_text(time_ns: int) -> str:
     return f"{datetime.fromtimestamp(time_ns // 10**9, UTC):%Y-%m-%d}"
 
 
-def html(about: Invoice | Draft, issuer: Issuer) -> str:
+def html(sheet: Sheet) -> str:
     """A page to read and to print."""
-    return PAGES.get_template("invoice.html").render(sheet=sheet_of(about, issuer))
+    return PAGES.get_template("invoice.html").render(sheet=sheet)
 
 
 def csv_of(about: Invoice | Draft) -> str:
@@ -96,8 +116,14 @@ def csv_of(about: Invoice | Draft) -> str:
     rows = csv.writer(out, lineterminator="\r\n")
     rows.writerow(_CSV_COLUMNS)
     for position, line in enumerate(made.lines):
-        total = line.usage
+        total, parked = line.usage, line.parked
         usage: tuple[object, ...] = ("",) * 8
+        quantity: tuple[object, ...] = ("", "")
+        if parked is not None:
+            version, price = _parked_price(parked)
+            seconds = decimal_text(parked.duration_ns, 9)
+            usage = plain(parked.user), plain(PARKED), version, "", "", "", parked.stretches, seconds
+            quantity = gib_hours_text(parked.byte_ns), price
         if total is not None:
             usage = (
                 plain(total.user), plain(total.price.flavor), total.price.version, total.price.price_nano_per_second,
@@ -106,14 +132,54 @@ def csv_of(about: Invoice | Draft) -> str:
         rows.writerow(
             (
                 name, plain(made.profile.tenant), str(made.month), made.currency, position, line.key, line.kind, plain(line.label), *usage,
-                exact_text(line.cost_atto), minor_text(line.amount_minor, made.currency),
+                exact_text(line.cost_atto), minor_text(line.amount_minor, made.currency), *quantity,
             )
         )  # fmt: skip
     return out.getvalue()
 
 
+def note_csv(about: Invoice, note: CreditNote) -> str:
+    """One row; what the note takes back is below zero."""
+    made, out = about.draft, io.StringIO()
+    rows = csv.writer(out, lineterminator="\r\n")
+    rows.writerow(("credit_note", "invoice", "tenant", "month", "currency", "issued", "reason", "net", "tax", "amount"))
+    amounts = (minor_text(-amount, made.currency) for amount in (note.net_minor, note.tax_minor, note.amount_minor))
+    issued, tenant, reason = day_text(note.issued_at_ns), plain(about.tenant), plain(note.reason)
+    rows.writerow((note.name, about.name, tenant, str(made.month), made.currency, issued, reason, *amounts))
+    return out.getvalue()
+
+
+def note_json(about: Invoice, note: CreditNote) -> dict[str, Any]:
+    """A credit note with what it is of; its amounts are what it takes back."""
+    made = about.draft
+    texts = {"net": note.net_minor, "tax": note.tax_minor, "amount": note.amount_minor}
+    named = {name: minor_text(amount, made.currency) for name, amount in texts.items()}
+    of_invoice = {"invoice": about.name, "tenant": about.tenant, "month": str(made.month), "currency": made.currency}
+    return asdict(note) | of_invoice | named | {"issuer": asdict(about.issuer), "profile": asdict(made.profile)}
+
+
+def _parked_price(total: ParkedTotal) -> tuple[int, int]:
+    """Version and nano-units per GiB and hour."""
+    return (0, 0) if total.price is None else (total.price.version, total.price.price_nano_per_gib_hour)
+
+
+def parked_json(total: ParkedTotal) -> dict[str, Any]:
+    """What a line of parked memory is of."""
+    version, price = _parked_price(total)
+    return {
+        "user": total.user,
+        "price_version": version,
+        "price_nano_per_gib_hour": price,
+        "correction": total.correction,
+        "stretches": total.stretches,
+        "duration_ns": total.duration_ns,
+        "byte_ns": total.byte_ns,
+        "gib_hours": gib_hours_text(total.byte_ns),
+    }
+
+
 def line_json(line: InvoiceLine, currency: str) -> dict[str, Any]:
-    """``amount`` is rounded, ``cost_exact`` is what it was before; ``usage`` is null for what is of no usage."""
+    """``amount`` is rounded, ``cost_exact`` is what it was before. ``usage`` is null but for leases, ``parked`` but for parked memory."""
     total = line.usage
     return {
         "key": line.key,
@@ -125,6 +191,7 @@ def line_json(line: InvoiceLine, currency: str) -> dict[str, Any]:
         "started_at_ns": line.started_at_ns,
         "ended_at_ns": line.ended_at_ns,
         "credit": line.grant_id,
+        "parked": None if line.parked is None else parked_json(line.parked),
         "usage": None if total is None else {
             "user": total.user, "flavor": total.price.flavor, "price_version": total.price.version,
             "price_nano_per_second": total.price.price_nano_per_second, "surcharge_nano_per_second": total.surcharge_nano_per_second,

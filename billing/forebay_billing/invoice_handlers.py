@@ -26,6 +26,7 @@ from forebay_billing.bodies import (
 from forebay_billing.books import Books
 from forebay_billing.errors import InvalidRequest, NotNow, UnknownRecord
 from forebay_billing.handlers import BillingHandler
+from forebay_billing.invoice_documents import Sheet
 from forebay_billing.invoice_queries import Invoice
 from forebay_billing.invoices import Draft
 from forebay_billing.months import Month
@@ -44,15 +45,21 @@ class _InvoiceHandler(BillingHandler):
     def send(self, about: Invoice | Draft, layout: str) -> None:
         """Finishes with the invoice or draft as a page, PDF or table."""
         name = about.name if isinstance(about, Invoice) else f"draft-{about.month}-{about.currency}"
+        issuer = self.context.settings.conditions().issuer
+        if layout == "focus":
+            self._send("text/csv; charset=utf-8", f"{name}-focus.csv", focus.csv_of(focus.rows(about, issuer)))
+        elif layout == "csv":
+            self._send("text/csv; charset=utf-8", f"{name}.csv", invoice_documents.csv_of(about))
+        else:
+            self.send_sheet(invoice_documents.sheet_of(about, issuer), name, layout)
+
+    def send_sheet(self, sheet: Sheet, name: str, layout: str) -> None:
+        """Finishes with a page or PDF."""
         if layout == "html":
             self.set_header("Content-Security-Policy", PAGE_POLICY)
-            self._send("text/html; charset=utf-8", None, invoice_documents.html(about, self.context.settings.conditions().issuer))
-        elif layout == "pdf":
-            self._send("application/pdf", f"{name}.pdf", invoice_pdf.pdf(about, self.context.settings.conditions().issuer))
-        elif layout == "focus":
-            self._send("text/csv; charset=utf-8", f"{name}-focus.csv", focus.csv_of([about], self.context.settings.conditions().issuer))
+            self._send("text/html; charset=utf-8", None, invoice_documents.html(sheet))
         else:
-            self._send("text/csv; charset=utf-8", f"{name}.csv", invoice_documents.csv_of(about))
+            self._send("application/pdf", f"{name}.pdf", invoice_pdf.pdf(sheet))
 
     def _send(self, kind: str, file: str | None, body: str | bytes) -> None:
         self.set_header("Content-Type", kind)
@@ -187,6 +194,26 @@ class CreditNotesHandler(_InvoiceHandler):
             log.info("action=invoice.credit_note who=%s invoice=%s note=%s", identity.name, name, note.name)
 
 
+class CreditNoteHandler(_InvoiceHandler):
+    """``GET api/credit-notes/{number}``."""
+
+    endpoint = "credit_note"
+
+    async def get(self, name: str) -> None:
+        identity = await self.caller()
+        query = self.query(InvoiceQuery)
+        tenant = paying_scope(identity, None)
+        about, note = await self.context.store.read(lambda connection: invoice_queries.credit_note(connection, name, tenant))
+        if query.format == "json":
+            self.answer(invoice_documents.note_json(about, note))
+        elif query.format == "focus":
+            self._send("text/csv; charset=utf-8", f"{name}-focus.csv", focus.csv_of(focus.note_rows(about, note)))
+        elif query.format == "csv":
+            self._send("text/csv; charset=utf-8", f"{name}.csv", invoice_documents.note_csv(about, note))
+        else:
+            self.send_sheet(invoice_documents.note_sheet(about, note), name, query.format)
+
+
 class SettlementsHandler(_InvoiceHandler):
     """``POST api/invoices/{number}/payments``: money that came in, or went back."""
 
@@ -223,7 +250,7 @@ class VoidHandler(_InvoiceHandler):
 
 
 class FocusHandler(_InvoiceHandler):
-    """``GET api/focus``: a month's finalised invoices as one FOCUS 1.2 table."""
+    """``GET api/focus``: a month's finalised invoices, and the credit notes issued in it, as one FOCUS 1.2 table."""
 
     endpoint = "focus"
 
@@ -231,8 +258,15 @@ class FocusHandler(_InvoiceHandler):
         identity = await self.caller()
         query = self.query(FocusQuery)
         tenant, month = paying_scope(identity, query.tenant), Month.parse(query.month)
-        found = await self.context.store.read(lambda connection: invoice_queries.invoices_of(connection, tenant, month))
-        self._send("text/csv; charset=utf-8", f"focus-{month}.csv", focus.csv_of(found[::-1], self.context.settings.conditions().issuer))
+        found, noted = await self.context.store.read(
+            lambda connection: (
+                invoice_queries.invoices_of(connection, tenant, month), invoice_queries.noted_in(connection, tenant, month),
+            )
+        )  # fmt: skip
+        issuer = self.context.settings.conditions().issuer
+        of_invoices = (row for about in found[::-1] for row in focus.rows(about, issuer))
+        of_notes = (row for about, note in noted for row in focus.note_rows(about, note))
+        self._send("text/csv; charset=utf-8", f"focus-{month}.csv", focus.csv_of([*of_invoices, *of_notes]))
 
 
 class ProfileHandler(_InvoiceHandler):

@@ -1,4 +1,4 @@
-"""Invoices as PDF. The same invoice always makes the same bytes."""
+"""Invoices and credit notes as PDF. The same one always makes the same bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfbase.pdfmetrics import registerFont
 from reportlab.platypus import LongTable, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
 
-from forebay_billing.invoice_documents import Sheet, sheet_of
-from forebay_billing.invoice_queries import Invoice, Issuer
-from forebay_billing.invoices import Draft
+from forebay_billing.invoice_documents import Sheet
 
 LATIN, KOREAN, JAPANESE = "Helvetica", "HYGothic-Medium", "HeiseiKakuGo-W5"
 """The last two are in every reader of PDF, and need no font file."""
@@ -28,9 +26,8 @@ for _font in (KOREAN, JAPANESE):
     registerFont(UnicodeCIDFont(_font))
 
 
-def pdf(about: Invoice | Draft, issuer: Issuer) -> bytes:
+def pdf(sheet: Sheet) -> bytes:
     """The document, of as many A4 pages as it takes."""
-    sheet = sheet_of(about, issuer)
     out = io.BytesIO()
     title = f"{sheet.title} {sheet.number or ''}".strip()
     document = SimpleDocTemplate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, distinct, func, select
@@ -15,7 +15,7 @@ from forebay_billing.books import parked_price_ids, price_ids
 from forebay_billing.credits import Balance, Grant, Use, after
 from forebay_billing.errors import UnknownInvoice
 from forebay_billing.invoice_tables import credit_grants, credit_moves, credit_notes, invoice_lines, invoices, settlements
-from forebay_billing.invoices import PLAN_KINDS, Basis, Draft, InvoiceLine, Profile, State, UsageTotal, draft, parked_key
+from forebay_billing.invoices import PLAN_KINDS, Basis, Draft, InvoiceLine, Profile, State, UsageTotal, draft
 from forebay_billing.ledger import receivable
 from forebay_billing.money import whole
 from forebay_billing.months import Month
@@ -50,6 +50,10 @@ class CreditNote:
     tax_minor: int
     reason: str
     issued_at_ns: int
+
+    @property
+    def net_minor(self) -> int:
+        return self.amount_minor - self.tax_minor
 
 
 @dataclass(frozen=True)
@@ -268,21 +272,38 @@ def _credit(row: Row[Any]) -> Credit:
 
 def invoice(connection: Connection, name: str, tenant: str | None) -> Invoice:
     """The invoice of a number. Raises UnknownInvoice; also for another tenant's where one is given."""
-    query = select(invoices).where(invoices.c.name == name)
-    if tenant is not None:
-        query = query.where(invoices.c.tenant == tenant)
-    for found in _invoices(connection, query):
+    for found in _invoices(connection, _of_tenant(select(invoices).where(invoices.c.name == name), tenant)):
         return found
     raise UnknownInvoice(f"There is no invoice {name!r:.80}.")
+
+
+def credit_note(connection: Connection, name: str, tenant: str | None) -> tuple[Invoice, CreditNote]:
+    """The credit note of a number, and its invoice. Raises UnknownInvoice; also for another tenant's where one is given."""
+    its_invoice = select(credit_notes.c.invoice_id).where(credit_notes.c.name == name).scalar_subquery()
+    for about in _invoices(connection, _of_tenant(select(invoices).where(invoices.c.id == its_invoice), tenant)):
+        return about, next(note for note in about.notes if note.name == name)
+    raise UnknownInvoice(f"There is no credit note {name!r:.80}.")
+
+
+def noted_in(connection: Connection, tenant: str | None, month: Month) -> list[tuple[Invoice, CreditNote]]:
+    """The credit notes that were issued in a month, in the order of their numbers; of one tenant where given."""
+    issued = credit_notes.c.issued_at_ns >= month.start_ns, credit_notes.c.issued_at_ns < month.end_ns
+    names = connection.execute(select(credit_notes.c.name).where(*issued).order_by(credit_notes.c.id)).scalars().all()
+    noted = select(invoices).where(invoices.c.id.in_(select(credit_notes.c.invoice_id).where(*issued)))
+    found = _invoices(connection, _of_tenant(noted, tenant))
+    by_name = {note.name: (about, note) for about in found for note in about.notes}
+    return [by_name[name] for name in names if name in by_name]
+
+
+def _of_tenant(query: Select[Any], tenant: str | None) -> Select[Any]:
+    return query if tenant is None else query.where(invoices.c.tenant == tenant)
 
 
 def invoices_of(
     connection: Connection, tenant: str | None, month: Month | None = None, issued: tuple[int, int] | None = None
 ) -> list[Invoice]:
     """The latest first; those of a tenant, of a month, or issued from the first until before the second moment, where given."""
-    query = select(invoices).order_by(invoices.c.id.desc())
-    if tenant is not None:
-        query = query.where(invoices.c.tenant == tenant)
+    query = _of_tenant(select(invoices).order_by(invoices.c.id.desc()), tenant)
     if month is not None:
         query = query.where(invoices.c.period == str(month))
     if issued is not None:
@@ -294,6 +315,9 @@ def _invoices(connection: Connection, query: Select[Any]) -> list[Invoice]:
     rows = connection.execute(query).all()
     ids = [row.id for row in rows]
     lines, notes, settled = _lines(connection, ids), _notes(connection, ids), _settlements(connection, ids)
+    for row in rows:
+        if any(line.kind == "parked" for line in lines[row.id]):
+            lines[row.id] = _with_parked(connection, row, lines[row.id])
     return [
         Invoice(
             row.id, row.name,
@@ -326,6 +350,13 @@ def _lines(connection: Connection, ids: Sequence[int]) -> dict[int, list[Invoice
             )
             found[row.invoice_id].append(line)
     return found
+
+
+def _with_parked(connection: Connection, row: Row[Any], lines: Sequence[InvoiceLine]) -> list[InvoiceLine]:
+    """The lines of a finalised invoice, with what those of parked memory are of: no more comes to a month that is closed."""
+    found = parked_totals(connection, row.tenant, Month.parse(row.period))
+    totals = {total.key: total for total in found if total.currency == row.currency}
+    return [replace(line, parked=totals.get(line.key)) if line.kind == "parked" else line for line in lines]
 
 
 def _notes(connection: Connection, ids: Sequence[int]) -> dict[int, list[CreditNote]]:
@@ -370,6 +401,7 @@ class Cell:
     started_at_ns: int
     duration_ns: int
     cost_atto: int
+    parked_bytes: int | None
 
 
 def cells(connection: Connection, made: Draft, line: InvoiceLine, limit: int, after_id: int) -> tuple[list[Cell], int | None]:
@@ -402,17 +434,16 @@ def _of_line(connection: Connection, made: Draft, line: InvoiceLine, piece: Colu
         return *of_price, piece.user_name == total.user, piece.reversal.is_(total.correction), piece.late.is_(total.late)
     if line.kind in PLAN_KINDS:
         return (piece.currency == made.currency,)
-    totals = parked_totals(connection, made.profile.tenant, made.month) if line.kind == "parked" else []
-    for parked in totals:
-        if parked_key(parked) == line.key:
-            parked_id = None if parked.price is None else parked_price_ids(connection)[parked.price]
-            of_parked = (piece.is_parked, piece.parked_price_id.is_not_distinct_from(parked_id), piece.currency == parked.currency)
-            return *of_parked, piece.user_name == parked.user, piece.reversal.is_(parked.correction)
+    parked = line.parked
+    if parked is not None:
+        parked_id = None if parked.price is None else parked_price_ids(connection)[parked.price]
+        of_parked = (piece.is_parked, piece.parked_price_id.is_not_distinct_from(parked_id), piece.currency == parked.currency)
+        return *of_parked, piece.user_name == parked.user, piece.reversal.is_(parked.correction)
     raise UnknownInvoice(f"The line {line.key!r:.80} is of no usage: {line.label}.")
 
 
 def _cell(row: Row[*tuple[Any, ...]]) -> Cell:
     return Cell(
         row.id, row.source, row.record_id, row.session, row.lease, row.span_kind, row.span_label, row.span_cell, row.device_model,
-        row.devices, row.first, joined(row, "duration"), whole(joined(row, "milli"), joined(row, "atto")),
+        row.devices, row.first, joined(row, "duration"), whole(joined(row, "milli"), joined(row, "atto")), row.parked_bytes,
     )  # fmt: skip

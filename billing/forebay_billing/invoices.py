@@ -25,7 +25,7 @@ from forebay_billing.parked import gib_hours_text
 from forebay_billing.parked_queries import ParkedTotal
 from forebay_billing.plans import Terms, Usage, adjustments
 from forebay_billing.rating import HOUR_NS
-from forebay_billing.types import PARKED, PriceVersion
+from forebay_billing.types import PriceVersion
 
 BPS = 10_000
 LineKind = Literal[
@@ -105,7 +105,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class InvoiceLine:
-    """One rounded line. ``cost_atto`` is what it was before rounding. ``usage`` or ``grant_id`` tell what it is of."""
+    """One rounded line. ``cost_atto`` is what it was before rounding. ``usage``, ``grant_id`` or ``parked`` tell what it is of."""
 
     key: str
     kind: LineKind
@@ -116,6 +116,7 @@ class InvoiceLine:
     ended_at_ns: int
     usage: UsageTotal | None = None
     grant_id: int | None = None
+    parked: ParkedTotal | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class Draft:
 def draft(basis: Basis) -> Draft:
     """The invoice of ``basis``: the same whatever the order in which its parts are given."""
     lines = [_usage_line(total) for total in sorted(basis.usage, key=lambda total: total.place)]
-    lines += [_parked_line(total) for total in sorted(basis.parked, key=_parked_place) if total.cost_atto]
+    lines += [_parked_line(total) for total in sorted(basis.parked, key=lambda total: total.place) if total.cost_atto]
     lines += _plan_lines(basis)
     net_minor = sum(line.amount_minor for line in lines)
     first = allocate(_dues(basis, net_minor), basis.balances)
@@ -198,21 +199,11 @@ def _usage_line(total: UsageTotal) -> InvoiceLine:
     return InvoiceLine(total.key, kind, what, cost, minor_of(cost, currency), total.started_at_ns, total.ended_at_ns, total)
 
 
-def _parked_place(total: ParkedTotal) -> tuple[str, int, bool]:
-    return total.user, 0 if total.price is None else total.price.version, total.correction
-
-
-def parked_key(total: ParkedTotal) -> str:
-    """A name that says which parked bytes a line is of, in a draft as in the invoice."""
-    user, version, correction = _parked_place(total)
-    return hashlib.sha256(f"{PARKED}\n{user}\n{version}\n{correction}".encode()).hexdigest()[:16]
-
-
 def _parked_line(total: ParkedTotal) -> InvoiceLine:
     """A line of its own. What costs nothing has none."""
     what = f"Parked memory for {total.user}" + (" (correction)" if total.correction else "") + f": {gib_hours_text(total.byte_ns)} GiB·h"
     minor = minor_of(total.cost_atto, total.currency)
-    return InvoiceLine(parked_key(total), "parked", what, total.cost_atto, minor, total.started_at_ns, total.ended_at_ns)
+    return InvoiceLine(total.key, "parked", what, total.cost_atto, minor, total.started_at_ns, total.ended_at_ns, parked=total)
 
 
 def _plan_lines(basis: Basis) -> list[InvoiceLine]:

@@ -35,9 +35,9 @@ class ParkedBook(Book[ParkedPrice]):
         return ParkedPrice(currency, number, price_nano_per_gib_hour, start_ns, now_ns, who)
 
 
-def gib_hours_text(byte_ns: int) -> str:
-    """GiB-hours with six decimals, for people."""
-    return decimal_text(round_half_even(byte_ns * 10**6, BYTE_NS_PER_GIB_HOUR), 6)
+def gib_hours_text(byte_ns: int, decimals: int = 6) -> str:
+    """GiB-hours, rounded half-even; six decimals are for people."""
+    return decimal_text(round_half_even(byte_ns * 10**decimals, BYTE_NS_PER_GIB_HOUR), decimals)
 
 
 def parked_atto(byte_ns: int, price_nano_per_gib_hour: int) -> int:

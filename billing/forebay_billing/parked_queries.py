@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from forebay_billing.money import whole
 from forebay_billing.months import Month
 from forebay_billing.pieces import KEPT, Columns, in_month, pieces
 from forebay_billing.sums import halved, joined
-from forebay_billing.types import ParkedPrice
+from forebay_billing.types import PARKED, ParkedPrice
 
 _usage = schema.usage.c
 
@@ -45,6 +46,15 @@ class ParkedTotal:
     cost_atto: int
     started_at_ns: int
     ended_at_ns: int
+
+    @property
+    def place(self) -> tuple[str, int, bool]:
+        return self.user, 0 if self.price is None else self.price.version, self.correction
+
+    @property
+    def key(self) -> str:
+        """A name that says which segments they are, in a draft as in the invoice."""
+        return hashlib.sha256("\n".join(map(str, (PARKED, *self.place))).encode()).hexdigest()[:16]
 
 
 def parked_rates(connection: Connection, usage_ids: Sequence[int]) -> dict[int, list[ParkedRate]]:

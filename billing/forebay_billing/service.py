@@ -73,6 +73,7 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/invoices/([^/]+)", invoice_handlers.InvoiceHandler),
     (r"api/invoices/([^/]+)/lines/([^/]+)", invoice_handlers.InvoiceCellsHandler),
     (r"api/invoices/([^/]+)/credit-notes", invoice_handlers.CreditNotesHandler),
+    (r"api/credit-notes/([^/]+)", invoice_handlers.CreditNoteHandler),
     (r"api/invoices/([^/]+)/payments", invoice_handlers.SettlementsHandler),
     (r"api/invoices/([^/]+)/void", invoice_handlers.VoidHandler),
     (r"api/focus", invoice_handlers.FocusHandler),

@@ -66,6 +66,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "an invoice": ("GET", "/api/invoices/small.64gb", {}, PAYS_SOME),
     "line of an invoice": ("GET", "/api/invoices/small.64gb/lines/small.64gb", {}, PAYS_SOME),
     "credit note": ("POST", "/api/invoices/small.64gb/credit-notes", {"json": {"amount_minor": 1, "reason": "x"}}, {"operator"}),
+    "a credit note": ("GET", "/api/credit-notes/small.64gb", {}, PAYS_SOME),
     "payment": (
         "POST", "/api/invoices/small.64gb/payments", {"json": {"amount_minor": 1, "method": "x", "reference": "x"}}, {"operator"},
     ),

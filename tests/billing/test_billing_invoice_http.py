@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from forebay_billing.currencies import DECIMALS
 from forebay_billing.months import Month
-from forebay_billing.types import UsageRecord
+from forebay_billing.types import PARKED, UsageRecord
 from pypdf import PdfReader
 
 HOUR_NS = 3600 * 10**9
@@ -181,6 +181,66 @@ def test_what_was_used_in_an_invoiced_month_is_a_correction_in_focus(finalised: 
     finalised.post_usage(usage("late/1"))
     rows = focus_rows(finalised, "acme-owner", "/api/drafts", month="2026-12", format="focus")
     assert [(row["ChargeCategory"], row["ChargeClass"], row["InvoiceId"]) for row in rows] == [("Usage", "Correction", ""), ("Tax", "", "")]
+
+
+def test_a_credit_note_is_a_document_of_its_own(finalised: Any) -> None:
+    note = post(finalised, "/api/invoices/INV-000001/credit-notes", amount_minor=39, reason="=a fault <of ours>").json()
+    path = f"/api/credit-notes/{note['name']}"
+    answer = finalised.get("acme-owner", path).json()
+    assert (answer["invoice"], answer["net"], answer["tax"], answer["amount"]) == ("INV-000001", "0.35", "0.04", "0.39")
+    assert answer["profile"]["legal_name"] == SEOUL["legal_name"] and answer["month"] == "2026-11"
+    page = finalised.get("acme-billing", path, format="html").text
+    assert "Credit note CN-000001" in page and "-0.39 USD" in page and "&lt;of ours&gt;" in page and "INV-000001" in page
+    reader = PdfReader(io.BytesIO(finalised.get("operator", path, format="pdf").content))
+    text = "\n".join(part.extract_text() for part in reader.pages)
+    assert reader.metadata is not None and reader.metadata.title == "Credit note CN-000001"
+    assert re.findall(r"(-?\d+\.\d\d) USD", text) == ["-0.35", "-0.04", "-0.39"] and "에이크미" in text
+    (row,) = csv.DictReader(io.StringIO(finalised.get("acme-owner", path, format="csv").text))
+    assert (row["credit_note"], row["invoice"], row["net"], row["tax"], row["amount"]) == (
+        "CN-000001", "INV-000001", "-0.35", "-0.04", "-0.39",
+    )  # fmt: skip
+    assert row["reason"] == "'=a fault <of ours>"
+    for caller, name in (("globex-owner", note["name"]), ("acme-owner", "CN-000002")):
+        refused = finalised.get(caller, f"/api/credit-notes/{name}", format="pdf")
+        assert (refused.status_code, refused.json()["code"]) == (404, "unknown_invoice")
+
+
+def test_a_credit_note_has_rows_in_focus_in_the_month_it_was_issued_in(finalised: Any) -> None:
+    post(finalised, "/api/invoices/INV-000001/credit-notes", amount_minor=39, reason="x")
+    post(finalised, "/api/invoices/INV-000002/credit-notes", amount_minor=1, reason="y")
+    rows = focus_rows(finalised, "acme-owner", "/api/focus", month="2026-12")
+    assert rows == focus_rows(finalised, "acme-owner", "/api/credit-notes/CN-000001", format="focus")
+    assert [(row["ChargeCategory"], Decimal(row["BilledCost"]), row["ChargeClass"]) for row in rows] == [
+        ("Adjustment", Decimal("-0.35"), "Correction"), ("Tax", Decimal("-0.04"), "Correction"),
+    ]  # fmt: skip
+    for row in rows:
+        assert all(row[name] for name in NOT_NULL) and set(row) <= MANDATORY | RECOMMENDED | CONDITIONAL
+        assert (row["InvoiceId"], row["BillingPeriodStart"]) == ("CN-000001", "2026-12-01T00:00:00Z")
+        assert (row["ChargePeriodStart"], row["ChargePeriodEnd"]) == ("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
+    both = focus_rows(finalised, "operator", "/api/focus", month="2026-12")
+    assert {row["InvoiceId"] for row in both} == {"CN-000001", "CN-000002"}
+    assert not any(row["InvoiceId"].startswith("CN") for row in focus_rows(finalised, "operator", "/api/focus", month="2026-11"))
+
+
+def test_parked_memory_has_its_quantity_in_every_document(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    run = running_anywhere
+    price = {"price_nano_per_gib_hour": 1_000_000_007, "valid_from_ns": NOVEMBER.start_ns}
+    assert run.request("operator", "PUT", "/api/parked-prices/USD", json=price).status_code == 200
+    assert run.post_usage(usage("s.p1/1", flavor=PARKED, parked_bytes=5 * 2**30, duration_ns=HOUR_NS // 3)).status_code == 200
+    run.clock.now_ns = DECEMBER.start_ns
+    post(run, "/api/invoices", tenant="acme", month="2026-11")
+    (line,) = run.get("acme-owner", "/api/invoices/INV-000001").json()["lines"]
+    assert (line["kind"], line["usage"], line["parked"]["gib_hours"]) == ("parked", None, "1.666667")
+    assert (line["parked"]["byte_ns"], line["parked"]["stretches"]) == (5 * 2**30 * HOUR_NS // 3, 1)
+    cells = run.get("acme-owner", f"/api/invoices/INV-000001/lines/{line['key']}").json()["cells"]
+    assert [(cell["record_id"], cell["parked_bytes"], cell["cell"]) for cell in cells] == [("s.p1/1", 5 * 2**30, 3)]
+    (row,) = csv.DictReader(io.StringIO(run.get("acme-owner", "/api/invoices/INV-000001", format="csv").text))
+    assert (row["flavor"], row["gib_hours"], row["price_nano_per_gib_hour"]) == ("'@parked", "1.666667", "1000000007")
+    (row,) = focus_rows(run, "acme-owner", "/api/focus", month="2026-11")
+    assert (row["SkuMeter"], row["PricingUnit"], row["ConsumedUnit"]) == ("Parked memory", "GiB-Hours", "GiB-Hours")
+    assert (row["PricingQuantity"], row["ListUnitPrice"], row["SubAccountId"]) == ("1.666666666667", "1.000000007", "acme-member")
+    assert abs(Decimal(row["PricingQuantity"]) * Decimal(row["ListUnitPrice"]) - Decimal(row["ListCost"])) < Decimal("1e-9")
+    assert (row["BilledCost"], row["ChargeCategory"]) == ("1.670000000000000000", "Usage")
 
 
 def test_credit_note_payment_refund_and_void(finalised: Any) -> None:

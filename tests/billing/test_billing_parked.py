@@ -16,13 +16,14 @@ from forebay_billing.books import Books
 from forebay_billing.engines import Engines, reading, writing
 from forebay_billing.errors import AlreadyCorrected, RecordConflict
 from forebay_billing.invoice_journal import Conditions
-from forebay_billing.invoice_queries import Issuer
+from forebay_billing.invoice_queries import Cell, Issuer
+from forebay_billing.invoices import Draft, InvoiceLine
 from forebay_billing.ledger import REVENUE, receivable
 from forebay_billing.months import Month
 from forebay_billing.types import PARKED, UsageRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 NOVEMBER = Month(2026, 11)
@@ -119,8 +120,8 @@ def test_any_order_and_repetition_gives_the_same_amounts(
 def parked(usage: Callable[..., UsageRecord], **changes: Any) -> UsageRecord:
     """20 GiB, for three hours of the first price."""
     start = NOVEMBER.start_ns + 2 * HOUR_NS + 7
-    whole = {"flavor": PARKED, "parked_bytes": 20 * GIB, "started_at_ns": start, "duration_ns": 3 * HOUR_NS} | changes
-    return usage("s.p1/1", **whole)
+    whole = {"id": "s.p1/1", "flavor": PARKED, "parked_bytes": 20 * GIB, "started_at_ns": start, "duration_ns": 3 * HOUR_NS}
+    return usage(**whole | changes)
 
 
 def test_an_invoice_has_a_line_for_it_that_drills_down_to_its_records(
@@ -141,8 +142,47 @@ def test_an_invoice_has_a_line_for_it_that_drills_down_to_its_records(
         with writing(engines) as connection:
             conditions, after_ns = Conditions(Issuer("Forebay")), NOVEMBER.end_ns
             (made,) = invoice_journal.finalise(Books(connection), "acme", NOVEMBER, conditions, "operator", after_ns)
-        assert [line.label for line in made.draft.lines] == [line.label for line in draft.lines]
+        assert made.draft.lines == draft.lines
+        parked_line = next(one for one in made.draft.lines if one.kind == "parked")
+        with reading(engines) as connection:
+            (cell,), rest = invoice_queries.cells(connection, made.draft, parked_line, 9, 0)
+        assert (cell.record_id, cell.duration_ns, cell.cost_atto) == ("s.p1/1", 3 * HOUR_NS, line.cost_atto)
+        assert (cell.parked_bytes, rest) == (20 * GIB, None)
         assert_sound(engines)
+
+
+def all_cells(connection: Connection, draft: Draft, line: InvoiceLine) -> list[Cell]:
+    """Page by page."""
+    found, after = invoice_queries.cells(connection, draft, line, 2, 0)
+    while after is not None:
+        more, after = invoice_queries.cells(connection, draft, line, 2, after)
+        found += more
+    return found
+
+
+def test_its_lines_lead_to_their_cells_and_no_others(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
+    first_ns, second_ns = (valid_from_ns for valid_from_ns, _ in PRICES)
+
+    def stretch(number: int, start_ns: int = first_ns, **changes: Any) -> UsageRecord:
+        name = f"s.p{number}"
+        return parked(usage, started_at_ns=start_ns, duration_ns=HOUR_NS, id=f"{name}/1", lease=name, **changes)
+
+    with fresh_books() as engines:
+        set_prices(engines)
+        records = [stretch(1), stretch(2), stretch(3), stretch(4, user="acme-owner"), stretch(5, second_ns), stretch(6, tenant="globex")]
+        post(engines, [*records, usage("lease/1")])
+        with writing(engines) as connection:
+            journal.correct(Books(connection), "pool", "s.p3/1", "test", lambda: NOW_NS, "operator")
+        with reading(engines) as connection:
+            (draft,) = invoice_queries.drafts(connection, "acme", NOVEMBER)
+            lines = {line.key: line for line in draft.lines if line.parked is not None}
+            found = {key: all_cells(connection, draft, line) for key, line in lines.items()}
+        ids = sorted(sorted(cell.record_id for cell in cells) for cells in found.values())
+        assert ids == [["s.p1/1", "s.p2/1", "s.p3/1"], ["s.p3/1"], ["s.p4/1"], ["s.p5/1"]]
+        for key, line in lines.items():
+            assert line.parked is not None
+            assert sum(cell.cost_atto for cell in found[key]) == line.cost_atto
+            assert sum(cell.duration_ns * (cell.parked_bytes or 0) for cell in found[key]) == line.parked.byte_ns
 
 
 def test_without_a_price_it_is_kept_and_costs_nothing(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
