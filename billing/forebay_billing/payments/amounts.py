@@ -44,6 +44,11 @@ def minor_of_nano(nano: int, currency: str) -> int:
     return round_half_even(nano, _power(NANO_DECIMALS - decimals_of(currency)))
 
 
+def nano_of_minor(amount_minor: int, currency: str) -> int:
+    """The other way, exactly."""
+    return amount_minor * _power(NANO_DECIMALS - decimals_of(currency))
+
+
 def meter_parts(value: int) -> list[int]:
     """``value`` as addends that meter events can carry."""
     size, sign = abs(value), 1 if value > 0 else -1

@@ -6,7 +6,7 @@ An order that may have happened before (see :class:`~forebay_billing.payments.ou
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import stripe
@@ -19,6 +19,8 @@ from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, I
 from forebay_billing.payments.outbox import Claim
 from forebay_billing.payments.retries import StripeFailure
 from forebay_billing.payments.terms import Terms
+
+TOO_OLD = "too old for the meter: it goes as an item of the next invoice"
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,12 @@ class Facts:
 
 @dataclass(frozen=True)
 class Delivered:
-    """What came of it: the object to remember, if any; an order that takes its place, if any."""
+    """What came of it, and the object to remember, if any."""
 
     note: str
     known: Known | None = None
-    instead: Order | None = None
+    as_item: bool = False
+    """Whether it is a meter event that is to go as an item of the next invoice instead."""
     looked: bool = False
     """Whether it follows from Stripe's sum and the books' facts of the hour, and holds as long as these do."""
 
@@ -175,19 +178,15 @@ class Delivery:
     def _meter_event(self, held: Claim, order: MeterEvent, customer: str, facts: Facts, now_ns: int) -> Delivered:
         old = metering.too_old(order.hour_ns, now_ns)
         if old and facts.hour is None:
-            return _as_item(order)
+            return Delivered(TOO_OLD, as_item=True)
         meter = self._meters.ensure(order.meter, held)
         if facts.hour is not None and self._meters.taken(meter, order, customer, facts.hour, now_ns):
             return Delivered(f"{metering.identifier(held)}, as Stripe's sum of the hour shows", looked=True)
         if old:
-            return replace(_as_item(order), looked=True)
+            return Delivered(TOO_OLD, as_item=True, looked=True)
         self._begin(held, facts)
         self._meters.send(held, order, customer)
         return Delivered(metering.identifier(held))
-
-
-def _as_item(order: MeterEvent) -> Delivered:
-    return Delivered("too old for the meter: it goes as an item of the next invoice", instead=metering.late_usage([order]))
 
 
 def _customer_id(order: Order, facts: Facts) -> str:

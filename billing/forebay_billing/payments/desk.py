@@ -127,6 +127,7 @@ class Desk:
                 [] if metered else truth.credit_notes(connection, since_ns, until_ns),
                 truth.credit_grants(connection, since_ns, until_ns),
                 metering.due_at_stripe(connection, hours, since_ns, until_ns),
+                metering.late_minor(connection) if metered else {},
             )
             return ours, objects.of_kind(connection, "customer", None)
 

@@ -18,7 +18,7 @@ from forebay_billing.payments import inbox, metering, objects, outbox
 from forebay_billing.payments.delivery import Delivered, Delivery, Facts
 from forebay_billing.payments.gateway import Gateway
 from forebay_billing.payments.inbox import PaymentSink
-from forebay_billing.payments.orders import CreditNote, ExportSource, LateUsage, MeterEvent
+from forebay_billing.payments.orders import CreditNote, ExportSource, MeterEvent
 from forebay_billing.payments.outbox import Claim
 from forebay_billing.payments.retries import Dead, StripeFailure, next_step
 from forebay_billing.payments.terms import Terms
@@ -30,7 +30,7 @@ CALLS_AT_ONCE = 4
 SETTLE_NS = 300 * 10**9
 """Usage of an hour is read this long after its end, so that most of its records are there and one event carries them."""
 WINDOW_NS = 40 * 86_400 * 10**9
-"""Hours this old are looked at again for late records."""
+"""Hours this old are looked at again for late records; of older ones those to which something came."""
 
 T = TypeVar("T")
 
@@ -87,8 +87,14 @@ class Exporter:
         """Hands over what the meters have not been told of; gives the number of new rows."""
         now_ns = self._clock_ns()
         since_ns, until_ns = (now_ns - WINDOW_NS) // metering.HOUR_NS * metering.HOUR_NS, now_ns - SETTLE_NS
-        hours = self._books.read(lambda connection: source.meter_hours(connection, since_ns, until_ns))
-        made = self._books.write(lambda connection: metering.collect(connection, hours, since_ns, until_ns))
+
+        def read(connection: Connection) -> metering.News:
+            mark = metering.mark_of(connection)
+            changed = [] if mark is None else source.changed_hours(connection, since_ns, mark)
+            return metering.News(source.meter_hours(connection, since_ns, until_ns), changed, source.mark(connection))
+
+        news = self._books.read(read)
+        made = self._books.write(lambda connection: metering.collect(connection, news, since_ns, until_ns))
         failpoints.reach("payments.collected")
         return made
 
@@ -186,8 +192,6 @@ def _settle(connection: Connection, held: Claim, facts: Facts, delivered: Delive
         return True
     if delivered.known is not None:
         objects.save_unless_later(connection, delivered.known)
-    if delivered.instead is not None:
-        outbox.put(connection, delivered.instead, now_ns)
-        if isinstance(held.order, MeterEvent) and isinstance(delivered.instead, LateUsage):
-            metering.move_to_item(connection, held.order, delivered.instead)
+    if delivered.as_item and isinstance(held.order, MeterEvent):
+        metering.move_to_item(connection, held.order, now_ns)
     return True

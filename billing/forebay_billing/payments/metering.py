@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import stripe
-from sqlalchemy import ColumnElement, Connection, func, insert, select
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select
 
 from forebay_billing.payments import outbox
-from forebay_billing.payments.amounts import meter_parts, minor_of_nano
+from forebay_billing.payments.amounts import meter_parts, minor_of_nano, nano_of_minor
 from forebay_billing.payments.gateway import PAGE_OBJECTS, Gateway
-from forebay_billing.payments.orders import LateUsage, MeterEvent, MeterHour
+from forebay_billing.payments.orders import ChangedHour, LateUsage, Mark, MeterEvent, MeterHour, order_of
 from forebay_billing.payments.outbox import Claim
 from forebay_billing.payments.retries import StripeFailure
-from forebay_billing.payments.tables import meter_hours
+from forebay_billing.payments.tables import marks, meter_hours
 from forebay_billing.payments.tables import outbox as outbox_table
 
 HOUR_NS = 3600 * 10**9
@@ -32,6 +32,8 @@ PAST_NS_KEPT_BACK = 86_400 * 10**9
 COUNTED_NS = 3600 * 10**9
 """Stripe counts what it took after a while; its sum of an hour proves something once it has had so long for the last event of the hour,
 also one of which nobody knows whether it came."""
+NEVER = "never"
+"""Marks what an hour had before these payments began: no item, and none of the meter's."""
 UNCERTAIN_MAX = 12
 """Events of an hour of which nobody knows whether Stripe took them: more cannot be told apart by the sum."""
 
@@ -46,11 +48,11 @@ def identifier(held: Claim) -> str:
     return f"forebay-{held.idempotency}"
 
 
-def late_usage(events: Sequence[MeterEvent]) -> LateUsage:
-    """One item for the hours of one tenant and currency, named after the first of them."""
+def late_usage(events: Sequence[MeterEvent], carried_nano: int = 0) -> LateUsage:
+    """One item for the hours of one tenant and currency, named after the first of them; with what earlier items were rounded by."""
     first = min(events, key=lambda event: (event.hour_ns, event.meter, event.sequence))
     last = max(event.hour_ns for event in events)
-    total = sum(event.value for event in events)
+    total = sum(event.value for event in events) + carried_nano
     return LateUsage(
         id=first.subject,
         tenant=first.tenant,
@@ -62,38 +64,88 @@ def late_usage(events: Sequence[MeterEvent]) -> LateUsage:
     )
 
 
-def collect(connection: Connection, hours: Iterable[MeterHour], since_ns: int, now_ns: int) -> int:
+@dataclass(frozen=True)
+class News:
+    """``hours``: all of the window in which something was used; ``changed``: earlier ones to which something came; read up to ``mark``."""
+
+    hours: Sequence[MeterHour]
+    changed: Sequence[ChangedHour]
+    mark: Mark
+
+
+def mark_of(connection: Connection) -> Mark | None:
+    """How far the books were read before; None where they never were."""
+    found: dict[str, int] = {row.name: row.value for row in connection.execute(select(marks.c.name, marks.c.value))}
+    return Mark(found["usage"], found["transaction"]) if found else None
+
+
+def collect(connection: Connection, news: News, since_ns: int, now_ns: int) -> int:
     """Puts into the outbox what the hours have more (or less) than was handed over before; gives the number of new rows.
 
-    ``hours`` are all from ``since_ns`` on in which something was used; only those that are over count. Records that come late make
-    further events of their hour, those too late for the meter one item.
+    Only hours that are over count. Records that come late make further events of their hour, those too late for the meter one item.
     """
     made = 0
     late: dict[tuple[str, str], list[MeterEvent]] = {}
-    present = {(hour.tenant, hour.meter, hour.hour_ns): hour for hour in hours}
+    present = {(hour.tenant, hour.meter, hour.hour_ns): hour for hour in news.hours}
     for known in _handed_over(connection, since_ns, now_ns, meter_hours.c.sequence > 0):
         present.setdefault((known.tenant, known.meter, known.hour_ns), replace(known, value=0))
+    for changed in news.changed:
+        present[changed.hour.tenant, changed.hour.meter, changed.hour.hour_ns] = changed.hour
+        _begin_with(connection, changed)
     for _, hour in sorted(present.items()):
         if hour.hour_ns + HOUR_NS > now_ns:
             continue
-        key = (meter_hours.c.tenant == hour.tenant) & (meter_hours.c.meter == hour.meter) & (meter_hours.c.hour_ns == hour.hour_ns)
-        rows = connection.execute(select(meter_hours.c.value, meter_hours.c.sequence).where(key)).all()
-        sequence = max((row.sequence for row in rows), default=0)
-        for position, part in enumerate(meter_parts(hour.value - sum(row.value for row in rows)), 1):
-            event = MeterEvent(hour.tenant, hour.meter, hour.currency, hour.hour_ns, sequence + position, part)
+        for event in _missing(connection, hour):
             if too_old(hour.hour_ns, now_ns):
                 late.setdefault((hour.tenant, hour.currency), []).append(event)
                 continue
             outbox.put(connection, event, now_ns)
             _note(connection, event, None)
             made += 1
-    for events in late.values():
-        item = late_usage(events)
-        outbox.put(connection, item, now_ns)
+    for (tenant, currency), events in late.items():
+        item = late_usage(events, _carried_nano(connection, tenant, currency))
         for event in events:
             _note(connection, event, item.id)
-        made += 1
+        if item.amount_minor:
+            outbox.put(connection, item, now_ns)
+            made += 1
+    _put_mark(connection, news.mark)
     return made
+
+
+def _missing(connection: Connection, hour: MeterHour) -> list[MeterEvent]:
+    """What was not handed over of an hour yet."""
+    key = (meter_hours.c.tenant == hour.tenant) & (meter_hours.c.meter == hour.meter) & (meter_hours.c.hour_ns == hour.hour_ns)
+    rows = connection.execute(select(meter_hours.c.value, meter_hours.c.sequence).where(key)).all()
+    sequence = max((row.sequence for row in rows), default=0)
+    return [
+        MeterEvent(hour.tenant, hour.meter, hour.currency, hour.hour_ns, sequence + position, part)
+        for position, part in enumerate(meter_parts(hour.value - sum(row.value for row in rows)), 1)
+    ]
+
+
+def _begin_with(connection: Connection, changed: ChangedHour) -> None:
+    """Of an hour that was never handed over, since it was before these payments began, only what came after is Stripe's."""
+    hour = changed.hour
+    key = (meter_hours.c.tenant == hour.tenant) & (meter_hours.c.meter == hour.meter) & (meter_hours.c.hour_ns == hour.hour_ns)
+    if connection.execute(select(meter_hours.c.sequence).where(key).limit(1)).first() is None:
+        _note(connection, MeterEvent(hour.tenant, hour.meter, hour.currency, hour.hour_ns, 0, changed.before), NEVER)
+
+
+def _carried_nano(connection: Connection, tenant: str, currency: str) -> int:
+    """What the items of late usage so far have asked for too little, or too much where it is below zero."""
+    c, o = meter_hours.c, outbox_table.c
+    own = (c.tenant == tenant) & (c.currency == currency) & _of_items()
+    exact = connection.execute(select(func.coalesce(func.sum(c.value), 0)).where(own)).scalar_one()
+    bodies = connection.execute(select(o.body).where(o.tenant == tenant, o.kind == "late_usage")).scalars()
+    asked = (order for order in map(order_of, bodies) if isinstance(order, LateUsage) and order.currency == currency)
+    return int(exact) - nano_of_minor(sum(order.amount_minor for order in asked), currency)
+
+
+def _put_mark(connection: Connection, mark: Mark) -> None:
+    connection.execute(delete(marks))
+    values = {"usage": mark.usage_id, "transaction": mark.transaction_id}
+    connection.execute(insert(marks), [{"name": name, "value": value} for name, value in values.items()])
 
 
 @dataclass(frozen=True)
@@ -156,11 +208,24 @@ def _handed_over(connection: Connection, since_ns: int, until_ns: int, which: Co
     return [MeterHour(tenant, meter, currency, hour_ns, int(value)) for tenant, meter, currency, hour_ns, value in rows]
 
 
-def move_to_item(connection: Connection, event: MeterEvent, item: LateUsage) -> None:
-    """Notes that ``event`` went as ``item`` after all."""
-    c = meter_hours.c
+def move_to_item(connection: Connection, event: MeterEvent, now_ns: int) -> None:
+    """Hands ``event`` over as an item after all."""
+    c, item = meter_hours.c, late_usage([event], _carried_nano(connection, event.tenant, event.currency))
     condition = (c.tenant == event.tenant) & (c.meter == event.meter) & (c.hour_ns == event.hour_ns) & (c.sequence == event.sequence)
     connection.execute(meter_hours.update().where(condition).values(late=item.id))
+    if item.amount_minor:
+        outbox.put(connection, item, now_ns)
+
+
+def late_minor(connection: Connection) -> dict[tuple[str, str], int]:
+    """What the items of late usage ought to sum to, by tenant and currency: rounded half-even once, however many they are."""
+    c = meter_hours.c
+    query = select(c.tenant, c.currency, func.sum(c.value)).where(_of_items()).group_by(c.tenant, c.currency)
+    return {(tenant, currency): minor_of_nano(int(nano), currency) for tenant, currency, nano in connection.execute(query)}
+
+
+def _of_items() -> ColumnElement[bool]:
+    return meter_hours.c.late.is_not(None) & (meter_hours.c.late != NEVER)
 
 
 def _note(connection: Connection, event: MeterEvent, late: str | None) -> None:

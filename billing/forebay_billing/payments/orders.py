@@ -165,6 +165,22 @@ class MeterHour:
     value: int
 
 
+@dataclass(frozen=True)
+class Mark:
+    """How far the books were read: the largest ids of usage and of transactions then."""
+
+    usage_id: int
+    transaction_id: int
+
+
+@dataclass(frozen=True)
+class ChangedHour:
+    """An hour to which something came after a mark; ``before`` is the value that it had then."""
+
+    hour: MeterHour
+    before: int
+
+
 class ExportSource(Protocol):
     """The books as reconciliation and the meters read them, each method in one snapshot. Times are Unix time in nanoseconds."""
 
@@ -182,6 +198,12 @@ class ExportSource(Protocol):
 
     def meter_hours(self, connection: Connection, since_ns: int, until_ns: int) -> list[MeterHour]:
         """The hours that begin from ``since_ns`` until before ``until_ns`` and in which something was used or taken back."""
+
+    def mark(self, connection: Connection) -> Mark:
+        """How far the books go now."""
+
+    def changed_hours(self, connection: Connection, until_ns: int, mark: Mark) -> list[ChangedHour]:
+        """The hours that begin before ``until_ns`` and to which usage, or a correction, came after ``mark``."""
 
 
 def text_of(order: Order) -> str:

@@ -38,6 +38,8 @@ class Ours:
     credit_notes: Sequence[CreditNote] = ()
     credit_grants: Sequence[CreditGrant] = ()
     meter_hours: Sequence[MeterHour] = ()
+    late_usage: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """What items of late usage ought to sum to, by tenant and currency, ever."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Theirs:
     credit_notes: Mapping[str, int] = field(default_factory=dict)
     credit_grants: Mapping[str, int] = field(default_factory=dict)
     meter_hours: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    late_usage: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,12 @@ def compare(ours: Ours, theirs: Theirs) -> Report:
         *_amounts("credit_note", {note.number: (note.amount_minor, note.currency) for note in ours.credit_notes}, theirs.credit_notes),
         *_amounts("credit_grant", {grant.id: (grant.amount_minor, grant.currency) for grant in ours.credit_grants}, theirs.credit_grants),
         *_hours(ours.meter_hours, theirs.meter_hours),
+        *_late(ours.late_usage, theirs.late_usage),
     ]
     compared = {
         "customers": len(ours.customers), "invoices": len(ours.invoices), "credit_notes": len(ours.credit_notes),
         "credit_grants": len(ours.credit_grants), "meter_hours": len(ours.meter_hours),
+        "late_usage": len(ours.late_usage),
     }  # fmt: skip
     return Report(compared, _totals(ours.invoices, theirs.invoices), tuple(found))
 
@@ -153,6 +158,13 @@ def _hours(ours: Sequence[MeterHour], theirs: Mapping[tuple[str, str, int], int]
             yield Difference("meter hour", "/".join(str(part) for part in key), "value", mine.get(key), theirs.get(key))
 
 
+def _late(ours: Mapping[tuple[str, str], int], theirs: Mapping[tuple[str, str], int]) -> Iterable[Difference]:
+    for key in sorted(ours.keys() | theirs.keys()):
+        mine, there = _sent(ours.get(key, 0), key[1]), theirs.get(key, 0)
+        if mine != there:
+            yield Difference("late usage", "/".join(key), "amount", mine, there)
+
+
 def _totals(ours: Sequence[Invoice], theirs: Sequence[TheirInvoice]) -> dict[str, tuple[int, int]]:
     sums: dict[str, tuple[int, int]] = {}
     for invoice in ours:
@@ -201,6 +213,7 @@ class Reader:
             {name: amount for name, amount in notes.items() if name in wanted},
             {name: amount for name, amount in grants.items() if name in granted},
             self._hours(ours.meter_hours, {one.subject: one.stripe_id for one in known}),
+            self._late(known) if ours.meter_hours or ours.late_usage else {},
         )
 
     def _list(self, name: str, work: Callable[[stripe.StripeClient], list[T]]) -> list[T]:
@@ -236,6 +249,19 @@ class Reader:
             ]
 
         return dict(self._list("grants", read))
+
+    def _late(self, known: Sequence[Known]) -> dict[tuple[str, str], int]:
+        found: dict[tuple[str, str], int] = {}
+        for one in known:
+            customer, tenant = one.stripe_id, one.subject
+
+            def read(client: stripe.StripeClient, customer: str = customer) -> list[tuple[str, int]]:
+                items = client.v1.invoice_items.list({"customer": customer, "limit": PAGE_OBJECTS}).auto_paging_iter()
+                return [(item.currency.upper(), item.amount) for item in items if tag(item, "forebay_late") is not None]
+
+            for currency, amount in self._list("late", read):
+                found[tenant, currency] = found.get((tenant, currency), 0) + amount
+        return found
 
     def _hours(self, hours: Sequence[MeterHour], customers: Mapping[str, str]) -> dict[tuple[str, str, int], int]:
         """Stripe's hourly sums over the whole stretch of each tenant's and meter's hours."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, func, or_, select
 
 from forebay_billing import credit_journal, invoice_journal, invoice_queries, schema
 from forebay_billing.money import nano_of, whole
 from forebay_billing.payments import contacts
 from forebay_billing.payments.metering import HOUR_NS
-from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, Invoice, MeterHour, order_of
+from forebay_billing.payments.orders import ChangedHour, CreditGrant, CreditNote, Customer, Invoice, Mark, MeterHour, order_of
 from forebay_billing.payments.tables import outbox
-from forebay_billing.pieces import costly, pieces
+from forebay_billing.pieces import Where, costly, pieces
 from forebay_billing.sums import halved, joined
 
 
@@ -47,15 +47,48 @@ class BooksSource:
         return [credit_journal.order_of(credit) for credit in found if since_ns <= credit.granted_at_ns < until_ns]
 
     def meter_hours(self, connection: Connection, since_ns: int, until_ns: int) -> list[MeterHour]:
-        piece = pieces(lambda segment: (segment.started_at_ns >= since_ns, segment.started_at_ns < until_ns), (schema.usage.c.tenant,))
-        hour = (piece.started_at_ns // HOUR_NS).label("hour")
-        key = (piece.tenant, piece.currency, hour)
-        sums = (*halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
-        query = select(*key, *sums).where(or_(~piece.is_parked, costly(piece))).group_by(*key)
-        return [
-            MeterHour(
-                row.tenant, f"forebay_usage_{row.currency.lower()}", row.currency, row.hour * HOUR_NS,
-                nano_of(whole(joined(row, "milli"), joined(row, "atto"))),
-            )
-            for row in connection.execute(query)
-        ]  # fmt: skip
+        found = _sums(connection, lambda segment: (segment.started_at_ns >= since_ns, segment.started_at_ns < until_ns))
+        return [_hour(key, atto) for key, atto in found.items()]
+
+    def mark(self, connection: Connection) -> Mark:
+        usage_id, transaction_id = (
+            connection.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one() for table in (schema.usage, schema.transactions)
+        )
+        return Mark(usage_id, transaction_id)
+
+    def changed_hours(self, connection: Connection, until_ns: int, mark: Mark) -> list[ChangedHour]:
+        taken_back = select(schema.reversals.c.usage_id).where(schema.reversals.c.transaction_id > mark.transaction_id)
+        more = _sums(connection, lambda segment: (segment.usage_id > mark.usage_id, segment.started_at_ns < until_ns))
+        less = _sums(
+            connection,
+            lambda segment: (
+                segment.usage_id.in_(taken_back), segment.usage_id <= mark.usage_id, segment.reversal, segment.started_at_ns < until_ns,
+            ),
+        )  # fmt: skip
+        changes = {key: more.get(key, 0) + less.get(key, 0) for key in more.keys() | less.keys()}
+        if not changes:
+            return []
+        since_ns, end_ns = min(key[2] for key in changes) * HOUR_NS, (max(key[2] for key in changes) + 1) * HOUR_NS
+        now = _sums(connection, lambda segment: (segment.started_at_ns >= since_ns, segment.started_at_ns < end_ns))
+        return [ChangedHour(_hour(key, now[key]), nano_of(now[key] - atto)) for key, atto in changes.items()]
+
+
+Key = tuple[str, str, int]
+"""Tenant, currency, and hours since the epoch."""
+
+
+def _hour(key: Key, atto: int) -> MeterHour:
+    tenant, currency, hour = key
+    return MeterHour(tenant, f"forebay_usage_{currency.lower()}", currency, hour * HOUR_NS, nano_of(atto))
+
+
+def _sums(connection: Connection, where: Where) -> dict[Key, int]:
+    """What the segments that ``where`` chooses cost in each hour, in atto-units."""
+    piece = pieces(where, (schema.usage.c.tenant,))
+    hour = (piece.started_at_ns // HOUR_NS).label("hour")
+    key = (piece.tenant, piece.currency, hour)
+    sums = (*halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
+    query = select(*key, *sums).where(or_(~piece.is_parked, costly(piece))).group_by(*key)
+    return {
+        (row.tenant, row.currency, row.hour): whole(joined(row, "milli"), joined(row, "atto")) for row in connection.execute(query)
+    }

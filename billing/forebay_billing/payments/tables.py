@@ -10,7 +10,7 @@ SUBJECT_CHARS_MAX = 512
 STRIPE_ID_CHARS_MAX = 255
 _NAME = String(NAME_CHARS_MAX)
 
-__all__ = ["contacts", "events", "metadata", "meter_hours", "objects", "outbox"]
+__all__ = ["contacts", "events", "marks", "metadata", "meter_hours", "objects", "outbox"]
 
 outbox = Table(
     "payment_outbox",
@@ -67,6 +67,14 @@ meter_hours = Table(
     Column("late", String(SUBJECT_CHARS_MAX), nullable=True),
     Index(None, "hour_ns"),
 )
+
+marks = Table(
+    "payment_marks",
+    metadata,
+    Column("name", String(32), primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+"""How far the books were read for the meters."""
 
 events = Table(
     "payment_events",

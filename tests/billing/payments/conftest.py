@@ -118,6 +118,7 @@ class Shop:
                 source.customers(connection), [] if metered else source.invoices(connection, *ever),
                 [] if metered else source.credit_notes(connection, *ever), source.credit_grants(connection, *ever),
                 metering.due_at_stripe(connection, self.usage.meter_hours(connection, *ever), *ever) if metered else [],
+                metering.late_minor(connection) if metered else {},
             )  # fmt: skip
             return ours, objects.of_kind(connection, "customer", None)
 

@@ -9,7 +9,7 @@ import pytest
 from forebay_billing import failpoints
 from forebay_billing.payments import metering, outbox
 from forebay_billing.payments.amounts import METER_VALUE_MAX, meter_parts
-from forebay_billing.payments.orders import MeterHour
+from forebay_billing.payments.orders import ChangedHour, Mark, MeterHour
 from hypothesis import given
 from hypothesis import strategies as st
 from stripe_emulator import Fault
@@ -35,6 +35,12 @@ class Usage:
             for (tenant, hour_ns), value in self.hours.items()
             if since_ns <= hour_ns < until_ns
         ]
+
+    def changed_hours(self, *_: Any) -> list[ChangedHour]:
+        return []
+
+    def mark(self, *_: Any) -> Mark:
+        return Mark(0, 0)
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ CHANGES = [
 def test_both_sides_agree(settled: Any) -> None:
     report = settled.reconcile()
     assert report.differences == () and report.totals == {"USD": (2438, 2438)}
-    assert report.compared == {"customers": 2, "invoices": 2, "credit_notes": 1, "credit_grants": 1, "meter_hours": 0}
+    assert report.compared == {"customers": 2, "invoices": 2, "credit_notes": 1, "credit_grants": 1, "meter_hours": 0, "late_usage": 0}
 
 
 @pytest.mark.parametrize(("change", "difference"), CHANGES, ids=[change.__name__ for change, _ in CHANGES])

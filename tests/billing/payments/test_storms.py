@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from forebay_billing import failpoints
 from forebay_billing.payments import metering, outbox
-from forebay_billing.payments.orders import CreditNote, MeterHour
+from forebay_billing.payments.orders import ChangedHour, CreditNote, Mark, MeterHour
 from stripe_emulator import Fault
 
 HOUR_NS = 3600 * 10**9
@@ -30,6 +30,12 @@ class Known:
 
     def meter_hours(self, *_: Any) -> list[MeterHour]:
         return self.hours
+
+    def changed_hours(self, *_: Any) -> list[ChangedHour]:
+        return []
+
+    def mark(self, *_: Any) -> Mark:
+        return Mark(0, 0)
 
 
 class Storm:
@@ -130,7 +136,8 @@ def test_after_any_storm_each_hour_is_counted_once(open_shop: Callable[..., Any]
     storm = Storm(shop, seed)
     shop.usage = Known(later)
     for known in (hours, later):
-        shop.books.write(lambda connection, known=known: metering.collect(connection, known, 0, shop.clock.now_ns))
+        news = metering.News(known, (), Mark(0, 0))
+        shop.books.write(lambda connection, news=news: metering.collect(connection, news, 0, shop.clock.now_ns))
         storm.blow()
     storm.calm()
     assert sum(event.value for event in shop.emulator.meters.counted) == sum(hour.value for hour in later)
