@@ -239,19 +239,20 @@ class Accountant:
         counted: dict[tuple[str, int], int] = defaultdict(int)
         for event in emulator.meters.counted:
             counted[tenants[event.customer], event.timestamp * NANO] += event.value
-        late: dict[str, list[int]] = defaultdict(list)
-        for row in connection.execute(text("SELECT tenant, hour_ns, value, late FROM payment_meter_hours WHERE late IS NOT NULL")):
+        late: dict[str, int] = defaultdict(int)
+        known = "SELECT tenant, hour_ns, value FROM payment_meter_hours WHERE late IS NOT NULL AND sequence > 0"
+        for row in connection.execute(text(known)):
             counted[row.tenant, row.hour_ns] += row.value
-            late[row.late].append(row.value)
+            late[row.tenant] += row.value
         self._same_amounts("Stripe's hours", counted, {key: nearest(atto, NANO) for key, atto in hours.items()})
-        of_hours = [item for item in emulator.account.of("invoiceitem") if "forebay_late" in item["metadata"]]
-        items = {item["metadata"]["forebay_late"]: item for item in of_hours}
-        if len(items) != len(of_hours):
+        items = [item for item in emulator.account.of("invoiceitem") if "forebay_late" in item["metadata"]]
+        if len({item["metadata"]["forebay_late"] for item in items}) != len(items):
             raise Caught("an item is twice at Stripe")
-        coins = {
-            subject: nearest(sum(values) * NANO, CURRENCIES[subject.split("/")[0]][1]) for subject, values in late.items()
-        }  # fmt: skip
-        self._same_amounts("Stripe's items", {subject: item["amount"] for subject, item in items.items()}, coins)
+        asked: dict[str, int] = defaultdict(int)
+        for item in items:
+            asked[tenants[item["customer"]]] += item["amount"]
+        coins = {tenant: nearest(nano * NANO, CURRENCIES[tenant][1]) for tenant, nano in late.items()}
+        self._same_amounts("Stripe's items", asked, coins)
 
 
 def _of_tenants(accounts: dict[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:
