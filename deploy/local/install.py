@@ -32,6 +32,12 @@ NATIVE_PACKAGES = {"wire": "The command stream", "device": "The virtual device",
 """Folders with C++ extensions, and what they are to people; all are built on the first."""
 PURE_PACKAGES = ("pool", "billing", "hub", "spawner", "dashboards")
 NOTEBOOK_PACKAGES = ("wire", "device")
+LAB = CHECKOUT / "lab"
+"""The JupyterLab extension: TypeScript, built once, then plain files in a wheel."""
+WITHOUT_NPM = (
+    "npm (Node.js 20 or newer) is not on PATH, so notebooks get no status bar and no panel for their device; "
+    "what it does and costs is told as text. Install it and run make setup again to have them."
+)
 PYTHON = f"{sys.executable} {sys.version}"
 PYTHON_OLDEST = (3, 11)
 DISK_NEEDED_BYTES = 6 * 2**30
@@ -40,6 +46,8 @@ LOG_LINES_SHOWN = 15
 DEV_LOCK = "dev.txt"
 """The requirements with what checks and tests need."""
 KERNEL_NAME = "Python 3 (virtual GPU)"
+KERNEL_VERSION = "2"
+"""Changes with what `install_kernel` writes."""
 
 
 class SetupError(Exception):
@@ -55,15 +63,17 @@ class Machine:
     compiler: str | None
     headers: bool
     free_bytes: int
+    npm: str | None
 
     @classmethod
     def look(cls, environment: Mapping[str, str]) -> Machine:
         modules = frozenset(name for name in ("venv", "ensurepip") if importlib.util.find_spec(name))
         compiler = shutil.which(environment.get("CXX") or "c++", path=environment.get("PATH"))
         headers = Path(sysconfig.get_path("include"), "Python.h").exists()
-        return cls(sys.version_info[:2], modules, compiler, headers, shutil.disk_usage(CHECKOUT).free)
+        npm = shutil.which("npm", path=environment.get("PATH"))
+        return cls(sys.version_info[:2], modules, compiler, headers, shutil.disk_usage(CHECKOUT).free, npm)
 
-    def refusal(self, installed: bool) -> str | None:
+    def refusal(self, installed: bool, tested: bool = False) -> str | None:
         """The first thing that is missing, and how to get it. Pure."""
         version = ".".join(map(str, self.python))
         if self.python < PYTHON_OLDEST:
@@ -77,6 +87,8 @@ class Machine:
         if not installed and self.free_bytes < DISK_NEEDED_BYTES:
             have, need = self.free_bytes / 2**30, DISK_NEEDED_BYTES / 2**30
             return f"Only {have:.1f} GiB are free in {CHECKOUT}, set-up needs {need:.0f} GiB; free some room and run: make setup"
+        if tested and self.npm is None:
+            return "There is no npm, with which the JupyterLab extension is built and tested; install Node.js 20 or newer"
         return None
 
 
@@ -110,12 +122,16 @@ class Step:
         self.stamp.write_text(self.fingerprint, encoding="ascii")
 
 
+GENERATED = {"build", "__pycache__", "node_modules", "lib", "labextension"}
+"""Folders of what is made from the rest."""
+
+
 def _parts(source: str | Path) -> Iterable[bytes]:
     if isinstance(source, str):
         yield source.encode()
     elif source.is_dir():
         for path in sorted(source.rglob("*")):
-            generated = {"build", "__pycache__"} & set(path.relative_to(source).parts) or path.suffix == ".so" or ".egg-info" in str(path)
+            generated = GENERATED & set(path.relative_to(source).parts) or path.suffix == ".so" or ".egg-info" in str(path)
             if path.is_file() and not generated:
                 yield str(path.relative_to(source)).encode()
                 yield path.read_bytes()
@@ -129,6 +145,7 @@ def run(*command: str | Path) -> None:
         **os.environ,
         "PIP_CACHE_DIR": str(BUILD / "cache" / "pip"),
         "UV_CACHE_DIR": str(BUILD / "cache" / "uv"),
+        "npm_config_cache": str(BUILD / "cache" / "npm"),
         "IPYTHONDIR": str(BUILD / "cache" / "ipython"),
         "DIST_EXTRA_CONFIG": str(BUILD / "extensions.cfg"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -192,9 +209,22 @@ def install_notebook_packages() -> None:
     run(NOTEBOOK / "bin" / "python", "-m", "pip", "install", "--no-deps", "--force-reinstall", *wheels)
 
 
+def build_lab() -> None:
+    """The extension, against the JupyterLab that notebooks have; its wheel needs no Node."""
+    run("npm", "ci", "--prefix", LAB, "--ignore-scripts", "--no-audit", "--no-fund")
+    core = next(NOTEBOOK.glob("lib/python*/site-packages/jupyterlab/staging"))
+    run("npm", "run", "--prefix", LAB, "build", "--", "--core-path", core, ".")
+    shutil.rmtree(WHEELS / "lab", ignore_errors=True)
+    run(SERVER / "bin" / "python", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", WHEELS / "lab", "./lab")
+    run(NOTEBOOK / "bin" / "python", "-m", "pip", "install", "--no-deps", "--force-reinstall", *(WHEELS / "lab").glob("*.whl"))
+
+
 def install_kernel() -> None:
-    """The notebooks' one kernel, and JupyterLab without its news pop-up."""
+    """The notebooks' one kernel, which shows its device before PyTorch is imported, and JupyterLab without its news pop-up."""
     run(NOTEBOOK / "bin" / "python", "-m", "ipykernel", "install", "--prefix", NOTEBOOK, "--name", "python3", "--display-name", KERNEL_NAME)
+    kernel = NOTEBOOK / "etc" / "ipython" / "ipython_kernel_config.json"
+    kernel.parent.mkdir(parents=True, exist_ok=True)
+    kernel.write_text(json.dumps({"InteractiveShellApp": {"extensions": ["forebay.notebook"]}}, indent=2) + "\n", encoding="utf-8")
     settings = NOTEBOOK / "etc" / "jupyter" / "labconfig"
     settings.mkdir(parents=True, exist_ok=True)
     page = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
@@ -247,18 +277,27 @@ def notebook_steps(torch: str, index: str | None) -> list[Step]:
             lambda: install_requirements(NOTEBOOK, requirements),
         ),
         Step("The virtual device for the notebooks", stamps / "ours", (PYTHON, torch, *packages), install_notebook_packages),
-        Step("The notebooks' kernel", stamps / "kernel", (PYTHON, KERNEL_NAME, requirements), install_kernel),
+        Step("The notebooks' kernel", stamps / "kernel", (PYTHON, KERNEL_NAME, requirements, KERNEL_VERSION), install_kernel),
     ]
+
+
+def lab_step() -> Step:
+    """The JupyterLab extension for the notebooks."""
+    sources = (PYTHON, LAB, CHECKOUT / "requirements" / "notebook.txt")
+    results = (LAB / "forebay_lab" / "labextension" / "package.json", WHEELS / "lab")
+    return Step("The JupyterLab extension", NOTEBOOK / "stamps" / "lab", sources, build_lab, results)
 
 
 def install(torch: str, index: str | None, lock: str) -> None:
     """Carries out the steps that are not done. Raises SetupError."""
-    refusal = Machine.look(os.environ).refusal(installed=(NOTEBOOK / "stamps" / "torch").exists())
+    machine = Machine.look(os.environ)
+    refusal = machine.refusal(installed=(NOTEBOOK / "stamps" / "torch").exists(), tested=lock == "dev.txt")
     if refusal:
         raise SetupError(refusal)
     BUILD.mkdir(exist_ok=True)
     (BUILD / "extensions.cfg").write_text("[build_ext]\nbuild_temp = build/objects\n", encoding="ascii")
-    todo = [step for step in (*server_steps(torch, index, lock), *notebook_steps(torch, index)) if not step.done]
+    last = [lab_step()] if machine.npm else []
+    todo = [step for step in (*server_steps(torch, index, lock), *notebook_steps(torch, index), *last) if not step.done]
     for number, step in enumerate(todo, start=1):
         print(f"[{number}/{len(todo)}] {step.title} …", end=" ", flush=True)
         started = time.monotonic()
@@ -268,6 +307,8 @@ def install(torch: str, index: str | None, lock: str) -> None:
             print("failed", flush=True)
             raise
         print(f"{time.monotonic() - started:.0f} s", flush=True)
+    if not machine.npm:
+        print(f"Note: {WITHOUT_NPM}", flush=True)
 
 
 def main() -> int:

@@ -105,6 +105,11 @@ class Journal:
         with self._lock:
             return dict(self._devices)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a device computes, or is waited for."""
+        return any(device.leases or device.asked is not None for device in self.devices().values())
+
     def entries(self) -> list[Entry]:
         """The latest first."""
         with self._lock:

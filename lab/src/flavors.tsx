@@ -14,10 +14,11 @@ interface Props {
   present: string | null;
   /** Whether the kernel answers only when its cell has ended. */
   waits: boolean;
-  choose(name: string): void;
+  choose(name: string): Promise<void>;
 }
 
 export function Flavors({ texts, flavors, present, waits, choose }: Props): JSX.Element {
+  const [wanted, want] = React.useState<string | null>(null);
   if (flavors === null) {
     return (
       <section>
@@ -28,7 +29,7 @@ export function Flavors({ texts, flavors, present, waits, choose }: Props): JSX.
   }
   const servable = flavors.filter(flavor => flavor.servable);
   const others = flavors.filter(flavor => !flavor.servable);
-  const chosen = present ?? flavors.find(flavor => flavor.chosen)?.name;
+  const chosen = wanted ?? present ?? flavors.find(flavor => flavor.chosen)?.name;
   return (
     <section>
       <fieldset>
@@ -42,7 +43,10 @@ export function Flavors({ texts, flavors, present, waits, choose }: Props): JSX.
               name="forebay-flavor"
               value={flavor.name}
               checked={flavor.name === chosen}
-              onChange={() => choose(flavor.name)}
+              onChange={() => {
+                want(flavor.name);
+                void choose(flavor.name).then(() => want(null));
+              }}
             />
             <span className="forebay-flavor-name">{flavor.name}</span>
             <span className="forebay-flavor-rate">{amounts.rate(flavor, texts)}</span>

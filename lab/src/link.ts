@@ -5,7 +5,7 @@ import { JSONObject } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { Answer, Overview, State, TARGET } from './protocol';
+import { Answer, EVERYBODY, Overview, State, TARGET } from './protocol';
 
 const SUBSHELL_MS = 2000;
 
@@ -59,7 +59,7 @@ export class Link implements IDisposable {
   /** Whether an answer must wait until the cell that runs has ended. */
   get mustWait(): boolean {
     const kernel = this._kernel;
-    return kernel !== null && kernel.status === 'busy' && !kernel.supportsSubshells;
+    return this._comm === null || (kernel !== null && kernel.status === 'busy' && !kernel.supportsSubshells);
   }
 
   get isDisposed(): boolean {
@@ -137,6 +137,7 @@ export class Link implements IDisposable {
       return;
     }
     this._connecting = true;
+    this._listen(kernel);
     try {
       await kernel.info;
       if (kernel !== this._kernel || kernel.isDisposed || !kernel.handleComms) {
@@ -150,6 +151,12 @@ export class Link implements IDisposable {
       comm.open({ ...this._greeting() });
     } finally {
       this._connecting = false;
+    }
+  }
+
+  private _listen(kernel: Kernel.IKernelConnection): void {
+    if (kernel.handleComms && !kernel.hasComm(EVERYBODY)) {
+      kernel.createComm(TARGET, EVERYBODY).onMsg = message => this._heard(message);
     }
   }
 

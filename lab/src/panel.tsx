@@ -5,6 +5,7 @@ import React from 'react';
 
 import { Cells } from './cells';
 import { Flavors } from './flavors';
+import { LineSetting } from './linesetting';
 import { Link } from './link';
 import { Roster } from './roster';
 import { Sessions } from './sessions';
@@ -98,10 +99,7 @@ export class Panel extends ReactWidget {
           sessions={sessions}
           release={(session, what) => this._do(link, 'release', { session }, texts.say('released', { what }))}
         />
-        <label className="forebay-line-setting">
-          <input type="checkbox" checked={!link.state.quiet} onChange={event => this._setLine(event.target.checked)} />
-          {texts.say('line')}
-        </label>
+        <LineSetting on={!link.state.quiet} label={texts.say('line')} set={this._setLine} />
       </>
     );
   }
@@ -122,7 +120,7 @@ export class Panel extends ReactWidget {
 
   private async _look(): Promise<void> {
     const link = this._roster.current;
-    if (link === null || link.state === null || absence(link, this._texts) !== null) {
+    if (link === null || link.state === null || link.mustWait || absence(link, this._texts) !== null) {
       return;
     }
     try {
@@ -143,7 +141,7 @@ export class Panel extends ReactWidget {
     if (!this.isVisible) {
       return;
     }
-    if (link?.state && link.overview === null && link !== this._asked) {
+    if (link?.state && link.overview === null && link !== this._asked && !link.mustWait) {
       this._asked = link;
       void this._look();
     }

@@ -1,6 +1,8 @@
 // What kernel and front end say to each other on the comm `forebay`: docs/reference/notebook.md.
 
 export const TARGET = 'forebay';
+/** Id of the comm on which the kernel tells all pages; nobody opens it, so that a page which is loaded while a cell runs hears it at once. */
+export const EVERYBODY = 'forebay-state';
 
 export interface Money {
   currency: string;

@@ -65,6 +65,7 @@ def machine(install: ModuleType, **facts: Any) -> Any:
         "compiler": "/usr/bin/c++",
         "headers": True,
         "free_bytes": 10 * 2**30,
+        "npm": "/usr/bin/npm",
     }
     return install.Machine(**{**good, **facts})
 
@@ -72,6 +73,11 @@ def machine(install: ModuleType, **facts: Any) -> Any:
 def test_a_machine_with_everything_is_accepted(install: ModuleType) -> None:
     assert machine(install).refusal(installed=False) is None
     assert machine(install, free_bytes=0).refusal(installed=True) is None
+
+
+def test_npm_is_needed_for_the_tests_alone(install: ModuleType) -> None:
+    assert machine(install, npm=None).refusal(installed=False) is None
+    assert "There is no npm" in machine(install, npm=None).refusal(installed=False, tested=True)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,12 @@ def install(hub: Hub, folder: Path) -> Cloud:
 
     devices = '[{kind = "cpu", model = "cpu-dev", memory = "4 GiB", count = 1}]'
     pool = process(
-        "pool", state_dir=str(folder / "pool"), billing_url=urls["billing"], worker_python=sys.executable, devices=devices, idle_release_seconds="60",
+        "pool",
+        state_dir=str(folder / "pool"),
+        billing_url=urls["billing"],
+        worker_python=sys.executable,
+        devices=devices,
+        idle_release_seconds="60",
     )
     billing = process("billing", database_url=f"sqlite:///{folder / 'billing.sqlite3'}")
     return Cloud(hub, pool, billing, urls)
@@ -104,6 +109,7 @@ class Jupyter:
     url: str
     token: str
     home: Path
+    pid: int
 
     def write(self, name: str, *cells: str) -> None:
         """A notebook with these cells."""
@@ -160,7 +166,7 @@ def jupyter(cloud: Cloud, home: Path) -> Iterator[Jupyter]:
         server = subprocess.Popen([sys.executable, "-m", "jupyter_server"], env=environment(cloud, home), stdout=log, stderr=log, cwd=home)
     try:
         _await(f"{url}/api/status?token={token}", server, home / "jupyter.log")
-        yield Jupyter(url, token, home)
+        yield Jupyter(url, token, home, server.pid)
     finally:
         server.terminate()
         server.wait(30)

@@ -22,6 +22,8 @@ GATHER_SECONDS = 0.05
 """Changes that come within so long are told at once."""
 ASKED_MAX = 32
 """Requests of front ends that wait; more are refused."""
+BEAT_SECONDS = 3.0
+"""While a device works, or is waited for, all is told this often: its memory changes, and pages may have been loaded anew."""
 WATCHED_SECONDS = 300.0
 """For so long after a front end asked for the overview it is told what changes in it: asking while a cell runs would have it show
 the kernel as idle, since answers come from another shell."""
@@ -115,18 +117,22 @@ class Attendant:
         """Tells what changed, and mends lines. What cells end with is worth a look at the budget."""
         closed = 0
         while True:
-            self._changed.wait()
+            changed = self._changed.wait(BEAT_SECONDS if self.channel.attached and self.journal.busy else None)
             self._changed.clear()
             self.lines.mend()
             if self.channel.attached:
                 state = self.snapshot()
                 self.channel.say(state)
-                if self._watched_ns is not None and time.monotonic_ns() - self._watched_ns < WATCHED_SECONDS * 1e9:
+                if changed and self._watched:
                     self._later("watch")
-                if state["device_ns"] != closed and all(device["state"] != "computing" for device in state["devices"]):
+                if not self.journal.busy and state["device_ns"] != closed:
                     closed = state["device_ns"]
                     self._later("look")
             time.sleep(GATHER_SECONDS)
+
+    @property
+    def _watched(self) -> bool:
+        return self._watched_ns is not None and time.monotonic_ns() - self._watched_ns < WATCHED_SECONDS * 1e9
 
     def _later(self, what: str) -> None:
         with contextlib.suppress(queue.Full):

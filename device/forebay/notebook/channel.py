@@ -14,6 +14,9 @@ from uuid import uuid4
 from forebay.notebook.output import Output
 
 TARGET = "forebay"
+EVERYBODY = "forebay-state"
+"""Id of the comm on which all is told that concerns every front end. Nobody opens it: a page that was loaded while a cell runs listens
+to it at once, before the kernel can hear that it is there."""
 PROTOCOL = 1
 FRONT_ENDS_MAX = 8
 """A page that was loaded anew opens another comm and does not close the one before: the oldest are forgotten."""
@@ -44,8 +47,7 @@ class Channel:
 
     def say(self, data: Mapping[str, Any]) -> None:
         """Tells all front ends."""
-        for name in list(self._comms):
-            self._send(name, data)
+        self._send(EVERYBODY, data)
 
     def offer(self) -> None:
         """Invites front ends that were there before this package: they open a comm of their own when they hear of it."""

@@ -1,0 +1,81 @@
+"""A notebook in a browser, used as a person does."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lab_installation import Jupyter
+
+WAIT_MS = 60_000
+STARTING_MS = 1_500
+"""What the kernel needs after it says that it is idle: a key pressed earlier is lost."""
+STOP = {"lab": "Interrupt the kernel", "notebook": "Interrupt the kernel"}
+
+
+class NotebookPage:
+    """``kind`` is ``lab`` or ``notebook``."""
+
+    def __init__(self, browser: Any, server: Jupyter, kind: str, notebook: str, **options: Any) -> None:
+        self.kind = kind
+        self.context = browser.new_context(viewport={"width": 1440, "height": 900}, **options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WAIT_MS)
+        path = "lab/tree" if kind == "lab" else "notebooks"
+        self._address = f"{server.url}/{path}/{notebook}?token={server.token}"
+        self.open()
+
+    def open(self) -> None:
+        """Opens the page, again if it is open, and waits for the kernel."""
+        self.page.goto(self._address)
+        self.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+        self.page.wait_for_timeout(STARTING_MS)
+
+    def close(self) -> None:
+        self.context.close()
+
+    def cell(self, number: int) -> Any:
+        return self.page.locator(".jp-Notebook .jp-CodeCell").nth(number)
+
+    def start(self, number: int) -> None:
+        """Begins to run a cell; the first is number 0."""
+        self.cell(number).locator(".cm-content").click()
+        self.page.keyboard.press("Control+Enter")
+        self.cell(number).locator(".jp-InputPrompt", has_text="[*]").wait_for()
+
+    def run(self, number: int) -> str:
+        """Runs a cell to its end; what stands below it."""
+        self.cell(number).locator(".cm-content").click()
+        self.page.keyboard.press("Control+Enter")
+        self.page.wait_for_timeout(100)
+        return self.ended(number)
+
+    def ended(self, number: int) -> str:
+        """Waits until a cell has ended; what stands below it."""
+        self.cell(number).locator(".jp-InputPrompt", has_text=re.compile(r"\[\d+\]")).wait_for()
+        return self.output(number)
+
+    def output(self, number: int) -> str:
+        found = self.cell(number).locator(".jp-Cell-outputArea")
+        return str(found.inner_text()) if found.count() else ""
+
+    def stop(self) -> None:
+        """Presses the stop button."""
+        self.page.locator("[data-command='notebook:interrupt-kernel'], [data-jp-item-name='interrupt'] jp-button").first.click()
+
+    def status(self) -> str:
+        return str(self.page.locator(".forebay-status-button").inner_text()).replace("\n", " ")
+
+    def await_status(self, text: str) -> str:
+        """The status item, once it says this."""
+        self.page.locator(".forebay-status-button", has_text=text).wait_for()
+        return self.status()
+
+    @property
+    def panel(self) -> Any:
+        return self.page.locator("#forebay-panel")
+
+    def open_panel(self) -> None:
+        if not self.panel.is_visible():
+            self.page.locator(".forebay-status-button").click()
+        self.panel.locator(".forebay-flavor").first.wait_for()

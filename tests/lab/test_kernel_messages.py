@@ -1,0 +1,217 @@
+"""What a kernel tells any front end of its device: lines below cells, magics, and the comm that the extension listens to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from dashboards_installation import eventually
+from kernel_client import Kernel, Shown, kernel
+from lab_installation import environment
+from nbclient import NotebookClient
+
+pytestmark = [pytest.mark.slow]
+
+LINE = r"forebay: device \d+\.\d+ s · waited \d+\.\d+ s · (< )?\d\.\d+ USD · dev\.\dgb"
+ENTRY = "x.sum().item()"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernel-home")
+
+
+@pytest.fixture(scope="module")
+def notebook(cloud: Any, home: Path) -> Iterator[Kernel]:
+    """A kernel with a tensor on the device, to which no extension has connected."""
+    with kernel(environment(cloud, home)) as found:
+        assert [said["target_name"] for said in found.run("import torch").comms] == ["forebay"], "pages that were there before are told"
+        found.run("x = torch.ones(500, 500, device='cuda')")
+        yield found
+
+
+@pytest.fixture
+def extension(notebook: Kernel) -> Iterator[str]:
+    """An extension's comm; it says goodbye after the test."""
+    comm = notebook.open(locale="en")
+    yield comm
+    notebook._send("comm_close", {"comm_id": comm, "data": {}})
+
+
+def test_a_cell_that_used_the_device_ends_with_a_line_as_text_and_as_html(notebook: Kernel) -> None:
+    shown = notebook.run(ENTRY)
+    assert shown.results == ["250000.0"]
+    assert len(shown.lines) == 1 and re.fullmatch(LINE, shown.lines[0]), shown
+    assert all(html.startswith('<div class="forebay-line') for html in shown.html)
+    assert notebook.run("1 + 1").lines == [], "without device work there is none"
+
+
+def test_a_cell_that_failed_has_its_line_too(notebook: Kernel) -> None:
+    shown = notebook.run(f"1 / (0 if {ENTRY} else 1)")
+    assert shown.errors == ["ZeroDivisionError: division by zero"] and re.fullmatch(LINE, shown.lines[0])
+
+
+def test_a_line_is_mended_when_the_work_is_done_after_the_cells_end(notebook: Kernel) -> None:
+    shown = notebook.run("y = x\nfor _ in range(120): y = (y @ x) / 500")
+    assert "still computes" in shown.lines[0]
+    notebook.until(shown, lambda shown: re.fullmatch(LINE, shown.lines[0]))
+    assert len(shown.displays) == 1
+
+
+def test_a_wait_is_text_where_no_extension_is_connected(notebook: Kernel, cloud: Any) -> None:
+    with cloud.device_held():
+        cell, shown = notebook.start(ENTRY), Shown()
+        notebook.until(shown, lambda shown: "waiting for" in shown.streams.get("stderr", ""))
+    notebook.finish(cell, shown)
+    assert re.search(r"waiting for dev\.\dgb, next in line: .* is held", shown.streams["stderr"])
+    assert "granted after" in shown.streams["stderr"]
+
+
+def test_a_wait_is_one_display_that_goes_where_the_extension_is_connected(notebook: Kernel, cloud: Any, extension: str) -> None:
+    with cloud.device_held():
+        cell, shown = notebook.start(ENTRY), Shown()
+        notebook.until(shown, lambda shown: shown.displays)
+        told = notebook.until(shown, lambda shown: any(device(said)["state"] == "queued" for said in states(shown)))
+        queued = next(device(said)["queued"] for said in states(told) if device(said)["state"] == "queued")
+        assert queued["position"] == 1 and "is held" in queued["reason"] and queued["code"]
+    notebook.finish(cell, shown)
+    waited, used = shown.displays.values()
+    assert "next in line" in waited[0] and waited[-1] == ""
+    assert re.fullmatch(LINE, used[-1]) and not shown.streams
+
+
+def test_an_interrupted_wait_leaves_the_queue_and_says_how_long_it_was(notebook: Kernel, cloud: Any, extension: str) -> None:
+    with cloud.device_held():
+        cell, shown = notebook.start(ENTRY), Shown()
+        notebook.until(shown, lambda shown: shown.displays)
+        notebook.interrupt()
+        notebook.finish(cell, shown)
+        assert cloud.ask("pool", "operator", "GET", "api/queue") == []
+    assert re.fullmatch(r"forebay: stopped waiting after \d+\.\d s", shown.lines[0])
+    assert shown.errors == ["KeyboardInterrupt: The wait for a device was stopped; run this again."]
+    assert notebook.run(ENTRY).results == ["250000.0"]
+
+
+def test_the_line_is_turned_off_and_on_by_magic_and_by_the_extension(notebook: Kernel, extension: str) -> None:
+    notebook.run("%gpu quiet")
+    assert notebook.run(ENTRY).lines == []
+    notebook.run("%gpu loud")
+    assert len(notebook.run(ENTRY).lines) == 1
+    notebook.say(extension, quiet=True)
+    assert notebook.run(ENTRY).lines == []
+    notebook.say(extension, quiet=False)
+    assert len(notebook.run(ENTRY).lines) == 1
+
+
+def test_gpu_tells_state_spend_and_the_last_cells(notebook: Kernel) -> None:
+    notebook.run(ENTRY)
+    text = notebook.run("%gpu").streams["stdout"]
+    assert re.search(r"\| cuda:0 \| dev\.\dgb \| resident +\| 0\.\d+ USD/h +\| \d MiB", text), text
+    assert re.search(r"This notebook: \d+\.\d+ s of device time, \d\.\d+ USD\.", text)
+    assert re.search(r"\| \[\d+\] +\| dev\.\dgb \| +0?\d", text)
+
+
+def test_words_that_a_magic_does_not_know_are_refused_with_its_usage(notebook: Kernel) -> None:
+    assert "usage: %gpu [quiet | loud]" in notebook.run("%gpu silent").errors[0]
+    assert "usage: %%gpu [flavor=NAME]" in notebook.run("%%gpu flaver=dev.4gb\n1").errors[0]
+    assert "There is no flavor 'dev.5gb'; the nearest are" in notebook.run("%flavor dev.5gb").errors[0]
+    assert "There is no flavor" in notebook.run("%%gpu flavor=dev.5gb\n1").errors[0]
+
+
+def test_a_flavor_is_chosen_for_the_notebook_by_magic(notebook: Kernel, cloud: Any) -> None:
+    assert "on from its next lease" not in notebook.run("%flavor dev.4gb").errors
+    assert "dev.4gb" in notebook.run(ENTRY).lines[0]
+    assert "| * | dev.4gb" in notebook.run("%flavor").streams["stdout"]
+    assert cloud.ask("pool", "acme-member", "GET", "api/choice") == {"flavor": "dev.4gb"}, "later sessions begin with it"
+    assert "dev.1gb" in notebook.run("%flavor dev.1gb").streams["stdout"]
+    assert "dev.1gb" in notebook.run(ENTRY).lines[0]
+
+
+def test_a_flavor_is_chosen_for_one_cell(notebook: Kernel) -> None:
+    shown = notebook.run(f"%%gpu flavor=dev.4gb\nkept = {ENTRY}\nkept")
+    assert shown.results == ["250000.0"] or shown.streams.get("stdout") == "250000.0\n"
+    assert shown.lines[0].endswith("dev.4gb")
+    assert notebook.run("kept + x.sum().item()").lines[0].endswith("dev.1gb")
+
+
+def test_the_extension_is_told_flavors_rates_sessions_and_what_was_wrong(notebook: Kernel, cloud: Any, extension: str) -> None:
+    with cloud.session(process="elsewhere.py"):
+        value = notebook.ask(extension, "overview")["value"]
+        offers = {row["name"]: row for row in value["flavors"]}
+        assert offers["dev.1gb"]["chosen"] and offers["dev.1gb"]["price_nano_per_second"] == 8681 and offers["dev.1gb"]["servable"]
+        assert {row["process"]: row["here"] for row in value["sessions"]}["elsewhere.py"] is False
+        assert [row["here"] for row in value["sessions"]].count(True) == 1
+    own = next(row["session"] for row in value["sessions"] if row["here"])
+    assert "restart the kernel" in notebook.ask(extension, "release", session=own)["error"]
+    assert "There is no flavor" in notebook.ask(extension, "choose", flavor="dev.5gb")["error"]
+    assert "does not know 'dance'" in notebook.ask(extension, "dance")["error"]
+
+
+def test_the_amounts_that_the_extension_shows_are_the_pools(notebook: Kernel, cloud: Any, extension: str) -> None:
+    notebook.run(ENTRY)
+    comm = notebook.open(locale="en")
+    state = states(notebook.until(Shown(), states))[-1]
+    session = device(state)["session"]
+
+    def own() -> list[dict[str, Any]]:
+        records = cloud.ask("billing", "acme-member", "GET", "api/usage?limit=200")["records"]
+        return [record for record in records if record["session"] == session]
+
+    eventually(lambda: sum(record["duration_ns"] for record in own()) == state["device_ns"])
+    assert abs(sum(record["cost_nano"] for record in own()) - state["spent"][0]["nano"]) <= len(own())
+    assert comm != extension
+
+
+def test_lines_are_in_the_language_of_the_extension(notebook: Kernel) -> None:
+    comm = notebook.open(locale="ko_KR")
+    assert "장치" in notebook.run(ENTRY).lines[0]
+    notebook.say(comm, locale="en")
+    assert re.fullmatch(LINE, notebook.run(ENTRY).lines[0])
+
+
+def test_before_pytorch_is_imported_the_extension_module_tells_what_a_device_will_be(cloud: Any, tmp_path: Path) -> None:
+    with kernel(environment(cloud, tmp_path)) as fresh:
+        fresh.run("%load_ext forebay.notebook")
+        comm = fresh.open(locale="en")
+        chosen = fresh.ask(comm, "choose", flavor="dev.4gb")
+        assert chosen["value"]["name"] == "dev.4gb"
+        state = states(fresh.until(Shown(), lambda shown: any(device(said)["flavor"] for said in states(shown))))[-1]
+        assert device(state)["state"] == "idle" and device(state)["flavor"]["name"] == "dev.4gb"
+        fresh.run("import sys; assert 'torch' not in sys.modules")
+        assert "import torch" in fresh.run("%gpu").streams["stdout"]
+        assert fresh.run("import torch\ntorch.ones(2, device='cuda').sum().item()").lines[0].endswith("dev.4gb")
+        fresh.ask(comm, "choose", flavor="dev.1gb")
+
+
+def test_a_kernel_without_a_service_says_so(cloud: Any, tmp_path: Path) -> None:
+    bare = {name: value for name, value in environment(cloud, tmp_path).items() if not name.startswith("FOREBAY_")}
+    with kernel(bare) as fresh:
+        fresh.run("%load_ext forebay.notebook")
+        fresh.open(locale="en")
+        state = states(fresh.until(Shown(), states))[-1]
+        assert state["configured"] is False and state["devices"][0]["state"] == "idle"
+        assert "FOREBAY_URL is not set" in fresh.run("%gpu").streams["stdout"]
+
+
+def test_a_notebook_that_is_executed_without_a_front_end_keeps_the_lines(cloud: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    for name, value in environment(cloud, tmp_path).items():
+        monkeypatch.setenv(name, value)
+    cells = [nbformat.v4.new_code_cell(code) for code in ("import torch", "torch.ones(3).cuda().sum().item()")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    texts = [output["data"]["text/plain"] for output in notebook.cells[1].outputs if output["output_type"] == "display_data"]
+    assert len(texts) == 1 and re.fullmatch(LINE, texts[0]), json.dumps(notebook.cells[1], indent=1)
+
+
+def states(shown: Shown) -> list[dict[str, Any]]:
+    return [said["data"] for said in shown.comms if said["data"].get("type") == "state"]
+
+
+def device(state: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = state["devices"][0]
+    return found

@@ -1,0 +1,197 @@
+"""What people see of their device in JupyterLab and in Notebook: state, cost, queue, flavors and sessions, in a real browser."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from forebay_wire import messages as wire
+from notebook_page import NotebookPage
+
+pytestmark = [pytest.mark.slow]
+
+IMPORT, MAKE, WORK, LONG, LOOK, LAST = range(6)
+CELLS = (
+    "import time, torch",
+    "x = torch.ones(500, 500, device='cuda')\nprint(x.sum().item())",
+    "began = time.time()\nwhile time.time() - began < 4: (x @ x).sum().item()",
+    "began = time.time()\nwhile time.time() - began < 16: (x @ x).sum().item()",
+    "x.sum().item()",
+    "x.mean().item()",
+)
+
+
+@pytest.fixture(scope="module", params=["lab", "notebook"])
+def notebook(request: pytest.FixtureRequest, browser: Any, server: Any) -> Iterator[NotebookPage]:
+    """A notebook whose first two cells have run, so that its session has tensors."""
+    name = f"{request.param}.ipynb"
+    server.write(name, *CELLS)
+    page = NotebookPage(browser, server, request.param, name)
+    page.run(IMPORT)
+    page.run(MAKE)
+    yield page
+    page.close()
+
+
+def places(parts: Any) -> list[tuple[float, float]]:
+    """Where each begins, from the first on: what stands before it in the bar is not ours."""
+    boxes = [part.bounding_box() for part in parts.all()]
+    return [(box["x"] - boxes[0]["x"], box["y"]) for box in boxes]
+
+
+def test_a_cell_that_used_the_device_says_below_it_what_that_took_and_cost(notebook: NotebookPage) -> None:
+    text = notebook.output(MAKE)
+    assert "250000.0" in text
+    assert re.search(r"forebay: device \d+\.\d{3} s · waited \d+\.\d+ s · (< )?0\.\d+ USD · dev\.\dgb", text), text
+    assert "forebay" not in notebook.output(IMPORT), "it used none"
+
+
+def test_the_status_item_tells_state_rate_and_spend_while_a_cell_computes_and_nothing_moves(notebook: NotebookPage) -> None:
+    assert "resident" in notebook.await_status("resident")
+    parts = notebook.page.locator(".forebay-status-dot:visible, .forebay-status-flavor, .forebay-status-more, .forebay-status-state")
+    before = places(parts)
+    notebook.start(WORK)
+    shown = notebook.await_status("computing 2 s")
+    assert re.search(r"dev\.\dgb 0\.\d+ USD/h (< )?0\.\d+ USD", shown), shown
+    assert places(parts) == before, "the state stands last, and alone changes its width"
+    label = notebook.page.locator(".forebay-status-button").get_attribute("aria-label")
+    assert "computing" in label and "Rate 0." in label
+    notebook.ended(WORK)
+    notebook.await_status("resident")
+
+
+def test_a_page_that_is_loaded_while_a_cell_computes_shows_it_before_the_cell_ends(notebook: NotebookPage, cloud: Any) -> None:
+    notebook.start(LONG)
+    notebook.await_status("computing")
+    notebook.page.reload()
+    notebook.await_status("computing")
+    assert len(cloud.ask("pool", "operator", "GET", "api/leases")) == 1
+    notebook.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    notebook.await_status("resident")
+
+
+def test_a_cell_that_waits_says_place_and_reason_and_no_more_once_it_computes(notebook: NotebookPage, cloud: Any) -> None:
+    with cloud.device_held():
+        notebook.start(LOOK)
+        assert "queued #1" in notebook.await_status("queued")
+        waiting = notebook.cell(LOOK).locator(".forebay-waiting")
+        waiting.wait_for()
+        assert "next in line" in waiting.inner_text() and "is held" in waiting.inner_text()
+        assert "is held" in (notebook.page.locator(".forebay-status-button").get_attribute("title") or "")
+    text = notebook.ended(LOOK)
+    assert "250000.0" in text and "waiting" not in text
+    assert notebook.cell(LOOK).locator(".jp-OutputArea-child:visible").count() == 2, "the value and the line, no gap"
+    waited = re.search(r"waited (\d+\.\d+) s", text)
+    assert waited is not None and float(waited[1]) > 0.5
+
+
+def test_the_stop_button_leaves_the_queue_at_once(notebook: NotebookPage, cloud: Any) -> None:
+    with cloud.device_held():
+        notebook.start(LAST)
+        notebook.await_status("queued")
+        assert len(cloud.ask("pool", "operator", "GET", "api/queue")) == 1
+        began = time.monotonic()
+        notebook.stop()
+        text = notebook.ended(LAST)
+        assert cloud.ask("pool", "operator", "GET", "api/queue") == []
+        assert time.monotonic() - began < 3
+        assert "KeyboardInterrupt: The wait for a device was stopped" in text and "session.py" not in text
+        notebook.await_status("resident")
+    assert "1.0" in notebook.run(LAST), "the tensors are there"
+
+
+def test_a_flavor_is_chosen_in_the_panel_by_keyboard(notebook: NotebookPage) -> None:
+    notebook.open_panel()
+    panel = notebook.panel
+    now = panel.locator("input[name=forebay-flavor]:checked").get_attribute("value")
+    wanted = "dev.4gb" if now == "dev.1gb" else "dev.1gb"
+    offer = panel.locator(".forebay-flavor", has_text=wanted).inner_text()
+    assert re.search(r"0\.\d+ USD/h", offer) and re.search("on 1 . cpu-dev", offer)
+    panel.locator("input[name=forebay-flavor]:checked").focus()
+    notebook.page.keyboard.press("ArrowDown" if wanted == "dev.4gb" else "ArrowUp")
+    notebook.await_status(wanted)
+    assert panel.locator("input[name=forebay-flavor]:checked").get_attribute("value") == wanted
+    assert wanted in notebook.run(LOOK)
+    assert panel.locator("table tbody tr").count() > 1
+    assert "is not available" not in panel.inner_text()
+    panel.locator("summary").click()
+    assert "needs 1 MI250" in panel.locator("details").inner_text(), "why others cannot be had"
+
+
+def test_a_session_elsewhere_is_released_after_a_second_press(notebook: NotebookPage, cloud: Any) -> None:
+    with cloud.session(process="forgotten.py") as other:
+        notebook.open_panel()
+        entry = notebook.panel.locator(".forebay-sessions li", has_text="forgotten.py")
+        notebook.run(LOOK)
+        entry.wait_for()
+        entry.get_by_role("button", name="Release forgotten.py").click()
+        assert "tensors are lost" in entry.inner_text()
+        entry.get_by_role("button", name="Keep it").click()
+        assert [row["process"] for row in cloud.mine()].count("forgotten.py") == 1
+        entry.get_by_role("button", name="Release forgotten.py").press("Enter")
+        entry.get_by_role("button", name="Release it").press("Enter")
+        entry.wait_for(state="detached")
+        assert "forgotten.py" not in [row["process"] for row in cloud.mine()]
+        while not isinstance(wire.to_client(other.link.recv(timeout=10)), wire.SessionLost):
+            continue
+
+
+def test_the_line_below_cells_can_be_turned_off_and_on(notebook: NotebookPage) -> None:
+    notebook.open_panel()
+    setting = notebook.panel.get_by_label("A line with the cost below cells")
+    setting.uncheck()
+    notebook.page.wait_for_timeout(1000)
+    assert "forebay" not in notebook.run(LOOK)
+    setting.check()
+    notebook.page.wait_for_timeout(1000)
+    assert "forebay: device" in notebook.run(LOOK)
+
+
+def test_what_is_left_of_a_budget_is_shown(notebook: NotebookPage, cloud: Any) -> None:
+    budget = {"tenant": "acme", "user": "acme-member", "limit_nano": 10 * 10**9, "on_limit": "refuse"}
+    row = cloud.ask("billing", "operator", "PUT", "api/budgets", json=budget)
+    try:
+        notebook.run(LOOK)
+        assert re.search(r"(10\.00|9\.9\d) USD left", notebook.await_status("left"))
+    finally:
+        cloud.ask("billing", "operator", "DELETE", f"api/budgets/{row['id']}")
+
+
+def test_a_kernel_that_is_restarted_is_followed_again(notebook: NotebookPage) -> None:
+    notebook.cell(IMPORT).locator(".jp-InputPrompt").click()
+    notebook.page.keyboard.press("0")
+    notebook.page.keyboard.press("0")
+    notebook.page.locator(".jp-Dialog button.jp-mod-accept").click()
+    notebook.page.locator(".forebay-status-button").wait_for(state="detached")
+    notebook.page.wait_for_timeout(1500)
+    notebook.run(IMPORT)
+    assert "idle" in notebook.await_status("idle")
+    notebook.run(MAKE)
+    notebook.await_status("resident")
+
+
+@pytest.fixture
+def korean(server: Any) -> Iterator[None]:
+    """Jupyter's display language is Korean."""
+    setting = server.home / "config" / "lab" / "user-settings" / "@jupyterlab" / "translation-extension" / "plugin.jupyterlab-settings"
+    setting.parent.mkdir(parents=True, exist_ok=True)
+    setting.write_text('{"locale": "ko_KR"}', encoding="utf-8")
+    yield
+    setting.unlink()
+
+
+def test_texts_are_korean_where_jupyter_is(browser: Any, server: Any, korean: None) -> None:
+    server.write("korean.ipynb", *CELLS)
+    page = NotebookPage(browser, server, "lab", "korean.ipynb")
+    try:
+        page.run(IMPORT)
+        text = page.run(MAKE)
+        assert "장치" in text and "대기" in text
+        page.await_status("상주")
+        page.open_panel()
+        assert "플레이버" in page.panel.inner_text()
+    finally:
+        page.close()
