@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("wire", "device", "worker", "pool", "billing", "hub", "spawner", "dashboards")
+PACKAGES = ("wire", "device", "worker", "pool", "billing", "hub", "spawner", "dashboards", "lab")
 LINES_PER_FILE_MAX = 700
 LINES_PER_FUNCTION_MAX = 70
 FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|manager|misc)(\.|$)")
@@ -32,14 +32,14 @@ def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def test_every_file_is_named_after_a_noun_it_owns() -> None:
-    bad = [str(path.relative_to(ROOT)) for path in tracked("*.py", "*.cpp", "*.h") if FORBIDDEN_NAMES.search(path.name)]
+    bad = [str(path.relative_to(ROOT)) for path in tracked("*.py", "*.cpp", "*.h", "*.ts", "*.tsx") if FORBIDDEN_NAMES.search(path.name)]
     assert not bad, f"name these after what they hold: {bad}"
 
 
 def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     long = {
         str(path.relative_to(ROOT)): lines
-        for path in tracked("*.py", "*.cpp", "*.h")
+        for path in tracked("*.py", "*.cpp", "*.h", "*.ts", "*.tsx", "*.css")
         if (lines := path.read_text().count("\n")) > LINES_PER_FILE_MAX
     }
     assert not long, f"split these into one file a noun: {long}"
@@ -79,7 +79,7 @@ def test_nothing_unfinished_is_left_in_the_source() -> None:
     this = Path(__file__)
     found = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in tracked("*.py", "*.cpp", "*.h", "*.md", "*.html", "*.js", "*.css", "*.toml", "Makefile")
+        for path in tracked("*.py", "*.cpp", "*.h", "*.md", "*.html", "*.js", "*.ts", "*.tsx", "*.css", "*.toml", "Makefile")
         if path != this and "vendor" not in path.parts
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if mark.search(line)

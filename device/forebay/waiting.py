@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from forebay_wire import messages
+if TYPE_CHECKING:
+    from forebay_wire import messages
 
 QUIET_SECONDS = 0.5
 """Shorter waits are not worth a line."""

@@ -72,7 +72,8 @@ export function Flavors({ texts, flavors, present, waits, choose }: Props): JSX.
 }
 
 function more(flavor: Offer, texts: Texts): string {
-  const ways = flavor.equivalents.map(({ count, share_milli, model }) => `${(count * share_milli) / MILLI} × ${model}`);
+  const here = flavor.equivalents.filter(({ devices }) => devices !== 0);
+  const ways = (here.length > 0 ? here : flavor.equivalents).map(({ count, share_milli, model }) => `${(count * share_milli) / MILLI} × ${model}`);
   const parts = [flavor.memory_bytes === null ? '' : amounts.memory(flavor.memory_bytes)];
   parts.push(ways.length > 0 ? texts.say('served_by', { ways: ways.join(texts.say('or')) }) : '');
   if (flavor.wait_seconds !== undefined && flavor.wait_seconds !== null) {

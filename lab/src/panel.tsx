@@ -120,7 +120,7 @@ export class Panel extends ReactWidget {
 
   private async _look(): Promise<void> {
     const link = this._roster.current;
-    if (link === null || link.state === null || link.mustWait || absence(link, this._texts) !== null) {
+    if (!link?.state || link.mustWait || absence(link, this._texts) !== null) {
       return;
     }
     try {

@@ -77,6 +77,8 @@ export interface Equivalent {
   model: string;
   count: number;
   share_milli: number;
+  /** How many of the model are here; absent where the pool does not say. */
+  devices?: number;
 }
 
 export interface Offer extends Flavor {
