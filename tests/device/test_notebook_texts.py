@@ -1,0 +1,110 @@
+"""Lines and magics of notebooks: their words, times and amounts."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from forebay.journal import Entry
+from forebay.notebook import amounts, notice
+from forebay.notebook.magics import wish
+from forebay.notebook.texts import LANGUAGES, Texts, catalogue, language_here, language_of
+from forebay_wire import messages
+
+ROOT = Path(__file__).parents[2]
+ENGLISH = Texts("en")
+SECOND = 10**9
+
+
+def places(text: str) -> set[str]:
+    return set(re.findall(r"\{(\w+)\}", text))
+
+
+def catalogues() -> dict[str, dict[str, dict[str, str]]]:
+    """Of the kernel's package and of the extension, by language."""
+    extension = ROOT / "lab" / "src" / "texts"
+    return {
+        "kernel": {language: catalogue(language) for language in LANGUAGES},
+        "extension": {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in extension.glob("*.json")},
+    }
+
+
+@pytest.mark.parametrize("part", ["kernel", "extension"])
+def test_each_language_has_every_text_with_the_same_places(part: str) -> None:
+    found = catalogues()[part]
+    assert set(found) == set(LANGUAGES)
+    for language, texts in found.items():
+        assert {key: places(text) for key, text in texts.items()} == {key: places(text) for key, text in found["en"].items()}, language
+
+
+@pytest.mark.parametrize(("part", "folder", "kinds"), [("kernel", "device/forebay/notebook", "*.py"), ("extension", "lab/src", "*.ts*")])
+def test_no_text_is_left_that_nothing_says(part: str, folder: str, kinds: str) -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / folder).glob(kinds))
+    built = {"kernel": {"granted", "not granted", "stopped waiting"}, "extension": set()}[part]
+    states = {"idle", "queued", "starting", "restoring", "computing", "resident"}
+    unsaid = {key for key in catalogues()[part]["en"] if not re.search(rf"[\"']{key}[\"']", source)} - built - states
+    assert {key for key in unsaid if not key.startswith("code_")} == set()
+
+
+def test_every_reason_of_the_pool_has_a_short_word() -> None:
+    codes = messages.Queued.model_fields["code"].annotation
+    assert {f"code_{code}" for code in codes.__args__} <= set(catalogues()["extension"]["en"])  # type: ignore[union-attr]
+
+
+def test_the_language_is_that_of_the_locale_and_english_where_we_have_none() -> None:
+    assert [language_of(locale) for locale in ("ko_KR.UTF-8", "ko-KR", "en", "fr_FR", "C", "")] == ["ko", "ko", "en", "en", "en", "en"]
+    assert language_here({"LANG": "ko_KR.UTF-8"}) == "ko"
+    assert language_here({"LANG": "ko_KR.UTF-8", "LC_ALL": "C"}) == "en"
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(0, "0.000 s"), (1_500_000, "0.002 s"), (12_340_000_000, "12.3 s"), (303 * SECOND, "5 min 03 s"), (3_700 * SECOND, "1 h 01 min")],
+)
+def test_times_are_as_exact_as_one_can_feel(ns: int, text: str) -> None:
+    assert amounts.seconds(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("nano", "text"),
+    [(0, "0.00 USD"), (999, "< 0.000001 USD"), (1000, "0.000001 USD"), (1_388_000, "0.001388 USD"), (2 * SECOND, "2.00 USD"), (1_500, "0.000002 USD")],
+)
+def test_money_is_rounded_for_eyes_and_never_to_nothing(nano: int, text: str) -> None:
+    assert amounts.money(nano, "USD") == text
+
+
+def test_a_line_says_device_time_wait_cost_and_flavor() -> None:
+    entry = Entry("c1", 1, "a.ipynb", "dev.1gb", 2_314_000_000, 400_000_000, {"USD": 1_388_400}, 1, 0)
+    assert notice.used(entry, ENGLISH)["text/plain"] == "forebay: device 2.314 s · waited 0.400 s · 0.001388 USD · dev.1gb"
+    entry.open = 1
+    assert "still computes" in notice.used(entry, ENGLISH)["text/plain"]
+    assert "장치" in notice.used(entry, Texts("ko"))["text/plain"]
+
+
+def test_what_the_pool_says_cannot_bring_markup_into_a_page() -> None:
+    queued = messages.Queued(request=1, position=3, reason="<script>alert(1)</script> & more", estimate_seconds=130.0)
+    told = notice.waiting("dev.1gb", queued, ENGLISH)
+    assert told["text/plain"] == "forebay: waiting for dev.1gb, number 3 in line: <script>alert(1)</script> & more About 2 min."
+    assert "<script" not in told["text/html"] and "&lt;script&gt;" in told["text/html"]
+
+
+def test_a_wait_whose_lease_is_being_opened_has_no_place() -> None:
+    queued = messages.Queued(request=1, position=1, reason="A worker is starting.", code="starting")
+    assert notice.waiting("dev.1gb", queued, ENGLISH)["text/plain"] == "forebay: waiting for dev.1gb: A worker is starting."
+
+
+def test_how_a_wait_ended_is_said_whatever_it_was() -> None:
+    assert notice.outcome("stopped waiting", 2.04, ENGLISH)["text/plain"] == "forebay: stopped waiting after 2.0 s"
+    assert "{odd}" in notice.outcome("gone: {odd}", 1, ENGLISH)["text/plain"]
+
+
+def test_a_cells_wish_is_a_flavor_a_profile_or_both() -> None:
+    assert wish("flavor=dev.4gb").flavor == "dev.4gb" and wish("flavor=dev.4gb").profile is None
+    both = wish("flavor=dev.4gb profile --top 3")
+    assert both.flavor == "dev.4gb" and both.profile is not None and both.profile.top == 3
+    assert wish("profile").flavor is None
+    for wrong in ("", "flavor=", "flavor", "flaver=x", "profile --tip 3"):
+        with pytest.raises(ValueError, match="usage: %%gpu"):
+            wish(wrong)
