@@ -69,7 +69,14 @@ def test_times_are_as_exact_as_one_can_feel(ns: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("nano", "text"),
-    [(0, "0.00 USD"), (999, "< 0.000001 USD"), (1000, "0.000001 USD"), (1_388_000, "0.001388 USD"), (2 * SECOND, "2.00 USD"), (1_500, "0.000002 USD")],
+    [
+        (0, "0.00 USD"),
+        (999, "< 0.000001 USD"),
+        (1_000, "0.000001 USD"),
+        (1_500, "0.000002 USD"),
+        (1_388_000, "0.001388 USD"),
+        (2 * SECOND, "2.00 USD"),
+    ],
 )
 def test_money_is_rounded_for_eyes_and_never_to_nothing(nano: int, text: str) -> None:
     assert amounts.money(nano, "USD") == text

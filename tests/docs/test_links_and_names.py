@@ -9,7 +9,10 @@ from typing import Any
 
 from forebay.toolkit.command import parser
 
-FOLDERS = ("wire", "device", "worker", "pool", "billing", "hub", "spawner", "dashboards", "lab", "deploy", "tests", "bench", "docs", "examples")
+FOLDERS = (
+    "wire", "device", "worker", "pool", "billing", "hub", "spawner", "dashboards", "lab",
+    "deploy", "tests", "bench", "docs", "examples",
+)  # fmt: skip
 PRODUCT = ("device/csrc", "device/forebay", "worker/csrc", "pool/forebay_pool", "spawner/forebay_spawner")
 MADE = ("bench/results",)
 PICTURE_BYTES_MAX = 300 * 1024
