@@ -32,6 +32,12 @@ POLL_SECONDS = 0.2
 SETTLE_SECONDS = 1.5
 """For what a page still draws after it has its content."""
 IDLE = "document.querySelector('.jp-Notebook-ExecutionIndicator[data-status=idle]') !== null"
+COMPUTES = "document.querySelector('.forebay-status-button[data-state=computing]') !== null"
+COPY = """fetch('{server}/api/contents', {{
+    method: 'POST',
+    headers: {{'X-XSRFToken': document.cookie.match(/_xsrf=([^;]+)/)[1]}},
+    body: JSON.stringify({{copy_from: '{name}'}}),
+}}).then(answer => {{ document.body.dataset.copied = answer.status }}); true"""
 CELLS_RUN = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every(prompt => /\\[\\d+\\]/.test(prompt.textContent))"
 
 
@@ -159,11 +165,28 @@ def take(address: str, cloud: str, logins: dict[str, str]) -> None:
     second.run_notebook(lab, "words.ipynb")
     usage.wait("document.querySelector('section[aria-labelledby=now]').innerText.includes('words.ipynb')")
     usage.picture("usage.png")
+    take_notebooks(address, member, second, f"{cloud}/user/acme-member")
     operator.sign_in(cloud, "operator", logins["operator"])
     operator.open(f"{cloud}/services/dashboards/operator", "document.body.innerText.includes('acme-member')")
     operator.picture("operator.png")
     operator.open(f"{cloud}/services/dashboards/operator/flavors", "document.body.innerText.includes('dev.4gb')")
     operator.picture("flavors.png")
+
+
+def take_notebooks(address: str, member: Page, second: Page, server: str) -> None:
+    """The status bar and the panel while a notebook computes, then a third notebook that waits for one of the two devices."""
+    second.wait(COMPUTES)
+    second.click(".forebay-status-button")
+    second.wait("document.querySelector('.forebay-flavor') !== null")
+    second.picture("panel.png")
+    second.value(COPY.format(server=server, name="words.ipynb"))
+    second.wait("document.body.dataset.copied === '201'")
+    third = Page(address, member.context)
+    third.run_notebook(f"{server}/lab", "words-Copy1.ipynb")
+    third.wait(COMPUTES)
+    member.run_notebook(f"{server}/lab", "digits.ipynb")
+    member.wait("document.querySelector('.forebay-waiting') !== null")
+    member.picture("queued.png")
 
 
 def main() -> int:

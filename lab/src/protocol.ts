@@ -35,6 +35,8 @@ export interface Device {
   since_ns: number;
   queued: Queued | null;
   model: string | null;
+  /** What its open leases cost per second. */
+  running: Money[];
   memory_bytes: number;
 }
 

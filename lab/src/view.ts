@@ -29,9 +29,9 @@ export function stateOf(link: Link, device: Device, texts: Texts): string {
 /** What is spent by now: open leases go on. */
 export function spentBy(link: Link, state: State): Money[] {
   const passed = (performance.now() - link.heardAt) / 1e3;
-  const running = state.devices.filter(device => device.state === 'computing');
+  const running = state.devices.flatMap(device => device.running);
   return state.spent.map(({ currency, nano }) => {
-    const rates = running.map(({ flavor }) => (flavor?.currency === currency ? flavor.price_nano_per_second ?? 0 : 0));
+    const rates = running.filter(rate => rate.currency === currency).map(rate => rate.nano);
     return { currency, nano: nano + passed * rates.reduce((sum, rate) => sum + rate, 0) };
   });
 }

@@ -66,6 +66,11 @@ def test_stock_pytorch_learns_the_digits_on_it(trained: Any) -> None:
     assert float(accuracy) >= 97
 
 
+def test_the_notebooks_page_brings_our_extension_and_its_kernel_knows_the_device_before_pytorch(member: Any, open_notebook: Any) -> None:
+    assert '"forebay-lab"' in member.open_lab().text
+    assert "import torch" in open_notebook(member, "words.ipynb").run("%gpu")
+
+
 def test_the_notebook_imports_nothing_of_ours(trained: Any) -> None:
     assert not [cell for cell, _ in trained if "forebay" in cell]
 

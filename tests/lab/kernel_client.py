@@ -11,8 +11,8 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-CELL_SECONDS = 60
-LATE_SECONDS = 30
+CELL_SECONDS = 120
+LATE_SECONDS = 60
 
 
 @dataclass

@@ -24,7 +24,7 @@ BUILT = ROOT / "lab" / "forebay_lab" / "labextension"
 PACKAGES = ("wire", "device", "worker", "pool", "billing", "hub")
 EXTENSION = "forebay-lab"
 USER = "acme-member"
-START_SECONDS = 60
+START_SECONDS = 120
 
 
 @dataclass

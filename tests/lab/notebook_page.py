@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 from lab_installation import Jupyter
 
-WAIT_MS = 60_000
-STARTING_MS = 1_500
-"""What the kernel needs after it says that it is idle: a key pressed earlier is lost."""
-STOP = {"lab": "Interrupt the kernel", "notebook": "Interrupt the kernel"}
+WAIT_MS = 120_000
+STARTING_MS = 1_000
+PRESS_AGAIN_SECONDS = 5.0
+"""A key that is pressed before the kernel has settled is lost."""
 
 
 class NotebookPage:
@@ -39,15 +40,18 @@ class NotebookPage:
 
     def start(self, number: int) -> None:
         """Begins to run a cell; the first is number 0."""
-        self.cell(number).locator(".cm-content").click()
-        self.page.keyboard.press("Control+Enter")
-        self.cell(number).locator(".jp-InputPrompt", has_text="[*]").wait_for()
+        prompt = self.cell(number).locator(".jp-InputPrompt")
+        before, pressed = prompt.inner_text(), 0.0
+        while prompt.inner_text() == before:
+            if time.monotonic() - pressed > PRESS_AGAIN_SECONDS:
+                self.cell(number).locator(".cm-content").click()
+                self.page.keyboard.press("Control+Enter")
+                pressed = time.monotonic()
+            self.page.wait_for_timeout(20)
 
     def run(self, number: int) -> str:
         """Runs a cell to its end; what stands below it."""
-        self.cell(number).locator(".cm-content").click()
-        self.page.keyboard.press("Control+Enter")
-        self.page.wait_for_timeout(100)
+        self.start(number)
         return self.ended(number)
 
     def ended(self, number: int) -> str:

@@ -203,7 +203,7 @@ def test_a_notebook_that_is_executed_without_a_front_end_keeps_the_lines(cloud: 
         monkeypatch.setenv(name, value)
     cells = [nbformat.v4.new_code_cell(code) for code in ("import torch", "torch.ones(3).cuda().sum().item()")]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     texts = [output["data"]["text/plain"] for output in notebook.cells[1].outputs if output["output_type"] == "display_data"]
     assert len(texts) == 1 and re.fullmatch(LINE, texts[0]), json.dumps(notebook.cells[1], indent=1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import uuid
 from collections.abc import Mapping
@@ -12,6 +13,8 @@ Header = Mapping[str, Any]
 """Of the request to execute a cell: what its output belongs to."""
 
 NOWHERE: Header = {}
+
+log = logging.getLogger(__name__)
 
 
 class Output:
@@ -49,8 +52,10 @@ class Output:
         kernel = self._kernel
         if kernel is None or kernel.session is None or sys.is_finalizing():
             return
-        with contextlib.suppress(OSError, RuntimeError):  # the socket is closed
+        try:
             kernel.session.send(kernel.iopub_socket, kind, dict(content), parent=dict(header), ident=topic)
+        except Exception as error:  # of whichever library closed its socket first
+            log.info("action=send kind=%s error=%s", kind, error)
 
     def _publish(self, kind: str, data: Mapping[str, str], header: Header, name: str) -> None:
         with contextlib.suppress(OSError, RuntimeError, ValueError):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from forebay import activation
-from forebay.journal import Device, Entry, Journal
+from forebay.journal import Device, Entry, Journal, Running
 from forebay.service import FLAVOR_VARIABLE, configured
 
 if TYPE_CHECKING:
@@ -48,8 +48,14 @@ def _device(index: int, device: Device, home: Mapping[str, Any] | None, now_ns: 
         "since_ns": now_ns - device.since_ns,
         "queued": None if device.queued is None else _queued(device.queued),
         "model": device.model,
+        "running": [_price(lease) for lease in device.leases.values() if lease.currency is not None],
         "memory_bytes": _memory_bytes(index) if device.session is not None else 0,
     }
+
+
+def _price(lease: Running) -> Snapshot:
+    """Of an open lease, per second: its flavor may be another than the one chosen for the next."""
+    return {"currency": lease.currency, "nano": lease.price_nano_per_second}
 
 
 def _flavor(flavor: Flavor | None, home: Mapping[str, Any] | None) -> Snapshot | None:
