@@ -46,7 +46,7 @@ test-wheels: ## the same tests on builds of PyTorch with and without CUDA, side 
 lint: ## style, types, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
-	MYPYPATH=deploy/local $(BIN)/mypy deploy/local/install.py deploy/local/place.py deploy/local/up.py
+	MYPYPATH=deploy/local $(BIN)/mypy deploy/local/install.py deploy/local/place.py deploy/local/up.py deploy/grafana/boards.py
 	$(BIN)/lint-imports
 
 bench: ## measure, print ratios, and write bench/results

@@ -13,14 +13,16 @@ from types import SimpleNamespace
 import httpx
 from dashboards_installation import PEOPLE, PYTHONPATH, Hub, Installation, eventually, install, person, running
 from forebay_hub.identity import COMPUTE
+from forebay_wire import messages as wire
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from stripe_emulator import Emulator
+from websockets.sync.client import connect
 
 GPU_HOST = Path(__file__).parent / "gpu_host"
 SERVICES = ("pool", "billing", "dashboards")
-DEVICES = '[{kind = "null", model = "null", memory = "4 GiB", count = 2}, {kind = "cuda", model = "H100", memory = "80 GiB", count = 2}]'
-FLAVOR = "dev.1gb"
+DEVICES = '[{kind = "null", model = "null", memory = "4 GiB", count = 4}, {kind = "cuda", model = "H100", memory = "80 GiB", count = 2}]'
+WHOLE_DEVICE = "dev.4gb"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,15 @@ class Cloud:
             session.release(granted.epoch)
 
 
+    def refuse(self, who: str) -> None:
+        """Somebody asks for a flavor that is not there."""
+        url = self.installation.urls["pool"].replace("http", "ws", 1) + "api/session"
+        headers = {"Authorization": f"token {self.installation.hub.tokens[who]}"}
+        with connect(url, additional_headers=headers) as link:
+            link.send(wire.Hello(process="ipykernel", pid=1, torch="2.13.0", flavor="no.such").encode())
+            assert isinstance(wire.to_client(link.recv(timeout=10)), wire.Refused)
+
+
 def describe(installation: Installation, stripe: Emulator, folder: Path) -> None:
     """Completes the installation of the dashboards' tests: devices with probes, payments, fast heartbeats."""
     installation.pool.module = "pool_with_gpus"
@@ -94,8 +105,10 @@ def describe(installation: Installation, stripe: Emulator, folder: Path) -> None
 
 
 def happen(cloud: Cloud) -> None:
-    """What there is to see for good: a budget, usage within it, parked time, a customer at Stripe, finished leases."""
+    """What there is to see for good: a budget, usage within it, a customer at Stripe, finished leases, a refusal, a quota."""
     ask = cloud.installation.ask
+    cloud.newcomer("worker-bee", "initech")
+    ask("pool", "operator", "PUT", "api/quotas/globex", json={"devices_milli": 1000})
     for tenant, limit in (("acme", 10**9), ("globex", 10**6)):
         budget = {"tenant": tenant, "currency": "USD", "limit_nano": limit}
         ask("billing", "operator", "PUT", "api/budgets", json=budget)
@@ -103,11 +116,26 @@ def happen(cloud: Cloud) -> None:
     for tenant, who in (("acme", "acme-member"), ("globex", "globex-owner")):
         cloud.installation.record_usage(tenant=tenant, user=who, duration_ns=900 * 10**9, started_at_ns=time.time_ns() - 1000 * 10**9)
         cloud.work(who)
+    cloud.refuse("worker-bee")
+
+
+def stay(cloud: Cloud, stack: ExitStack) -> None:
+    """What there is to see as long as it lasts: a parked session, three open leases, and one that a quota keeps waiting."""
+    session = cloud.installation.session
+    parked = stack.enter_context(session("worker-bee", WHOLE_DEVICE))
+    parked.release(parked.acquire().epoch)
+    for who in ("acme-member", "acme-owner", "globex-owner"):
+        stack.enter_context(session(who)).acquire()
+    cloud.work("worker-bee")
+    stack.enter_context(session("globex-owner")).ask("waits.ipynb", 1)
+    eventually(lambda: re.search(r'waiting_requests\{.*reason="quota".*\} 1.0', cloud.text("pool")))
+    eventually(lambda: re.search(r'parked_bytes\{tenant="initech"\} [1-9]', cloud.text("pool")))
+    eventually(lambda: 'orders{state="waiting"} 0.0' in cloud.text("billing"))
 
 
 @contextmanager
 def watched(hub: Hub, worker_python: Path, folder: Path) -> Iterator[Cloud]:
-    """The services, until the block ends; two leases are open, and a third process waits for a device."""
+    """The services, until the block ends."""
     with ExitStack() as stack:
         stripe = stack.enter_context(Emulator(SimpleNamespace(now_ns=time.time_ns())))
         installation = install(hub, worker_python, folder)
@@ -116,10 +144,5 @@ def watched(hub: Hub, worker_python: Path, folder: Path) -> Iterator[Cloud]:
         cloud = Cloud(installation, stripe)
         eventually(lambda: httpx.get(installation.dashboards.health_url).json()["live"])
         happen(cloud)
-        for who in ("acme-member", "acme-owner"):
-            stack.enter_context(installation.session(who)).acquire()
-        waiter = stack.enter_context(installation.session("globex-owner"))
-        waiter.ask("waits.ipynb", 1)
-        eventually(lambda: re.search(r'waiting_requests\{.*reason="shortage".*\} 1.0', cloud.text("pool")))
-        eventually(lambda: 'orders{state="waiting"} 0.0' in cloud.text("billing"))
+        stay(cloud, stack)
         yield cloud

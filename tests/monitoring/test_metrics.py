@@ -103,7 +103,7 @@ def rows() -> dict[str, tuple[str, frozenset[str], str]]:
 def test_the_reference_has_each_metric_with_its_kind_labels_and_meaning(families: dict[str, dict[str, Family]]) -> None:
     every = [family for found in families.values() for family in found.values()]
     exported = {family.name: family for family in every if not family.name.startswith(("process_", "python_"))}
-    declared = declared_labels() | {"forebay_pool_parked_bytes": frozenset({"tenant"})}
+    declared = declared_labels()
     described = rows()
     assert set(described) == set(exported)
     for name, family in exported.items():
@@ -116,11 +116,8 @@ def test_the_running_cloud_shows_nearly_all_there_is(families: dict[str, dict[st
     """What has no series yet is a fault that did not happen; its labels are read in the source by whoever adds it."""
     silent = {name for found in families.values() for name, family in found.items() if not family.samples}
     assert silent <= {
-        "forebay_pool_refusals_total",
-        "forebay_pool_device_alerts_total",
         "forebay_pool_worker_busy_seconds_total",
         "forebay_pool_worker_commands_total",
-        "forebay_pool_parked_bytes",
         "forebay_dashboards_browsers",
         "forebay_dashboards_updates_total",
     }
