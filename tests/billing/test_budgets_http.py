@@ -44,6 +44,20 @@ def beat(running: Any, *records: UsageRecord, sent_at_ns: int | None = None) -> 
     return found
 
 
+def test_metrics_tell_tenants_budgets_one_by_one_and_peoples_only_by_their_number(running: Any, usage: Usage) -> None:
+    put(running, "operator", tenant="acme", limit_nano=4 * PRICE * 3600)
+    put(running, "operator", tenant="acme", user="acme-member", limit_nano=1, on_limit="refuse")
+    put(running, "operator", tenant="acme", user="acme-member", notebook="a.ipynb", limit_nano=10**18)
+    running.post_usage(usage("a/1", duration_ns=3600 * SECOND_NS))
+    text = running.get(None, "/metrics").text
+    labels = 'currency="USD",origin="operator",tenant="acme",window="month"'
+    assert f"forebay_billing_budget_used_ratio{{{labels}}} 0.25" in text
+    assert f"forebay_billing_budget_limit_units{{{labels}}} {4 * PRICE * 3600 / NANO}" in text
+    assert 'forebay_billing_budgets{state="open",tenant="acme"} 2.0' in text
+    assert 'forebay_billing_budgets{state="refuse",tenant="acme"} 1.0' in text
+    assert "acme-member" not in text and "a.ipynb" not in text
+
+
 def price_of(running: Any) -> int:
     rows = running.get("operator", "/api/prices", flavor="small.64gb").json()
     return int(rows[0]["price_nano_per_second"])

@@ -328,6 +328,16 @@ def role(port: int) -> str | None:
         return None
 
 
+def test_each_pool_tells_prometheus_whether_it_leads(replicas: tuple[Pools, list[int]]) -> None:
+    _, ports = replicas
+    told = []
+    for port in ports:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            told.append([line for line in answer.read().decode().splitlines() if not line.startswith("#")])
+    assert "forebay_pool_leader 1.0" in told[0]
+    assert told[1] == ["forebay_pool_leader 0.0"]
+
+
 def address_of(ports: list[int]) -> str:
     return ",".join(f"http://127.0.0.1:{port}/" for port in ports)
 
