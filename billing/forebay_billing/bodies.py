@@ -16,7 +16,7 @@ from forebay_billing.errors import InvalidRequest
 from forebay_billing.holds import Heartbeat
 from forebay_billing.invoice_tables import LEGAL_NAME_CHARS_MAX, TEXT_CHARS_MAX
 from forebay_billing.plans import Terms, Tier
-from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, TIME_NS_MAX
+from forebay_billing.prices import TIME_NS_MAX
 from forebay_billing.queries import USAGE_DURATION_NS_MAX
 from forebay_billing.rating import WHOLE_MILLI
 from forebay_billing.schema import LABEL_CHARS_MAX, LOGIN_CHARS_MAX, NAME_CHARS_MAX
@@ -82,15 +82,12 @@ class UsageBody(UsageRecord):
     duration_ns: Annotated[int, Field(ge=0, le=USAGE_DURATION_NS_MAX)]
     close_reason: Name
     share_milli: Annotated[int, Field(ge=1, le=WHOLE_MILLI)] = WHOLE_MILLI
-    surcharge_nano_per_second: Annotated[int, Field(ge=0, le=PRICE_NANO_PER_SECOND_MAX)] = 0
     parked_bytes: Annotated[int, Field(ge=1, le=PARKED_BYTES_MAX)] | None = None
 
     @model_validator(mode="after")
     def _parked_or_leased(self) -> Self:
         if (self.flavor == PARKED) != (self.parked_bytes is not None):
             raise ValueError(f"a record of flavor {PARKED!r} has parked_bytes, and no other has")
-        if self.parked_bytes is not None and self.surcharge_nano_per_second:
-            raise ValueError("parked bytes hold no device, and have no surcharge")
         return self
 
 
@@ -113,7 +110,6 @@ class LeaseBody(_Body):
     device_model: Name
     devices: Annotated[int, Field(ge=1, le=DEVICES_MAX)]
     share_milli: Annotated[int, Field(ge=1, le=WHOLE_MILLI)]
-    surcharge_nano_per_second: Annotated[int, Field(ge=0, le=PRICE_NANO_PER_SECOND_MAX)]
     started_at_ns: TimeNs
     duration_ns: Annotated[int, Field(ge=0, le=USAGE_DURATION_NS_MAX)]
 
@@ -152,6 +148,14 @@ class ParkedPriceBody(_Body):
     """``PUT api/parked-prices/{currency}``; the price book checks the values."""
 
     price_nano_per_gib_hour: int
+    valid_from_ns: int | None = None
+
+
+class SurchargeBody(_Body):
+    """``PUT api/surcharges/{model}``; the price book checks the values."""
+
+    surcharge_nano_per_second: int
+    currency: Code
     valid_from_ns: int | None = None
 
 
@@ -200,12 +204,21 @@ class ProposedPriceBody(_Body):
     price_nano_per_second: int
 
 
+class ProposedSurchargeBody(_Body):
+    """``surcharges`` of a preview."""
+
+    model: Name
+    currency: Code
+    surcharge_nano_per_second: int
+
+
 class PreviewBody(_Body):
     """``POST api/preview``."""
 
     month: str | None = None
     tenant: Name | None = None
     prices: Annotated[tuple[ProposedPriceBody, ...], Field(max_length=PROPOSED_MAX)] = ()
+    surcharges: Annotated[tuple[ProposedSurchargeBody, ...], Field(max_length=PROPOSED_MAX)] = ()
     price_list: Annotated[str, StringConstraints(max_length=PRICE_LIST_BYTES_MAX)] | None = None
     plans: Annotated[dict[Name, TermsBody], Field(max_length=PROPOSED_MAX)] = {}
 
@@ -339,6 +352,12 @@ class PricesQuery(_Query):
     """``GET api/prices``."""
 
     flavor: Name | None = None
+    history: Literal["0", "1"] = "0"
+
+
+class SurchargesQuery(_Query):
+    """``GET api/surcharges``."""
+
     history: Literal["0", "1"] = "0"
 
 

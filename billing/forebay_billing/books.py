@@ -19,7 +19,7 @@ from forebay_billing.money import halves
 from forebay_billing.months import Month
 from forebay_billing.parked import ParkedBook
 from forebay_billing.prices import Past, PriceBook
-from forebay_billing.types import ParkedPrice, PriceVersion, Transaction
+from forebay_billing.types import ParkedPrice, PriceVersion, SurchargeVersion, Transaction
 
 ACCOUNTS_REMEMBERED_MAX = 100_000
 TENANTS_REMEMBERED_MAX = 100_000
@@ -29,6 +29,7 @@ _NUMBERED = (
     schema.accounts,
     schema.prices,
     schema.parked_prices,
+    schema.surcharges,
     schema.plans,
     schema.periods,
     schema.audit,
@@ -72,6 +73,12 @@ def price_ids(connection: Connection) -> dict[PriceVersion, int]:
     return {price_of(row): row.id for row in connection.execute(select(schema.prices))}
 
 
+def surcharges(connection: Connection) -> list[SurchargeVersion]:
+    """All versions of what models of devices cost beside the flavor's price."""
+    columns = [schema.surcharges.c[name] for name in SurchargeVersion.__dataclass_fields__]
+    return [SurchargeVersion(*row) for row in connection.execute(select(*columns).order_by(schema.surcharges.c.id))]
+
+
 def parked_prices(connection: Connection) -> list[ParkedPrice]:
     """All versions of the price of parked bytes."""
     columns = [schema.parked_prices.c[name] for name in ParkedPrice.__dataclass_fields__]
@@ -108,6 +115,8 @@ class Books:
             memory.accounts = {}
         if heads["prices"] != memory.heads.get("prices"):
             memory.prices = memory.book = None
+        if heads["surcharges"] != memory.heads.get("surcharges"):
+            memory.book = None
         if heads["periods"] != memory.heads.get("periods") or len(memory.finalised) > TENANTS_REMEMBERED_MAX:
             memory.finalised = {}
         if heads["profiles"] != memory.heads.get("profiles"):
@@ -127,10 +136,16 @@ class Books:
         return self._memory.prices
 
     def price_book(self) -> PriceBook:
-        """All prices."""
+        """All prices and surcharges."""
         if self._memory.book is None:
-            self._memory.book = PriceBook(self.prices())
+            self._memory.book = PriceBook(self.prices(), surcharges(self.connection))
         return self._memory.book
+
+    def append_surcharge(self, version: SurchargeVersion) -> None:
+        """Writes a version that the price book has made."""
+        row = asdict(version) | {"id": self.take_ids(schema.surcharges)}
+        self.connection.execute(insert(schema.surcharges).values(**row))
+        self._memory.book = None
 
     def append_price(self, version: PriceVersion) -> None:
         """Writes a version that the price book has made."""

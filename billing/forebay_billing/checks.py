@@ -19,6 +19,7 @@ from forebay_billing.money import atto_of_minor, halves, whole
 from forebay_billing.pieces import pieces
 from forebay_billing.queries import RATED, posted
 from forebay_billing.sums import halved, joined
+from forebay_billing.types import priced_model
 
 Pair = Literal[
     "segments and postings", "postings and balances", "debits and credits", "usage and segments",
@@ -161,14 +162,17 @@ def _unexplained(connection: Connection) -> Iterator[Difference]:
 
 def _of_rated(connection: Connection) -> Iterator[Difference]:
     """Until when a price may not change is the end of the latest usage that was rated with it; what was taken back was rated, too."""
-    piece = pieces(lambda segment: (~segment.reversal,))
-    ends = select(piece.priced, piece.currency, func.max(piece.started_at_ns + piece.duration_ns).label("until_ns"))
-    latest = {(row.priced, row.currency): row.until_ns for row in connection.execute(ends.group_by(piece.priced, piece.currency))}
+    piece = pieces(lambda segment: (~segment.reversal,), (_usage.device_model,))
+    key = (piece.priced, piece.currency, piece.is_parked, piece.device_model)
+    latest: dict[tuple[str, str], int] = defaultdict(int)
+    for row in connection.execute(select(*key, func.max(piece.started_at_ns + piece.duration_ns).label("until_ns")).group_by(*key)):
+        for priced in (row.priced,) if row.is_parked else (row.priced, priced_model(row.device_model)):
+            latest[priced, row.currency] = max(latest[priced, row.currency], row.until_ns)
     noted = {(row.flavor, row.currency): row.until_ns for row in connection.execute(select(schema.rated))}
-    for flavor, currency in sorted(latest.keys() | noted.keys()):
-        difference = noted.get((flavor, currency), 0) - latest.get((flavor, currency), 0)
+    for priced, currency in sorted(latest.keys() | noted.keys()):
+        difference = noted.get((priced, currency), 0) - latest.get((priced, currency), 0)
         if difference:
-            yield Difference("rated and segments", f"{flavor} {currency}", difference)
+            yield Difference("rated and segments", f"{priced} {currency}", difference)
 
 
 def _of_invoices(connection: Connection) -> Iterator[Difference]:

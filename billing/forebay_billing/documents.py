@@ -21,7 +21,7 @@ from forebay_billing.previews import Cost, Row
 from forebay_billing.price_list import Change
 from forebay_billing.queries import Balance, Charge, Page, Rate
 from forebay_billing.summaries import Outlook, SummaryRow
-from forebay_billing.types import PARKED, Line, ParkedPrice, PriceVersion, Statement
+from forebay_billing.types import PARKED, Line, ParkedPrice, PriceVersion, Statement, SurchargeVersion
 
 _CSV_COLUMNS = (
     "tenant", "month", "kind", "user", "flavor", "price_version", "price_nano_per_second",
@@ -66,6 +66,11 @@ def parked_price_json(price: ParkedPrice) -> dict[str, Any]:
     return asdict(price)
 
 
+def surcharge_json(version: SurchargeVersion) -> dict[str, Any]:
+    """A version of a model's surcharge."""
+    return asdict(version)
+
+
 def changes_json(changes: Sequence[Change]) -> dict[str, Any]:
     """What a price list changes; parked bytes are no flavor."""
     return {"changes": [_change_json(change) for change in changes]}
@@ -73,10 +78,11 @@ def changes_json(changes: Sequence[Change]) -> dict[str, Any]:
 
 def _change_json(change: Change) -> dict[str, Any]:
     after = change.after
-    parked = isinstance(after, ParkedPrice)
+    parked, model = isinstance(after, ParkedPrice), after.model if isinstance(after, SurchargeVersion) else None
     return {
-        "kind": "parked" if parked else "flavor",
-        "flavor": None if parked else after.flavor,
+        "kind": "parked" if parked else "flavor" if model is None else "surcharge",
+        "flavor": after.flavor if isinstance(after, PriceVersion) else None,
+        "model": model,
         "currency": after.currency,
         "unit": "nano_per_gib_hour" if parked else "nano_per_second",
         "before": None if change.before is None else change.before.amount_nano,

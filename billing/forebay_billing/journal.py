@@ -30,14 +30,16 @@ from forebay_billing.types import (
     PriceVersion,
     Segment,
     Span,
+    SurchargeVersion,
     UsageRecord,
+    priced_model,
 )
 
 SEGMENTS_MAX = 20_000
 """The most segments of a batch; a record of more, which has years of price changes in it, may come alone."""
 _CONTENT = (
     "source", "record_id", "tenant", "user_name", "session", "lease", "span_id", "span_kind", "span_label", "span_cell", "flavor",
-    "device_model", "devices", "started_at_ns", "duration_ns", "close_reason", "share_milli", "surcharge_nano_per_second", "parked_bytes",
+    "device_model", "devices", "started_at_ns", "duration_ns", "close_reason", "share_milli", "parked_bytes",
 )  # fmt: skip
 """Columns of ``usage`` that say what arrived."""
 _SEGMENT = (
@@ -74,7 +76,6 @@ def record_of(row: Row[Any]) -> UsageRecord:
         duration_ns=row.duration_ns,
         close_reason=row.close_reason,
         share_milli=row.share_milli,
-        surcharge_nano_per_second=row.surcharge_nano_per_second,
         parked_bytes=row.parked_bytes,
     )
 
@@ -116,6 +117,16 @@ def change_parked_price(
     return version
 
 
+def change_surcharge(
+    books: Books, model: str, currency: str, nano_per_second: int, valid_from_ns: int | None, clock_ns: Callable[[], int], who: str
+) -> SurchargeVersion:
+    """Appends a version, and says so in the audit. See :meth:`SurchargeBook.next_version`."""
+    book, key = books.price_book().surcharges, priced_model(model)
+    version = book.next_version(model, currency, nano_per_second, valid_from_ns, clock_ns(), who, books.past(key, currency))
+    append_price(books, book.at(key, currency, version.valid_from_ns), version)
+    return version
+
+
 def apply_price_list(books: Books, wanted: PriceList, clock_ns: Callable[[], int], who: str) -> list[Change]:
     """Makes the price book say what the list says, all of it or nothing; returns what that changed. See :func:`price_list.changes`."""
     found = changes(wanted, books.price_book(), books.parked_book(), books.past, clock_ns(), who)
@@ -128,6 +139,8 @@ def append_price(books: Books, before: AnyPrice | None, version: AnyPrice) -> No
     """Writes a version that its book has made; ``before`` is what was in force at its start."""
     if isinstance(version, ParkedPrice):
         books.append_parked_price(version)
+    elif isinstance(version, SurchargeVersion):
+        books.append_surcharge(version)
     else:
         books.append_price(version)
     subject = f"{version.flavor}/{version.currency}"
@@ -205,16 +218,19 @@ def _rate(books: Books, records: Sequence[UsageRecord], currency_of: Callable[[s
 
 
 def _sums(records: Sequence[UsageRecord], rated: Sequence[Rated]) -> tuple[dict[tuple[str, Month, str], int], dict[tuple[str, str], int]]:
-    """What each tenant owes for them, by period and currency; and when the latest of each flavor and currency ends."""
+    """What each tenant owes for them, by period and currency; and when the latest ends that was rated with each price and currency."""
     sums: dict[tuple[str, Month, str], int] = defaultdict(int)
     ends_ns: dict[tuple[str, str], int] = defaultdict(int)
+    of_models: dict[tuple[str, str], int] = defaultdict(int)
     for record, segments in zip(records, rated, strict=True):
         for segment in segments:
             sums[record.tenant, segment.period, segment.currency] += segment.amount_atto
-        end_ns, key = record.started_at_ns + record.duration_ns, (record.flavor, segments[0].currency)
-        if end_ns >= ends_ns[key]:
-            ends_ns[key] = end_ns
-    return sums, ends_ns
+        end_ns, currency = record.started_at_ns + record.duration_ns, segments[0].currency
+        if end_ns >= ends_ns[record.flavor, currency]:
+            ends_ns[record.flavor, currency] = end_ns
+        if record.parked_bytes is None and end_ns >= of_models[record.device_model, currency]:
+            of_models[record.device_model, currency] = end_ns
+    return sums, ends_ns | {(priced_model(model), currency): end_ns for (model, currency), end_ns in of_models.items()}
 
 
 def _append_segments(books: Books, first_id: int, transaction_id: int, records: Sequence[UsageRecord], rated: Sequence[Rated]) -> None:
@@ -304,7 +320,7 @@ def _content(record: UsageRecord) -> tuple[Any, ...]:
         record.source, record.id, record.tenant, record.user, record.session, record.lease,
         span.id, span.kind, span.label, span.cell,
         record.flavor, record.device_model, record.devices, record.started_at_ns, record.duration_ns, record.close_reason,
-        record.share_milli, record.surcharge_nano_per_second, record.parked_bytes,
+        record.share_milli, record.parked_bytes,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Calendar months in UTC."""
+"""Calendar months in UTC, and moments as people read them."""
 
 from __future__ import annotations
 
@@ -61,3 +61,10 @@ def _of_hour(hour: int) -> Month:
     """The month of an hour since the epoch."""
     moment = _EPOCH + timedelta(hours=hour)
     return Month(moment.year, moment.month)
+
+
+def time_text(time_ns: int) -> str:
+    """Unix time in nanoseconds as ISO 8601 in UTC, exactly."""
+    seconds, rest = divmod(time_ns, 10**9)
+    fraction = f".{rest:09d}" if rest else ""
+    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}{fraction}Z"

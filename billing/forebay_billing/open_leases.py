@@ -18,7 +18,7 @@ from forebay_billing.budgets import Running, Subject
 from forebay_billing.errors import InvalidRequest, Unpriced
 from forebay_billing.months import Month
 from forebay_billing.prices import PriceBook
-from forebay_billing.rating import segments_of, surcharge_rate
+from forebay_billing.rating import segments_of
 from forebay_billing.types import UsageRecord
 
 SILENCE_NS_MAX = 3600 * 10**9
@@ -109,14 +109,14 @@ def _accrual(lease: OpenLease, book: PriceBook, currency: str, finalised: frozen
     record = lease.record
     try:
         segments = segments_of(record, book, currency, finalised)
-        surcharge = surcharge_rate(record)
     except (Unpriced, InvalidRequest) as error:
         log.warning("action=lease.unpriced source=%s record=%s error=%r", record.source, record.id, str(error))
         return None
     by_period: dict[str, int] = defaultdict(int)
     for segment in segments:
         by_period[str(segment.period)] += segment.amount_atto
-    rate = segments[-1].price.price_nano_per_second + surcharge if lease.fresh else 0
+    last = segments[-1]
+    rate = last.price.price_nano_per_second + last.surcharge_nano_per_second if lease.fresh else 0
     return Accrual(Subject(record.tenant, record.user, record.span.label), currency, dict(by_period), rate)
 
 

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 
 from forebay_billing.parked import parked_atto
 from forebay_billing.plans import Adjustment, Terms, Usage, adjustments, list_atto
-from forebay_billing.types import PARKED
+from forebay_billing.rating import surcharge_rate
+from forebay_billing.types import PARKED, priced_model
 
 
 @dataclass(frozen=True)
 class Rated:
-    """How long a tenant held a flavor in a month at one price and surcharge; below zero where corrections outweigh the rest."""
+    """How long a tenant held a flavor in a month at one price and surcharge, on so much of so many devices of a model.
+
+    It is below zero where corrections outweigh the rest.
+    """
 
     tenant: str
     flavor: str
@@ -21,6 +25,9 @@ class Rated:
     price_nano_per_second: int
     surcharge_nano_per_second: int
     duration_ns: int
+    model: str
+    devices: int
+    share_milli: int
 
 
 @dataclass(frozen=True)
@@ -64,9 +71,9 @@ def preview(
 ) -> list[Row]:
     """A row for each tenant and currency that has usage or a plan, by tenant.
 
-    ``prices`` are the proposed ones, in nano-units per second by flavor and currency, for all of the month; a flavor that is not among
-    them keeps what it was rated at, and surcharges stay what they were. So do parked bytes without a price of (PARKED, currency), which
-    is per GiB and hour. Tenants without terms pay the list price.
+    ``prices`` are the proposed ones for all of the month, by flavor and currency, in nano-units per second; of models by
+    :func:`priced_model`, and of parked bytes by PARKED, per GiB and hour. What is not among them keeps what it was rated at.
+    Tenants without terms pay the list price.
     """
     now: dict[tuple[str, str], list[Usage]] = defaultdict(list)
     then: dict[tuple[str, str], list[Usage]] = defaultdict(list)
@@ -76,9 +83,11 @@ def preview(
         now[tenant, terms.currency] = []
     for one in rated:
         key, surcharge = (one.tenant, one.currency), one.surcharge_nano_per_second
+        of_model = prices.get((priced_model(one.model), one.currency))
+        then_surcharge = surcharge if of_model is None else surcharge_rate(of_model, one.devices, one.share_milli)
         price = prices.get((one.flavor, one.currency), one.price_nano_per_second)
         now[key].append(Usage(one.flavor, one.currency, one.price_nano_per_second + surcharge, one.duration_ns))
-        then[key].append(Usage(one.flavor, one.currency, price + surcharge, one.duration_ns))
+        then[key].append(Usage(one.flavor, one.currency, price + then_surcharge, one.duration_ns))
     for of in parked:
         key, per_gib_hour = (of.tenant, of.currency), prices.get((PARKED, of.currency))
         bytes_now[key] += of.cost_atto

@@ -20,6 +20,8 @@ from forebay_billing.bodies import (
     PreviewBody,
     PriceBody,
     PricesQuery,
+    SurchargeBody,
+    SurchargesQuery,
     name_of,
 )
 from forebay_billing.books import Books, parked_prices, past
@@ -30,7 +32,7 @@ from forebay_billing.plans import Plan
 from forebay_billing.previews import Row, preview
 from forebay_billing.price_list import Change, changes, price_list_of, text_of
 from forebay_billing.prices import NOTHING_RATED
-from forebay_billing.types import PARKED, ParkedPrice, PriceVersion
+from forebay_billing.types import PARKED, ParkedPrice, PriceVersion, SurchargeVersion, priced_model
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +116,43 @@ class ParkedPriceHandler(BillingHandler):
             )  # fmt: skip
 
 
+class SurchargesHandler(BillingHandler):
+    """``GET api/surcharges``."""
+
+    endpoint = "surcharges"
+
+    async def get(self) -> None:
+        await self.caller()
+        query = self.query(SurchargesQuery)
+        book = (await self.context.store.price_book()).surcharges
+        found = book.history() if query.history == "1" else book.current(self.context.clock_ns())
+        self.answer([documents.surcharge_json(version) for version in found])
+
+
+class SurchargeHandler(BillingHandler):
+    """``PUT api/surcharges/{model}``."""
+
+    endpoint = "surcharge"
+
+    async def put(self, model: str) -> None:
+        identity = await self.caller()
+        check_may_change_books(identity)
+        self.query(NoQuery)
+        model, body = name_of(model, "model"), self.body(SurchargeBody)
+
+        def work(books: Books) -> SurchargeVersion:
+            amount, start_ns = body.surcharge_nano_per_second, body.valid_from_ns
+            return journal.change_surcharge(books, model, body.currency, amount, start_ns, self.context.clock_ns, identity.name)
+
+        attempt = Attempt("price.change", f"{priced_model(model)}/{body.currency:.80}", body.model_dump())
+        version = await self.change(identity, work, documents.surcharge_json, attempt)
+        if version is not None:
+            log.info(
+                "action=surcharge.change who=%s model=%s currency=%s version=%d surcharge_nano_per_second=%d valid_from_ns=%d",
+                identity.name, model, version.currency, version.version, version.surcharge_nano_per_second, version.valid_from_ns,
+            )  # fmt: skip
+
+
 class PriceListHandler(BillingHandler):
     """``GET`` and ``PUT api/price-list``: the price book as a text."""
 
@@ -183,6 +222,7 @@ class PreviewHandler(BillingHandler):
             for one in body.prices:
                 book.check_flavor(one.flavor)
                 prices[one.flavor, one.currency] = one.price_nano_per_second
+            prices.update({(priced_model(one.model), one.currency): one.surcharge_nano_per_second for one in body.surcharges})
             for (flavor, currency), amount in prices.items():
                 book.next_start(flavor, currency, amount, None, now_ns, NOTHING_RATED)
             for tenant, terms in proposed.items():

@@ -5,18 +5,21 @@ A list tells what each flavor costs from the present on, and all that is schedul
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import TypeAlias
 
 from forebay_billing import yaml_tree
 from forebay_billing.errors import InvalidPriceList
 from forebay_billing.money import decimal_text, round_half_even
+from forebay_billing.months import time_text
 from forebay_billing.parked import ParkedBook
-from forebay_billing.prices import TIME_NS_MAX, Past, PriceBook
-from forebay_billing.types import PARKED, AnyPrice
+from forebay_billing.prices import TIME_NS_MAX, Past, PriceBook, SurchargeBook
+from forebay_billing.types import MODEL, PARKED, AnyPrice, priced_model
 from forebay_billing.yaml_tree import Node, wrong
 
 STEPS_MAX = 5000
@@ -27,13 +30,21 @@ _NANO = re.compile(r"[0-9][0-9_]{0,29}", re.ASCII)
 _DECIMAL = re.compile(r"[0-9]{1,12}([.][0-9]{1,18})?", re.ASCII)
 _TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})([.][0-9]{1,9})?Z", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = {"prices": ("nano_per_second", "per_hour", HOUR_SECONDS), "parked": ("nano_per_gib_hour", "per_gib_hour", 1)}
+_UNITS = {
+    "prices": ("nano_per_second", "per_hour", HOUR_SECONDS),
+    "surcharges": ("nano_per_second", "per_hour", HOUR_SECONDS),
+    "parked": ("nano_per_gib_hour", "per_gib_hour", 1),
+}
 """For each part what a price is called as it is kept, as people say it, and how many of the one make the other."""
 
 _HEAD = """\
 # The price list of {time}. What it does not name stays as it is; a first price without "from" is the one in force.
-# prices: a flavor's, nano_per_second (1e-9 of the currency) or per_hour. parked: nano_per_gib_hour or per_gib_hour.
+# prices: a flavor's, nano_per_second (1e-9 of the currency) or per_hour. surcharges: a whole device's of a model, beside the flavor's.
+# parked: nano_per_gib_hour or per_gib_hour.
 """
+
+
+AnyBook: TypeAlias = PriceBook | SurchargeBook | ParkedBook
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True)
 class PriceList:
-    """Steps by flavor (or PARKED) and currency, in the order of time."""
+    """Steps by flavor (or PARKED, or what a model is called among flavors) and currency, in the order of time."""
 
     steps: Mapping[tuple[str, str], tuple[Step, ...]]
 
@@ -72,9 +83,11 @@ def price_list_of(text: str) -> PriceList:
             for currency, priced in _values(node, part):
                 steps[PARKED, currency] = tuple(_steps(priced, part))
         else:
-            for flavor, currencies in _values(node, part):
-                for currency, priced in _values(currencies, flavor):
-                    steps[flavor, currency] = tuple(_steps(priced, part))
+            for name, currencies in _values(node, part):
+                if part == "prices" and name.startswith("@"):
+                    raise wrong(currencies.line, f"{name!r:.80} is no name of a flavor.")
+                for currency, priced in _values(currencies, name):
+                    steps[name if part == "prices" else priced_model(name), currency] = tuple(_steps(priced, part))
     if sum(map(len, steps.values())) > STEPS_MAX:
         raise InvalidPriceList(f"A price list has at most {STEPS_MAX} prices.")
     return PriceList(steps)
@@ -83,17 +96,17 @@ def price_list_of(text: str) -> PriceList:
 def text_of(book: PriceBook, parked: ParkedBook, now_ns: int) -> str:
     """The list of what is in force at ``now_ns`` and scheduled after; :func:`price_list_of` reads it."""
     lines = [_HEAD.format(time=time_text(now_ns))]
-    flavor_before = None
-    for part, a_book in (("prices", book), ("parked", parked)):
+    name_before = None
+    for part, a_book in (("prices", book), ("surcharges", book.surcharges), ("parked", parked)):
         kept, said, per = _UNITS[part]
         keys = a_book.keys()
         if keys:
             lines.append(f"{part}:\n")
         for flavor, currency in keys:
             indent = "  " if part == "parked" else "    "
-            if part == "prices" and flavor != flavor_before:
-                lines.append(f'  "{flavor}":\n')
-                flavor_before = flavor
+            if part != "parked" and flavor != name_before:
+                lines.append(f"  {json.dumps(flavor.removeprefix(MODEL), ensure_ascii=False)}:\n")
+                name_before = flavor
             lines.append(f"{indent}{currency}:\n")
             for step in _steps_from(a_book, flavor, currency, now_ns):
                 start = "" if step.start_ns is None else f"from: {time_text(step.start_ns)}, "
@@ -114,6 +127,8 @@ def changes(
         past = past_of(flavor, currency)
         if flavor == PARKED:
             found += _parked_changes(parked, currency, steps, past, now_ns, who)
+        elif flavor.startswith(MODEL):
+            found += _surcharge_changes(book.surcharges, flavor.removeprefix(MODEL), currency, steps, past, now_ns, who)
         else:
             found += _flavor_changes(book, flavor, currency, steps, past, now_ns, who)
     return found
@@ -131,6 +146,18 @@ def _flavor_changes(
             yield Change(before, after)
 
 
+def _surcharge_changes(
+    book: SurchargeBook, model: str, currency: str, steps: tuple[Step, ...], past: Past, now_ns: int, who: str
+) -> Iterator[Change]:
+    key = priced_model(model)
+    own = SurchargeBook(book.versions(key, currency))
+    for at_ns, amount in _points(own, key, currency, steps, past, now_ns):
+        if own.nano_per_second(model, currency, at_ns) != amount:
+            before, after = own.at(key, currency, at_ns), own.next_version(model, currency, amount, at_ns, now_ns, who, past)
+            own = SurchargeBook([*own.history(), after])
+            yield Change(before, after)
+
+
 def _parked_changes(book: ParkedBook, currency: str, steps: tuple[Step, ...], past: Past, now_ns: int, who: str) -> Iterator[Change]:
     own = ParkedBook(book.versions(PARKED, currency))
     for at_ns, amount in _points(own, PARKED, currency, steps, past, now_ns):
@@ -141,7 +168,7 @@ def _parked_changes(book: ParkedBook, currency: str, steps: tuple[Step, ...], pa
 
 
 def _points(
-    book: PriceBook | ParkedBook, flavor: str, currency: str, steps: tuple[Step, ...], past: Past, now_ns: int
+    book: AnyBook, flavor: str, currency: str, steps: tuple[Step, ...], past: Past, now_ns: int
 ) -> list[tuple[int, int]]:
     """Each moment at which book or list begin another price, from the beginning of the list on, and what the list says there."""
     first_ns = steps[0].start_ns
@@ -151,7 +178,7 @@ def _points(
     return [(at_ns, [s.amount_nano for s in steps if s.start_ns is None or s.start_ns <= at_ns][-1]) for at_ns in moments]
 
 
-def _steps_from(book: PriceBook | ParkedBook, flavor: str, currency: str, now_ns: int) -> Iterator[Step]:
+def _steps_from(book: AnyBook, flavor: str, currency: str, now_ns: int) -> Iterator[Step]:
     """What is in force, and what comes after; versions that change nothing are left out."""
     present = book.at(flavor, currency, now_ns)
     amount = None if present is None else present.amount_nano
@@ -164,20 +191,13 @@ def _steps_from(book: PriceBook | ParkedBook, flavor: str, currency: str, now_ns
             yield Step(start_ns, amount)
 
 
-def time_text(time_ns: int) -> str:
-    """Unix time in nanoseconds as ISO 8601 in UTC, exactly."""
-    seconds, rest = divmod(time_ns, 10**9)
-    fraction = f".{rest:09d}" if rest else ""
-    return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}{fraction}Z"
-
-
 def _values(node: Node, what: str, allowed: tuple[str, ...] | None = None) -> list[tuple[str, Node]]:
     """Names and values of a mapping."""
     if not isinstance(node, yaml_tree.Mapping):
         raise wrong(node.line, f"{what!r:.80} needs names with values below it.")
     for name in node.values:
         if allowed is not None and name not in allowed:
-            raise wrong(node.lines[name], f"{name!r:.80} is not known here; there is {' and '.join(allowed)}.")
+            raise wrong(node.lines[name], f"{name!r:.80} is not known here; there is {', '.join(allowed)}.")
     return list(node.values.items())
 
 

@@ -13,8 +13,8 @@ from typing import Generic, Protocol, TypeVar
 
 from forebay_billing.errors import ClosedToPrices, InvalidPrice, KnownFlavor, UnknownFlavor
 from forebay_billing.money import decimals_of
-from forebay_billing.months import Month
-from forebay_billing.types import PriceVersion
+from forebay_billing.months import Month, time_text
+from forebay_billing.types import MODEL, PriceVersion, SurchargeVersion, priced_model
 
 PRICE_NANO_PER_SECOND_MAX = 10**15
 """One million currency units a second: no flavor costs that in any currency, and every cost fits the ledger's columns."""
@@ -23,6 +23,8 @@ NEVER_NS = 2**64
 """After all usage: the latest begins at TIME_NS_MAX, and lasts a year at most."""
 FLAVOR_PATTERN = r"[a-z0-9][a-z0-9._-]{0,63}"
 """The pool's names of flavors."""
+MODEL_CHARS_MAX = 128
+"""Longest name of a model that a usage record has."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,16 @@ class Past:
 
     def check(self, flavor: str, currency: str, valid_from_ns: int) -> None:
         """Raises ClosedToPrices."""
+        flavor = flavor.removeprefix(MODEL)
         if self.finalised is not None and valid_from_ns < self.finalised.end_ns:
             raise ClosedToPrices(
-                f"The month {self.finalised} is finalised: a price of {flavor} in {currency} from {valid_from_ns} ns on would change a "
-                f"closed period; let it begin at {self.finalised.end_ns} ns at the earliest."
+                f"The month {self.finalised} is finalised: a price of {flavor} in {currency} from {time_text(valid_from_ns)} on would "
+                f"change a closed period; let it begin at {time_text(self.finalised.end_ns)} at the earliest."
             )
         if valid_from_ns < self.rated_until_ns:
             raise ClosedToPrices(
-                f"Usage of {flavor} in {currency} is rated up to {self.rated_until_ns} ns: a price from {valid_from_ns} ns on would change "
-                "what was billed; let it begin then at the earliest, or correct the usage."
+                f"Usage of {flavor} in {currency} is rated up to {time_text(self.rated_until_ns)}: a price from "
+                f"{time_text(valid_from_ns)} on would change what was billed; let it begin then at the earliest, or correct the usage."
             )
 
 
@@ -127,9 +130,10 @@ class Book(Generic[V]):
         """
         decimals_of(currency)
         if amount_nano < 0:
-            raise InvalidPrice(f"A price cannot be below zero; {amount_nano} nano-units was given for {flavor}.")
+            raise InvalidPrice(f"A price cannot be below zero; {amount_nano} nano-units was given for {flavor.removeprefix(MODEL)}.")
         if amount_nano > PRICE_NANO_PER_SECOND_MAX:
-            raise InvalidPrice(f"A price is at most {PRICE_NANO_PER_SECOND_MAX} nano-units; {amount_nano} was given for {flavor}.")
+            what = flavor.removeprefix(MODEL)
+            raise InvalidPrice(f"A price is at most {PRICE_NANO_PER_SECOND_MAX} nano-units; {amount_nano} was given for {what}.")
         earlier = self._versions.get((flavor, currency), [])
         number = 1 + max((v.version for v in earlier), default=0)
         if valid_from_ns is None:
@@ -141,8 +145,37 @@ class Book(Generic[V]):
         return number, valid_from_ns
 
 
+class SurchargeBook(Book[SurchargeVersion]):
+    """What a second of one whole device of each model costs beside the flavor's price: nothing where that was never said."""
+
+    def nano_per_second(self, model: str, currency: str, time_ns: int) -> int:
+        """The surcharge in force at ``time_ns``."""
+        version = self.at(priced_model(model), currency, time_ns)
+        return 0 if version is None else version.surcharge_nano_per_second
+
+    def next_version(
+        self, model: str, currency: str, nano_per_second: int, valid_from_ns: int | None, now_ns: int, who: str, past: Past = NOTHING_RATED
+    ) -> SurchargeVersion:
+        """The version that a change makes. Raises InvalidPrice, ClosedToPrices.
+
+        The first takes the place of zero, at which what came before was rated, so it does not begin in the past.
+        """
+        if not 0 < len(model) <= MODEL_CHARS_MAX or not model.isprintable():
+            raise InvalidPrice(f"{model!r:.80} is no name of a model: it has 1 to {MODEL_CHARS_MAX} printable characters.")
+        key = priced_model(model)
+        number, start_ns = self.next_start(key, currency, nano_per_second, valid_from_ns, now_ns, past)
+        if valid_from_ns is None:
+            start_ns = max(start_ns, past.rated_until_ns)
+        past.check(key, currency, start_ns)
+        return SurchargeVersion(model, currency, number, nano_per_second, start_ns, now_ns, who)
+
+
 class PriceBook(Book[PriceVersion]):
-    """What a second of each flavor costs."""
+    """What a second of each flavor costs, whatever serves it, and the ``surcharges`` of what does."""
+
+    def __init__(self, versions: Iterable[PriceVersion], surcharges: Iterable[SurchargeVersion] = ()) -> None:
+        super().__init__(versions)
+        self.surcharges = SurchargeBook(surcharges)
 
     def holds(self, flavor: str) -> bool:
         """Whether the flavor was ever in the book."""

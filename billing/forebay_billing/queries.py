@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, distinct, func, select, tuple_
 
 from forebay_billing import schema
 from forebay_billing.access import Scope
-from forebay_billing.books import price_ids
+from forebay_billing.books import price_ids, surcharges
 from forebay_billing.errors import UnknownTenant
 from forebay_billing.holds import held
 from forebay_billing.journal import record_of
@@ -101,8 +101,8 @@ class Balance:
 
 
 def price_book(connection: Connection) -> PriceBook:
-    """All prices."""
-    return PriceBook(price_ids(connection))
+    """All prices and surcharges."""
+    return PriceBook(price_ids(connection), surcharges(connection))
 
 
 def usage_page(connection: Connection, scope: Scope, window: Window, limit: int, after: tuple[int, int] | None) -> Page:
@@ -156,9 +156,13 @@ def statement(connection: Connection, tenant: str, user: str | None, month: Mont
 
 
 def rated_durations(connection: Connection, tenant: str | None, month: Month) -> list[Rated]:
-    """How long each flavor was held in a month at each price and surcharge, by tenant; of one where given. What was corrected is off."""
-    piece, name = pieces(_billed_in(tenant, month), kinds=(LEASED,)), schema.accounts.c.name
-    group = (name, piece.price_id, piece.surcharge_nano_per_second)
+    """How long each flavor was held in a month at each price, on what and at which surcharge, by tenant; of one where given.
+
+    What was corrected is off.
+    """
+    held = (_usage.device_model, _usage.devices, _usage.share_milli)
+    piece, name = pieces(_billed_in(tenant, month), held, kinds=(LEASED,)), schema.accounts.c.name
+    group = (name, piece.price_id, piece.surcharge_nano_per_second, piece.device_model, piece.devices, piece.share_milli)
     query = (
         select(*group, *halved(piece.duration_ns, "duration"))
         .join(schema.accounts, schema.accounts.c.id == piece.account_id)
@@ -168,8 +172,9 @@ def rated_durations(connection: Connection, tenant: str | None, month: Month) ->
     found = []
     for row in connection.execute(query):
         price, owner = prices[row.price_id], row.name.removeprefix(receivable(""))
+        where = row.device_model, row.devices, row.share_milli
         surcharge, duration_ns = row.surcharge_nano_per_second, joined(row, "duration")
-        found.append(Rated(owner, price.flavor, price.currency, price.price_nano_per_second, surcharge, duration_ns))
+        found.append(Rated(owner, price.flavor, price.currency, price.price_nano_per_second, surcharge, duration_ns, *where))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What usage costs: splits a record at price changes, full UTC hours and month ends, and prices each segment exactly.
+"""What usage costs: splits a record at changes of price and surcharge, full UTC hours and month ends, and prices each segment exactly.
 
 What a record costs depends on the record and the price book alone, so that the order of deliveries never matters.
 """
@@ -12,7 +12,7 @@ from forebay_billing.money import cost_atto, round_half_even
 from forebay_billing.months import Month
 from forebay_billing.parked import ParkedBook, parked_atto
 from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook
-from forebay_billing.types import ParkedSegment, Segment, UsageRecord
+from forebay_billing.types import ParkedSegment, Segment, UsageRecord, priced_model
 
 HOUR_NS = 3600 * 10**9
 WHOLE_MILLI = 1000
@@ -24,14 +24,14 @@ def segments_of(record: UsageRecord, book: PriceBook, currency: str, finalised: 
 
     Raises Unpriced where no price was in force when the record started, InvalidRequest for a surcharge that cannot be.
     """
-    surcharge = surcharge_rate(record)
     at_ns, ended_at_ns = record.started_at_ns, record.started_at_ns + record.duration_ns
     segments: list[Segment] = []
     while not segments or at_ns < ended_at_ns:
         price, until_ns = book.stretch(record.flavor, currency, at_ns)
         if price is None:
             raise _unpriced(record, currency)
-        end_ns = min(ended_at_ns, until_ns, _hour_after(at_ns))
+        surcharge, same_until_ns = _surcharge(record, book, currency, at_ns)
+        end_ns = min(ended_at_ns, until_ns, same_until_ns, _hour_after(at_ns))
         amount = cost_atto(end_ns - at_ns, price.price_nano_per_second + surcharge)
         month = Month.of(at_ns)
         period = open_period(month, finalised) if finalised else month
@@ -57,20 +57,26 @@ def parked_segments_of(
     return segments
 
 
-def surcharge_rate(record: UsageRecord) -> int:
-    """What a second of the record's devices costs beside the flavor's price, in whole nano-units. Raises InvalidRequest.
+def surcharge_rate(nano_per_second: int, devices: int, share_milli: int) -> int:
+    """What a second of so much of so many devices costs beside the flavor's price, in whole nano-units.
 
     A rate, not an amount, is rounded (half-even): so every amount made with it is exact, and the pool tells its users the same rate.
     """
-    if not record.surcharge_nano_per_second:
-        return 0
-    surcharge = round_half_even(record.surcharge_nano_per_second * record.devices * record.share_milli, WHOLE_MILLI)
+    return round_half_even(nano_per_second * devices * share_milli, WHOLE_MILLI)
+
+
+def _surcharge(record: UsageRecord, book: PriceBook, currency: str, time_ns: int) -> tuple[int, int]:
+    """What a second of the record's devices costs then beside the flavor's price, and until when. Raises InvalidRequest."""
+    version, until_ns = book.surcharges.stretch(priced_model(record.device_model), currency, time_ns)
+    if version is None:
+        return 0, until_ns
+    surcharge = surcharge_rate(version.surcharge_nano_per_second, record.devices, record.share_milli)
     if surcharge > PRICE_NANO_PER_SECOND_MAX:
         raise InvalidRequest(
-            f"Usage {record.source}/{record.id} has a surcharge of {record.surcharge_nano_per_second} nano-units per second for each of "
+            f"Usage {record.source}/{record.id} has a surcharge of {version.surcharge_nano_per_second} nano-units per second for each of "
             f"{record.devices} devices; all together it is at most {PRICE_NANO_PER_SECOND_MAX}."
         )
-    return surcharge
+    return surcharge, until_ns
 
 
 def open_period(month: Month, finalised: Collection[Month]) -> Month:

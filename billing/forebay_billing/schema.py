@@ -95,15 +95,32 @@ parked_prices = Table(
 )
 """What a GiB costs in an hour in which it is parked."""
 
+surcharges = Table(
+    "surcharges",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("model", _NAME, nullable=False),
+    Column("currency", String(3), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("surcharge_nano_per_second", BigInteger, nullable=False),
+    Column("valid_from_ns", BigInteger, nullable=False),
+    Column("changed_at_ns", BigInteger, nullable=False),
+    Column("changed_by", String(LOGIN_CHARS_MAX), nullable=False),
+    UniqueConstraint("model", "currency", "version"),
+    CheckConstraint("surcharge_nano_per_second >= 0", name="surcharge_not_below_zero"),
+)
+"""What a second of one whole device of a model costs beside the flavor's price."""
+
 rated = Table(
     "rated",
     metadata,
-    Column("flavor", _NAME, primary_key=True),
+    Column("flavor", String(2 * NAME_CHARS_MAX), primary_key=True),
     Column("currency", String(3), primary_key=True),
     Column("until_ns", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-"""The end of the latest usage that was rated with a price: no price may change before it. A projection of the segments."""
+"""The end of the latest usage that was rated with a price, of a flavor, a model or parked bytes: it may not change before.
+A projection of the segments."""
 
 plans = Table(
     "plans",
@@ -208,7 +225,6 @@ usage = Table(
     Column("device_model", _NAME, nullable=False),
     Column("devices", Integer, nullable=False),
     Column("share_milli", Integer, nullable=False),
-    Column("surcharge_nano_per_second", BigInteger, nullable=False),
     Column("started_at_ns", BigInteger, nullable=False),
     Column("duration_ns", BigInteger, nullable=False),
     Column("close_reason", _NAME, nullable=False),
@@ -220,7 +236,6 @@ usage = Table(
     Index(None, "tenant", "user_name", "started_at_ns"),
     CheckConstraint("duration_ns >= 0", name="duration_not_below_zero"),
     CheckConstraint("devices >= 1 AND share_milli >= 1 AND share_milli <= 1000", name="devices_and_share"),
-    CheckConstraint("surcharge_nano_per_second >= 0", name="surcharge_not_below_zero"),
     sqlite_with_rowid=False,
 )
 

@@ -56,6 +56,8 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/prices/([^/]+)", price_handlers.PriceHandler),
     (r"api/parked-prices", price_handlers.ParkedPricesHandler),
     (r"api/parked-prices/([^/]+)", price_handlers.ParkedPriceHandler),
+    (r"api/surcharges", price_handlers.SurchargesHandler),
+    (r"api/surcharges/([^/]+)", price_handlers.SurchargeHandler),
     (r"api/price-list", price_handlers.PriceListHandler),
     (r"api/price-list/diff", price_handlers.PriceListDiffHandler),
     (r"api/preview", price_handlers.PreviewHandler),

@@ -40,8 +40,6 @@ class UsageRecord:
     close_reason: str
     share_milli: int = 1000
     """Of each of the ``devices``, in thousandths."""
-    surcharge_nano_per_second: int = 0
-    """What a second of one whole device of ``device_model`` cost beside the flavor's price when the lease opened."""
     parked_bytes: int | None = None
     """What was kept off devices for that time, where the record is of that and not of a lease; its flavor is :data:`PARKED` then."""
 
@@ -104,7 +102,40 @@ class ParkedPrice:
         return self.price_nano_per_gib_hour
 
 
-AnyPrice: TypeAlias = PriceVersion | ParkedPrice
+MODEL = "@model/"
+"""What a model of devices is called among flavors begins with this; no flavor has such a name."""
+
+
+def priced_model(model: str) -> str:
+    """What the surcharge of a model is kept under among prices."""
+    return f"{MODEL}{model}"
+
+
+@dataclass(frozen=True)
+class SurchargeVersion:
+    """What a second of one whole device of a model costs beside the flavor's price, in force from ``valid_from_ns`` on.
+
+    Versions count from 1 per model and currency.
+    """
+
+    model: str
+    currency: str
+    version: int
+    surcharge_nano_per_second: int
+    valid_from_ns: int
+    changed_at_ns: int
+    changed_by: str
+
+    @property
+    def flavor(self) -> str:
+        return priced_model(self.model)
+
+    @property
+    def amount_nano(self) -> int:
+        return self.surcharge_nano_per_second
+
+
+AnyPrice: TypeAlias = PriceVersion | ParkedPrice | SurchargeVersion
 
 
 class Segment(NamedTuple):

@@ -19,6 +19,7 @@ from forebay_dashboards.rows import (
     PriceChanges,
     PriceVersion,
     SummaryRow,
+    SurchargeVersion,
     UsagePage,
 )
 from forebay_dashboards.times import Period
@@ -26,6 +27,8 @@ from forebay_dashboards.upstream import Document, Query, Upstream
 
 _PRICES = TypeAdapter(tuple[PriceVersion, ...])
 _PRICE = TypeAdapter(PriceVersion)
+_SURCHARGES = TypeAdapter(tuple[SurchargeVersion, ...])
+_SURCHARGE = TypeAdapter(SurchargeVersion)
 _CHANGES = TypeAdapter(PriceChanges)
 _PREVIEW = TypeAdapter(Preview)
 _PLANS = TypeAdapter(tuple[Plan, ...])
@@ -61,6 +64,14 @@ class Billing:
         """The new version; it applies to device time from then on. ``first`` says that billing has no price for the flavor yet."""
         body = {"price_nano_per_second": nano_per_second, "currency": currency, "new": first}
         return await self._upstream.write(_PRICE, token, f"api/prices/{quote(flavor, safe='')}", body)
+
+    async def surcharges(self, token: str) -> tuple[SurchargeVersion, ...]:
+        """All versions of all models' surcharges, the oldest first."""
+        return await self._upstream.read(_SURCHARGES, token, "api/surcharges", {"history": 1})
+
+    async def set_surcharge(self, token: str, model: str, body: dict[str, object]) -> SurchargeVersion:
+        """The new version; it applies to device time from its start on."""
+        return await self._upstream.write(_SURCHARGE, token, f"api/surcharges/{quote(model, safe='')}", body)
 
     async def price_list(self, token: str) -> str:
         """The price book as a text."""

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from forebay_dashboards import times
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, MoneyError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.plan_form import TypedPlan
 from forebay_dashboards.rows import Preview, PriceChanges
 from forebay_dashboards.sections import attempt
+from forebay_dashboards.surcharge_form import TypedSurcharge
 from forebay_dashboards.visitor import Visit, not_so
+
+F = TypeVar("F", bound=BaseModel)
 
 LIST_CHARACTERS_MAX = 60_000
 """What fits a form; a longer list is applied by the command line."""
 
 logger = logging.getLogger(__name__)
+
+
+def typed_as(form: type[F], arguments: dict[str, str]) -> F:
+    """What was typed, as the form has it; refuses what no form sends."""
+    try:
+        return form.model_validate(arguments)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise not_so(FormError(f"The field {'.'.join(map(str, first['loc']))} cannot be used: {first['msg']}.")) from None
 
 
 class PriceListPage(Visit):
@@ -63,6 +78,39 @@ class PriceListPage(Visit):
         self.show("operator_price_list.html", text=text, problem=problem, **values)
 
 
+class SurchargesPage(Visit):
+    """``GET operator/surcharges`` shows all versions and a form, ``POST`` saves one."""
+
+    view: View = "operator"
+    page = "operator_surcharges"
+
+    async def get(self) -> None:
+        await self._show({}, None)
+
+    async def post(self) -> None:
+        arguments = {name: self.get_body_argument(name) for name in self.request.body_arguments if name != "_xsrf"}
+        typed = typed_as(TypedSurcharge, arguments)
+        try:
+            version = await self.services.billing.set_surcharge(self.token, typed.model.strip(), typed.body())
+        except (FormError, MoneyError, UpstreamRefused, UpstreamUnavailable) as error:
+            await self._show(arguments, str(error))
+            return
+        self.services.audience.tell_all("prices")
+        logger.info("action=surcharge_changed who=%s model=%s version=%d", self.visitor.name, version.model, version.version)
+        start = f"{times.moment(version.valid_from_ns):%Y-%m-%d %H:%M:%S} UTC"
+        await self._show({}, None, saved=f"The surcharge of {version.model} in {version.currency} is saved; it holds from {start} on.")
+
+    async def _show(self, typed: dict[str, str], problem: str | None, saved: str | None = None) -> None:
+        found, devices = await asyncio.gather(
+            attempt(self.services.billing.surcharges(self.token), "Surcharges"),
+            attempt(self.services.pool.devices(self.token), "Devices"),
+        )
+        versions = sorted(found.content or (), key=lambda one: (one.model, one.currency, -one.version))
+        models = sorted({*(device.model for device in devices.content or ()), *(one.model for one in versions)})
+        values = {"typed": typed, "problem": problem or found.problem, "saved": saved, "models": models}
+        self.show("operator_surcharges.html", versions=versions, **values)
+
+
 class PlansPage(Visit):
     """``GET operator/plans`` shows all plans and a form, ``POST`` previews or saves one."""
 
@@ -74,11 +122,7 @@ class PlansPage(Visit):
 
     async def post(self) -> None:
         arguments = {name: self.get_body_argument(name) for name in self.request.body_arguments if name != "_xsrf"}
-        try:
-            typed = TypedPlan.model_validate(arguments)
-        except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            raise not_so(FormError(f"The field {'.'.join(map(str, first['loc']))} cannot be used: {first['msg']}.")) from None
+        typed = typed_as(TypedPlan, arguments)
         billing = self.services.billing
         try:
             terms = typed.terms()

@@ -145,11 +145,24 @@ class PriceVersion(Row):
     changed_by: str | None = None
 
 
-class PriceChange(Row):
-    """What a price list changes: of a flavor in nano-units per second, of parked bytes per GiB and hour."""
+class SurchargeVersion(Row):
+    """What a whole device of a model costs beside the flavor's price, in force from ``valid_from_ns`` until the next version."""
 
-    kind: Literal["flavor", "parked"]
+    model: str
+    surcharge_nano_per_second: Count
+    currency: Currency
+    valid_from_ns: Count
+    version: Count
+    changed_at_ns: Count
+    changed_by: str
+
+
+class PriceChange(Row):
+    """What a price list changes: of a flavor or a model in nano-units per second, of parked bytes per GiB and hour."""
+
+    kind: Literal["flavor", "surcharge", "parked"]
     flavor: str | None = None
+    model: str | None = None
     currency: Currency
     unit: Literal["nano_per_second", "nano_per_gib_hour"]
     before: Count | None = None

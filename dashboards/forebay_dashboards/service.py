@@ -48,6 +48,7 @@ ROUTES = (
     (rf"operator/flavors/{NAME}/row", operator_pages.FlavorPage),
     (rf"operator/flavors/{NAME}/edit", operator_pages.FlavorEditPage),
     (rf"operator/flavors/{NAME}/prices", operator_pages.PriceHistoryPage),
+    (r"operator/surcharges", price_pages.SurchargesPage),
     (r"operator/price-list", price_pages.PriceListPage),
     (r"operator/plans", price_pages.PlansPage),
     (r"operator/audit", price_pages.AuditTrailPage),

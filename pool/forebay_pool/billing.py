@@ -28,6 +28,14 @@ class _PriceRow(BaseModel):
     currency: str
 
 
+class _SurchargeRow(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    surcharge_nano_per_second: int
+    currency: str
+
+
 class _BudgetRow(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
@@ -46,6 +54,7 @@ class _HeartbeatAnswer(BaseModel):
 
 
 _PRICES = TypeAdapter(list[_PriceRow])
+_SURCHARGES = TypeAdapter(list[_SurchargeRow])
 
 
 class BillingClient:
@@ -76,6 +85,15 @@ class BillingClient:
         except ValidationError as error:
             raise BillingUnavailable(f"billing's prices cannot be read: {error}") from None
         return {row.flavor: Price(row.price_nano_per_second, row.currency) for row in rows}
+
+    async def surcharges(self) -> dict[tuple[str, str], int]:
+        """What models cost today beside the flavor's price, of those that do. Raises BillingUnavailable."""
+        response = await self._fetch("GET", "api/surcharges", None)
+        try:
+            rows = _SURCHARGES.validate_json(response.body)
+        except ValidationError as error:
+            raise BillingUnavailable(f"billing's surcharges cannot be read: {error}") from None
+        return {(row.model, row.currency): row.surcharge_nano_per_second for row in rows}
 
     async def _fetch(self, method: str, path: str, body: str | None) -> HTTPResponse:
         request = HTTPRequest(

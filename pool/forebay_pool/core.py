@@ -19,7 +19,23 @@ from forebay_pool.quotas import Account, Accounts
 from forebay_pool.ranking import Ranking
 from forebay_pool.revocable import Revocable
 from forebay_pool.story import Story
-from forebay_pool.types import Device, Flavor, Lane, Lease, Limits, Make, Node, Parking, Place, Price, Request, Seat, Session, SessionState
+from forebay_pool.types import (
+    Device,
+    Flavor,
+    Lane,
+    Lease,
+    Limits,
+    Make,
+    Node,
+    Parking,
+    Place,
+    Price,
+    Request,
+    Seat,
+    Session,
+    SessionState,
+    Surcharges,
+)
 
 
 class Core:
@@ -43,6 +59,7 @@ class Core:
         self.arrivals = Arrivals()
         self.sessions: dict[str, Session] = {}
         self.prices: Mapping[str, Price] = {}
+        self.surcharges: Surcharges = {}
         self.accepting = True
         self.stopping = False
         self.story = Story()

@@ -92,7 +92,7 @@ OPERATIONS = (
     ),
     Operation("GET", "api/models", "Models of devices, and their policies", list[ModelRow], scopes=STAFF),
     Operation(
-        *("PUT", "api/models/{model}", "Says who may have a model, and its surcharge", ModelRow, ModelBody),
+        *("PUT", "api/models/{model}", "Says who may have a model", ModelRow, ModelBody),
         scopes=(OPERATE,),
         refusals=(NOT_FOUND,),
     ),

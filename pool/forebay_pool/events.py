@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from forebay_wire import messages as wire
 
 from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
-from forebay_pool.types import BudgetState, Flavor, Price, Quota
+from forebay_pool.types import BudgetState, Flavor, Price, Quota, Surcharges
 
 if TYPE_CHECKING:
     from forebay_pool.kept import Kept
@@ -145,7 +145,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class PricesSet:
+    """What billing says flavors, and models of devices beside them, cost from now on."""
+
     prices: Mapping[str, Price]
+    surcharges: Surcharges = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

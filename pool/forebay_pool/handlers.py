@@ -26,7 +26,8 @@ from forebay_pool.types import Flavor, Session
 if TYPE_CHECKING:
     from forebay_pool.service import Service
 
-BODY_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 4 * 2**20
+"""The longest that a body within its own bounds can be is a list of tenants with every character escaped, 3 MiB."""
 KEEP_ALIVE_SECONDS = 15.0
 """A silent event stream gets a comment this often, so that proxies keep it."""
 LOOPBACK = ("127.0.0.1", "::1")

@@ -117,7 +117,6 @@ def open_lease(lease: Lease, now_ns: int) -> dict[str, Any]:
         "device_model": lease.device.model,
         "devices": len(lease.place.devices),
         "share_milli": lease.place.share_milli,
-        "surcharge_nano_per_second": lease.surcharge_nano_per_second,
         "started_at_ns": lease.opened_unix_ns + lease.metered_ns,
         "duration_ns": now_ns - lease.opened_ns - lease.metered_ns,
     }

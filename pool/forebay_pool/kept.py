@@ -87,7 +87,6 @@ class KeptLease:
     opened_unix_ns: int
     confirmed_ns: int
     """For how long its worker has confirmed to hold it."""
-    surcharge_nano_per_second: int = 0
     segment: int = 1
     """The number of the segment that runs."""
     metered_ns: int = 0
@@ -109,7 +108,6 @@ class KeptLease:
             duration_ns=self.confirmed_ns,
             close_reason="failed",
             share_milli=self.share_milli,
-            surcharge_nano_per_second=self.surcharge_nano_per_second,
         )
         return segments(whole, self.segment, self.metered_ns, segment_ns)
 
@@ -194,7 +192,6 @@ def kept_lease(lease: Lease) -> KeptLease:
         share_milli=lease.place.share_milli,
         span=lease.span,
         price=lease.price,
-        surcharge_nano_per_second=lease.surcharge_nano_per_second,
         waited_ns=lease.waited_ns,
         opened_ns=lease.opened_ns,
         opened_unix_ns=lease.opened_unix_ns,

@@ -174,7 +174,6 @@ def _lease_row(lease: KeptLease, boot: str) -> dict[str, Any]:
         "span": json.dumps(lease.span.model_dump()),
         "price_nano_per_second": None if price is None else price.nano_per_second,
         "currency": None if price is None else price.currency,
-        "surcharge_nano_per_second": lease.surcharge_nano_per_second,
         "waited_ns": lease.waited_ns,
         "boot": boot,
         "opened_ns": lease.opened_ns,
@@ -199,7 +198,6 @@ def _lease(row: Any) -> KeptLease:
         share_milli=row.share_milli,
         span=wire.Span(**json.loads(row.span)),
         price=None if row.currency is None else Price(row.price_nano_per_second, row.currency),
-        surcharge_nano_per_second=row.surcharge_nano_per_second,
         waited_ns=row.waited_ns,
         opened_ns=row.opened_ns,
         opened_unix_ns=row.opened_unix_ns,
@@ -234,5 +232,4 @@ def _record(row: Any) -> UsageRecord:
         duration_ns=row.duration_ns,
         close_reason=row.close_reason,
         share_milli=row.share_milli,
-        surcharge_nano_per_second=row.surcharge_nano_per_second,
     )

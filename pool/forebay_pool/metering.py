@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forebay_pool.types import GOES_ON, WHOLE_MILLI, Lease, Parking, Place, Price, SegmentEnd, UsageRecord
+from forebay_pool.types import GOES_ON, WHOLE_MILLI, Lease, Parking, Place, Price, SegmentEnd, Surcharges, UsageRecord
 
 SECOND_NS = 1_000_000_000
 HOUR_NS = 3_600 * SECOND_NS
@@ -54,7 +54,6 @@ def whole_record(lease: Lease, duration_ns: int, reason: SegmentEnd) -> UsageRec
         duration_ns=duration_ns,
         close_reason=reason,
         share_milli=lease.place.share_milli,
-        surcharge_nano_per_second=lease.surcharge_nano_per_second,
     )
 
 
@@ -99,14 +98,15 @@ def segments(whole: UsageRecord, number: int, metered_ns: int, segment_ns: int) 
         at_ns = end_ns
 
 
-def rate(price: Price | None, surcharge_nano_per_second: int, place: Place) -> Price | None:
+def rate(price: Price | None, surcharges: Surcharges, place: Place) -> Price | None:
     """What a second of the place costs: the flavor's price, and the model's surcharge for each device's share.
 
     Whole nano-units: a surcharge that is none for the share is rounded (half-even) here, as billing rounds it, and nothing after it is.
     """
     if price is None:
         return None
-    surcharge = round_half_even(surcharge_nano_per_second * len(place.devices) * place.share_milli, WHOLE_MILLI)
+    nano_per_second = surcharges.get((place.devices[0].model, price.currency), 0)
+    surcharge = round_half_even(nano_per_second * len(place.devices) * place.share_milli, WHOLE_MILLI)
     return Price(price.nano_per_second + surcharge, price.currency)
 
 

@@ -16,9 +16,8 @@ from forebay_pool.policies import ModelPolicy
 from forebay_pool.rows import device_row, model_row, node_row
 
 GRACE_SECONDS_MAX = 7 * 86_400
-TENANTS_MAX = 10_000
+TENANTS_MAX = 1000
 CAUSE_CHARACTERS_MAX = 500
-SURCHARGE_NANO_PER_SECOND_MAX = 10**12
 """A thousand units a second for one device: as much as billing takes."""
 
 log = logging.getLogger(__name__)
@@ -48,7 +47,6 @@ class ModelBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     tenants: Annotated[list[Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]], Field(max_length=TENANTS_MAX)] | None = None
-    surcharge_nano_per_second: Annotated[int, Field(ge=0, le=SURCHARGE_NANO_PER_SECOND_MAX, strict=True)] = 0
 
 
 class Nodes(Api):
@@ -114,7 +112,7 @@ class ModelItem(Api):
         if model not in fleet.stocks and model not in fleet.policy.models:
             raise RequestRefused(404, "no_model", f"There is no device of the model {model!r}.")
         tenants = None if body.tenants is None else frozenset(body.tenants)
-        policy = ModelPolicy(model, tenants, body.surcharge_nano_per_second)
+        policy = ModelPolicy(model, tenants)
         await self.service.write(lambda: self.service.store.set_model(policy))
         self.shell.apply(PolicySet(fleet.policy.with_model(policy)))
         log.info("model %s set by %s", model, identity.name, extra={"action": "model_set", "model": model, "user": identity.name})

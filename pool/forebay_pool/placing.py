@@ -364,7 +364,6 @@ class Placing(Telling):
             name = place.devices[0].id
             raise InvariantBroken(f"{name} cannot be leased to session {session.id}\n{self.story.of(session.id, name)}")
         flavor = self.fleet.flavors[session.flavor]
-        surcharge = self.fleet.policy.surcharge_of(place.devices[0].model)
         session.epoch += 1
         session.request, session.span = None, request.span
         worker.parked_bytes, worker.opened, worker.starved, worker.stays, session.avoid = None, True, False, False, ()
@@ -377,8 +376,7 @@ class Placing(Telling):
             span=request.span,
             flavor=flavor,
             place=place,
-            price=rate(self.prices.get(flavor.name), surcharge, place),
-            surcharge_nano_per_second=surcharge,
+            price=rate(self.prices.get(flavor.name), self.surcharges, place),
             waited_ns=self._now - request.arrived_ns,
             priority=request.priority,
             order=request.order,

@@ -69,4 +69,4 @@ def _preference(candidate: Candidate, policy: Policy) -> tuple[int, ...]:
         return (-power,)
     if policy.preference == "packed":
         return (sum(candidate.profile) - equivalent.count * equivalent.share_milli,)
-    return (policy.surcharge_of(device.model), power)
+    return (policy.dearness.get(device.model, 0), power)

@@ -325,7 +325,6 @@ class Resuming(Sessions):
             flavor=flavor,
             place=place,
             price=kept.price,
-            surcharge_nano_per_second=kept.surcharge_nano_per_second,
             waited_ns=kept.waited_ns,
             opened_ns=kept.opened_ns,
             opened_unix_ns=kept.opened_unix_ns,

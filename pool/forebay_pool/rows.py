@@ -144,7 +144,6 @@ class ModelRow(TypedDict):
     free: int
     closed: int
     tenants: list[str] | None
-    surcharge_nano_per_second: int
 
 
 class EquivalentRow(TypedDict):
@@ -315,7 +314,6 @@ def model_row(model: str, fleet: Fleet) -> ModelRow:
         "free": 0 if stock is None else stock.free,
         "closed": 0 if stock is None else stock.closed,
         "tenants": None if policy is None or policy.tenants is None else sorted(policy.tenants),
-        "surcharge_nano_per_second": fleet.policy.surcharge_of(model),
     }
 
 

@@ -121,6 +121,9 @@ class StateMachine(Operations):
 
     def _prices_set(self, event: PricesSet) -> None:
         self.prices = event.prices
+        if event.surcharges != self.surcharges:
+            self.surcharges = event.surcharges
+            self.fleet.set_policy(self.fleet.policy.with_surcharges(event.surcharges))
 
     def _store_changed(self, event: StoreChanged) -> None:
         self.accepting = event.accepting

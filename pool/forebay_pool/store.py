@@ -150,7 +150,7 @@ class Store:
 
     def set_model(self, policy: ModelPolicy) -> None:
         tenants = None if policy.tenants is None else json.dumps(sorted(policy.tenants))
-        row = {"model": policy.model, "tenants": tenants, "surcharge_nano_per_second": policy.surcharge_nano_per_second}
+        row = {"model": policy.model, "tenants": tenants}
         statement = self._insert(MODEL_POLICIES).values(row)
         with self._writing() as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=[MODEL_POLICIES.c.model], set_=row))
@@ -159,7 +159,7 @@ class Store:
         with self.engine.connect() as connection:
             rows = connection.execute(select(MODEL_POLICIES)).all()
         tenants = {row.model: None if row.tenants is None else frozenset(json.loads(row.tenants)) for row in rows}
-        return {row.model: ModelPolicy(row.model, tenants[row.model], row.surcharge_nano_per_second) for row in rows}
+        return {row.model: ModelPolicy(row.model, tenants[row.model]) for row in rows}
 
     # Choices
 
@@ -281,7 +281,6 @@ def _segment_row(record: UsageRecord) -> dict[str, Any]:
         "duration_ns": record.duration_ns,
         "close_reason": record.close_reason,
         "share_milli": record.share_milli,
-        "surcharge_nano_per_second": record.surcharge_nano_per_second,
         "span": json.dumps(record.span.model_dump()),
         "parked_bytes": record.parked_bytes,
     }
@@ -305,5 +304,4 @@ def _payload(source: str, row: Any) -> dict[str, Any]:
         "duration_ns": row.duration_ns,
         "close_reason": row.close_reason,
         "share_milli": row.share_milli,
-        "surcharge_nano_per_second": row.surcharge_nano_per_second,
     }

@@ -53,7 +53,6 @@ SEGMENTS = Table(
     Column("duration_ns", BigInteger, nullable=False),
     Column("close_reason", String(16), nullable=False),
     Column("share_milli", BigInteger, nullable=False, server_default="1000", comment="Of each device, in thousandths"),
-    Column("surcharge_nano_per_second", BigInteger, nullable=False, server_default="0", comment="Of one whole device, at the grant"),
     Column("span", Text, nullable=False, comment="JSON of the wire's Span"),
     Column("parked_bytes", BigInteger, nullable=True, comment="Of a stretch of parked time, whose name is in lease; null for a lease"),
 )
@@ -125,7 +124,6 @@ OPEN_LEASES = Table(
     Column("span", Text, nullable=False, comment="JSON of the wire's Span"),
     Column("price_nano_per_second", BigInteger, nullable=True),
     Column("currency", String(3), nullable=True),
-    Column("surcharge_nano_per_second", BigInteger, nullable=False, server_default="0", comment="Of one whole device, at the grant"),
     Column("waited_ns", BigInteger, nullable=False),
     Column("boot", String(64), nullable=False, comment="Whose monotonic clock opened_ns is of"),
     Column("opened_ns", BigInteger, nullable=False),
@@ -162,5 +160,4 @@ MODEL_POLICIES = Table(
     METADATA,
     Column("model", String(128), primary_key=True),
     Column("tenants", Text, nullable=True, comment="JSON: [tenant, ...]; null: all"),
-    Column("surcharge_nano_per_second", BigInteger, nullable=False),
 )

@@ -11,8 +11,9 @@ All clocks are monotonic nanoseconds unless the name says ``unix``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from forebay_wire import messages as wire
 
@@ -118,6 +119,10 @@ class Price:
     currency: str
 
 
+Surcharges: TypeAlias = Mapping[tuple[str, str], int]
+"""What a second of one whole device costs beside the flavor's price, in nano-units, by model and currency."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quota:
     """What a tenant, or a user of one, may hold, and how its requests are ranked. None: no bound of its own."""
@@ -157,8 +162,6 @@ class UsageRecord:
     close_reason: SegmentEnd
     share_milli: int = WHOLE_MILLI
     """Of each of the ``devices``."""
-    surcharge_nano_per_second: int = 0
-    """Of one whole device of the model, as it was at the grant."""
     parked_bytes: int | None = None
     """What was kept off devices for that time, where that is metered and not a lease: ``lease`` names the stretch then."""
 
@@ -331,9 +334,7 @@ class Lease:
     flavor: Flavor
     place: Place
     price: Price | None
-    """What a second of it costs: the flavor's price, and the surcharge for the place."""
-    surcharge_nano_per_second: int
-    """Of one whole device of the model."""
+    """What a second of it cost at the grant: the flavor's price, and the surcharge for the place."""
     waited_ns: int
     """From the request's arrival to the grant."""
     opened_ns: int

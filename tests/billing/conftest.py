@@ -89,6 +89,10 @@ class Running:
     def post_usage(self, *records: UsageRecord, caller: str = "pool") -> httpx.Response:
         return self.request(caller, "POST", "/api/usage", json={"records": [asdict(record) for record in records]})
 
+    def set_surcharge(self, model: str, nano: int, caller: str = "operator", **body: Any) -> httpx.Response:
+        body = {"surcharge_nano_per_second": nano, "currency": "USD", **body}
+        return self.request(caller, "PUT", f"/api/surcharges/{model}", json=body)
+
     def set_price(self, flavor: str, caller: str = "operator", **body: Any) -> httpx.Response:
         return self.request(caller, "PUT", f"/api/prices/{flavor}", json=body)
 

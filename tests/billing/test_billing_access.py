@@ -45,6 +45,10 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "prices": ("GET", "/api/prices", {}, set(ALL)),
     "price history": ("GET", "/api/prices?history=1", {}, set(ALL)),
     "set a price": ("PUT", "/api/prices/small.64gb", {"json": {"price_nano_per_second": 1, "currency": "USD"}}, {"operator"}),
+    "surcharges": ("GET", "/api/surcharges", {}, set(ALL)),
+    "set a surcharge": (
+        "PUT", "/api/surcharges/gpu", {"json": {"surcharge_nano_per_second": 1, "currency": "USD"}}, {"operator"}
+    ),
     "prices of parked bytes": ("GET", "/api/parked-prices", {}, set(ALL)),
     "set a price of parked bytes": ("PUT", "/api/parked-prices/USD", {"json": {"price_nano_per_gib_hour": 1}}, {"operator"}),
     "price list": ("GET", "/api/price-list", {}, set(ALL)),

@@ -40,6 +40,8 @@ TENANTS = ("acme", "globex")
 CHANGE_NS = Month(2026, 11).start_ns + 14 * 86_400 * 10**9 + 1_234_567_891_011
 CHANGED_PRICE = 777_777
 """What small.64gb costs from CHANGE_NS on, in its version 2."""
+SURCHARGES = ((0, 7), (CHANGE_NS + 987_654_321_012_345, 1_001))
+"""What a second of one gpu costs beside the flavor, and from when."""
 PRICES = {price.flavor: price.price_nano_per_second for price in seed_prices(0)}
 
 
@@ -51,9 +53,9 @@ def records_of(usage: Callable[..., UsageRecord]) -> st.SearchStrategy[list[Usag
         st.one_of(st.integers(-(10 * 86_400 * 10**9), 10**9), st.just(CHANGE_NS - MONTHS[2].end_ns)),
     )
     record = st.builds(
-        lambda tenant, user, flavor, start, duration, lease, surcharge, share: usage(
+        lambda tenant, user, flavor, start, duration, lease, model, share: usage(
             tenant=tenant, user=user, flavor=flavor, started_at_ns=start, duration_ns=duration, lease=f"lease-{lease}",
-            devices=1 if share < 1000 else 3, share_milli=share, surcharge_nano_per_second=surcharge,
+            devices=1 if share < 1000 else 3, share_milli=share, device_model=model,
         ),
         st.sampled_from(TENANTS),
         st.sampled_from(["ann", "bob"]),
@@ -61,7 +63,7 @@ def records_of(usage: Callable[..., UsageRecord]) -> st.SearchStrategy[list[Usag
         near_a_border,
         st.one_of(st.integers(0, 10**9), st.integers(0, 5 * 86_400 * 10**9)),
         st.integers(0, 5),
-        st.sampled_from([0, 7]),
+        st.sampled_from(["cpu-dev", "gpu"]),
         st.sampled_from([1, 333, 1000]),
     )  # fmt: skip
     return st.lists(record, max_size=12).map(lambda found: [replace(one, id=f"record-{n}") for n, one in enumerate(found)])
@@ -69,7 +71,10 @@ def records_of(usage: Callable[..., UsageRecord]) -> st.SearchStrategy[list[Usag
 
 def change_price(engines: Engines) -> None:
     with writing(engines) as connection:
-        journal.change_price(Books(connection), "small.64gb", "USD", CHANGED_PRICE, None, lambda: CHANGE_NS, "operator")
+        books = Books(connection)
+        journal.change_price(books, "small.64gb", "USD", CHANGED_PRICE, None, lambda: CHANGE_NS, "operator")
+        for start_ns, surcharge in SURCHARGES:
+            journal.change_surcharge(books, "gpu", "USD", surcharge, start_ns, lambda: 0, "operator")
 
 
 def rate(record: UsageRecord, at_ns: int) -> tuple[int, int]:
@@ -78,9 +83,12 @@ def rate(record: UsageRecord, at_ns: int) -> tuple[int, int]:
     return (2, CHANGED_PRICE) if changed else (1, PRICES[record.flavor])
 
 
-def surcharge_of(record: UsageRecord) -> int:
-    """In nano-units per second, of all its devices: rounded as a rate."""
-    return round(Fraction(record.surcharge_nano_per_second * record.devices * record.share_milli, 1000))
+def surcharge_of(record: UsageRecord, at_ns: int) -> int:
+    """In nano-units per second, of all its devices, at a moment: rounded as a rate."""
+    if record.device_model != "gpu":
+        return 0
+    nano = [surcharge for start_ns, surcharge in SURCHARGES if start_ns <= at_ns][-1]
+    return round(Fraction(nano * record.devices * record.share_milli, 1000))
 
 
 def post(engines: Engines, records: list[UsageRecord]) -> journal.Accepted:
@@ -112,13 +120,14 @@ def modelled(records: list[UsageRecord]) -> dict[tuple[str, str], Any]:
         at_ns, left_ns = record.started_at_ns, record.duration_ns
         while True:
             step_ns = min(left_ns, day_ns - at_ns % day_ns)
-            if at_ns < CHANGE_NS < at_ns + step_ns:
-                step_ns = CHANGE_NS - at_ns
+            for change_ns in (CHANGE_NS, SURCHARGES[1][0]):
+                if at_ns < change_ns < at_ns + step_ns:
+                    step_ns = change_ns - at_ns
             month = (epoch + timedelta(days=at_ns // day_ns)).strftime("%Y-%m")
             version, price = rate(record, at_ns)
-            key = (record.user, record.flavor, version, surcharge_of(record))
+            key = (record.user, record.flavor, version, surcharge_of(record, at_ns))
             times[record.tenant, month][key] += step_ns
-            used[record.tenant, month][key] += Fraction(step_ns, 10**9) * (price + surcharge_of(record)) / 10**9
+            used[record.tenant, month][key] += Fraction(step_ns, 10**9) * (price + key[3]) / 10**9
             at_ns, left_ns = at_ns + step_ns, left_ns - step_ns
             if left_ns == 0:
                 break
@@ -300,6 +309,7 @@ def test_a_batch_is_one_transaction_with_one_posting_for_each_account_and_period
         ("UPDATE rated SET until_ns = until_ns - 1", "rated and segments"),
         ("UPDATE rated SET until_ns = until_ns + 1", "rated and segments"),
         ("DELETE FROM rated", "rated and segments"),
+        ("DELETE FROM rated WHERE flavor = '@model/cpu-dev'", "rated and segments"),
     ],
 )
 def test_the_check_finds_what_was_falsified(
@@ -372,8 +382,10 @@ def test_a_record_can_be_corrected_once(usage: Callable[..., UsageRecord], fresh
 
 def test_sums_beyond_sixty_four_bits_stay_exact(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
     """Of costs in the books, and of durations of a few segments that are made absurd."""
-    records = [usage(f"{n}/1", duration_ns=10**12 - 1, surcharge_nano_per_second=10**12 - 555_557) for n in range(60)]
+    records = [usage(f"{n}/1", duration_ns=10**12 - 1) for n in range(60)]
     with fresh_books() as engines:
+        with writing(engines) as connection:
+            journal.change_surcharge(Books(connection), "cpu-dev", "USD", 10**12 - 555_557, 0, lambda: 0, "operator")
         post(engines, records)
         assert_sound(engines)
         with writing(engines) as connection:

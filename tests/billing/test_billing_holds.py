@@ -91,9 +91,12 @@ def test_a_lease_holds_what_it_costs_until_the_next_heartbeat_and_a_margin_beyon
 
 def test_a_hold_knows_surcharges_and_prices_that_change_while_it_lasts(desk: Desk, usage: Usage) -> None:
     with writing(desk.engines) as connection:
-        journal.change_price(Books(connection), "small.64gb", "USD", 1_000_000, NOW_NS + 10 * SECOND, lambda: NOW_NS, "operator")
-    desk.beat(usage(started_at_ns=NOW_NS, duration_ns=0, devices=2, surcharge_nano_per_second=3))
-    assert desk.balance(held("acme")) == 10 * SECOND * (PRICE + 6) + 55 * SECOND * (1_000_000 + 6)
+        books = Books(connection)
+        journal.change_price(books, "small.64gb", "USD", 1_000_000, NOW_NS + 10 * SECOND, lambda: NOW_NS, "operator")
+        journal.change_surcharge(books, "gpu", "USD", 3, 0, lambda: NOW_NS, "operator")
+        journal.change_surcharge(books, "gpu", "USD", 5, NOW_NS + 20 * SECOND, lambda: NOW_NS, "operator")
+    desk.beat(usage(started_at_ns=NOW_NS, duration_ns=0, devices=2, device_model="gpu"))
+    assert desk.balance(held("acme")) == SECOND * (10 * (PRICE + 6) + 10 * (1_000_000 + 6) + 45 * (1_000_000 + 10))
 
 
 def test_a_failed_lease_voids_its_hold_and_costs_what_was_confirmed(desk: Desk, usage: Usage) -> None:
@@ -125,7 +128,9 @@ def test_a_heartbeat_that_comes_after_the_record_holds_nothing(desk: Desk, usage
 
 
 def test_a_lease_that_cannot_be_priced_holds_nothing_and_does_not_stop_the_others(desk: Desk, usage: Usage) -> None:
-    absurd = usage("absurd-1/1", devices=100_000, surcharge_nano_per_second=10**15)
+    with writing(desk.engines) as connection:
+        journal.change_surcharge(Books(connection), "gpu", "USD", 10**15, 0, lambda: NOW_NS, "operator")
+    absurd = usage("absurd-1/1", devices=100_000, device_model="gpu")
     assert desk.beat(usage("odd-1/1", flavor="unknown"), absurd, usage("good-1/1")) == reservations.Reserved(new=1, longer=0)
 
 

@@ -326,7 +326,8 @@ def test_finalisers_at_the_same_time_leave_no_gap_and_make_no_invoice_twice(engi
 
 def test_every_line_leads_to_its_cells(books: Books, usage: Callable[..., UsageRecord]) -> None:
     post(books, usage("a/1", duration_ns=2 * HOUR_NS), usage("b/1"), usage("c/1", user="acme-owner"))
-    post(books, usage("d/1", surcharge_nano_per_second=5))
+    journal.change_surcharge(books, "gpu", "USD", 5, 0, lambda: 0, "operator")
+    post(books, usage("d/1", device_model="gpu"))
     journal.correct(books, "pool", "b/1", "wrong", lambda: NOVEMBER.start_ns, "operator")
     (made,) = finalise(books)
     for line in made.draft.lines:
@@ -352,7 +353,7 @@ def test_the_order_and_repetition_of_deliveries_make_the_same_invoice(
 ) -> None:
     records = [
         usage(
-            f"lease-{n}/1", user=f"user-{n % 3}", flavor=("small.64gb", "dev.1gb")[n % 2], surcharge_nano_per_second=7 * (n % 2),
+            f"lease-{n}/1", user=f"user-{n % 3}", flavor=("small.64gb", "dev.1gb")[n % 2], device_model=("cpu-dev", "gpu")[n % 2],
             started_at_ns=NOVEMBER.start_ns + n * 50 * HOUR_NS, duration_ns=(n + 1) * 1_234_567_891_011,
         )
         for n in range(6)
@@ -363,6 +364,7 @@ def test_the_order_and_repetition_of_deliveries_make_the_same_invoice(
     for batches in ([records], deliveries):
         with fresh_books() as opened, writing(opened) as connection:
             books = Books(connection)
+            journal.change_surcharge(books, "gpu", "USD", 7, 0, lambda: 0, "operator")
             profiles.change(books, ACME, "operator", 1)
             plan(books)
             if prepaid:

@@ -47,7 +47,7 @@ def old_records(usage: Callable[..., UsageRecord]) -> list[Old]:
     long = usage("long/1", duration_ns=50 * HOUR_NS + 1, tenant="globex", user="globex-owner")
     empty = usage("empty/1", duration_ns=0)
     wrong = usage("wrong/1", started_at_ns=NOVEMBER.end_ns - HOUR_NS - 1, duration_ns=2 * HOUR_NS, user="acme-owner")
-    shared = usage("shared/1", duration_ns=90 * 60 * 10**9, share_milli=333, surcharge_nano_per_second=7)
+    shared = usage("shared/1", duration_ns=90 * 60 * 10**9, share_milli=333, device_model="gpu")
     return [
         Old(across, (("2026-11", 7 * PRICE), ("2026-12", 2 * HOUR_NS * PRICE)), None),
         Old(long, (("2026-11", (50 * HOUR_NS + 1) * PRICE),), None),
@@ -166,9 +166,9 @@ def test_what_was_known_is_known_and_new_records_go_on_from_there(
 ) -> None:
     with writing(carried_over) as connection:
         books = Books(connection)
-        again = [*(old.record for old in old_records), usage("new/1", surcharge_nano_per_second=3)]
+        again = [*(old.record for old in old_records), usage("new/1", device_model="gpu")]
         assert journal.post_usage(books, again, lambda tenant: "USD", lambda: NOW_NS) == Accepted(
-            1, len(old_records), {Payer("acme", "small.64gb", "USD"): Cost(60 * 10**9, 60 * 10**9 * (PRICE + 3))}
+            1, len(old_records), {Payer("acme", "small.64gb", "USD"): Cost(60 * 10**9, 60 * 10**9 * (PRICE + 7))}
         )
         with pytest.raises(AlreadyCorrected):
             journal.correct(books, "pool", "wrong/1", "again", lambda: NOW_NS, "operator")
@@ -180,7 +180,19 @@ def test_what_was_known_is_known_and_new_records_go_on_from_there(
 def test_until_when_usage_was_rated_is_told_by_what_was_rated_before(carried_over: Engines) -> None:
     """The reversed record counts too: it was rated, and its correction will not be made with another price."""
     with reading(carried_over) as connection:
-        assert [tuple(row) for row in connection.execute(select(schema.rated))] == [("small.64gb", "USD", NOVEMBER.end_ns + 2 * HOUR_NS)]
+        found = connection.execute(select(schema.rated).order_by(schema.rated.c.flavor))
+        assert [tuple(row) for row in found] == [
+            ("@model/cpu-dev", "USD", NOVEMBER.end_ns + 2 * HOUR_NS),
+            ("@model/gpu", "USD", NOVEMBER.start_ns + HOUR_NS + 90 * 60 * 10**9),
+            ("small.64gb", "USD", NOVEMBER.end_ns + 2 * HOUR_NS),
+        ]
+
+
+def test_what_records_told_of_surcharges_is_in_the_price_book_from_the_beginning(carried_over: Engines) -> None:
+    with reading(carried_over) as connection:
+        (version,) = connection.execute(select(schema.surcharges)).all()
+    assert (version.model, version.currency, version.version) == ("gpu", "USD", 1)
+    assert (version.surcharge_nano_per_second, version.valid_from_ns, version.changed_by) == (7, 0, "migration")
 
 
 def test_what_was_carried_over_is_invoiced_to_the_last_milliardth(carried_over: Engines) -> None:
@@ -204,7 +216,7 @@ def test_what_was_carried_over_is_invoiced_to_the_last_milliardth(carried_over: 
 
 
 def test_the_guards_hold_on_what_was_carried_over(carried_over: Engines) -> None:
-    for table in ("transactions", "postings", "seals", "usage", "segments", "reversals"):
+    for table in ("transactions", "postings", "seals", "usage", "segments", "reversals", "surcharges"):
         with pytest.raises(DBAPIError, match="append-only"), carried_over.writer.begin() as connection:
             connection.execute(text(f"DELETE FROM {table}"))  # noqa: S608 - our tables
     with pytest.raises(DBAPIError, match="does not sum to zero"), carried_over.writer.begin() as connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -26,6 +27,9 @@ rated = st.lists(
         st.integers(0, 10**6),
         st.integers(0, 10),
         st.integers(-(10**14), 10**15),
+        st.sampled_from(["cpu-dev", "gpu"]),
+        st.integers(1, 3),
+        st.sampled_from([333, 1000]),
     ),
     max_size=8,
 )
@@ -54,14 +58,22 @@ def test_nothing_proposed_comes_to_what_was_billed(month: list[Rated], kept: lis
     assert {(row.tenant, row.currency) for row in rows} == used | {(t, "USD") for t in plans}
 
 
-@given(rated, st.integers(0, 10**6), terms)
-def test_what_is_proposed_comes_to_what_the_same_usage_costs_at_that_price_and_plan(month: list[Rated], price: int, plan: Terms) -> None:
-    rows = {(row.tenant, row.currency): row for row in preview(month, [], {("a", "USD"): price}, {}, {"acme": plan})}
+@given(rated, st.integers(0, 10**6), st.integers(0, 10**6), terms)
+def test_what_is_proposed_comes_to_what_the_same_usage_costs_at_that_price_surcharge_and_plan(
+    month: list[Rated], price: int, surcharge: int, plan: Terms
+) -> None:
+    proposed = {("a", "USD"): price, ("@model/gpu", "USD"): surcharge}
+    rows = {(row.tenant, row.currency): row for row in preview(month, [], proposed, {}, {"acme": plan})}
+
+    def of_devices(one: Rated) -> int:
+        gpu = round(Fraction(surcharge * one.devices * one.share_milli, 1000))
+        return gpu if one.model == "gpu" else one.surcharge_nano_per_second
+
     own = [
         Usage(
             one.flavor,
             "USD",
-            one.surcharge_nano_per_second + (price if one.flavor == "a" else one.price_nano_per_second),
+            of_devices(one) + (price if one.flavor == "a" else one.price_nano_per_second),
             one.duration_ns,
         )
         for one in month
@@ -69,7 +81,7 @@ def test_what_is_proposed_comes_to_what_the_same_usage_costs_at_that_price_and_p
     ]
     assert rows["acme", "USD"].proposed.total_atto == list_atto(own, "USD") + sum(x.amount_atto for x in adjustments(plan, own))
     assert rows["acme", "USD"].present.adjustments == ()
-    assert preview(month[::-1], [], {("a", "USD"): price}, {}, {"acme": plan}) == list(rows.values())
+    assert preview(month[::-1], [], proposed, {}, {"acme": plan}) == list(rows.values())
 
 
 @pytest.fixture
@@ -80,8 +92,9 @@ def run(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> Any:
     records = (
         usage("a/1", **hour),
         usage("a/2", **hour),
-        usage("b/1", tenant="globex", user="globex-owner", flavor="dev.1gb", surcharge_nano_per_second=1000, **hour),
+        usage("b/1", tenant="globex", user="globex-owner", flavor="dev.1gb", device_model="gpu", **hour),
     )
+    assert running_anywhere.set_surcharge("gpu", 1000, valid_from_ns=0).status_code == 200
     assert running_anywhere.post_usage(*records).status_code == 200
     body = {"source": "pool", "id": "a/2", "reason": "test"}
     assert running_anywhere.request("operator", "POST", "/api/corrections", json=body).status_code == 200
@@ -110,11 +123,12 @@ def test_the_last_month_is_rated_again_at_other_prices_and_plans_and_nothing_is_
         month="2026-10",
         prices=[{"flavor": "dev.1gb", "currency": "USD", "price_nano_per_second": 9000}],
         plans={"globex": {"currency": "USD", "commitment_nano": 10**9}},
+        surcharges=[{"model": "gpu", "currency": "USD", "surcharge_nano_per_second": 1500}],
     ).json()
     acme, globex = then["rows"]
     assert acme["difference_nano"] == 0
     assert globex["present"]["total_nano"] == 3600 * 9681
-    assert globex["proposed"]["list_nano"] == 3600 * 10_000 and globex["proposed"]["total_nano"] == 10**9
+    assert globex["proposed"]["list_nano"] == 3600 * 10_500 and globex["proposed"]["total_nano"] == 10**9
     assert then["totals"] == [
         {
             "currency": "USD",
@@ -145,6 +159,7 @@ def test_a_price_list_is_previewed_with_what_holds_once_all_of_it_is_in_force(ru
         ({"plans": {"acme": {"currency": "JPY"}}}, 400, "invalid_plan"),
         ({"plans": {"acme": {"currency": "USD", "discount_bps": -1}}}, 400, "invalid_plan"),
         ({"plan": {}}, 400, "invalid"),
+        ({"surcharges": [{"model": "gpu", "currency": "USD", "surcharge_nano_per_second": -1}]}, 400, "invalid_price"),
     ],
 )
 def test_what_cannot_be_is_not_previewed(run: Any, body: dict[str, Any], status: int, code: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from forebay_billing.errors import BillingError, ClosedToPrices, InvalidPrice, KnownFlavor, UnknownFlavor
 from forebay_billing.months import Month
 from forebay_billing.parked import ParkedBook, parked_atto
-from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, Past, PriceBook, seed_prices
-from forebay_billing.types import ParkedPrice, PriceVersion
+from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, Past, PriceBook, SurchargeBook, seed_prices
+from forebay_billing.types import ParkedPrice, PriceVersion, SurchargeVersion
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +56,7 @@ def test_versions_count_per_flavor_and_currency() -> None:
         ("small.64gb", "USD", PRICE_NANO_PER_SECOND_MAX + 1, None, InvalidPrice, "is at most"),
         ("small.64gb", "usd", 1, None, InvalidPrice, "'usd' is not a currency"),
         ("small.64gb", "XYZ", 1, None, InvalidPrice, "'XYZ' is not a currency"),
-        ("small.64gb", "USD", 1, 69, ClosedToPrices, "Usage of small.64gb in USD is rated up to 70 ns"),
+        ("small.64gb", "USD", 1, 69, ClosedToPrices, "up to 1970-01-01T00:00:00.000000070Z: a price from 1970-01-01T00:00:00.000000069Z"),
         ("small.64gb", "USD", 1, -1, InvalidPrice, "is not from 0"),
         ("small.64gb", "USD", 1, 2**63, InvalidPrice, "is not from 0"),
         ("tiny.1gb", "USD", 1, None, UnknownFlavor, "no flavor 'tiny.1gb'; the price book holds small.64gb"),
@@ -89,7 +89,7 @@ def test_a_first_price_may_be_valid_from_the_past_and_prices_what_came_before() 
     assert in_yen.valid_from_ns == 20
     assert PriceBook([version(1, 0), in_yen]).at("small.64gb", "JPY", 20) == in_yen
     assert book.next_version("small.64gb", "JPY", 7, 20, 100, "ann", past=Past(70)) == in_yen
-    with pytest.raises(ClosedToPrices, match="rated up to 70 ns"):
+    with pytest.raises(ClosedToPrices, match=r"rated up to 1970-01-01T00:00:00.000000070Z"):
         PriceBook([version(1, 0), in_yen]).next_version("small.64gb", "JPY", 8, 69, 100, "ann", past=Past(70))
 
 
@@ -112,7 +112,7 @@ def test_parked_bytes_cost_nothing_until_they_have_a_price_which_never_begins_be
     assert book.nano_per_gib_hour("USD", 10**18) == 0
     first = book.next_version("USD", 50_000, 200, 100, "ann", Past(150))
     assert first == ParkedPrice("USD", 1, 50_000, 200, 100, "ann")
-    with pytest.raises(ClosedToPrices, match="@parked in USD is rated up to 150 ns"):
+    with pytest.raises(ClosedToPrices, match=r"@parked in USD is rated up to 1970-01-01T00:00:00.000000150Z"):
         book.next_version("USD", 50_000, 149, 100, "ann", Past(150))
     assert book.next_version("USD", 50_000, None, 100, "ann", Past(150)).valid_from_ns == 150
     with pytest.raises(InvalidPrice, match="below zero"):
@@ -138,3 +138,23 @@ def test_history_is_complete_and_current_is_what_is_in_force() -> None:
     assert [found.version for found in book.history("small.64gb")] == [1, 2, 3]
     assert len(book.history(None)) == 4
     assert [(found.flavor, found.version) for found in book.current(30)] == [("dev.1gb", 1), ("small.64gb", 3)]
+
+
+def test_a_model_costs_nothing_beside_its_flavor_until_that_is_said_which_never_begins_before_what_was_rated() -> None:
+    book = PriceBook([version(1, 0)]).surcharges
+    assert book.nano_per_second("gpu", "USD", 10**18) == 0
+    first = book.next_version("gpu", "USD", 7, 200, 100, "ann", Past(150))
+    assert first == SurchargeVersion("gpu", "USD", 1, 7, 200, 100, "ann")
+    with pytest.raises(ClosedToPrices, match=r"Usage of gpu in USD is rated up to 1970-01-01T00:00:00.000000150Z"):
+        book.next_version("gpu", "USD", 7, 149, 100, "ann", Past(150))
+    assert book.next_version("gpu", "USD", 7, None, 100, "ann", Past(150)).valid_from_ns == 150
+    with pytest.raises(InvalidPrice, match="below zero; -1 nano-units was given for gpu"):
+        book.next_version("gpu", "USD", -1, None, 100, "ann")
+    for name in ("", "g" * 129, "g\n"):
+        with pytest.raises(InvalidPrice, match="is no name of a model"):
+            book.next_version(name, "USD", 1, None, 100, "ann")
+    second = SurchargeBook([first]).next_version("gpu", "USD", 9, 300, 250, "bob", Past(299))
+    assert (second.version, second.valid_from_ns) == (2, 300)
+    both = SurchargeBook([first, second, SurchargeVersion("gpu", "JPY", 1, 5, 0, 0, "ann")])
+    assert [both.nano_per_second("gpu", "USD", at_ns) for at_ns in (199, 200, 299, 300)] == [0, 7, 7, 9]
+    assert (both.nano_per_second("gpu", "JPY", 250), both.nano_per_second("cpu", "JPY", 250)) == (5, 0)

@@ -11,7 +11,7 @@ from forebay_billing.months import Month
 from forebay_billing.parked import ParkedBook
 from forebay_billing.price_list import STEPS_MAX, Change, PriceList, Step, changes, price_list_of, text_of, time_text
 from forebay_billing.prices import TIME_NS_MAX, Past, PriceBook
-from forebay_billing.types import PARKED, ParkedPrice, PriceVersion
+from forebay_billing.types import PARKED, ParkedPrice, PriceVersion, SurchargeVersion
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,11 +26,15 @@ prices:
         per_hour: 2.16
     JPY:
       - {from: 2026-11-01T00:00:00.5Z, nano_per_second: 83000}
+surcharges:
+  "MI 250 \\"x\\"":
+    USD: [{per_hour: 0.36}]
 parked:
   USD:
     - per_gib_hour: 0.00005
 """
-FLAVORS, CURRENCIES = ("dev.1gb", "small.64gb"), ("USD", "JPY")
+GPU = "@model/gpu"
+FLAVORS, CURRENCIES = ("dev.1gb", "small.64gb", GPU), ("USD", "JPY")
 
 times = st.integers(NOW_NS - 50, NOW_NS + 50)
 books = st.lists(st.tuples(st.sampled_from(FLAVORS), st.sampled_from(CURRENCIES), st.integers(0, 3), times), max_size=10)
@@ -44,7 +48,11 @@ lists = st.dictionaries(st.tuples(st.sampled_from([*FLAVORS, "new.1gb", PARKED])
 
 
 def price_book(found: list[tuple[str, str, int, int]]) -> PriceBook:
-    return PriceBook(PriceVersion(f, c, n, amount, start, 0, "ann") for n, (f, c, amount, start) in enumerate(found, 1))
+    numbered = list(enumerate(found, 1))
+    return PriceBook(
+        (PriceVersion(f, c, n, amount, start, 0, "ann") for n, (f, c, amount, start) in numbered if f != GPU),
+        (SurchargeVersion("gpu", c, n, amount, start, 0, "ann") for n, (f, c, amount, start) in numbered if f == GPU),
+    )
 
 
 def parked_book(found: list[tuple[str, int, int]]) -> ParkedBook:
@@ -55,12 +63,16 @@ def applied(wanted: PriceList, book: PriceBook, parked: ParkedBook, now_ns: int 
     done = changes(wanted, book, parked, lambda flavor, currency: Past(), now_ns, "ann")
     prices = [change.after for change in done if isinstance(change.after, PriceVersion)]
     of_parked = [change.after for change in done if isinstance(change.after, ParkedPrice)]
-    return done, PriceBook([*book.history(), *prices]), ParkedBook([*parked.history(), *of_parked])
+    surcharges = [change.after for change in done if isinstance(change.after, SurchargeVersion)]
+    prices_after = PriceBook([*book.history(), *prices], [*book.surcharges.history(), *surcharges])
+    return done, prices_after, ParkedBook([*parked.history(), *of_parked])
 
 
 def amount_at(book: PriceBook, parked: ParkedBook, flavor: str, currency: str, at_ns: int) -> int | None:
     if flavor == PARKED:
         return parked.nano_per_gib_hour(currency, at_ns)
+    if flavor == GPU:
+        return book.surcharges.nano_per_second("gpu", currency, at_ns)
     version = book.at(flavor, currency, at_ns)
     return None if version is None else version.amount_nano
 
@@ -69,6 +81,7 @@ def test_a_list_is_read_as_it_is_written() -> None:
     assert price_list_of(LIST).steps == {
         ("small.64gb", "USD"): (Step(None, 555_556), Step(DECEMBER_NS, 600_000)),
         ("small.64gb", "JPY"): (Step(Month(2026, 11).start_ns + 500_000_000, 83_000),),
+        ('@model/MI 250 "x"', "USD"): (Step(None, 100_000),),
         (PARKED, "USD"): (Step(None, 50_000),),
     }
 
@@ -160,7 +173,7 @@ ONE = "prices:\n  small.64gb:\n    USD:\n"
         ("\x00", "not YAML"),
         ("prices: {}\n---\nprices: {}", "Line 3 .*second document"),
         ("- prices", "'the list' needs names"),
-        ("price: {}", "Line 1 .*'price' is not known here; there is prices and parked"),
+        ("price: {}", "Line 1 .*'price' is not known here; there is prices, surcharges, parked"),
         ("prices: {}\nprices: {}", "Line 2 .*'prices' is given twice"),
         ("prices: {}\nparked:\n  ? [a]\n  : b", "Line 3 .*a name is a plain text"),
         (ONE + "      - {nano_per_second: 1}\n    USD:\n      - {nano_per_second: 2}", "Line 5 .*'USD' is given twice"),
@@ -247,6 +260,7 @@ def test_a_list_is_exported_compared_applied_once_and_found_in_the_audit(running
     text = LIST.replace("555_556", "700000").replace("2026-11-01", "2026-12-24")
     text += '  JPY: [{from: "2027-01-01T00:00:00Z", per_gib_hour: 1}]\n'
     expected = [
+        ("surcharge", None, "USD", "nano_per_second", None, 100_000, now_ns),
         ("parked", None, "JPY", "nano_per_gib_hour", None, 10**9, Month(2027, 1).start_ns),
         ("parked", None, "USD", "nano_per_gib_hour", None, 50_000, now_ns),
         ("flavor", "small.64gb", "JPY", "nano_per_second", None, 83_000, DECEMBER_NS + 23 * 86_400 * 10**9 + 500_000_000),
@@ -268,10 +282,37 @@ def test_a_list_is_exported_compared_applied_once_and_found_in_the_audit(running
     assert [price["price_nano_per_gib_hour"] for price in run.get("acme-member", "/api/parked-prices").json()] == [10**9, 50_000]
     entries = audit(run, who="operator")
     assert [entry["subject"] for entry in entries] == [
-        "small.64gb/USD", "small.64gb/USD", "small.64gb/JPY", "@parked/USD", "@parked/JPY",
+        "small.64gb/USD", "small.64gb/USD", "small.64gb/JPY", "@parked/USD", "@parked/JPY", '@model/MI 250 "x"/USD',
     ]  # fmt: skip
     assert entries[0]["before"]["price_nano_per_second"] == 700_000 and entries[0]["after"]["price_nano_per_second"] == 600_000
     assert put(run, run.get("operator", "/api/price-list").text).json() == {"changes": []}
+
+
+def test_a_surcharge_is_set_listed_refused_and_found_in_the_audit(running_anywhere: Any, usage: Any) -> None:
+    run = running_anywhere
+    assert run.get("acme-member", "/api/surcharges").json() == []
+    first = run.set_surcharge("MI250", 100_000, valid_from_ns=0)
+    assert (first.status_code, first.json()["version"], first.json()["changed_by"]) == (200, 1, "operator")
+    assert run.set_surcharge("MI250", 5, caller="acme-owner").status_code == 403
+    later = run.set_surcharge("MI250", 200_000, valid_from_ns=run.clock.now_ns + 5).json()
+    assert run.get("acme-member", "/api/surcharges").json() == [first.json()]
+    assert run.get("acme-member", "/api/surcharges", history="1").json() == [first.json(), later]
+    assert run.post_usage(usage(device_model="MI250")).status_code == 200
+    refused = run.set_surcharge("MI250", 1, valid_from_ns=usage().started_at_ns)
+    assert (refused.status_code, refused.json()["code"]) == (409, "already_rated")
+    assert "Usage of MI250 in USD is rated up to 2026-11-01T01:01:00Z" in refused.json()["message"]
+    run.service.store.submit(lambda books: books.finalise("acme", Month(2026, 11), run.clock.now_ns)).result()
+    refused = run.set_surcharge("MI250", 1, valid_from_ns=run.clock.now_ns)
+    assert "The month 2026-11 is finalised: a price of MI250 in USD from 2026-11-21T00:00:00Z on" in refused.json()["message"]
+    (change, _) = audit(run, action="price.change", subject="@model/MI250/USD")
+    assert change["before"]["surcharge_nano_per_second"] == 100_000 and change["after"]["surcharge_nano_per_second"] == 200_000
+    assert [entry["after"]["code"] for entry in audit(run, action="price.change.refused")] == ["already_rated"] * 2
+    bodies = ({"currency": "XYZ", "surcharge_nano_per_second": 1}, {"currency": "USD", "surcharge_nano_per_second": -1})
+    for body in bodies:
+        refused = run.request("operator", "PUT", "/api/surcharges/MI250", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_price")
+    assert run.request("operator", "PUT", "/api/surcharges/MI%0A250", json=bodies[1]).status_code == 400
+    assert run.get("operator", "/api/check").json() == {"differences": []}
 
 
 def test_a_list_of_which_one_price_is_refused_changes_nothing_and_leaves_an_audit_row(running_anywhere: Any, usage: Any) -> None:

@@ -11,7 +11,7 @@ from forebay_billing.errors import InvalidRequest, Unpriced
 from forebay_billing.months import Month
 from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook
 from forebay_billing.rating import HOUR_NS, open_period, segments_of
-from forebay_billing.types import PriceVersion, UsageRecord
+from forebay_billing.types import PriceVersion, SurchargeVersion, UsageRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +23,10 @@ def version(number: int, valid_from_ns: int, price: int) -> PriceVersion:
     return PriceVersion("small.64gb", "USD", number, price, valid_from_ns, 0, "operator")
 
 
+def surcharge(number: int, valid_from_ns: int, nano: int, model: str = "cpu-dev", currency: str = "USD") -> SurchargeVersion:
+    return SurchargeVersion(model, currency, number, nano, valid_from_ns, 0, "operator")
+
+
 CHANGES = st.lists(st.tuples(st.integers(START_NS - HOUR_NS, START_NS + 12 * HOUR_NS), st.integers(0, 10**6)), max_size=4)
 
 
@@ -30,27 +34,24 @@ CHANGES = st.lists(st.tuples(st.integers(START_NS - HOUR_NS, START_NS + 12 * HOU
     changes=CHANGES,
     offset_ns=st.one_of(st.sampled_from([0, HOUR_NS, HOUR_NS - 1]), st.integers(0, 4 * HOUR_NS)),
     duration_ns=st.one_of(st.integers(0, 1), st.integers(0, 8 * HOUR_NS)),
-    surcharge=st.integers(0, 10**6),
+    surcharges=CHANGES,
     devices=st.integers(1, 100),
     share=st.integers(1, 1000),
 )
-def test_segments_cover_a_record_exactly_and_each_lies_in_one_hour_month_and_price(
+def test_segments_cover_a_record_exactly_and_each_lies_in_one_hour_month_price_and_surcharge(
     usage: Callable[..., UsageRecord],
     changes: list[tuple[int, int]],
     offset_ns: int,
     duration_ns: int,
-    surcharge: int,
+    surcharges: list[tuple[int, int]],
     devices: int,
     share: int,
 ) -> None:
-    record = usage(
-        started_at_ns=START_NS + offset_ns,
-        duration_ns=duration_ns,
-        surcharge_nano_per_second=surcharge,
-        devices=devices,
-        share_milli=share,
-    )
-    book = PriceBook([version(1, 0, 5), *(version(number, start, price) for number, (start, price) in enumerate(changes, 2))])
+    record = usage(started_at_ns=START_NS + offset_ns, duration_ns=duration_ns, devices=devices, share_milli=share)
+    of_models = [surcharge(number, start, nano) for number, (start, nano) in enumerate(surcharges, 1)]
+    others = [surcharge(1, 0, 99, "gpu"), surcharge(1, 0, 99, currency="EUR")]
+    prices = [version(1, 0, 5), *(version(number, start, price) for number, (start, price) in enumerate(changes, 2))]
+    book = PriceBook(prices, of_models + others)
     segments = segments_of(record, book, "USD", ())
     assert [segment.position for segment in segments] == list(range(len(segments)))
     assert sum(segment.duration_ns for segment in segments) == duration_ns
@@ -65,7 +66,13 @@ def test_segments_cover_a_record_exactly_and_each_lies_in_one_hour_month_and_pri
         assert f"{begins:%Y-%m}" == f"{ends:%Y-%m}" == str(segment.period)
         assert not segment.late
         assert segment.price == book.at("small.64gb", "USD", segment.started_at_ns) == book.at("small.64gb", "USD", last_ns)
-        rate = segment.price.price_nano_per_second + round(Fraction(surcharge * devices * share, 1000))
+        nano, at_last = (
+            max(((start, number, nano) for number, (start, nano) in enumerate(surcharges) if start <= at), default=(0, 0, 0))[2]
+            for at in (segment.started_at_ns, last_ns)
+        )
+        assert nano == at_last
+        assert segment.surcharge_nano_per_second == round(Fraction(nano * devices * share, 1000))
+        rate = segment.price.price_nano_per_second + segment.surcharge_nano_per_second
         assert Fraction(segment.amount_atto, 10**9) == Fraction(segment.duration_ns, 10**9) * rate
 
 
@@ -102,8 +109,7 @@ def test_usage_without_a_price_in_the_tenants_currency_or_before_the_first_is_re
 
 
 def test_a_surcharge_that_cannot_be_is_refused(usage: Callable[..., UsageRecord]) -> None:
-    book = PriceBook([version(1, 0, 1)])
-    most = usage(surcharge_nano_per_second=PRICE_NANO_PER_SECOND_MAX // 10, devices=10)
-    assert segments_of(most, book, "USD", ())[0].surcharge_nano_per_second == PRICE_NANO_PER_SECOND_MAX
+    book = PriceBook([version(1, 0, 1)], [surcharge(1, 0, PRICE_NANO_PER_SECOND_MAX // 10)])
+    assert segments_of(usage(devices=10), book, "USD", ())[0].surcharge_nano_per_second == PRICE_NANO_PER_SECOND_MAX
     with pytest.raises(InvalidRequest, match="has a surcharge of 100000000000000 nano-units per second for each of 11 devices"):
-        segments_of(usage(surcharge_nano_per_second=PRICE_NANO_PER_SECOND_MAX // 10, devices=11), book, "USD", ())
+        segments_of(usage(devices=11), book, "USD", ())

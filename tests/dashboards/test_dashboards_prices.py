@@ -61,6 +61,26 @@ def test_a_plan_is_previewed_and_saved_on_the_page(cloud: Installation) -> None:
     assert (plan["free_seconds"], plan["commitment_nano"], plan["currency"]) == ({"dev.1gb": 360_000}, 500 * 10**9, "USD")
 
 
+def test_a_surcharge_is_saved_scheduled_and_refused_on_the_page(cloud: Installation) -> None:
+    assert "No model costs anything beside its flavor." in send_get(cloud, "operator/surcharges")
+    form = {"model": "H900", "currency": "usd", "price": "0.36", "start": ""}
+    saved = send(cloud, "operator/surcharges", **form)
+    assert "The surcharge of H900 in USD is saved; it holds from" in saved and "100,000 nano-USD" in saved
+    later = send(cloud, "operator/surcharges", **{**form, "price": "0.72", "start": "2031-01-01T00:00"})
+    assert "it holds from 2031-01-01 00:00:00 UTC on" in later and "200,000 nano-USD" in later
+    for change, sentence in (
+        ({"price": "0.3"}, "0.3 an hour cannot be billed exactly; the nearest that can is"),
+        ({"price": "-1"}, "A price cannot be below zero"),
+        ({"start": "tomorrow"}, "“tomorrow” is not a date and a time, such as 2026-12-01T00:00."),
+        ({"currency": "XYZ"}, "'XYZ' is not a currency of ISO 4217"),
+    ):
+        assert sentence in send(cloud, "operator/surcharges", **{**form, **change})
+    found = cloud.ask("billing", "operator", "GET", "api/surcharges", params={"history": 1})
+    assert [(one["model"], one["surcharge_nano_per_second"]) for one in found] == [("H900", 100_000), ("H900", 200_000)]
+    assert '"H900":' in listed(cloud)
+    assert "@model/H900/USD" in send_get(cloud, "operator/audit")
+
+
 @pytest.mark.parametrize(
     ("field", "text", "says"),
     [
@@ -81,3 +101,4 @@ def test_the_pages_are_changed_by_operators_alone(cloud: Installation) -> None:
     for who in ("acme-owner", "acme-member"):
         assert cloud.post(who, "operator/price-list", {"list": "prices: {}", "action": "apply"}).status_code == 403
         assert cloud.post(who, "operator/plans", {**PLAN, "action": "save"}).status_code == 403
+        assert cloud.post(who, "operator/surcharges", {"model": "x", "currency": "USD", "price": "1"}).status_code == 403

@@ -148,9 +148,9 @@ def test_a_device_is_closed_with_a_cause_and_opened(admin: Run, pool: Pool) -> N
     assert admin("devices", "list", "--node", "moon")[1] == "No device.\n"
 
 
-def test_a_model_is_kept_for_tenants_at_a_surcharge(admin: Run) -> None:
-    status, out, _ = admin("models", "set", "cpu-dev", "--tenant", "acme", "--tenant", "globex", "--surcharge", "12")
-    assert (status, table(out)) == (0, [["cpu-dev", "1", "0", "0", "acme, globex", "12"]])
+def test_a_model_is_kept_for_tenants(admin: Run) -> None:
+    status, out, _ = admin("models", "set", "cpu-dev", "--tenant", "acme", "--tenant", "globex")
+    assert (status, table(out)) == (0, [["cpu-dev", "1", "0", "0", "acme, globex"]])
     assert answer(admin, "models", "set", "cpu-dev")["tenants"] is None
 
 

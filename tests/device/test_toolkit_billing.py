@@ -133,6 +133,16 @@ def test_parked_bytes_get_a_price(admin: Run) -> None:
     assert table(admin("prices", "parked", "list")[1]) == table(out)
 
 
+def test_a_model_gets_a_surcharge(admin: Run) -> None:
+    assert admin("prices", "surcharges", "list")[1] == "No model costs more.\n"
+    status, out, _ = admin("prices", "surcharges", "set", "MI250", "--per-hour", "0.36", "--currency", "USD")
+    assert (status, table(out)) == (0, [["MI250", "0.36 USD/h", "100000", "2026-11-02 00:00:00", "1", "olga"]])
+    later = admin("prices", "surcharges", "set", "MI250", "--nano", "5", "--currency", "USD", "--from", "2026-12-01T00:00:00Z")
+    assert table(later[1])[0][2:4] == ["5", "2026-12-01 00:00:00"]
+    assert table(admin("prices", "surcharges", "list")[1]) == table(out)
+    assert table(admin("prices", "surcharges", "list", "--history")[1]) == [*table(out), *table(later[1])]
+
+
 def test_a_price_list_is_exported_edited_compared_and_applied(admin: Run, tmp_path: Path) -> None:
     file = tmp_path / "prices.yaml"
     assert admin("prices", "export", str(file)) == (0, f"The price list is in {file}.\n", "")

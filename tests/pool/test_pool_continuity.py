@@ -45,7 +45,6 @@ def kept_of(number: int = 1, **changes: Any) -> KeptLease:
         opened_ns=100 * SECOND,
         opened_unix_ns=1_700_000_100 * SECOND,
         confirmed_ns=3 * SECOND,
-        surcharge_nano_per_second=7,
     )
     return replace(lease, **changes)
 
@@ -88,7 +87,8 @@ def test_a_database_of_the_first_version_is_brought_up_to_date_with_its_data_and
     assert (store.lead(""), store.lead("")) == (1, 2)
     store.write(Batch(sessions={"s": SESSION}, leases={"s.1": kept_of()}), deliver=True)
     (old,) = [row.payload for row in store.undelivered("pool", 10)]
-    assert (old["id"], old["share_milli"], old["surcharge_nano_per_second"]) == ("l/1", 1000, 0)
+    assert (old["id"], old["share_milli"]) == ("l/1", 1000)
+    assert "surcharge_nano_per_second" not in old
     assert store.choices() == {("acme", "ada"): "dev.4gb"}
     store.close()
     with engine.begin() as connection:

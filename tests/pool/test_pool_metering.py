@@ -65,11 +65,17 @@ class _Prices(RequestHandler):
         self.write(json.dumps(self.billing.prices))
 
 
+class _Surcharges(RequestHandler):
+    def get(self) -> None:
+        self.write("[]")
+
+
 @asynccontextmanager
 async def billing_service() -> AsyncIterator[Billing]:
     billing = Billing()
     own = {"billing": billing}
-    server = HTTPServer(Application([("/b/api/usage", _Usage, own), ("/b/api/prices", _Prices, own)], log_function=lambda _: None))
+    routes = [("/b/api/usage", _Usage, own), ("/b/api/prices", _Prices, own), ("/b/api/surcharges", _Surcharges)]
+    server = HTTPServer(Application(routes, log_function=lambda _: None))
     sockets = bind_sockets(0, "127.0.0.1")
     server.add_sockets(sockets)
     billing.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/b/"
@@ -105,7 +111,7 @@ def test_usage_reaches_billing_within_a_second_with_every_field(pool: Make) -> N
             assert sent["source"] == "pool"
             assert sent["started_at_ns"] == pytest.approx(time.time_ns(), abs=60e9)
             wanted = "source id tenant user session lease span flavor device_model devices started_at_ns duration_ns"
-            wanted += " close_reason share_milli surcharge_nano_per_second"
+            wanted += " close_reason share_milli"
             assert set(sent) == set(wanted.split())
             assert sent["span"] == {"id": "span-1", "kind": "cell", "label": "n.ipynb", "cell": 1}
 

@@ -129,7 +129,7 @@ def test_of_equivalents_the_operators_preference_decides(preference: Any, model:
 
 def test_the_cheapest_is_the_one_with_the_least_surcharge() -> None:
     either = flavor("either", Equivalent("fast"), Equivalent("slow"))
-    policy = Policy("cheapest", models={"slow": ModelPolicy("slow", surcharge_nano_per_second=5)})
+    policy = Policy("cheapest").with_surcharges({("slow", "USD"): 5})
     lab = Lab([*node("f", 2, "fast", speed=400), *node("s", 2, "slow")], [either], policy)
     assert lab.choose("either")[0].startswith("f/")
 

@@ -1,4 +1,4 @@
-"""What the devices of a lease cost beside its flavor: from the operator's word, over pool and billing, to the statement."""
+"""What the devices of a lease cost beside its flavor: from the price book, over the pool, to the user and the statement."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ class Books:
         response = await AsyncHTTPClient().fetch(self.url + path, method=method, headers=headers, body=text)
         return json.loads(response.body)
 
+    async def surcharge(self, nano: int, valid_from_ns: int | None = None) -> int:
+        """Sets that of the model gpu; returns from when on it is valid."""
+        body = {"surcharge_nano_per_second": nano, "currency": "USD", "valid_from_ns": valid_from_ns}
+        return int((await self.ask("PUT", "api/surcharges/gpu", body))["valid_from_ns"])
+
     async def records(self, count: int) -> list[dict[str, Any]]:
         """The newest usage, as soon as there are so many records."""
         async with asyncio.timeout(20):
@@ -84,12 +89,12 @@ def on_gpus(opened: Books) -> dict[str, Any]:
     return {"billing_url": opened.url, "hub_token": POOL, "price_poll_seconds": 0.1, "devices": devices}
 
 
-async def set_up(running: Any, surcharge: int = SURCHARGE) -> None:
+async def set_up(running: Any, opened: Books) -> None:
     for flavor, equivalents in SIZES.items():
         answer = await running.call("PUT", f"api/flavors/{flavor}", body={"memory_bytes": 2**28, "equivalents": equivalents})
         assert answer.code == 200, answer.body
-    assert (await running.call("PUT", "api/models/gpu", body={"surcharge_nano_per_second": surcharge})).code == 200
-    await running.until(lambda: set(PRICES) <= set(running.machine.prices))
+    await opened.surcharge(SURCHARGE, 0)
+    await running.until(lambda: set(PRICES) <= set(running.machine.prices) and bool(running.machine.surcharges))
 
 
 async def one_lease(running: Any, flavor: str, then: Callable[[], Any] | None = None) -> tuple[wire.Granted, wire.LeaseClosed]:
@@ -105,15 +110,15 @@ async def one_lease(running: Any, flavor: str, then: Callable[[], Any] | None = 
 def test_a_gang_pays_the_surcharge_for_each_device_and_a_share_for_its_thousandths(pool: Make, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with billing(tmp_path) as opened, pool(**on_gpus(opened)) as running:
-            await set_up(running)
+            await set_up(running, opened)
             closed = {}
             for flavor in SIZES:
                 granted, closed[flavor] = await one_lease(running, flavor)
                 assert granted.flavor.price_nano_per_second == PRICES[flavor] + PARTS[flavor]
             records = {record["flavor"]: record for record in await opened.records(len(SIZES))}
             for flavor, record in records.items():
-                told = (record["devices"], record["share_milli"], record["surcharge_nano_per_second"])
-                assert told == (2 if flavor == "pair" else 1, 250 if flavor == "quarter" else 1000, 0 if flavor == "plain" else SURCHARGE)
+                told = (record["devices"], record["share_milli"], record["rates"][0]["surcharge_nano_per_second"])
+                assert told == (2 if flavor == "pair" else 1, 250 if flavor == "quarter" else 1000, PARTS[flavor])
                 assert record["price_nano_per_second"] == PRICES[flavor]
                 assert record["cost_nano"] == closed[flavor].cost_nano
             month = time.strftime("%Y-%m", time.gmtime())
@@ -127,22 +132,48 @@ def test_a_gang_pays_the_surcharge_for_each_device_and_a_share_for_its_thousandt
     asyncio.run(scenario())
 
 
-def test_a_lease_keeps_the_surcharge_of_its_grant_and_the_statement_tells_both_apart(pool: Make, tmp_path: Path) -> None:
+def test_a_surcharge_that_changes_in_the_middle_of_a_lease_is_paid_from_then_on_and_told_to_the_next(pool: Make, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with billing(tmp_path) as opened, pool(**on_gpus(opened)) as running:
-            await set_up(running)
+            await set_up(running, opened)
+            changed_ns = 0
 
             async def raise_it() -> None:
-                assert (await running.call("PUT", "api/models/gpu", body={"surcharge_nano_per_second": 9})).code == 200
+                nonlocal changed_ns
+                await asyncio.sleep(0.05)
+                changed_ns = await opened.surcharge(9)
+                await running.until(lambda: running.machine.surcharges == {("gpu", "USD"): 9})
 
             _, first = await one_lease(running, "whole", raise_it)
-            _, second = await one_lease(running, "whole")
+            granted, second = await one_lease(running, "whole")
+            assert granted.flavor.price_nano_per_second == PRICES["whole"] + 9
             records = {record["lease"]: record for record in await opened.records(2)}
-            assert [records[lease.lease]["cost_nano"] for lease in (first, second)] == [first.cost_nano, second.cost_nano]
-            assert [records[lease.lease]["surcharge_nano_per_second"] for lease in (first, second)] == [SURCHARGE, 9]
+            cut, after = records[first.lease], records[second.lease]
+            assert after["cost_nano"] == second.cost_nano
+            assert [rate["surcharge_nano_per_second"] for rate in cut["rates"]] == [SURCHARGE, 9]
+            before_ns = changed_ns - cut["started_at_ns"]
+            assert [rate["duration_ns"] for rate in cut["rates"]] == [before_ns, cut["duration_ns"] - before_ns]
             month = time.strftime("%Y-%m", time.gmtime())
             lines = (await opened.ask("GET", f"api/statement?tenant=acme&month={month}"))["lines"]
-            assert [(line["surcharge_nano_per_second"], line["leases"]) for line in lines] == [(9, 1), (SURCHARGE, 1)]
+            assert [(line["surcharge_nano_per_second"], line["leases"]) for line in lines] == [(9, 2), (SURCHARGE, 1)]
+
+    asyncio.run(scenario())
+
+
+def test_of_equivalents_the_one_with_the_least_surcharge_in_the_price_book_is_lent(pool: Make, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        devices = [{"kind": "null", "model": model, "memory": "4 GiB"} for model in ("gpu", "tpu")]
+        async with billing(tmp_path) as opened, pool(**on_gpus(opened) | {"devices": devices}) as running:
+            either = [{"model": "gpu", "count": 1}, {"model": "tpu", "count": 1}]
+            assert (await running.call("PUT", "api/flavors/plain", body={"memory_bytes": 2**28, "equivalents": either})).code == 200
+            await opened.surcharge(SURCHARGE)
+            await running.until(lambda: bool(running.machine.surcharges))
+            granted, _ = await one_lease(running, "plain")
+            assert granted.device.model == "tpu"
+            await opened.ask("PUT", "api/surcharges/tpu", {"surcharge_nano_per_second": SURCHARGE + 1, "currency": "USD"})
+            await running.until(lambda: len(running.machine.surcharges) == 2)
+            granted, _ = await one_lease(running, "plain")
+            assert granted.device.model == "gpu"
 
     asyncio.run(scenario())
 
@@ -153,15 +184,6 @@ def test_a_lease_keeps_the_surcharge_of_its_grant_and_the_statement_tells_both_a
 )
 def test_a_rate_is_whole_nano_units_with_halves_to_the_even_one(surcharge: int, devices: int, share_milli: int, per_second: int) -> None:
     place = Place((GPU,) * devices, share_milli)
-    assert rate(Price(10, "EUR"), surcharge, place) == Price(10 + per_second, "EUR")
-    assert rate(None, surcharge, place) is None
-
-
-def test_a_surcharge_that_billing_would_not_take_is_refused(pool: Make) -> None:
-    async def scenario() -> None:
-        async with pool() as running:
-            answer = await running.call("PUT", "api/models/cpu-dev", body={"surcharge_nano_per_second": 10**12 + 1})
-            assert answer.code == 400
-            assert b"surcharge_nano_per_second" in answer.body
-
-    asyncio.run(scenario())
+    surcharges = {("gpu", "EUR"): surcharge, ("gpu", "USD"): 5, ("other", "EUR"): 5}
+    assert rate(Price(10, "EUR"), surcharges, place) == Price(10 + per_second, "EUR")
+    assert rate(None, surcharges, place) is None

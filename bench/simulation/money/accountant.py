@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -41,6 +41,15 @@ class Price:
     valid_from_ns: int
 
 
+MODEL = "model "
+"""Begins what the surcharge of a model is called among prices here."""
+NO_SURCHARGE = Price("", "", 0, 0, 0)
+VERSIONS = f"""(
+    SELECT flavor, currency, version, price_nano_per_second AS nano, valid_from_ns, changed_at_ns, changed_by FROM prices UNION ALL
+    SELECT '{MODEL}' || model, currency, version, surcharge_nano_per_second, valid_from_ns, changed_at_ns, changed_by FROM surcharges
+) AS versions"""  # noqa: S608 - our own names
+
+
 @dataclass(frozen=True)
 class Part:
     """A stretch of a record at one rate."""
@@ -65,18 +74,24 @@ def month_after(month: str) -> str:
     return f"{year + number // 12}-{number % 12 + 1:02d}"
 
 
-def parts_of(record: UsageRecord, prices: Iterable[Price]) -> list[Part]:
-    """The record, split at full hours and where another price holds."""
+def parts_of(record: UsageRecord, prices: Sequence[Price]) -> list[Part]:
+    """The record, split at full hours and where another price or surcharge holds."""
     if record.parked_bytes is not None:
         return parked_parts_of(record, record.parked_bytes)
-    mine = [price for price in prices if (price.flavor, price.currency) == (record.flavor, CURRENCIES[record.tenant][0])]
+    currency = CURRENCIES[record.tenant][0]
+    mine, extra = ([price for price in prices if (price.flavor, price.currency) == (of, currency)] for of in (
+        record.flavor, MODEL + record.device_model
+    ))  # fmt: skip
     begin, end = record.started_at_unix_ns, record.started_at_unix_ns + record.duration_ns
-    cuts = {price.valid_from_ns for price in mine} | set(range(begin // HOUR_NS * HOUR_NS, end, HOUR_NS))
+    cuts = {price.valid_from_ns for price in mine + extra} | set(range(begin // HOUR_NS * HOUR_NS, end, HOUR_NS))
     moments = [begin, *sorted(cut for cut in cuts if begin < cut < end), end]
-    surcharge = nearest(record.surcharge_nano_per_second * record.devices * record.share_milli, 1000)
     parts = []
     for start, stop in pairwise(moments):
-        price = max((price for price in mine if price.valid_from_ns <= start), key=lambda price: (price.valid_from_ns, price.version))
+        price, beside = (
+            max((price for price in some if price.valid_from_ns <= start), key=lambda price: (price.valid_from_ns, price.version))
+            for some in (mine, [NO_SURCHARGE, *extra])
+        )
+        surcharge = nearest(beside.nano_per_second * record.devices * record.share_milli, 1000)
         parts.append(Part(start, stop - start, (stop - start) * (price.nano_per_second + surcharge), (price.version, surcharge)))
     return parts
 
@@ -164,7 +179,7 @@ class Accountant:
 
     def _known_then(self, connection: Connection, row: Any) -> list[Price]:
         """The versions that were there when the record came: a record from the future, by a clock that is ahead, has the price of then."""
-        query = text("SELECT flavor, currency, version FROM prices WHERE changed_at_ns < :at_ns")
+        query = text(f"SELECT flavor, currency, version FROM {VERSIONS} WHERE changed_at_ns < :at_ns")  # noqa: S608 - ours
         known = {tuple(found) for found in connection.execute(query, {"at_ns": row.received_at_ns})}
         return [price for price in self._prices if (price.flavor, price.currency, price.version) in known]
 
@@ -176,7 +191,7 @@ class Accountant:
             raise Caught(f"{where} has {id}, which no pool metered", id.partition(".")[0])
 
     def _check_prices(self, connection: Connection) -> None:
-        query = text("SELECT flavor, currency, version, price_nano_per_second, valid_from_ns FROM prices WHERE changed_by = 'operator'")
+        query = text(f"SELECT flavor, currency, version, nano, valid_from_ns FROM {VERSIONS} WHERE changed_by = 'operator'")  # noqa: S608 - ours
         found = sorted(tuple(row) for row in connection.execute(query))
         wanted = sorted((p.flavor, p.currency, p.version, p.nano_per_second, p.valid_from_ns) for p in self._prices)
         if found != wanted:
@@ -260,8 +275,9 @@ def _of_tenants(accounts: dict[tuple[str, str, str], int]) -> dict[tuple[str, st
 
 
 def prices_of(answers: Iterable[dict[str, Any]]) -> Iterator[Price]:
-    """From what billing answered to who set them."""
+    """From what billing answered to who set them: prices of flavors and surcharges of models."""
     for answer in answers:
-        yield Price(
-            answer["flavor"], answer["currency"], answer["version"], answer["price_nano_per_second"], answer["valid_from_ns"]
-        )  # fmt: skip
+        of_model = "model" in answer
+        name = MODEL + answer["model"] if of_model else answer["flavor"]
+        amount = answer["surcharge_nano_per_second" if of_model else "price_nano_per_second"]
+        yield Price(name, answer["currency"], answer["version"], amount, answer["valid_from_ns"])

@@ -229,6 +229,7 @@ class Week(Storm):
             self._trouble_stripe,
             self._trouble_stripe,
             *[self._set_price] * 6,
+            *[self._set_surcharge] * 3,
             self._correct,
             self._grant,
             self._close_month,
@@ -268,6 +269,14 @@ class Week(Storm):
         flavor = self.chance.choice(self.flavor_names)
         if any(answer["flavor"] == flavor and answer["currency"] == body["currency"] for answer in self.errands.answers("/api/prices/")):
             self.errands.add("PUT", f"/api/prices/{flavor}", body)
+
+    def _set_surcharge(self) -> None:
+        """From now on or a little later; before the first one there is none."""
+        body = {"surcharge_nano_per_second": self.chance.randrange(10**10), "currency": self.chance.choice(("USD", "JPY"))}
+        soon_ns = self.agenda.now_ns + self.unix_offset_ns + self.chance.randrange(4 * SECOND_NS)
+        body |= {"valid_from_ns": soon_ns} if soon_ns > self.billing_ns() + SECOND_NS else {}
+        model = self.chance.choice(sorted({device.model for device in self.devices}))
+        self.errands.add("PUT", f"/api/surcharges/{model}", body)
 
     def _correct(self) -> None:
         """Of a record that is not older than the hours at which the exporter looks again."""
@@ -382,7 +391,7 @@ class Week(Storm):
 
     def _account(self) -> None:
         corrected = {answer["id"]: answer["transaction"] for answer in self.errands.answers("/api/corrections")}
-        prices = list(prices_of(self.errands.answers("/api/prices/")))
+        prices = list(prices_of([*self.errands.answers("/api/prices/"), *self.errands.answers("/api/surcharges/")]))
         granted = [errand.body["amount_minor"] for errand in self.errands.taken("/api/credits")]
         noted = [errand.body["amount_minor"] for errand in self.errands.taken("/api/invoices/[^/]+/credit-notes")]
         accountant = Accountant(self.disk.metered, prices, corrected, granted, noted)

@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-MODEL_HEADERS = ["Model", "Devices", "Free", "Closed", "Tenants", "Surcharge/s in nano-units"]
+MODEL_HEADERS = ["Model", "Devices", "Free", "Closed", "Tenants"]
 FLAVOR_HEADERS = ["Flavor", "Memory", "Rate", "Served by", "Residents", "Why not"]
 QUOTA_HEADERS = ["Tenant", "User", "Devices", "Held", "Device hours", "Used", "Window", "Then", "Priority", "Weight", "Parks", "Parked"]
 DESCRIPTION = "What operators do. Needs a token with the scope custom:forebay:operate. Every action takes --json."
@@ -126,10 +126,9 @@ def perform_cordon(arguments: argparse.Namespace) -> int:
 def _add_models(things: Parsers) -> None:
     actions = _things(things, "models", "makes of devices")
     _action(actions, "list", perform_models, "all models, what is free of them, and who may have them")
-    setting = _action(actions, "set", perform_set_model, "say who may have a model, and what it costs beside the flavor")
+    setting = _action(actions, "set", perform_set_model, "say who may have a model")
     setting.add_argument("model")
     setting.add_argument("--tenant", action="append", help="who may have it; may be repeated (default: all)")
-    setting.add_argument("--surcharge", type=int, default=0, metavar="NANO", help="in nano-units per second (default: 0)")
 
 
 def perform_models(arguments: argparse.Namespace) -> int:
@@ -139,11 +138,11 @@ def perform_models(arguments: argparse.Namespace) -> int:
 
 def _model(model: Row) -> list[object]:
     tenants = "all" if model["tenants"] is None else ", ".join(model["tenants"]) or "none"
-    return [model["model"], model["devices"], model["free"], model["closed"], tenants, model["surcharge_nano_per_second"]]
+    return [model["model"], model["devices"], model["free"], model["closed"], tenants]
 
 
 def perform_set_model(arguments: argparse.Namespace) -> int:
-    body = {"tenants": arguments.tenant, "surcharge_nano_per_second": arguments.surcharge}
+    body = {"tenants": arguments.tenant}
     answer = _service().put(f"api/models/{_part(arguments.model)}", body)
     return _show(arguments, answer, lambda: _table(MODEL_HEADERS, [_model(answer)], ""))
 

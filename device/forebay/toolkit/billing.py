@@ -18,6 +18,7 @@ from forebay.toolkit.invoices import billing as billing_service
 Row = Mapping[str, Any]
 HOUR_SECONDS = 3600
 PRICE_HEADERS = ["Flavor", "Rate", "Nano-units/s", "Valid from", "Version", "Changed by"]
+SURCHARGE_HEADERS = ["Model", "Rate", "Nano-units/s", "Valid from", "Version", "Changed by"]
 PARKED_HEADERS = ["Currency", "Per GiB and hour", "Valid from", "Version", "Changed by"]
 CHANGE_HEADERS = ["What", "Currency", "Unit", "Before", "After", "Valid from"]
 PLAN_HEADERS = ["Tenant", "From", "Version", "Currency", "Discount", "Free", "Free hours", "Tiers", "Commitment", "Changed by"]
@@ -28,7 +29,7 @@ CELL_CHARS_MAX = 60
 
 def add_to(parent: Parsers) -> None:
     """Adds the subcommands."""
-    _add_prices(things(parent, "prices", "what flavors and parked bytes cost"))
+    _add_prices(things(parent, "prices", "what flavors, models of devices and parked bytes cost"))
     _add_plans(things(parent, "plans", "what tenants agreed on beside the list price"))
     audit = action(parent, "audit", perform_audit, "who changed what at billing, newest first, and what was refused")
     for name in ("who", "action", "subject"):
@@ -48,6 +49,16 @@ def _add_prices(actions: Parsers) -> None:
     setting.add_argument("--currency", required=True, metavar="CODE", help="for example USD")
     setting.add_argument("--from", type=_time_ns, dest="start", metavar="TIME", help="2026-12-01T00:00:00Z (default: at once)")
     setting.add_argument("--new", action="store_true", help="this is the first price of the flavor")
+    surcharges = things(actions, "surcharges", "what models of devices cost beside the flavor, per whole device")
+    listing = action(surcharges, "list", perform_surcharges, "surcharges in force, or all there ever were")
+    listing.add_argument("--history", action="store_true", help="all versions, oldest first")
+    setting = action(surcharges, "set", perform_set_surcharge, "set what a model costs; open leases pay it from its moment on")
+    setting.add_argument("model")
+    amount = setting.add_mutually_exclusive_group(required=True)
+    amount.add_argument("--per-hour", type=amounts.per_hour, dest="nano", metavar="AMOUNT", help="for example 0.36; it must be exact")
+    amount.add_argument("--nano", type=amounts.count, metavar="N", help="in nano-units (1e-9) per second")
+    setting.add_argument("--currency", required=True, metavar="CODE", help="for example USD")
+    setting.add_argument("--from", type=_time_ns, dest="start", metavar="TIME", help="2026-12-01T00:00:00Z (default: at once)")
     parked = things(actions, "parked", "what a GiB costs in an hour in which it is parked")
     action(parked, "list", perform_parked, "all versions, oldest first")
     setting = action(parked, "set", perform_set_parked, "set the price of parked bytes")
@@ -118,6 +129,24 @@ def perform_set_price(arguments: argparse.Namespace) -> int:
     return show(arguments, price, lambda: cells(PRICE_HEADERS, [_price(price)], ""))
 
 
+def perform_surcharges(arguments: argparse.Namespace) -> int:
+    found = pool.rows(billing_service(), asked("api/surcharges", ["history=1"] if arguments.history else []))
+    return show(arguments, found, lambda: cells(SURCHARGE_HEADERS, [_surcharge(one) for one in found], "No model costs more."))
+
+
+def _surcharge(version: Row) -> list[object]:
+    nano, start = version["surcharge_nano_per_second"], time_text(version["valid_from_ns"])
+    return [version["model"], table.rate(nano, version["currency"]), nano, start, version["version"], version["changed_by"]]
+
+
+def perform_set_surcharge(arguments: argparse.Namespace) -> int:
+    body: dict[str, Any] = {"surcharge_nano_per_second": arguments.nano, "currency": arguments.currency}
+    if arguments.start is not None:
+        body["valid_from_ns"] = arguments.start
+    version = billing_service().put(f"api/surcharges/{part(arguments.model)}", body)
+    return show(arguments, version, lambda: cells(SURCHARGE_HEADERS, [_surcharge(version)], ""))
+
+
 def perform_parked(arguments: argparse.Namespace) -> int:
     prices = pool.rows(billing_service(), "api/parked-prices")
     return show(arguments, prices, lambda: cells(PARKED_HEADERS, [_parked(price) for price in prices], "Parked bytes cost nothing."))
@@ -166,7 +195,8 @@ def _changes(answer: Row, nothing: str) -> str:
 
 
 def _change(change: Row) -> list[object]:
-    what, start = change["flavor"] or change["kind"], time_text(change["valid_from_ns"])
+    what, start = change["flavor"] or change["model"] or change["kind"], time_text(change["valid_from_ns"])
+    what = f"surcharge of {what}" if change["model"] else what
     return [what, change["currency"], change["unit"], change["before"], change["after"], start]
 
 

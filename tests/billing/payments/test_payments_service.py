@@ -175,7 +175,8 @@ def test_usage_is_counted_by_the_meter_hour_by_hour(
         return [value for _, value in sorted(sums.items())]
 
     one = usage("one/1", started_at_ns=start_ns + HOUR_NS // 2, duration_ns=2 * HOUR_NS)
-    two = usage("two/1", started_at_ns=start_ns, duration_ns=60 * 10**9, surcharge_nano_per_second=7)
+    two = usage("two/1", started_at_ns=start_ns, duration_ns=60 * 10**9, device_model="gpu")
+    assert with_service(lambda running: running.set_surcharge("gpu", 7, valid_from_ns=start_ns)).status_code == 200
     assert with_service(lambda running: running.post_usage(one, two)).status_code == 200
     with_service(lambda running: wait_for(lambda: agreed(running)))
     rate = 555_556

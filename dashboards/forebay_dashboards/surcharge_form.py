@@ -1,0 +1,46 @@
+"""The form of a model's surcharge: what was typed, and what it means. No I/O."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from forebay_dashboards.errors import FormError
+from forebay_dashboards.money import format_price_per_hour, parse_price_per_hour
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TypedSurcharge(BaseModel):
+    """The fields of the form as they arrive."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: Annotated[str, Field(min_length=1, max_length=128)]
+    currency: Annotated[str, Field(max_length=16)]
+    price: Annotated[str, Field(max_length=64)]
+    start: Annotated[str, Field(max_length=32)] = ""
+    """As a browser sends a date and a time; in UTC."""
+
+    def body(self) -> dict[str, object]:
+        """As billing takes it. Raises FormError, MoneyError."""
+        price = parse_price_per_hour(self.price)
+        if not price.exact:
+            nearest = format_price_per_hour(price.nano_per_second)
+            raise FormError(f"{self.price.strip()} an hour cannot be billed exactly; the nearest that can is {nearest}.")
+        return {
+            "surcharge_nano_per_second": price.nano_per_second,
+            "currency": self.currency.strip().upper(),
+            "valid_from_ns": self._start_ns(),
+        }
+
+    def _start_ns(self) -> int | None:
+        if not self.start.strip():
+            return None
+        try:
+            moment = datetime.fromisoformat(self.start.strip()).replace(tzinfo=UTC)
+        except ValueError:
+            raise FormError(f"“{self.start.strip()}” is not a date and a time, such as 2026-12-01T00:00.") from None
+        return (moment - EPOCH) // timedelta(microseconds=1) * 1000
