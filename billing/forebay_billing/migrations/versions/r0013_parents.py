@@ -29,6 +29,8 @@ def upgrade() -> None:
     """Other guards in the place of foreign keys; SQLite's cost little and stay."""
     if op.get_bind().dialect.name == "sqlite":
         return
+    op.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what an earlier revision wrote in this transaction is checked before tables change
+    op.execute("SET CONSTRAINTS ALL DEFERRED")
     for table, parents in PARENTS.items():
         for column in parents:
             op.drop_constraint(f"fk_{table}_{column}", table, type_="foreignkey")
