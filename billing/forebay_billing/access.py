@@ -143,7 +143,7 @@ def budget_author(identity: Identity, tenant: str | None, any_tenant: bool = Fal
 
 
 def channel_tenant(identity: Identity, tenant: str | None) -> str | None:
-    """The tenant whose alerts ``identity`` may send somewhere: any for an operator (None: those of all), its own for an owner."""
+    """The tenant whose alerts ``identity`` may send somewhere: any for an operator (None: those of all), its own for its admin."""
     return tenant if identity.may(OPERATE) else _owned_tenant(identity, tenant, "alerts")
 
 
@@ -152,6 +152,6 @@ def _owned_tenant(identity: Identity, tenant: str | None, what: str) -> str:
         raise Forbidden(f"{identity.name} belongs to no tenant, whose {what} could be set.")
     if tenant not in (None, identity.tenant):
         raise Forbidden(f"The user {identity.name} belongs to the tenant {identity.tenant} and may not set another's {what}.")
-    if not identity.may(TENANT):
-        raise Forbidden(f"{identity.name} needs the scope {TENANT} to set the tenant's {what}.")
+    if not identity.sees_tenant:
+        raise Forbidden(f"{identity.name} needs the scope {TENANT} or {BILLING} to set the tenant's {what}.")
     return identity.tenant

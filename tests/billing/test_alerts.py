@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
-from forebay_billing import budget_desk
+from forebay_billing import budget_desk, failpoints
+from forebay_billing.alert_outbox import CLAIM_NS
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.payments.retries import GIVE_UP_NS
 from forebay_billing.types import UsageRecord
@@ -284,3 +285,46 @@ def test_a_public_name_that_leads_to_a_private_address_gets_no_connection(
     step(running)
     assert receiver.received == []
     assert "not a public address" in health(running)[0]["note"]
+
+
+class Killed(Exception):
+    """What a point of failure raises in the place of the process's death."""
+
+
+@pytest.mark.parametrize("kind", ["webhook", "email"])
+@pytest.mark.parametrize("point", ["alert.before", "alert.after", "commit.before"])
+def test_an_alert_that_is_cut_off_at_any_point_comes_at_least_once_and_is_recorded_once(
+    serving: Any, receiver: Receiver, post: tuple[Post, int], usage: Any, kind: str, point: str
+) -> None:
+    """Before it is sent, after it was, and before that is written down; then another process goes on."""
+    running = serving()
+    add(running, kind, receiver.url if kind == "webhook" else "boss@acme.example")
+    spend(running, usage, [100])
+    reached: list[str] = []
+
+    def die(name: str) -> None:
+        reached.append(name)
+        if name == point and (point != "commit.before" or "alert.after" in reached):
+            raise Killed(name)
+
+    with failpoints.armed(die), pytest.raises(Killed, match=point):
+        step(running)
+    sent = 0 if point == "alert.before" else 1
+    arrived = receiver.received if kind == "webhook" else post[0].mails
+    assert len(arrived) == sent
+    again = serving()
+    (row,) = health(again)
+    assert (row["waiting"], row["done"]) == (1, 0)
+    step(again)
+    assert len(arrived) == sent, "it is whose that claimed it, until that is too long ago"
+    step(again, CLAIM_NS / SECOND_NS + 1)
+    (row,) = health(again)
+    assert (row["waiting"], row["done"], row["dead"]) == (0, 1, 0)
+    assert len(arrived) == sent + 1
+    if kind == "webhook":
+        assert len({headers["webhook-id"] for _, headers, _ in receiver.received}) == 1
+    else:
+        assert len({mail["Message-ID"] for mail in post[0].mails}) == 1
+    step(again, 7200)
+    assert len(arrived) == sent + 1
+    assert len(again.get("acme-owner", "/api/alerts").json()) == 1

@@ -21,7 +21,6 @@ SEES_ACME = SEES_ALL | {"acme-owner", "acme-billing"}
 PAYS_ACME = {"operator", "acme-owner", "acme-billing"}
 PAYS_SOME = PAYS_ACME | {"globex-owner"}
 SEES_SOME = SEES_ACME | {"acme-member", "globex-owner"}
-OWNERS = {"operator", "acme-owner", "globex-owner"}
 
 REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "post usage": ("POST", "/api/usage", {"json": {"records": []}}, {"pool"}),
@@ -88,18 +87,18 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "budgets of whoever asks": ("GET", "/api/budgets", {}, SEES_SOME),
     "budgets of acme": ("GET", "/api/budgets?tenant=acme", {}, SEES_ACME | {"acme-member"}),
     "budgets of another user": ("GET", "/api/budgets?tenant=acme&user=acme-owner", {}, SEES_ACME),
-    "set a budget of acme": ("PUT", "/api/budgets", {"json": {"tenant": "acme", "limit_nano": 1}}, {"operator", "acme-owner"}),
-    "remove a budget": ("DELETE", "/api/budgets/small.64gb", {}, OWNERS),
+    "set a budget of acme": ("PUT", "/api/budgets", {"json": {"tenant": "acme", "limit_nano": 1}}, PAYS_ACME),
+    "remove a budget": ("DELETE", "/api/budgets/small.64gb", {}, PAYS_SOME),
     "alerts of whoever asks": ("GET", "/api/alerts", {}, SEES_SOME),
     "alerts of acme": ("GET", "/api/alerts?tenant=acme", {}, SEES_ACME | {"acme-member"}),
     "alerts of another user": ("GET", "/api/alerts?tenant=acme&user=acme-owner", {}, SEES_ACME),
-    "channels of acme": ("GET", "/api/alerts/channels?tenant=acme", {}, {"operator", "acme-owner"}),
+    "channels of acme": ("GET", "/api/alerts/channels?tenant=acme", {}, PAYS_ACME),
     "add a channel of acme": (
         "POST", "/api/alerts/channels", {"json": {"tenant": "acme", "kind": "webhook", "target": "https://example.com/"}},
-        {"operator", "acme-owner"},
+        PAYS_ACME,
     ),
-    "retry a channel": ("POST", "/api/alerts/channels/small.64gb", {"json": {"action": "retry"}}, OWNERS),
-    "remove a channel": ("DELETE", "/api/alerts/channels/small.64gb", {}, OWNERS),
+    "retry a channel": ("POST", "/api/alerts/channels/small.64gb", {"json": {"action": "retry"}}, PAYS_SOME),
+    "remove a channel": ("DELETE", "/api/alerts/channels/small.64gb", {}, PAYS_SOME),
     "contact": ("GET", "/api/payments/contacts/small.64gb", {}, {"operator"}),
     "contact of acme": ("GET", "/api/payments/contacts/acme", {}, PAYS_ACME),
     "change the contact of acme": ("PUT", "/api/payments/contacts/acme", {"json": {"name": "x"}}, PAYS_ACME),

@@ -10,7 +10,7 @@ from typing import Any
 import alembic.command
 import alembic.config
 import pytest
-from forebay_billing import checks, engines, invoice_journal, invoice_queries, journal, queries, schema
+from forebay_billing import budget_rows, checks, engines, invoice_journal, invoice_queries, journal, queries, schema, spending
 from forebay_billing.access import Scope
 from forebay_billing.books import Books
 from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
@@ -19,7 +19,7 @@ from forebay_billing.invoice_journal import Conditions
 from forebay_billing.invoice_queries import Issuer
 from forebay_billing.journal import Accepted
 from forebay_billing.months import Month
-from forebay_billing.types import Cost, Payer, UsageRecord
+from forebay_billing.types import PARKED, Cost, Payer, UsageRecord
 from sqlalchemy import Connection, MetaData, Table, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
@@ -193,6 +193,48 @@ def test_what_records_told_of_surcharges_is_in_the_price_book_from_the_beginning
         (version,) = connection.execute(select(schema.surcharges)).all()
     assert (version.model, version.currency, version.version) == ("gpu", "USD", 1)
     assert (version.surcharge_nano_per_second, version.valid_from_ns, version.changed_by) == (7, 0, "migration")
+
+
+def test_budgets_begin_where_the_books_stood_and_count_all_of_them_once_they_count_what_was_parked(
+    database_url: str, old_records: list[Old], usage: Callable[..., UsageRecord]
+) -> None:
+    """Revision 0010 marks what was there; revision 0014 makes the projection anew, since it left parked bytes out."""
+    books = open_engines(database_url, 2)
+    try:
+        upgrade(books, "0001")
+        write_old(books, old_records, "0001")
+        upgrade(books, "0002")
+        write_old(books, old_records, "0002")
+        upgrade(books, "0010")
+        with writing(books) as connection:
+            heads = connection.execute(text("SELECT (SELECT MAX(id) FROM usage), (SELECT MAX(transaction_id) FROM reversals)")).one()
+            assert tuple(connection.execute(text("SELECT usage_id, transaction_id FROM budget_marks")).one()) == tuple(heads)
+            names = ("budgets", "budget_spending", "budget_alerts")
+            tables = {name: Table(name, MetaData(), autoload_with=connection, resolve_fks=False) for name in names}
+            for id, user in enumerate((None, "acme-member"), 1):
+                row = {"id": id, "tenant": "acme", "user_name": user, "notebook": None, "currency": "USD", "time_window": "total"}
+                row |= {"origin": "owner", "limit_milli": 5000, "limit_atto": 0, "thresholds": "50,100", "on_limit": "notify"}
+                row |= {"grace_seconds": 30, "set_at_ns": 1, "set_by": "acme-owner", "removed_at_ns": None}
+                connection.execute(insert(tables["budgets"]).values(**row))
+            connection.execute(insert(tables["budget_spending"]).values(budget_id=1, period="2026-11", day=20758, milli=7, atto=7))
+            alert = {"id": 1, "budget_id": 1, "period": "total", "threshold": 50, "limit_milli": 5000, "limit_atto": 0}
+            connection.execute(insert(tables["budget_alerts"]).values(used_milli=2600, used_atto=0, at_ns=5, **alert))
+        migrate(books)
+        with writing(books) as connection:
+            journal.change_parked_price(Books(connection), "USD", 10**9, NOVEMBER.end_ns + 9 * HOUR_NS, lambda: NOW_NS, "operator")
+            kept = usage("k/1", flavor=PARKED, parked_bytes=2**30, started_at_ns=NOVEMBER.end_ns + 10 * HOUR_NS, duration_ns=HOUR_NS)
+            journal.post_usage(Books(connection), [kept], lambda tenant: "USD", lambda: NOW_NS)
+            posted = queries.posted(connection, "receivable:acme", None)["USD"]
+            found = budget_rows.active(connection)
+            for _ in range(2):
+                spent = spending.spent_by(connection, found, NOW_NS)
+                assert sum(spent[1].by_period.values()) == posted > 10**18
+                assert 0 < sum(spent[2].by_period.values()) <= posted
+                spending.catch_up(connection, found)
+            assert [(budget.origin, budget.thresholds) for budget in found] == [("owner", (50, 100))] * 2
+            assert connection.execute(text("SELECT COUNT(*) FROM budget_alerts")).scalar_one() == 1
+    finally:
+        books.dispose()
 
 
 def test_what_was_carried_over_is_invoiced_to_the_last_milliardth(carried_over: Engines) -> None:

@@ -119,6 +119,26 @@ def test_an_owner_sets_budgets_of_the_tenant_within_what_an_operator_allows(runn
     assert running.request("operator", "DELETE", f"/api/budgets/{own['id']}").status_code == 200
 
 
+def test_each_role_of_a_tenant_sets_the_budgets_that_it_may(running: Any) -> None:
+    """Its owner and who pays for it, within what operators allow; nobody else does, and nobody another tenant's."""
+    cap = put(running, "operator", tenant="acme", limit_nano=100 * NANO)
+    put(running, "operator", tenant="globex", limit_nano=100 * NANO)
+    for caller in ("acme-owner", "acme-billing"):
+        own = put(running, caller, limit_nano=50 * NANO, window="total")
+        assert (own["origin"], own["tenant"], own["set_by"]) == ("owner", "acme", caller)
+        mine = put(running, caller, user="acme-member", notebook="digits.ipynb", limit_nano=NANO, on_limit="drain")
+        over = running.request(caller, "PUT", "/api/budgets", json={"limit_nano": 101 * NANO})
+        elsewhere = running.request(caller, "PUT", "/api/budgets", json={"tenant": "globex", "limit_nano": 1})
+        assert (over.status_code, elsewhere.status_code) == (403, 403)
+        assert running.request(caller, "DELETE", f"/api/budgets/{cap['id']}").status_code == 403
+        for other in ("acme-member", "loner", "scopeless", "pool"):
+            assert running.request(other, "PUT", "/api/budgets", json={"tenant": "acme", "limit_nano": 1}).status_code == 403
+            assert running.request(other, "DELETE", f"/api/budgets/{mine['id']}").status_code == 403
+        assert running.request(caller, "DELETE", f"/api/budgets/{mine['id']}").status_code == 200
+        assert running.request(caller, "DELETE", f"/api/budgets/{own['id']}").status_code == 200
+    assert [row["tenant"] for row in running.get("operator", "/api/budgets").json()] == ["acme", "globex"]
+
+
 def test_a_member_sees_what_concerns_them_and_not_what_others_spend(running: Any, usage: Usage) -> None:
     for body in ({}, {"user": "acme-member"}, {"user": "acme-owner"}, {"user": "acme-member", "notebook": "digits.ipynb"}):
         put(running, "acme-owner", limit_nano=1, on_limit="refuse", **body)
