@@ -14,6 +14,7 @@ from forebay_dashboards.rows import (
     CreditRow,
     ForecastRow,
     InvoiceRow,
+    OutboxPage,
     Plan,
     Preview,
     PriceChanges,
@@ -41,6 +42,8 @@ _FORECAST = TypeAdapter(tuple[ForecastRow, ...])
 _INVOICES = TypeAdapter(tuple[InvoiceRow, ...])
 _CREDITS = TypeAdapter(tuple[CreditRow, ...])
 _BUDGETS = TypeAdapter(tuple[BudgetRow, ...])
+
+_OUTBOX = TypeAdapter(OutboxPage)
 
 StatementFormat = Literal["html", "csv"]
 InvoiceFormat = Literal["html", "pdf", "csv", "focus"]
@@ -157,3 +160,7 @@ class Billing:
     async def draft(self, token: str, tenant: str, month: str, layout: InvoiceFormat) -> Document:
         """An open month as it would be invoiced now."""
         return await self._upstream.fetch(token, "api/drafts", {"tenant": tenant, "month": month, "format": layout})
+
+    async def outbox(self, token: str, state: str | None = None) -> OutboxPage:
+        """Deliveries to Stripe."""
+        return await self._upstream.read(_OUTBOX, token, "api/payments/outbox", {"state": state})

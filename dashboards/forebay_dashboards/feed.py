@@ -69,7 +69,7 @@ class Feed:
 
     def _take_event(self, event: ServerEvent) -> None:
         """One event of the open stream. One that cannot be read is logged and left out."""
-        FEED_EVENTS.labels(event.name if event.name in ("lease", "session", "device") else "other").inc()
+        FEED_EVENTS.labels(event.name if event.name in ("lease", "session", "device", "node") else "other").inc()
         try:
             change = self.mirror.apply(event, time.monotonic_ns())
         except ValueError as error:
@@ -83,9 +83,12 @@ class Feed:
 
     async def _follow(self) -> None:
         """One opening of the stream: subscribe first, then take the snapshot, so that no change falls between them."""
-        async with self._pool.events(self._token, self._silence_seconds) as chunks:
+        pool = self._pool
+        async with pool.events(self._token, self._silence_seconds) as chunks:
             snapshot = Snapshot(
-                *await asyncio.gather(self._pool.leases(self._token), self._pool.sessions(self._token), self._pool.devices(self._token))
+                *await asyncio.gather(
+                    pool.leases(self._token), pool.sessions(self._token), pool.devices(self._token), pool.nodes(self._token)
+                )
             )
             self._take_snapshot(snapshot)
             parser = EventParser()

@@ -1,9 +1,9 @@
-"""The pool's present, as its event stream tells it: leases, sessions and devices. No I/O; the clock is the caller's."""
+"""The pool's present, as its event stream tells it: leases, sessions, devices and nodes. No I/O; the clock is the caller's."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -11,25 +11,27 @@ from pydantic import ValidationError
 
 from forebay_dashboards.access import Owner
 from forebay_dashboards.event_stream import ServerEvent
-from forebay_dashboards.rows import Device, Lease, Session
+from forebay_dashboards.rows import Device, Lease, Node, Session
 
 Topic = Literal["leases", "sessions", "devices", "usage", "prices", "feed"]
-LiveRow = Lease | Session | Device
-R = TypeVar("R", Lease, Session, Device)
+LiveRow = Lease | Session | Device | Node
+R = TypeVar("R", Lease, Session, Device, Node)
 
 _ROWS: dict[str, tuple[Topic, type[LiveRow]]] = {
     "lease": ("leases", Lease),
     "session": ("sessions", Session),
     "device": ("devices", Device),
+    "node": ("devices", Node),
 }
 
 
 @dataclass(frozen=True)
 class Seen(Generic[R]):
-    """A row and the monotonic moment it was made at, as far as we know."""
+    """A row, the monotonic moment it was made at, as far as we know, and the text that it is searched by."""
 
     row: R
     seen_ns: int
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Snapshot:
     leases: tuple[Lease, ...]
     sessions: tuple[Session, ...]
     devices: tuple[Device, ...]
+    nodes: tuple[Node, ...] = ()
 
 
 class Mirror:
@@ -58,6 +61,7 @@ class Mirror:
         self._leases: dict[str, Seen[Lease]] = {}
         self._sessions: dict[str, Seen[Session]] = {}
         self._devices: dict[str, Seen[Device]] = {}
+        self._nodes: dict[str, Seen[Node]] = {}
 
     def replace(self, snapshot: Snapshot, now_ns: int) -> list[Lease]:
         """Takes over a snapshot; returns the leases that ended unseen."""
@@ -65,6 +69,7 @@ class Mirror:
         self._leases = _index(snapshot.leases, now_ns)
         self._sessions = _index(snapshot.sessions, now_ns)
         self._devices = _index(snapshot.devices, now_ns)
+        self._nodes = _index(snapshot.nodes, now_ns)
         return ended
 
     def apply(self, event: ServerEvent, now_ns: int) -> Change | None:
@@ -82,38 +87,81 @@ class Mirror:
         self._put(row, removed, now_ns)
         return Change(topic=topic, owner=row.owner, row=row, removed=removed)
 
+    def waiting(self) -> list[Seen[Session]]:
+        """Sessions that wait for a lease, as they came."""
+        return [seen for seen in self._sessions.values() if seen.row.state == "queued"]
+
     def leases(self) -> list[Seen[Lease]]:
         """Open leases, the longest running first."""
         return sorted(self._leases.values(), key=lambda seen: (seen.row.opened_at_ns, seen.row.lease))
 
     def queue(self) -> list[Session]:
         """Sessions that wait for a lease, the next one first."""
-        waiting = [seen.row for seen in self._sessions.values() if seen.row.state == "queued"]
-        return sorted(waiting, key=lambda row: (row.position or 0, row.since_ns, row.session))
-
-    def sessions(self) -> list[Session]:
-        """All sessions, the newest first."""
-        return sorted((seen.row for seen in self._sessions.values()), key=lambda row: (-row.since_ns, row.session))
+        return sorted((seen.row for seen in self.waiting()), key=lambda row: (row.position or 0, row.since_ns, row.session))
 
     def devices(self) -> list[Device]:
         """All devices by node and name."""
         return sorted((seen.row for seen in self._devices.values()), key=lambda row: (row.node, row.device))
+
+    def nodes(self) -> list[Node]:
+        """All nodes by name."""
+        return sorted((seen.row for seen in self._nodes.values()), key=lambda row: row.node)
+
+    def seen_leases(self) -> Collection[Seen[Lease]]:
+        """Open leases as they came."""
+        return self._leases.values()
+
+    def seen_sessions(self) -> Collection[Seen[Session]]:
+        """All sessions as they came."""
+        return self._sessions.values()
+
+    def seen_devices(self) -> Collection[Seen[Device]]:
+        """All devices as they came."""
+        return self._devices.values()
+
+    def lease(self, key: str) -> Lease | None:
+        """An open lease, by its name."""
+        seen = self._leases.get(key)
+        return None if seen is None else seen.row
+
+    def session(self, key: str) -> Session | None:
+        """A session, by its name."""
+        seen = self._sessions.get(key)
+        return None if seen is None else seen.row
 
     def _put(self, row: LiveRow, removed: bool, now_ns: int) -> None:
         if isinstance(row, Lease):
             _keep(self._leases, row, removed, now_ns)
         elif isinstance(row, Session):
             _keep(self._sessions, row, removed, now_ns)
-        else:
+        elif isinstance(row, Device):
             _keep(self._devices, row, removed, now_ns)
+        else:
+            _keep(self._nodes, row, removed, now_ns)
 
 
 def _index(rows: Iterable[R], now_ns: int) -> dict[str, Seen[R]]:
-    return {row.key: Seen(row, now_ns) for row in rows}
+    return {row.key: Seen(row, now_ns, text_of(row)) for row in rows}
 
 
 def _keep(rows: dict[str, Seen[R]], row: R, removed: bool, now_ns: int) -> None:
     if removed:
         rows.pop(row.key, None)
     else:
-        rows[row.key] = Seen(row, now_ns)
+        rows[row.key] = Seen(row, now_ns, text_of(row))
+
+
+def text_of(row: LiveRow) -> str:
+    """What a row is found by, in small letters."""
+    words: tuple[str | None, ...]
+    match row:
+        case Lease():
+            words = (row.lease, row.session, row.tenant, row.user, row.span.label, row.flavor, row.device_model, row.node, row.currency)
+        case Session():
+            label = None if row.span is None else row.span.label
+            words = (row.session, row.tenant, row.user, label, row.process, row.flavor, row.device_model, row.state, row.code, row.reason)
+        case Device():
+            words = (row.device, row.node, row.kind, row.model, row.vendor, row.state, row.cause, *row.leases, *row.residents)
+        case Node():
+            words = (row.node, row.switch, row.state, row.cause)
+    return "\n".join(word for word in words if word).casefold()

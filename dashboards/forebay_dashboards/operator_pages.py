@@ -1,4 +1,4 @@
-"""*Operator*: what runs now, who used what, and the table of flavors and prices."""
+"""*Operator*: who used what, and the table of flavors and prices."""
 
 from __future__ import annotations
 
@@ -24,18 +24,6 @@ REPEATED = ("price", "currency", "version")
 PAGE = "operator_flavors.html"
 
 logger = logging.getLogger(__name__)
-
-
-class OperatorPage(Visit):
-    """``GET operator``, and its fragment ``operator/live``: open leases, the queue with reasons, and the devices."""
-
-    view: View = "operator"
-    page = "operator"
-
-    async def get(self, part: str | None = None) -> None:
-        mirror = self.services.feed.mirror
-        values = {**self.present(), "sessions": mirror.sessions(), "devices": mirror.devices()}
-        self.show("fragments/operator_live.html" if part else "operator.html", **values)
 
 
 class SpendPage(Visit):

@@ -9,12 +9,14 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from forebay_dashboards.rows import Device, Equivalent, Flavor, Lease, Session
+from forebay_dashboards.rows import Device, Equivalent, Flavor, Forecast, Lease, Node, Session
 from forebay_dashboards.upstream import Upstream
 
 _LEASES = TypeAdapter(tuple[Lease, ...])
 _SESSIONS = TypeAdapter(tuple[Session, ...])
 _DEVICES = TypeAdapter(tuple[Device, ...])
+_NODES = TypeAdapter(tuple[Node, ...])
+_FORECAST = TypeAdapter(tuple[Forecast, ...])
 _FLAVORS = TypeAdapter(tuple[Flavor, ...])
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -33,6 +35,13 @@ class Pool:
 
     async def devices(self, token: str) -> tuple[Device, ...]:
         return await self._upstream.read(_DEVICES, token, "api/devices")
+
+    async def nodes(self, token: str) -> tuple[Node, ...]:
+        return await self._upstream.read(_NODES, token, "api/nodes")
+
+    async def forecast(self, token: str) -> tuple[Forecast, ...]:
+        """What each flavor's demand will come to."""
+        return await self._upstream.read(_FORECAST, token, "api/forecast")
 
     async def flavors(self, token: str) -> tuple[Flavor, ...]:
         return await self._upstream.read(_FLAVORS, token, "api/flavors")

@@ -68,7 +68,9 @@ class Lease(Row):
     flavor: str
     device_model: str
     node: str = ""
-    devices: Count | tuple[str, ...] = 1
+    devices: Count = 1
+    share_milli: Count = WHOLE_MILLI
+    """Of each of the devices, in thousandths."""
     span: Span
     opened_at_ns: Count
     duration_ns: Count
@@ -91,12 +93,17 @@ class Session(Row):
     tenant: str
     user: str
     flavor: str
+    device_model: str | None = None
     state: str
     span: Span | None = None
     process: str = ""
     memory_bytes: Count | None = None
     position: Count | None = None
     reason: str | None = None
+    code: str | None = None
+    """Of the reason: a word for programs."""
+    estimate_seconds: float | None = None
+    """Until the grant, where anybody knows."""
     since_ns: Count
 
     @property
@@ -115,10 +122,17 @@ class Device(Row):
     node: str
     kind: str
     model: str
+    vendor: str = ""
     memory_bytes: Count
     state: str
+    cordoned: bool = False
+    cause: str | None = None
+    """Why it is closed, or what an operator should look at."""
+    temperature_celsius: int | None = None
+    free_milli: Count = 0
     lease: str | None = None
-    residents: Count | tuple[str, ...] = 0
+    leases: tuple[str, ...] = ()
+    residents: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -128,9 +142,27 @@ class Device(Row):
     def owner(self) -> Owner:
         return Owner(None, None)
 
+
+class Node(Row):
+    """A host of devices; ``cause`` says why it was given up."""
+
+    node: str
+    switch: str = ""
+    state: str
+    cause: str | None = None
+    devices: Count
+    closed: Count = 0
+    free_milli: Count = 0
+    leases: Count = 0
+    residents: Count = 0
+
     @property
-    def resident_count(self) -> int:
-        return self.residents if isinstance(self.residents, int) else len(self.residents)
+    def key(self) -> str:
+        return self.node
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(None, None)
 
 
 class PriceVersion(Row):
@@ -346,6 +378,8 @@ class BudgetRow(Row):
     running_nano: int | None
     left_nano: int | None
     forecast_nano: int | None
+    state: str = "open"
+    """What it does: nothing, while it is open."""
     sentence: str | None = None
 
     @property
@@ -353,3 +387,35 @@ class BudgetRow(Row):
         """Whose it is, and of which notebook."""
         whose = self.tenant if self.user is None else self.user
         return whose if self.notebook is None else f"{self.notebook} of {whose}"
+
+
+class Forecast(Row):
+    """What a flavor's demand will come to, if the last quarter of an hour goes on; devices that serve it are shared with its rivals."""
+
+    flavor: str
+    offered_devices: float
+    rival_devices: float
+    devices: float
+    utilisation: float | None
+    missing_devices: float
+    wait_probability: float
+
+
+class OutboxRow(Row):
+    """A delivery to Stripe."""
+
+    id: Count
+    tenant: str
+    kind: str
+    subject: str
+    state: str
+    attempts: Count
+    created_at_ns: Count
+    note: str | None = None
+
+
+class OutboxPage(Row):
+    """Deliveries to Stripe: how many there are by state, and some of them."""
+
+    counts: dict[str, Count]
+    rows: tuple[OutboxRow, ...]

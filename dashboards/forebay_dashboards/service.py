@@ -14,7 +14,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RedirectHandler
 
-from forebay_dashboards import operator_pages, price_pages
+from forebay_dashboards import operator_pages, overview_page, price_pages, table_pages
 from forebay_dashboards.audience import Audience
 from forebay_dashboards.billing import Billing
 from forebay_dashboards.errors import SettingsError
@@ -41,7 +41,8 @@ ROUTES = (
     (r"tenant(?:/(spend|live))?", TenantPage),
     (r"statement", StatementPage),
     (r"invoice", InvoicePage),
-    (r"operator(?:/(live))?", operator_pages.OperatorPage),
+    (r"operator(?:/(live|money))?", overview_page.OverviewPage),
+    (r"operator/(leases|queue|sessions|devices)(?:/(rows))?", table_pages.TablePage),
     (r"operator/usage(?:/(table))?", operator_pages.SpendPage),
     (r"operator/invoices", operator_pages.InvoicesPage),
     (r"operator/flavors(?:/(table))?", operator_pages.FlavorsPage),

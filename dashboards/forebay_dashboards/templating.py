@@ -17,6 +17,9 @@ STATIC_FILES = {
     "style.css": "text/css; charset=utf-8",
     "live.js": "text/javascript; charset=utf-8",
     "htmx-2.0.11.min.js": "text/javascript; charset=utf-8",
+    "tables.js": "text/javascript; charset=utf-8",
+    "idiomorph-0.8.0.min.js": "text/javascript; charset=utf-8",
+    "idiomorph-LICENSE.txt": "text/plain; charset=utf-8",
     "htmx-LICENSE.txt": "text/plain; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }

@@ -162,6 +162,10 @@ class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has n
 
     def show(self, template: str, **values: Any) -> None:
         """Answers with a page or a fragment."""
+        self.finish(self.rendered(template, **values))
+
+    def rendered(self, template: str, **values: Any) -> str:
+        """A page or a fragment for this visitor."""
         shared = {
             "visitor": self.visitor,
             "views": [view for view in ("usage", "tenant", "operator") if may_open(view, self.visitor)],
@@ -169,7 +173,7 @@ class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has n
             "xsrf": _text(self.xsrf_token),
             "feed": self.services.feed,
         }
-        self.finish(render(self.services.templates, template, **shared, **values))
+        return render(self.services.templates, template, **shared, **values)
 
 
 class SignedIn(HubOAuthCallbackHandler, Answer):  # type: ignore[misc] # JupyterHub has no type information

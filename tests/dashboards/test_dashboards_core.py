@@ -122,7 +122,7 @@ def test_a_device_belongs_to_nobody() -> None:
         }
     )
     assert device.owner == Owner(None, None)
-    assert device.resident_count == 2
+    assert len(device.residents) == 2
 
 
 def test_a_record_that_reached_billing_ends_the_wait_for_it_alone() -> None:

@@ -176,7 +176,8 @@ def test_names_are_text_and_never_markup(cloud: Installation) -> None:
     with cloud.session("acme-member") as session:
         granted = session.acquire(label=evil)
         eventually(lambda: "&lt;script&gt;" in cloud.get("acme-member", "usage/live").text)
-        pages = [cloud.get("acme-member", "usage").text, cloud.get("operator", "operator").text, cloud.get("acme-owner", "tenant").text]
+        places = (("acme-member", "usage"), ("operator", "operator/leases"), ("acme-owner", "tenant"))
+        pages = [cloud.get(name, path).text for name, path in places]
         session.release(granted.epoch)
     for page in pages:
         assert "<script>alert" not in page
@@ -200,6 +201,8 @@ def test_every_page_is_whole_html_with_one_heading_and_labelled_fields(cloud: In
         ("acme-owner", "usage"),
         ("acme-owner", "tenant"),
         ("operator", "operator"),
+        ("operator", "operator/leases"),
+        ("operator", "operator/devices"),
         ("operator", "operator/usage"),
         ("operator", "operator/flavors/dev.1gb/edit"),
         ("operator", "operator/price-list"),
@@ -347,12 +350,16 @@ def test_open_leases_the_queue_with_reasons_and_devices_are_on_the_operators_pag
     with cloud.session("acme-member") as first, cloud.session("globex-owner") as second, cloud.session("acme-owner") as third:
         granted = [first.acquire("one.ipynb", 1), second.acquire("python two.py", None)]
         third.ask("three.ipynb", 3)
-        eventually(lambda: "three.ipynb" in cloud.get("operator", "operator/live").text)
-        page = cloud.get("operator", "operator").text
-        assert cells(page, "Who")[:2] == ["acme-member acme", "globex-owner globex"]
-        assert {"one.ipynb cell 1", "python two.py process", "three.ipynb cell 3"} <= set(cells(page, "What"))
-        assert "devices that serve dev.1gb are held" in cells(page, "Waits because")[0]
-        assert cells(page, "State").count("leased") == 2
+        eventually(lambda: "three.ipynb" in cloud.get("operator", "operator/queue/rows").text)
+        leases, queue, devices = (cloud.get("operator", f"operator/{name}").text for name in ("leases", "queue", "devices"))
+        assert cells(leases, "Who") == ["acme-member acme", "globex-owner globex"]
+        assert cells(leases, "What") == ["one.ipynb cell 1", "python two.py process"]
+        assert cells(queue, "What") == ["three.ipynb cell 3"]
+        assert "devices that serve dev.1gb are held" in cells(queue, "Waits because")[0]
+        assert cells(devices, "State") == ["leased", "leased"]
+        overview = cloud.get("operator", "operator/live").text
+        assert 'aria-label="2 held, 0 idle, 0 free, 0 closed"' in overview
+        assert "devices that serve dev.1gb are held" in overview
         member = cloud.get("acme-member", "usage/live").text
         assert "one.ipynb" in member
         assert "three.ipynb" not in member

@@ -50,8 +50,8 @@
   function tick() {
     const now = performance.now();
     for (const element of document.querySelectorAll(".ticking")) {
-      if (!begun.has(element)) begun.set(element, now);
-      const ns = BigInt(element.dataset.ns) + BigInt(Math.round((now - begun.get(element)) * 1000000));
+      if (begun.get(element)?.ns !== element.dataset.ns) begun.set(element, { ns: element.dataset.ns, at: now });
+      const ns = BigInt(element.dataset.ns) + BigInt(Math.round((now - begun.get(element).at) * 1000000));
       const price = element.dataset.price;
       element.textContent = price === undefined ? durationText(ns) : amountText((ns * BigInt(price)) / NANO, element.dataset.currency);
     }

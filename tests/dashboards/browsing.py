@@ -1,0 +1,46 @@
+"""A browser for tests: Debian's Chromium, driven by Playwright, signed in as somebody."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from dashboards_installation import Hub, Installation
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser without a window; skips where there is none."""
+    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def sign_in(context: BrowserContext, hub: Hub, cloud: Installation, who: str, path: str = "usage") -> Page:
+    """A tab of ``who``'s at a page of the dashboards; whatever goes wrong in its scripts fails the test that asks :func:`mishaps`."""
+    page = context.new_page()
+    found: list[str] = []
+    page.on("pageerror", lambda error: found.append(str(error)))
+    page.on("console", lambda message: found.append(message.text) if message.type == "error" else None)
+    _MISHAPS[page] = found
+    hub.sign_in_as = who
+    page.goto(cloud.urls["dashboards"] + path)
+    page.wait_for_selector("#connection[data-state=live]")
+    return page
+
+
+def mishaps(page: Page) -> list[str]:
+    """What went wrong in the page's scripts, or was refused by its policy."""
+    return _MISHAPS[page]
+
+
+_MISHAPS: dict[Page, list[str]] = {}
