@@ -142,6 +142,11 @@ def budget_author(identity: Identity, tenant: str | None, any_tenant: bool = Fal
     return _owned_tenant(identity, tenant, "budgets"), "owner"
 
 
+def recipient_tenant(identity: Identity, tenant: str | None) -> str | None:
+    """The tenant whose reports ``identity`` may have mailed: any for an operator (None: all), its own for an owner."""
+    return tenant if identity.may(OPERATE) else _owned_tenant(identity, tenant, "reports")
+
+
 def channel_tenant(identity: Identity, tenant: str | None) -> str | None:
     """The tenant whose alerts ``identity`` may send somewhere: any for an operator (None: those of all), its own for its admin."""
     return tenant if identity.may(OPERATE) else _owned_tenant(identity, tenant, "alerts")

@@ -15,6 +15,7 @@ from forebay_billing.budget_documents import alert_row, channel_health_json, cha
 from forebay_billing.budget_handlers import number_of
 from forebay_billing.errors import InvalidRequest, UnknownChannel
 from forebay_billing.handlers import BillingHandler
+from forebay_billing.settings import Settings
 from forebay_billing.webhooks import check_target
 
 log = logging.getLogger(__name__)
@@ -58,10 +59,8 @@ class ChannelsHandler(BillingHandler):
         tenant, now_ns = channel_tenant(identity, body.tenant), self.context.clock_ns()
         if body.kind == "webhook":
             check_target(body.target, self.context.settings.alert_private_addresses)
-        elif _ADDRESS.fullmatch(body.target) is None:
-            raise InvalidRequest("target: give one e-mail address, such as ops@example.com.")
-        elif self.context.settings.smtp_host is None:
-            raise InvalidRequest("kind: this installation sends no e-mail (setting smtp_host).")
+        else:
+            check_address(body.target, self.context.settings)
         channel = await self.change(
             identity,
             lambda books: alert_outbox.add_channel(books, tenant, body.kind, body.target, identity.name, now_ns),
@@ -100,6 +99,14 @@ class ChannelHandler(BillingHandler):
         await self.change(
             identity, lambda books: alert_outbox.remove_channel(books, number, tenant, identity.name, now_ns), document
         )
+
+
+def check_address(target: str, settings: Settings) -> None:
+    """Raises InvalidRequest for what is no e-mail address, and where no mail is sent."""
+    if _ADDRESS.fullmatch(target) is None:
+        raise InvalidRequest("target: give one e-mail address, such as ops@example.com.")
+    if settings.smtp_host is None:
+        raise InvalidRequest("target: this installation sends no e-mail (setting smtp_host).")
 
 
 def _number(id: str) -> int:

@@ -338,6 +338,13 @@ class ChannelBody(_Body):
     target: Target
 
 
+class RecipientBody(_Body):
+    """``POST api/reports/recipients``; without a tenant an owner's own."""
+
+    tenant: Name | None = None
+    target: Target
+
+
 class ChannelActionBody(_Body):
     """``POST api/alerts/channels/{id}``."""
 
@@ -429,6 +436,19 @@ class ForecastQuery(_Query):
 
     tenant: Name | None = None
     user: Name | None = None
+
+
+class ReportQuery(_Query):
+    """``GET api/reports``; a tenant's admin may leave the tenant out."""
+
+    tenant: Name | None = None
+    month: str
+
+
+class RecipientsQuery(_Query):
+    """``GET api/reports/recipients``."""
+
+    tenant: Name | None = None
 
 
 class BalanceQuery(_Query):

@@ -129,6 +129,13 @@ class UnknownChannel(BillingError):
     code = "unknown_channel"
 
 
+class UnknownRecipient(BillingError):
+    """Reports are mailed to no such address."""
+
+    status = 404
+    code = "unknown_recipient"
+
+
 class UnknownPath(BillingError):
     """No endpoint lives at this path."""
 

@@ -34,11 +34,12 @@ def pdf(sheet: Sheet) -> bytes:
         out, pagesize=A4, leftMargin=15 * mm, rightMargin=15 * mm, topMargin=15 * mm, bottomMargin=15 * mm, title=title,
         author=sheet.seller[0] if sheet.seller else "", invariant=1,
     )  # fmt: skip
-    document.build([_text(title, 16), Spacer(0, 6 * mm), _parties(sheet), Spacer(0, 6 * mm), _note(sheet), _lines(sheet), _sums(sheet)])
+    document.build([pdf_text(title, 16), Spacer(0, 6 * mm), _parties(sheet), Spacer(0, 6 * mm), _note(sheet), _lines(sheet), _sums(sheet)])
     return out.getvalue()
 
 
-def _text(text: str, size: float = 9, right: bool = False) -> Paragraph:
+def pdf_text(text: str, size: float = 9, right: bool = False) -> Paragraph:
+    """A paragraph in a font that has its letters, whatever people call their things."""
     font = _font_of(text)
     style = ParagraphStyle(font, fontName=font, fontSize=size, leading=size * 1.3, wordWrap="CJK" if font != LATIN else None)
     if right:
@@ -57,12 +58,12 @@ def _font_of(text: str) -> str:
 
 def _parties(sheet: Sheet) -> Table:
     facts = [f"{name}: {value}" for name, value in sheet.facts]
-    columns = [[_text(line) for line in lines] for lines in (sheet.seller, sheet.buyer, facts)]
+    columns = [[pdf_text(line) for line in lines] for lines in (sheet.seller, sheet.buyer, facts)]
     return Table([columns], colWidths=[60 * mm] * 3, style=TableStyle([("VALIGN", (0, 0), (-1, -1), "TOP")]))
 
 
 def _note(sheet: Sheet) -> Paragraph:
-    return _text(f"Amounts in {sheet.currency}. Each line is rounded once, half to even; what it was before is beside it.", 8)
+    return pdf_text(f"Amounts in {sheet.currency}. Each line is rounded once, half to even; what it was before is beside it.", 8)
 
 
 def _lines(sheet: Sheet) -> LongTable:
@@ -76,9 +77,9 @@ def _lines(sheet: Sheet) -> LongTable:
 
 
 def _cells(texts: Sequence[str]) -> list[Paragraph]:
-    return [_text(text, 8, right=position > 0) for position, text in enumerate(texts)]
+    return [pdf_text(text, 8, right=position > 0) for position, text in enumerate(texts)]
 
 
 def _sums(sheet: Sheet) -> Table:
-    rows = [[_text(name, 9, right=True), _text(f"{amount} {sheet.currency}", 9, right=True)] for name, amount in sheet.sums]
+    rows = [[pdf_text(name, 9, right=True), pdf_text(f"{amount} {sheet.currency}", 9, right=True)] for name, amount in sheet.sums]
     return Table(rows, colWidths=[140 * mm, 40 * mm])

@@ -16,6 +16,15 @@ SMTP_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
+class Attachment:
+    """A file that goes with a mail."""
+
+    name: str
+    media_type: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
 class Mailbox:
     """How mail is sent. ``security``: ``starttls`` and ``tls`` check the server's certificate, ``none`` is for a server on this host."""
 
@@ -26,7 +35,7 @@ class Mailbox:
     user: str | None = None
     password: str = field(default="", repr=False)
 
-    def send(self, to: str, subject: str, text: str, id: str, at_ns: int) -> None:
+    def send(self, to: str, subject: str, text: str, id: str, at_ns: int, attachment: Attachment | None = None) -> None:
         """Hands a message over to the server. ``id`` names it, so that a reader sees a repetition for what it is. Raises Undelivered."""
         message = EmailMessage()
         try:
@@ -37,6 +46,9 @@ class Mailbox:
         message["Message-ID"] = f"<{id}@{make_msgid().rpartition('@')[2]}"
         message["Auto-Submitted"] = "auto-generated"
         message.set_content(text)
+        if attachment is not None:
+            main, _, sub = attachment.media_type.partition("/")
+            message.add_attachment(attachment.content, maintype=main, subtype=sub, filename=attachment.name)
         try:
             self._hand_over(message)
         except (smtplib.SMTPException, OSError) as error:

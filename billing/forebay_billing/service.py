@@ -26,6 +26,7 @@ from forebay_billing import (
     invoice_handlers,
     payment_handlers,
     price_handlers,
+    report_handlers,
     reservations,
 )
 from forebay_billing.budget_desk import BudgetDesk
@@ -33,6 +34,7 @@ from forebay_billing.closer import Closer
 from forebay_billing.engines import open_engines
 from forebay_billing.errors import BillingError, ConfigurationError
 from forebay_billing.metrics import Metrics
+from forebay_billing.reporter import Reporter
 from forebay_billing.settings import Settings
 from forebay_billing.store import Store
 
@@ -84,6 +86,9 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/credits/([^/]+)/refund", credit_handlers.CreditRefundHandler),
     (r"api/budgets", budget_handlers.BudgetsHandler),
     (r"api/budgets/([^/]+)", budget_handlers.BudgetHandler),
+    (r"api/reports", report_handlers.ReportHandler),
+    (r"api/reports/recipients", report_handlers.RecipientsHandler),
+    (r"api/reports/recipients/([^/]+)", report_handlers.RecipientHandler),
     (r"api/alerts", alert_handlers.AlertsHandler),
     (r"api/alerts/channels", alert_handlers.ChannelsHandler),
     (r"api/alerts/channels/([^/]+)", alert_handlers.ChannelHandler),
@@ -133,6 +138,8 @@ class Service:
         if self._desk is not None:
             self._desk.start()
         self.budgets.start()
+        self.reports = Reporter(self.store, settings, clock_ns)
+        self.reports.start()
         self._closer = Closer(self.store, conditions, settings.invoice_grace_days, clock_ns)
         self.port: int = sockets[0].getsockname()[1]
         self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns))
@@ -142,6 +149,7 @@ class Service:
         """Stops listening, finishes what was accepted, closes the database."""
         self._server.stop()
         await self._closer.close()
+        await self.reports.close()
         self._expiry.cancel()
         await asyncio.gather(self._expiry, return_exceptions=True)
         if self._desk is not None:

@@ -137,6 +137,10 @@ class Billing:
         """How this month goes, one row a currency."""
         return await self._upstream.read(_FORECAST, token, "api/forecast", {"user": user, "tenant": tenant})
 
+    async def report(self, token: str, tenant: str, month: str) -> Document:
+        """The month's report as PDF."""
+        return await self._upstream.fetch(token, "api/reports", {"tenant": tenant, "month": month})
+
     async def statement(self, token: str, tenant: str, month: str, layout: StatementFormat) -> Document:
         """The month's statement as billing wrote it."""
         return await self._upstream.fetch(token, "api/statement", {"tenant": tenant, "month": month, "format": layout})

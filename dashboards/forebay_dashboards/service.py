@@ -26,7 +26,7 @@ from forebay_dashboards.pool import Pool
 from forebay_dashboards.probes import HealthProbe, MetricsProbe, StaticFile
 from forebay_dashboards.settings import Settings
 from forebay_dashboards.templating import open_environment
-from forebay_dashboards.tenant import InvoicePage, StatementPage, TenantPage
+from forebay_dashboards.tenant import InvoicePage, ReportPage, StatementPage, TenantPage
 from forebay_dashboards.upstream import Upstream, open_client
 from forebay_dashboards.visitor import NoPage, Services, SignedIn
 
@@ -41,6 +41,7 @@ ROUTES = (
     (r"tenant(?:/(spend|live))?", TenantPage),
     (r"statement", StatementPage),
     (r"invoice", InvoicePage),
+    (r"report", ReportPage),
     (r"operator(?:/(live|money))?", overview_page.OverviewPage),
     (r"operator/(leases|queue|sessions|devices)(?:/(rows))?", table_pages.TablePage),
     (r"operator/usage(?:/(table))?", operator_pages.SpendPage),

@@ -116,6 +116,22 @@ class StatementPage(DocumentPage):
         await self.pass_on(asked, "statement")
 
 
+class ReportPage(DocumentPage):
+    """``GET report?tenant=&month=``: the month as PDF."""
+
+    page = "report"
+
+    async def get(self) -> None:
+        tenant = self.get_query_argument("tenant")
+        if not may_read_statement(self.visitor, tenant):
+            raise not_yours("A report is for the administrators of its tenant and for operators.")
+        try:
+            chosen = month(self.get_query_argument("month"))
+        except FormError as error:
+            raise not_so(error) from None
+        await self.pass_on(self.services.billing.report(self.token, tenant, chosen.name), "report")
+
+
 class InvoicePage(DocumentPage):
     """``GET invoice?number=&format=html|pdf|csv|focus``, or a draft: ``?tenant=&month=``."""
 

@@ -60,7 +60,7 @@ def visitor(name: str) -> Identity:
 
 CHANGES = ("operator/flavors/dev.1gb/edit", "operator/price-list", "operator/plans")
 """Pages that take what an operator changes."""
-ELSEWHERE = ("statement", "invoice", "events", "oauth_callback", "static/style.css", "health", "metrics")
+ELSEWHERE = ("statement", "invoice", "report", "events", "oauth_callback", "static/style.css", "health", "metrics")
 """Answers that are for others than a page's readers, each with tests of its own below or beside this file."""
 
 

@@ -72,12 +72,26 @@ def test_a_month_is_forecast(cloud: Installation) -> None:
     assert re.search(r'By the end of the month</h2>\s*<p class="figure"><data value="0.[0-9]+ USD"', page), page
 
 
+def test_a_months_report_is_for_the_tenants_administrators_and_operators(cloud: Installation) -> None:
+    cloud.record_usage(tenant="initech", user="newcomer2")
+    month = time.strftime("%Y-%m", time.gmtime())
+    assert f"report?tenant=initech&amp;month={month}" in cloud.get("newcomer", "tenant").text
+    for name in ("newcomer", "operator"):
+        answer = cloud.get(name, f"report?tenant=initech&month={month}")
+        assert answer.status_code == 200 and answer.content.startswith(b"%PDF") and "attachment" in answer.headers["Content-Disposition"]
+        assert "sandbox" in answer.headers["Content-Security-Policy"]
+    for name in ("acme-owner", "acme-member"):
+        assert cloud.get(name, f"report?tenant=initech&month={month}").status_code == 403
+    assert cloud.get("newcomer", "report?tenant=initech&month=never").status_code == 400
+
+
 def test_members_stand_on_the_tenants_page_those_who_spent_most_first(cloud: Installation) -> None:
     cloud.record_usage(tenant="initech", user="gone", duration_ns=9 * NS)
     cloud.record_usage(tenant="initech", user="gone-too", duration_ns=3 * NS)
     page = cloud.get("newcomer", "tenant").text
-    assert cells(page, "Member") == ["gone has left", "gone-too has left", "newcomer"]
-    assert cells(page, "Share") == ["75 %", "25 %", "–"]  # noqa: RUF001 - as the page shows it
+    assert cells(page, "Member") == ["gone has left", "gone-too has left", "newcomer2 has left", "newcomer"]
+    shares = [int(share.removesuffix(" %")) for share in cells(page, "Share")[:3]]
+    assert shares == sorted(shares, reverse=True) and shares[0] >= 3 * shares[1] - 1 and 99 <= sum(shares) <= 101
     members = cells(cloud.get("acme-owner", "tenant").text, "Member")
     assert "stranger" in members, "who used nothing is a member, too"
     assert "List prices apply" in page and "if it goes on as in the last seven days" in page

@@ -1,0 +1,120 @@
+"""Mails each tenant's report of a month once it is over; a task of the service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from forebay_billing import failpoints, report_outbox, report_pdf
+from forebay_billing.books import Books
+from forebay_billing.closer import due_month
+from forebay_billing.couriers import mailbox_of
+from forebay_billing.errors import BillingError
+from forebay_billing.mail import Attachment
+from forebay_billing.payments.retries import GIVE_UP_NS, backoff_seconds
+from forebay_billing.report_outbox import Mailing
+from forebay_billing.reports import Report, report_of
+from forebay_billing.settings import Settings
+from forebay_billing.store import Store
+from forebay_billing.webhooks import Undelivered
+
+log = logging.getLogger(__name__)
+
+STEP_SECONDS = 30.0
+GRACE_DAYS = 1
+"""A report is made so long after its month's end, when late usage has come."""
+
+T = TypeVar("T")
+
+
+class Reporter:
+    """Owns its task, from :meth:`start` on, until :meth:`close`."""
+
+    def __init__(self, store: Store, settings: Settings, clock_ns: Callable[[], int]) -> None:
+        self._store = store
+        self._clock_ns = clock_ns
+        self._mailbox = mailbox_of(settings)
+        self._chance = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to look for months that are over."""
+        self._task = asyncio.create_task(self._run(), name="billing-reports")
+
+    async def close(self) -> None:
+        """Lets the mail that is under way come to its end."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+
+    async def step(self) -> int:
+        """Writes what is owed and delivers what is due; returns how many deliveries were tried."""
+        now_ns = self._clock_ns()
+        last = due_month(now_ns, GRACE_DAYS)
+        if await self._store.read(lambda connection: report_outbox.owed(connection, last)):
+            await self._write(lambda books: report_outbox.write(books, last, now_ns))
+        mailings: list[Mailing] = []
+        if await self._store.read(lambda connection: report_outbox.is_due(connection, now_ns)):
+            mailings = await self._write(lambda books: report_outbox.claim(books.connection, now_ns))
+        for mailing in mailings:
+            await self._deliver(mailing)
+        return len(mailings)
+
+    async def _deliver(self, mailing: Mailing) -> None:
+        settle: Callable[[Connection], None]
+        try:
+            failpoints.reach("report.before")
+            await self._bring(mailing)
+            failpoints.reach("report.after")
+        except Undelivered as error:
+            now_ns, reason = self._clock_ns(), str(error)
+            if now_ns - mailing.created_at_ns >= GIVE_UP_NS:
+                settle = partial(report_outbox.give_up, mailing=mailing, now_ns=now_ns, reason=reason)
+            else:
+                at_ns = now_ns + int(backoff_seconds(mailing.attempt, self._chance.random()) * 10**9)
+                settle = partial(report_outbox.later, mailing=mailing, at_ns=at_ns, reason=reason)
+            log.warning("action=report.undelivered recipient=%d month=%s", mailing.recipient.id, mailing.month)
+        else:
+            settle = partial(report_outbox.delivered, mailing=mailing, now_ns=self._clock_ns())
+            log.info("action=report.delivered recipient=%d month=%s", mailing.recipient.id, mailing.month)
+        await self._write(lambda books: settle(books.connection))
+
+    async def _bring(self, mailing: Mailing) -> None:
+        if self._mailbox is None:
+            raise Undelivered("No mail server is set (setting smtp_host).")
+        tenant, now_ns = mailing.recipient.tenant, self._clock_ns()
+        report = await self._store.read(lambda connection: report_of(connection, tenant, mailing.month, now_ns))
+        attachment = Attachment(file_name(report), "application/pdf", await asyncio.to_thread(report_pdf.pdf, report))
+        subject = f"Usage of {tenant} in {mailing.month}"
+        text = f"{subject} is attached: by day, member, flavor and notebook, at list prices.\nWhat is owed is on the month's invoice.\n"
+        id = f"forebay-report-{mailing.recipient.id}-{mailing.month}"
+        await asyncio.to_thread(self._mailbox.send, mailing.recipient.target, subject, text, id, now_ns, attachment)
+
+    async def _write(self, job: Callable[[Books], T]) -> T:
+        return await asyncio.wrap_future(self._store.submit(job))
+
+    async def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                if await self.step():
+                    continue
+            except BillingError as error:
+                log.warning("action=reports.step.failed error=%r", str(error))
+            except Exception:
+                log.exception("action=reports.step.failed")
+            try:
+                await asyncio.wait_for(self._stop.wait(), STEP_SECONDS)
+            except TimeoutError:
+                continue
+
+
+def file_name(report: Report) -> str:
+    """What a download or an attachment is called."""
+    return f"usage-{report.month}.pdf"
