@@ -317,7 +317,7 @@ OPERATOR_ONLY = [
 ]
 OF_ACME = [
     "/api/drafts?tenant=acme&month=2026-12", "/api/drafts/lines/tax?tenant=acme&month=2026-12", "/api/invoices?tenant=acme",
-    "/api/focus?tenant=acme&month=2026-11", "/api/profiles/acme", "/api/credits?tenant=acme",
+    "/api/focus?tenant=acme&month=2026-11", "/api/credits?tenant=acme",
 ]  # fmt: skip
 NAMED = ["/api/invoices/INV-000001", "/api/invoices/INV-000001?format=pdf", "/api/invoices/INV-000001/lines/tax"]
 
@@ -332,6 +332,10 @@ def test_the_wrong_person_gets_nothing_and_changes_nothing(finalised: Any) -> No
         for caller in ("pool", "acme-member", "globex-owner", "loner", "scopeless"):
             assert finalised.get(caller, path).status_code == 403, (caller, path)
         assert finalised.get("acme-owner", path).status_code in (200, 404)
+    callers = ("pool", "acme-member", "loner", "scopeless", "globex-owner")
+    profiles = {caller: finalised.get(caller, "/api/profiles/acme") for caller in callers}
+    assert {caller: found.status_code for caller, found in profiles.items()} == dict.fromkeys(profiles, 403) | {"globex-owner": 404}
+    assert profiles["globex-owner"].text.replace("acme", "none") == finalised.get("globex-owner", "/api/profiles/none").text
     for path in NAMED:
         other, none = finalised.get("globex-owner", path), finalised.get("globex-owner", path.replace("000001", "999999"))
         assert (other.status_code, other.json()["code"]) == (404, "unknown_invoice")

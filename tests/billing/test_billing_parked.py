@@ -188,7 +188,7 @@ def test_its_lines_lead_to_their_cells_and_no_others(usage: Callable[..., UsageR
 def test_without_a_price_it_is_kept_and_costs_nothing(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
     with fresh_books() as engines:
         done = post(engines, [parked(usage)])
-        assert done.cost_atto == {"USD": 0}
+        assert [(payer.tenant, cost.atto) for payer, cost in done.costs.items()] == [("acme", 0)]
         assert_sound(engines)
         statement, drafts, charges, _ = told(engines)
         (line,) = statement.lines
