@@ -70,7 +70,7 @@ def test_many_users_sessions_and_cells_make_no_new_series(monitored_cloud: Cloud
 
     work_of(["first"])
     before = series()
-    work_of([f"user-{number}" for number in range(25)])
+    work_of([f"user-{number}" for number in range(12)])
     after = series()
     assert {service: after[service] - before[service] for service in SERVICES} == dict.fromkeys(SERVICES, frozenset())
 
