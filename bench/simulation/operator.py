@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from forebay_pool.events import BudgetSet, Event, LeaseRevoked, QuotaSet, SessionMoved
+from forebay_pool.events import BudgetSet, Event, LeaseRevoked, QuotaSet, SessionMoved, SessionParked
 from forebay_pool.node_events import DeviceSet, NodeDrain
 from forebay_pool.types import BudgetState, Quota
 
@@ -37,7 +37,7 @@ class Operator:
         if self.storm.calm:
             return
         acts: list[Callable[[], None]] = [self._set_quota, self._set_quota, self._set_budget, self._drain, self._drain]
-        acts += [self._cordon, self._move, self._revoke]
+        acts += [self._cordon, self._move, self._park, self._revoke]
         if not self.storm.down:
             self.chance.choice(acts)()
         self.start()
@@ -99,6 +99,10 @@ class Operator:
     def _move(self) -> None:
         if self.storm.clients:
             self.storm.apply(SessionMoved(self.chance.choice(list(self.storm.clients))))
+
+    def _park(self) -> None:
+        if self.storm.clients:
+            self.storm.apply(SessionParked(self.chance.choice(list(self.storm.clients))))
 
     def _revoke(self) -> None:
         if self.storm.clients:

@@ -104,9 +104,9 @@ class Billing:
         """The new version."""
         return await self._upstream.write(_PLAN, token, f"api/plans/{quote(tenant, safe='')}", body)
 
-    async def audit(self, token: str, cursor: str | None) -> AuditPage:
+    async def audit(self, token: str, asked: Query) -> AuditPage:
         """Who changed what, newest first."""
-        return await self._upstream.read(_AUDIT, token, "api/audit", {"limit": 50, "cursor": cursor})
+        return await self._upstream.read(_AUDIT, token, "api/audit", asked)
 
     async def usage(
         self,

@@ -129,6 +129,16 @@ class Mirror:
         seen = self._sessions.get(key)
         return None if seen is None else seen.row
 
+    def device(self, key: str) -> Device | None:
+        """A device, by its name."""
+        seen = self._devices.get(key)
+        return None if seen is None else seen.row
+
+    def node(self, key: str) -> Node | None:
+        """A node, by its name."""
+        seen = self._nodes.get(key)
+        return None if seen is None else seen.row
+
     def _put(self, row: LiveRow, removed: bool, now_ns: int) -> None:
         if isinstance(row, Lease):
             _keep(self._leases, row, removed, now_ns)

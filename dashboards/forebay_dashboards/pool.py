@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from forebay_dashboards.rows import Device, Equivalent, Flavor, Forecast, Lease, Node, Session
-from forebay_dashboards.upstream import Upstream
+from forebay_dashboards.rows import AuditPage, Device, Equivalent, Flavor, Forecast, Lease, Node, Session
+from forebay_dashboards.upstream import Query, Upstream
 
 _LEASES = TypeAdapter(tuple[Lease, ...])
 _SESSIONS = TypeAdapter(tuple[Session, ...])
@@ -18,6 +18,7 @@ _DEVICES = TypeAdapter(tuple[Device, ...])
 _NODES = TypeAdapter(tuple[Node, ...])
 _FORECAST = TypeAdapter(tuple[Forecast, ...])
 _FLAVORS = TypeAdapter(tuple[Flavor, ...])
+_AUDIT = TypeAdapter(AuditPage)
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -53,6 +54,26 @@ class Pool:
         rows = [row.model_dump() for row in equivalents]
         body = {"memory_bytes": memory_bytes, "equivalents": rows, "residents_max": residents_max}
         await self._upstream.write(_ANYTHING, token, f"api/flavors/{quote(name, safe='')}", body)
+
+    async def command_session(self, token: str, session: str, command: str) -> None:
+        """``park``, ``move`` or ``revoke``."""
+        await self._upstream.write(_ANYTHING, token, f"api/sessions/{quote(session, safe='')}/{command}", {}, "POST")
+
+    async def end_session(self, token: str, session: str) -> None:
+        """Its tensors are lost."""
+        await self._upstream.delete(token, f"api/sessions/{quote(session, safe='')}")
+
+    async def set_device(self, token: str, device: str, body: Mapping[str, Any]) -> None:
+        """Closes it to new leases, or opens it."""
+        await self._upstream.write(_ANYTHING, token, f"api/devices/{quote(device, safe='')}", body)
+
+    async def set_node(self, token: str, node: str, body: Mapping[str, Any]) -> None:
+        """Drains it, or lends its devices again."""
+        await self._upstream.write(_ANYTHING, token, f"api/nodes/{quote(node, safe='')}", body)
+
+    async def audit(self, token: str, asked: Query) -> AuditPage:
+        """What operators did, newest first."""
+        return await self._upstream.read(_AUDIT, token, "api/audit", asked)
 
     def events(self, token: str, silence_seconds: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """The event stream, entered once the pool has begun to send."""

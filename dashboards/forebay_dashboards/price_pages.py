@@ -144,16 +144,3 @@ class PlansPage(Visit):
         self.show(
             "operator_plans.html", typed=typed, problem=problem or plans.problem, preview=preview, saved=saved, plans=newest_first
         )
-
-
-class AuditTrailPage(Visit):
-    """``GET operator/audit?cursor=``: who changed what at billing, and what was refused."""
-
-    view: View = "operator"
-    page = "operator_audit"
-
-    async def get(self) -> None:
-        cursor = self.get_query_argument("cursor", "")[:20] or None
-        found = await attempt(self.services.billing.audit(self.token, cursor), "Entries")
-        entries = found.content.entries if found.content else ()
-        self.show("operator_audit.html", entries=entries, next=found.content.next if found.content else None, problem=found.problem)

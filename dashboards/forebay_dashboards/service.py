@@ -14,7 +14,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RedirectHandler
 
-from forebay_dashboards import operator_pages, overview_page, price_pages, table_pages
+from forebay_dashboards import action_pages, audit_page, node_pages, operator_pages, overview_page, price_pages, table_pages
 from forebay_dashboards.audience import Audience
 from forebay_dashboards.billing import Billing
 from forebay_dashboards.errors import SettingsError
@@ -44,6 +44,10 @@ ROUTES = (
     (r"report", ReportPage),
     (r"operator(?:/(live|money))?", overview_page.OverviewPage),
     (r"operator/(leases|queue|sessions|devices)(?:/(rows))?", table_pages.TablePage),
+    (r"operator/nodes(?:/(map))?", node_pages.NodesPage),
+    (rf"operator/sessions/{NAME}/(park|move|revoke|end)", action_pages.SessionAction),
+    (rf"operator/devices/{NAME}/(close|open)", action_pages.DeviceAction),
+    (rf"operator/nodes/{NAME}/(drain|return)", action_pages.NodeAction),
     (r"operator/usage(?:/(table))?", operator_pages.SpendPage),
     (r"operator/invoices", operator_pages.InvoicesPage),
     (r"operator/flavors(?:/(table))?", operator_pages.FlavorsPage),
@@ -53,7 +57,7 @@ ROUTES = (
     (r"operator/surcharges", price_pages.SurchargesPage),
     (r"operator/price-list", price_pages.PriceListPage),
     (r"operator/plans", price_pages.PlansPage),
-    (r"operator/audit", price_pages.AuditTrailPage),
+    (r"operator/audit", audit_page.AuditTrailPage),
     (r"events", EventsPage),
     (r"oauth_callback", SignedIn),
     (r"static/([A-Za-z0-9.-]+)", StaticFile),

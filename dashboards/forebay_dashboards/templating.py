@@ -5,11 +5,12 @@ from __future__ import annotations
 from hashlib import sha256
 from importlib import resources
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from forebay_dashboards import money, quantities, times
+from forebay_dashboards import actions, money, quantities, times
 
 PARKED = "@parked"
 """What billing calls parked bytes among flavors."""
@@ -45,6 +46,9 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         hub_home=hub_home,
         static_url=lambda name: f"{prefix}static/{name}?v={versions[name]}",
         periods=times.PERIODS,
+        session_actions=actions.session_actions,
+        device_actions=actions.device_actions,
+        node_actions=actions.node_actions,
     )
     environment.filters.update(
         amount=_amount,
@@ -54,6 +58,7 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         memory=_memory,
         price=_price,
         flavor=lambda name: "parked memory" if name == PARKED else name,
+        quoted=lambda text: quote(text, safe=""),
         percent=lambda bps: f"{money.format_decimal(bps, 2)} %",
         nano=lambda nano: money.format_decimal(nano, 9),
         price_text=money.format_price_per_hour,

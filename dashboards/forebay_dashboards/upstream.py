@@ -57,6 +57,11 @@ class Upstream:
         async with self._call(method, token, path, self._whole, **sent) as response:
             return self._decode(adapter, await response.read())
 
+    async def delete(self, token: str, path: str) -> None:
+        """Has something be no more. Raises UpstreamUnavailable, UpstreamRefused."""
+        async with self._call("DELETE", token, path, self._whole):
+            pass
+
     async def fetch(self, token: str, path: str, query: Query | None = None) -> Document:
         """The answer to a GET, as it is. Raises UpstreamUnavailable, UpstreamRefused."""
         given = {key: str(value) for key, value in (query or {}).items() if value is not None}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
 from typing_extensions import TypedDict
 
+from forebay_pool.audit_handlers import AuditPage, AuditQuery
 from forebay_pool.flavors import FlavorBody
 from forebay_pool.forecast import Forecast
 from forebay_pool.handlers import Api, ChoiceBody
@@ -31,6 +32,12 @@ class Choice(TypedDict):
 class Revoked(TypedDict):
     lease: str
     seconds: float
+
+
+class Parked(TypedDict):
+    session: str
+    device: str
+    bytes: int
 
 
 Moved = TypedDict("Moved", {"session": str, "from": str})
@@ -72,6 +79,12 @@ OPERATIONS = (
         refusals=(NOT_FOUND, CONFLICT),
         status=202,
     ),
+    Operation(
+        *("POST", "api/sessions/{session}/park", "Has the tensors of a session that rests leave its device", Parked),
+        scopes=(OPERATE,),
+        refusals=(NOT_FOUND, CONFLICT),
+        status=202,
+    ),
     Operation("GET", "api/queue", "Who waits, by position, and why; users see their own", list[QueueRow], scopes=EVERYBODY),
     Operation("GET", "api/quotas", "Quotas that are set, and what of them is held and used", list[QuotaRow], scopes=STAFF),
     Operation("GET", "api/quotas/{tenant}", "A tenant's quota", QuotaRow, scopes=STAFF),
@@ -103,6 +116,7 @@ OPERATIONS = (
         scopes=(COMPUTE,),
         refusals=(CONFLICT,),
     ),
+    Operation("GET", "api/audit", "What operators did, newest first", AuditPage, scopes=(OPERATE,), query=AuditQuery),
     Operation("GET", "api/events", "Rows that change, as server-sent events", str, scopes=EVERYBODY, media="text/event-stream"),
     Operation("GET", "api/openapi.json", "This description", dict[str, Any], scopes=None),
     Operation("GET", "metrics", "Metrics for Prometheus; from this host itself without a token", str, scopes=STAFF, media="text/plain"),

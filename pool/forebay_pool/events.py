@@ -66,6 +66,13 @@ class SessionMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionParked:
+    """An operator has the tensors of a session that rests leave its device, as if another needed the room."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerSaid:
     worker: str
     message: wire.FromWorker
@@ -177,6 +184,7 @@ Event = (
     | SessionAway
     | SessionDismissed
     | SessionMoved
+    | SessionParked
     | Restored
     | WorkerSaid
     | WorkerAway

@@ -16,6 +16,7 @@ from tornado.httputil import HTTPHeaders
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler
 
+from forebay_pool.audit import Deed
 from forebay_pool.board import Watcher
 from forebay_pool.errors import RequestRefused, StoreUnavailable
 from forebay_pool.events import FlavorSet, SessionDismissed
@@ -73,6 +74,11 @@ class Api(RequestHandler):
             raise RequestRefused(403, "forbidden", f"{identity.name} needs the scope {' or '.join(scopes)}.")
         return identity
 
+    async def write_down(self, identity: Identity, action: str, session: Session, after: dict[str, Any]) -> None:
+        """Before it is done: what an operator does to somebody's session. Raises StoreUnavailable."""
+        before = {"tenant": session.tenant, "user": session.user, "flavor": session.flavor, "state": session.state}
+        await self.service.write(lambda: self.service.store.write_down(Deed(identity.name, action, session.id, before, after)))
+
     def write_json(self, value: object) -> None:
         self.set_header("Content-Type", "application/json")
         self.write(json.dumps(value))
@@ -81,9 +87,14 @@ class Api(RequestHandler):
         try:
             return model(self.request.body)
         except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"]) or "body"
-            raise RequestRefused(400, "bad_request", f"{where}: {first['msg']}.") from None
+            raise RequestRefused(400, "bad_request", f"{_first_fault(error)}.") from None
+
+    def query_as(self, model: Callable[[Any], BaseModel]) -> Any:
+        """What stands behind the question mark. Raises RequestRefused."""
+        try:
+            return model({name: values[-1].decode("utf-8") for name, values in self.request.query_arguments.items()})
+        except (ValidationError, UnicodeDecodeError) as error:
+            raise RequestRefused(400, "bad_request", f"The query is no good: {_first_fault(error)}.") from None
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if not isinstance(value, (RequestRefused, StoreUnavailable, HTTPError)):
@@ -105,6 +116,14 @@ class Api(RequestHandler):
         self.set_status(status_code)
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps({"code": code, "message": message}))
+
+
+def _first_fault(error: ValidationError | UnicodeDecodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    first = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "body"
+    return f"{where}: {first['msg']}"
 
 
 class NotFound(Api):
@@ -148,10 +167,18 @@ class FlavorItem(FlavorApi):
         if re.fullmatch(NAME_PATTERN, name) is None:
             raise RequestRefused(400, "bad_request", f"{name!r} is no name of a flavor: use a-z, 0-9, dot, dash, underscore, 64 at most.")
         flavor = self.body_as(FlavorBody.model_validate_json).named(name)
-        await self.service.write(lambda: self.service.store.set_flavor(flavor))
+        known = self.shell.machine.fleet.flavors.get(name)
+        deed = Deed(identity.name, "flavor.set", name, None if known is None else _settings(known), _settings(flavor))
+        await self.service.write(lambda: self.service.store.set_flavor(flavor, deed))
         self.shell.apply(FlavorSet(flavor))
         log.info("flavor_set %s by %s", name, identity.name, extra={"action": "flavor_set", "flavor": name, "user": identity.name})
         self.write_json(self.row(flavor, identity))
+
+
+def _settings(flavor: Flavor) -> dict[str, Any]:
+    """What an operator sets of a flavor."""
+    equivalents = [{"model": one.model, "count": one.count, "share_milli": one.share_milli} for one in flavor.equivalents]
+    return {"memory_bytes": flavor.memory_bytes, "equivalents": equivalents, "residents_max": flavor.residents_max}
 
 
 class Leases(Api):
@@ -181,6 +208,8 @@ class SessionItem(Api):
         if session is None or not (identity.may(OPERATE) or owns(identity, session)):
             raise RequestRefused(404, "no_session", "There is no such session among those you may end.")
         mine = owns(identity, session)
+        if not mine:
+            await self.write_down(identity, "session.end", session, {"ended": True})
         sentence = "You ended this session." if mine else f"An operator ({identity.name}) ended this session."
         self.shell.apply(SessionDismissed(name, "released" if mine else "revoked", sentence))
         fields = {"action": "session_dismissed", "session": name, "tenant": session.tenant, "user": identity.name}

@@ -9,6 +9,7 @@ from typing import Annotated
 from forebay_hub.identity import OPERATE, SERVICE
 from pydantic import BaseModel, ConfigDict, Field
 
+from forebay_pool.audit import Deed
 from forebay_pool.errors import RequestRefused
 from forebay_pool.handlers import Api
 from forebay_pool.node_events import DeviceSet, NodeDrain, PolicySet
@@ -66,7 +67,8 @@ class NodeItem(Api):
         node = self.shell.machine.fleet.nodes.get(name)
         if node is None:
             raise RequestRefused(404, "no_node", f"There is no node {name!r}.")
-        await self.service.write(lambda: self.service.store.set_closed("node", node.name, "drained" if body.drain else None))
+        deed = Deed(identity.name, "node.set", node.name, {"drain": node.drains}, body.model_dump())
+        await self.service.write(lambda: self.service.store.set_closed("node", node.name, "drained" if body.drain else None, deed))
         self.shell.apply(NodeDrain(node.name, body.drain, body.grace_seconds))
         fields = {"action": "node_set", "node": node.name, "user": identity.name}
         log.info("node %s drain=%s by %s", node.name, body.drain, identity.name, extra=fields)
@@ -83,7 +85,10 @@ class DeviceItem(Api):
         if seat is None:
             raise RequestRefused(404, "no_device", f"There is no device {name!r}.")
         cause = body.cause or f"closed by {identity.name}"
-        await self.service.write(lambda: self.service.store.set_closed("device", seat.device.id, cause if body.cordoned else None))
+        known = {"cordoned": seat.cordon is not None, "cause": "" if seat.cordon is None else seat.cordon.cause}
+        wanted = {"cordoned": body.cordoned, "cause": cause if body.cordoned else body.cause}
+        deed = Deed(identity.name, "device.set", seat.device.id, known, wanted)
+        await self.service.write(lambda: self.service.store.set_closed("device", seat.device.id, cause if body.cordoned else None, deed))
         self.shell.apply(DeviceSet(seat.device.id, body.cordoned, cause if body.cordoned else body.cause))
         if not body.cordoned:
             self.shell.metrics.readings.forget_xid(seat.device.id)
@@ -113,10 +118,17 @@ class ModelItem(Api):
             raise RequestRefused(404, "no_model", f"There is no device of the model {model!r}.")
         tenants = None if body.tenants is None else frozenset(body.tenants)
         policy = ModelPolicy(model, tenants)
-        await self.service.write(lambda: self.service.store.set_model(policy))
+        known = fleet.policy.models.get(model)
+        deed = Deed(identity.name, "model.set", model, None if known is None else _settings(known), _settings(policy))
+        await self.service.write(lambda: self.service.store.set_model(policy, deed))
         self.shell.apply(PolicySet(fleet.policy.with_model(policy)))
         log.info("model %s set by %s", model, identity.name, extra={"action": "model_set", "model": model, "user": identity.name})
         self.write_json(model_row(model, fleet))
+
+
+def _settings(policy: ModelPolicy) -> dict[str, object]:
+    """What an operator sets of a model."""
+    return {"tenants": None if policy.tenants is None else sorted(policy.tenants)}
 
 
 class Forecasts(Api):

@@ -46,6 +46,8 @@ class Operation:
     answer: Any = None
     """The type of the answer; None: no content."""
     body: type[BaseModel] | None = None
+    query: type[BaseModel] | None = None
+    """What may stand behind the question mark."""
     scopes: tuple[str, ...] | None = ()
     """Any one of these is needed; (): any token does; None: no token is needed."""
     refusals: tuple[int, ...] = ()
@@ -64,7 +66,7 @@ class Operation:
         found = {*self.refusals}
         if self.scopes is not None:
             found |= {UNAUTHORIZED, UNAVAILABLE, *((FORBIDDEN,) if self.scopes else ())}
-        if self.body is not None or self.parameters:
+        if self.body is not None or self.query is not None or self.parameters:
             found.add(BAD_REQUEST)
         return sorted(found)
 
@@ -120,8 +122,8 @@ def _operation(operation: Operation, schemas: _Schemas) -> Schema:
         "operationId": "_".join([operation.method.lower(), *re.findall(r"\w+", operation.path.removeprefix("api/"))]),
         "responses": {str(operation.status): _answer(operation, schemas), **refused},
     }
-    if operation.parameters:
-        described["parameters"] = [_parameter(name) for name in operation.parameters]
+    if operation.parameters or operation.query is not None:
+        described["parameters"] = [*(_parameter(name) for name in operation.parameters), *_query_parameters(operation.query)]
     if operation.body is not None:
         described["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas.of(operation.body, "validation")}}}
     if operation.scopes is not None:
@@ -133,6 +135,11 @@ def _operation(operation: Operation, schemas: _Schemas) -> Schema:
 
 def _parameter(name: str) -> Schema:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _query_parameters(query: type[BaseModel] | None) -> list[Schema]:
+    fields = {} if query is None else query.model_json_schema()["properties"]
+    return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in fields.items()]
 
 
 def _answer(operation: Operation, schemas: _Schemas) -> Schema:

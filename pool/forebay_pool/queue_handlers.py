@@ -10,12 +10,15 @@ from typing import Annotated, Any, Literal, Self
 from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from forebay_pool.audit import Deed
 from forebay_pool.errors import RequestRefused
-from forebay_pool.events import LeaseRevoked, QuotaSet, SessionMoved
+from forebay_pool.events import LeaseRevoked, QuotaSet, SessionMoved, SessionParked
 from forebay_pool.handlers import Api, owns, sees_all
+from forebay_pool.parking import fate
 from forebay_pool.quotas import NO_QUOTA, Account
+from forebay_pool.room import residents
 from forebay_pool.rows import queue_row, quota_row
-from forebay_pool.types import PRIORITY_MAX, Quota
+from forebay_pool.types import PRIORITY_MAX, Quota, Worker
 
 DEVICES_MILLI_MAX = 10**9
 DEVICE_SECONDS_MAX = 10**12
@@ -73,7 +76,10 @@ class QuotaItem(Api):
         if not all(re.fullmatch(NAME_PATTERN, name) for name in (tenant, user) if name is not None):
             raise RequestRefused(400, "bad_request", "A name has at most 255 characters, none of them a control character.")
         quota: Quota = self.body_as(QuotaBody.model_validate_json).quota
-        await self.service.write(lambda: self.service.store.set_quota(tenant, user, quota))
+        known = self.shell.machine.accounts.find(tenant, user)
+        before = None if known is None or known.quota == NO_QUOTA else asdict(known.quota)
+        deed = Deed(identity.name, "quota.set", f"{tenant}/{user}" if user else tenant, before, asdict(quota))
+        await self.service.write(lambda: self.service.store.set_quota(tenant, user, quota, deed))
         self.shell.apply(QuotaSet(tenant, user, quota))
         fields: dict[str, Any] = {"action": "quota_set", "tenant": tenant, "of_user": user, "user": identity.name, "quota": asdict(quota)}
         log.info("quota of %s set by %s: %s", f"{user} of {tenant}" if user else tenant, identity.name, quota, extra=fields)
@@ -101,6 +107,7 @@ class Revocation(Api):
         lease = session.lease
         if lease is None or lease.state != "open":
             raise RequestRefused(409, "no_lease", "This session holds no open lease.")
+        await self.write_down(identity, "session.revoke", session, {"lease": lease.id})
         self.shell.apply(LeaseRevoked(name, f"An operator ({identity.name}) takes the lease back."))
         fields = {"action": "lease_revoked", "session": name, "lease": lease.id, "tenant": session.tenant, "user": identity.name}
         log.info("lease %s revoked by %s", lease.id, identity.name, extra=fields)
@@ -119,8 +126,37 @@ class Move(Api):
         if session.worker is None or not session.worker.opened:
             raise RequestRefused(409, "no_tensors", "This session has nothing on a device.")
         device = session.worker.device.id
+        await self.write_down(identity, "session.move", session, {"from": device})
         self.shell.apply(SessionMoved(name))
         fields = {"action": "session_moving", "session": name, "device": device, "tenant": session.tenant, "user": identity.name}
         log.info("session %s is moved away from %s by %s", name, device, identity.name, extra=fields)
         self.set_status(202)
         self.write_json({"session": name, "from": device})
+
+
+class Parking(Api):
+    """``POST api/sessions/{id}/park``: the tensors of a session that rests leave its device, as if another needed the room."""
+
+    async def post(self, name: str) -> None:
+        identity = await self.bearer(OPERATE)
+        session = self.shell.machine.sessions.get(name)
+        if session is None:
+            raise RequestRefused(404, "no_session", "There is no such session.")
+        worker = self._at_rest(session.worker)
+        after = {"device": worker.device.id, "bytes": worker.memory_bytes}
+        await self.write_down(identity, "session.park", session, after)
+        self.shell.apply(SessionParked(name))
+        fields = {"action": "session_parking", "session": name, "tenant": session.tenant, "user": identity.name, **after}
+        log.info("session %s is parked by %s", name, identity.name, extra=fields)
+        self.set_status(202)
+        self.write_json({"session": name, **after})
+
+    def _at_rest(self, worker: Worker | None) -> Worker:
+        """The worker, if its session may be parked. Raises RequestRefused."""
+        machine = self.shell.machine
+        seat = None if worker is None else machine.fleet.seats[worker.device.id]
+        if worker is None or seat is None or worker not in residents(seat):
+            raise RequestRefused(409, "not_resident", "This session does not rest on a device: it computes, or has nothing there.")
+        if fate(worker, seat, machine.accounts, machine.fleet.serving) != "park":
+            raise RequestRefused(409, "parking_full", "A quota bounds what may be parked for this session, and is used up.")
+        return worker

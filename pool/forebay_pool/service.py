@@ -20,7 +20,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_pool import endpoints, handlers, node_handlers, queue_handlers
+from forebay_pool import audit_handlers, endpoints, handlers, node_handlers, queue_handlers
 from forebay_pool.billing import BillingClient
 from forebay_pool.board import FLUSH_SECONDS
 from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
@@ -233,6 +233,7 @@ class Service:
             ("api/sessions/([^/]+)", handlers.SessionItem),
             ("api/sessions/([^/]+)/revoke", queue_handlers.Revocation),
             ("api/sessions/([^/]+)/move", queue_handlers.Move),
+            ("api/sessions/([^/]+)/park", queue_handlers.Parking),
             ("api/queue", queue_handlers.Queue),
             ("api/quotas", queue_handlers.Quotas),
             ("api/quotas/([^/]+)", queue_handlers.QuotaItem),
@@ -245,6 +246,7 @@ class Service:
             ("api/models/(.+)", node_handlers.ModelItem),
             ("api/forecast", node_handlers.Forecasts),
             ("api/choice", handlers.Choice),
+            ("api/audit", audit_handlers.Audit),
             ("api/events", handlers.Events),
             ("api/openapi.json", endpoints.Description),
             ("metrics", handlers.MetricsPage),

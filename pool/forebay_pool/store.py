@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from forebay_pool import failpoints, history_rows, kept_rows
+from forebay_pool import audit, failpoints, history_rows, kept_rows
 from forebay_pool.batch import Batch
 from forebay_pool.errors import Deposed, StoreUnavailable
 from forebay_pool.host import boot_id
@@ -104,10 +104,12 @@ class Store:
             return str(connection.execute(select(LEADERSHIP.c.url)).scalar_one())
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        """A transaction that is undone if another pool has led since: the row is locked until it ends."""
+    def _writing(self, deed: audit.Deed | None = None) -> Iterator[Connection]:
+        """A transaction that is undone if another pool has led since: the row is locked until it ends. The deed is written down in it."""
         with self.engine.begin() as connection:
             yield connection
+            if deed is not None:
+                audit.append(connection, deed)
             if self.epoch is not None:
                 leading = connection.execute(select(LEADERSHIP.c.epoch).with_for_update(read=True)).scalar_one()
                 if leading != self.epoch:
@@ -122,10 +124,10 @@ class Store:
         with self._writing() as connection:
             connection.execute(self._insert(FLAVORS).on_conflict_do_nothing(), [_flavor_row(flavor) for flavor in flavors])
 
-    def set_flavor(self, flavor: Flavor) -> None:
+    def set_flavor(self, flavor: Flavor, deed: audit.Deed | None = None) -> None:
         row = _flavor_row(flavor)
         statement = self._insert(FLAVORS).values(row)
-        with self._writing() as connection:
+        with self._writing(deed) as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=[FLAVORS.c.name], set_=row))
 
     def flavors(self) -> dict[str, Flavor]:
@@ -135,10 +137,10 @@ class Store:
 
     # Nodes, devices and models
 
-    def set_closed(self, kind: Literal["node", "device"], name: str, cause: str | None) -> None:
+    def set_closed(self, kind: Literal["node", "device"], name: str, cause: str | None, deed: audit.Deed | None = None) -> None:
         """Remembers that an operator closed it, and why, or with None that it is open."""
         key = (CLOSURES.c.kind == kind) & (CLOSURES.c.name == name)
-        with self._writing() as connection:
+        with self._writing(deed) as connection:
             connection.execute(delete(CLOSURES).where(key))
             if cause is not None:
                 connection.execute(insert(CLOSURES).values(kind=kind, name=name, cause=cause))
@@ -148,11 +150,11 @@ class Store:
         with self.engine.connect() as connection:
             return [(row.kind, row.name, row.cause) for row in connection.execute(select(CLOSURES).order_by(CLOSURES.c.name))]
 
-    def set_model(self, policy: ModelPolicy) -> None:
+    def set_model(self, policy: ModelPolicy, deed: audit.Deed | None = None) -> None:
         tenants = None if policy.tenants is None else json.dumps(sorted(policy.tenants))
         row = {"model": policy.model, "tenants": tenants}
         statement = self._insert(MODEL_POLICIES).values(row)
-        with self._writing() as connection:
+        with self._writing(deed) as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=[MODEL_POLICIES.c.model], set_=row))
 
     def models(self) -> dict[str, ModelPolicy]:
@@ -173,10 +175,10 @@ class Store:
         with self.engine.connect() as connection:
             return {(row.tenant, row.user): row.flavor for row in connection.execute(select(CHOICES))}
 
-    def set_quota(self, tenant: str, user: str | None, quota: Quota) -> None:
+    def set_quota(self, tenant: str, user: str | None, quota: Quota, deed: audit.Deed | None = None) -> None:
         row = {"tenant": tenant, "user": user or "", **asdict(quota)}
         statement = self._insert(QUOTAS).values(row)
-        with self.engine.begin() as connection:
+        with self._writing(deed) as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=[QUOTAS.c.tenant, QUOTAS.c.user], set_=row))
 
     def quotas(self) -> list[tuple[str, str | None, Quota]]:
@@ -184,6 +186,21 @@ class Store:
         with self.engine.connect() as connection:
             rows = connection.execute(select(QUOTAS)).all()
         return [(row.tenant, row.user or None, Quota(**{f.name: getattr(row, f.name) for f in fields(Quota)})) for row in rows]
+
+    # What operators did
+
+    def write_down(self, deed: audit.Deed) -> None:
+        """Writes down what is done to something that is in no table of its own."""
+        with self._writing(deed):
+            pass
+
+    def deeds(self, wanted: audit.Wanted, limit: int, before_id: int | None) -> list[audit.Entry]:
+        """At most so many, newest first. Raises StoreUnavailable."""
+        try:
+            with self.engine.connect() as connection:
+                return audit.entries(connection, wanted, limit, before_id)
+        except SQLAlchemyError as error:
+            raise StoreUnavailable(f"the database {self.engine.url!r} cannot be read: {error}") from error
 
     # Usage
 

@@ -147,6 +147,19 @@ PARKINGS = Table(
     Column("metered_ns", BigInteger, nullable=False, comment="For how long the segments before were metered"),
 )
 
+AUDIT = Table(
+    "audit",
+    METADATA,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("at_unix_ns", BigInteger, nullable=False),
+    Column("who", String(255), nullable=False),
+    Column("action", String(64), nullable=False),
+    Column("subject", String(600), nullable=False),
+    Column("before", Text, nullable=True, comment="JSON; null: there was nothing"),
+    Column("after", Text, nullable=False, comment="JSON"),
+)
+Index("audit_by_subject", AUDIT.c.subject, AUDIT.c.id)
+
 CLOSURES = Table(
     "closures",
     METADATA,

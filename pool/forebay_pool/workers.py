@@ -6,11 +6,13 @@ from forebay_wire import messages as wire
 
 from forebay_pool import refusals
 from forebay_pool.clearing import Clearing
-from forebay_pool.events import SessionMoved, WorkerGone, WorkerSaid, WorkerUnlinked
+from forebay_pool.events import SessionMoved, SessionParked, WorkerGone, WorkerSaid, WorkerUnlinked
 from forebay_pool.fleet import lateness
 from forebay_pool.instructions import Kill, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
+from forebay_pool.parking import fate
 from forebay_pool.placement import in_want, spares_for
+from forebay_pool.room import residents
 from forebay_pool.types import CloseReason, Lease, Request, Session, SessionState, Worker
 
 SILENCE_HEARTBEATS = 3
@@ -191,6 +193,15 @@ class Workers(Clearing):
         if worker is not None and worker.state == "bound" and worker.opened:
             session.avoid = worker.devices
             self._ask_to_leave(worker, session)
+
+    def _session_parked(self, event: SessionParked) -> None:
+        session = self.sessions.get(event.session)
+        worker = None if session is None else session.worker
+        seat = None if worker is None else self.fleet.seats[worker.device.id]
+        if worker is None or seat is None or worker not in residents(seat):
+            return
+        if fate(worker, seat, self.accounts, self.fleet.serving) == "park":
+            self._park(worker)
 
     def _starved(self, message: wire.Starved) -> None:
         worker, session = self._worker, self._worker.session

@@ -40,6 +40,8 @@ PAGES = {
     "operator/queue": "operator",
     "operator/sessions": "operator",
     "operator/devices/rows": "operator",
+    "operator/nodes": "operator",
+    "operator/nodes/map": "operator",
     "operator/usage": "operator",
     "operator/usage/table": "operator",
     "operator/invoices": "operator",
@@ -60,7 +62,12 @@ def visitor(name: str) -> Identity:
 
 CHANGES = ("operator/flavors/dev.1gb/edit", "operator/price-list", "operator/plans")
 """Pages that take what an operator changes."""
-ELSEWHERE = ("statement", "invoice", "report", "events", "oauth_callback", "static/style.css", "health", "metrics")
+ACTIONS = (
+    "operator/sessions/none/park", "operator/sessions/none/move", "operator/sessions/none/revoke", "operator/sessions/none/end",
+    "operator/devices/none/close", "operator/devices/none/open", "operator/nodes/none/drain", "operator/nodes/none/return",
+)  # fmt: skip
+"""Each asks, and then does it; of things that are not there."""
+ELSEWHERE = (*ACTIONS, "statement", "invoice", "report", "events", "oauth_callback", "static/style.css", "health", "metrics")
 """Answers that are for others than a page's readers, each with tests of its own below or beside this file."""
 
 
@@ -69,7 +76,7 @@ def test_every_route_is_in_the_table() -> None:
     for pattern, handler in ROUTES:
         known = [path for path in (*PAGES, *ELSEWHERE) if re.fullmatch(pattern, path.partition("?")[0])]
         methods = {m for m in handler.SUPPORTED_METHODS if getattr(handler, m.lower()) is not getattr(RequestHandler, m.lower())}
-        changes = any(re.fullmatch(pattern, path) for path in CHANGES)
+        changes = any(re.fullmatch(pattern, path) for path in (*CHANGES, *ACTIONS))
         if not known or methods - {"GET", "HEAD"} != ({"POST"} if changes else set()):
             unknown.append((pattern, methods))
     assert unknown == []
@@ -148,6 +155,13 @@ def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing
         for path, form in zip(CHANGES, forms, strict=True):
             assert cloud.post(name, path, form).status_code == 403
     assert [cloud.ask("billing", "operator", "GET", f"api/{what}") for what in ("prices", "plans")] == before
+
+
+@pytest.mark.parametrize("path", ACTIONS)
+def test_an_action_is_for_operators_and_what_is_not_there_is_told_to_them_alone(cloud: Installation, path: str) -> None:
+    for name in OPENS:
+        for answer in (cloud.get(name, path), cloud.post(name, path, {"cause": "a test"})):
+            assert answer.status_code == (404 if name == "operator" else 403), (name, answer.text)
 
 
 def test_a_token_that_nobody_holds_is_refused(cloud: Installation) -> None:

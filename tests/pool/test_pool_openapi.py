@@ -12,6 +12,7 @@ from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
 from forebay_pool.endpoints import OPERATIONS, SWITCHING
 from forebay_pool.openapi import Operation
 from forebay_pool.service import Service
+from forebay_wire import messages as wire
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
@@ -75,6 +76,10 @@ def test_the_description_is_served_without_a_token_under_the_base_path(pool: Mak
 def test_whatever_is_sent_is_answered_as_described(pool: Make) -> None:
     async def scenario() -> None:
         async with pool(revoke_grace_seconds=0.2) as running:
+            resting = await running.client("ada")
+            await resting.hello()
+            await resting.say(wire.Release(epoch=(await resting.acquire()).epoch))
+            await running.until(lambda: running.machine.sessions[resting.session].state == "resident")
             sessions = []
             for who in ("ada", "ben"):
                 client = await running.client(who)
@@ -83,7 +88,7 @@ def test_whatever_is_sent_is_answered_as_described(pool: Make) -> None:
                 await client.ask()
             await running.until(lambda: running.leases)
             siege = Siege(running.service.url, await running.get("api/openapi.json", None))
-            await asyncio.to_thread(siege.ask_what_has_each_answer, *sessions)
+            await asyncio.to_thread(siege.ask_what_has_each_answer, *sessions, resting.session)
             names = {**{name: [one] for name, one in PLACEHOLDERS.items()}, "session": sessions}
             for operation in filter(answers, OPERATIONS):
                 await asyncio.to_thread(siege.bombard, operation, names)
@@ -102,14 +107,17 @@ class Siege:
         self._url = url.rstrip("/")
         self._schema = schemathesis.openapi.from_dict(description)
 
-    def ask_what_has_each_answer(self, holder: str, waiting: str) -> None:
-        """The answers that chance would rarely meet. ``holder`` has a lease, ``waiting`` waits for one."""
+    def ask_what_has_each_answer(self, holder: str, waiting: str, resting: str) -> None:
+        """The answers that chance would rarely meet. ``holder`` has a lease, ``waiting`` waits for one, ``resting`` is resident."""
+        park = "POST api/sessions/{session}/park"
         choice, revoke, move = "PUT api/choice", "POST api/sessions/{session}/revoke", "POST api/sessions/{session}/move"
         flavor = {"memory_bytes": 2**30, "equivalents": [{"model": "cpu-dev", "share_milli": 250}], "residents_max": 3}
         quota = {"devices_milli": 1500, "device_seconds": 3600, "window_seconds": 86_400, "on_exhausted": "revoke"}
         for key, who, parameters, body in (
             (choice, "ada", {}, {"flavor": "dev.1gb"}),
             (choice, "ada", {}, {"flavor": "large.256gb"}),
+            (park, "operator", {"session": waiting}, None),
+            (park, "operator", {"session": resting}, None),
             (move, "operator", {"session": waiting}, None),
             (move, "operator", {"session": holder}, None),
             (revoke, "operator", {"session": waiting}, None),
@@ -126,7 +134,7 @@ class Siege:
 
     def bombard(self, operation: Operation, names: dict[str, list[str]]) -> None:
         """Good and bad bodies, paths with known and unknown names, from people with different scopes."""
-        varies = operation.body is not None or bool(operation.parameters)
+        varies = operation.body is not None or operation.query is not None or bool(operation.parameters)
         modes = GenerationMode if varies else [GenerationMode.POSITIVE]
         cases = st.one_of([self._described(operation).as_strategy(generation_mode=mode) for mode in modes])
         known = st.fixed_dictionaries({name: st.sampled_from(names[name]) for name in operation.parameters})

@@ -19,6 +19,7 @@ from forebay_pool.events import (
     SessionJoined,
     SessionLeft,
     SessionMoved,
+    SessionParked,
     ShutDown,
     StoreChanged,
     Tick,
@@ -375,6 +376,12 @@ class PoolHistory(RuleBasedStateMachine):
         name = self.a_session(pick)
         if name is not None:
             self.do(SessionMoved(name))
+
+    @rule(pick=PICK)
+    def an_operator_parks(self, pick: int) -> None:
+        name = self.a_session(pick)
+        if name is not None:
+            self.do(SessionParked(name))
 
     @rule(pick=PICK)
     def beats(self, pick: int) -> None:

@@ -80,6 +80,27 @@
     }
   }
 
+  const dialog = document.querySelector("dialog#dialog");
+
+  // What is to be confirmed stands in the dialog; what comes back with an error status does so too.
+  if (dialog) {
+    let opener = null;
+    body.addEventListener("htmx:afterSwap", (event) => {
+      if (event.detail.target !== dialog || dialog.open) return;
+      opener = event.detail.requestConfig?.elt?.id ?? null;
+      dialog.showModal();
+    });
+    dialog.addEventListener("click", (event) => {
+      if (event.target !== dialog && !event.target.closest("[data-close]")) return;
+      event.preventDefault();
+      dialog.close();
+    });
+    dialog.addEventListener("close", () => {
+      dialog.replaceChildren();
+      document.getElementById(opener)?.focus();
+    });
+  }
+
   const parts = new Map();
   for (const element of document.querySelectorAll("[data-live]")) parts.set(element.id, new LivePart(element));
   for (const form of document.querySelectorAll("[data-filter]")) {

@@ -1,0 +1,80 @@
+"""What operators may do to sessions, devices and nodes, and the words that ask whether it is meant. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from forebay_dashboards.errors import FormError
+from forebay_dashboards.rows import Device, Node, Session
+
+Act = Literal["park", "move", "revoke", "end", "close", "open", "drain", "return"]
+CAUSE_CHARACTERS_MAX = 500
+GRACE_SECONDS_MAX = 7 * 86_400
+
+
+@dataclass(frozen=True)
+class Action:
+    """``name`` is on the button; ``consequence`` is what happens then; ``grave`` where something is lost."""
+
+    act: str
+    name: str
+    consequence: str
+    grave: bool = False
+
+
+SESSION_ACTIONS: dict[str, Action] = {
+    "park": Action("park", "Park", "Its tensors leave the device for the host's memory until its next lease; nothing is lost."),
+    "move": Action("move", "Move", "It goes on on another device where one is free, in the middle of its lease; nothing is lost."),
+    "revoke": Action("revoke", "Revoke", "Its lease is taken back after a grace, and it waits again at its old place. Its tensors stay."),
+    "end": Action("end", "End", "The session ends now, and its tensors are lost.", grave=True),
+}
+DEVICE_ACTIONS = {
+    "close": Action("close", "Close", "No lease opens on it any more. One that is open goes on to its end."),
+    "open": Action("open", "Open", "Leases open on it again, and what was known against it is forgotten."),
+}
+NODE_ACTIONS = {
+    "drain": Action("drain", "Drain", "Nothing new starts on its devices. Sessions there go on elsewhere as far as there is room."),
+    "return": Action("return", "Return", "Leases open on its devices again."),
+}
+
+
+def session_actions(session: Session) -> list[Action]:
+    """What can be done to a session in its state."""
+    fitting: dict[str, tuple[Act, ...]] = {
+        "active": ("move", "revoke", "end"),
+        "resident": ("park", "move", "end"),
+        "queued": ("park", "end"),
+    }
+    return [SESSION_ACTIONS[act] for act in fitting.get(session.state, ("end",))]
+
+
+def device_actions(device: Device) -> list[Action]:
+    """A device is closed, or opened where something stands against it."""
+    return [DEVICE_ACTIONS["open"]] if device.cordoned else [DEVICE_ACTIONS["close"]]
+
+
+def node_actions(node: Node) -> list[Action]:
+    """A node that is there is drained or returned."""
+    if node.state == "lost":
+        return []
+    return [NODE_ACTIONS["return" if node.state == "draining" else "drain"]]
+
+
+def read_cause(text: str) -> str:
+    """Why a device is closed. Raises FormError."""
+    cause = " ".join(text.split())
+    if not cause:
+        raise FormError("Say why the device is closed: it stands on the console and in the audit.")
+    if len(cause) > CAUSE_CHARACTERS_MAX:
+        raise FormError(f"The cause has {len(cause)} characters; {CAUSE_CHARACTERS_MAX} are the most.")
+    return cause
+
+
+def read_grace(text: str) -> float | None:
+    """Seconds after which leases are taken back; None: they end by themselves. Raises FormError."""
+    if not text.strip():
+        return None
+    if not (text.strip().isascii() and text.strip().isdigit() and int(text) <= GRACE_SECONDS_MAX):
+        raise FormError(f"“{text.strip()[:20]}” is no number of seconds up to {GRACE_SECONDS_MAX:,}.")
+    return float(int(text))
