@@ -38,11 +38,8 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "forecast of another user": ("GET", "/api/forecast?tenant=acme&user=acme-owner", {}, SEES_ACME),
     "report of acme": ("GET", "/api/reports?tenant=acme&month=2026-11", {}, PAYS_ACME),
     "recipients of acme's report": ("GET", "/api/reports/recipients?tenant=acme", {}, {"operator", "acme-owner"}),
-    "add a recipient": (
-        "POST", "/api/reports/recipients", {"json": {"tenant": "acme", "target": "money@acme.example"}},
-        {"operator", "acme-owner"},
-    ),
-    "remove a recipient": ("DELETE", "/api/reports/recipients/7", {}, OWNERS),
+    "add a recipient": ("POST", "/api/reports/recipients", {"json": {"tenant": "acme", "target": "a@b.example"}}, {"operator", "acme-owner"}),
+    "remove a recipient": ("DELETE", "/api/reports/recipients/7", {}, {"operator", "acme-owner", "globex-owner"}),
     "statement of acme": ("GET", "/api/statement?tenant=acme&month=2026-11", {}, SEES_ACME | {"acme-member"}),
     "statement of acme as csv": ("GET", "/api/statement?tenant=acme&month=2026-11&format=csv", {}, SEES_ACME | {"acme-member"}),
     "statement of acme as html": ("GET", "/api/statement?tenant=acme&month=2026-11&format=html", {}, SEES_ACME | {"acme-member"}),
