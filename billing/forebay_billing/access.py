@@ -143,7 +143,7 @@ def budget_author(identity: Identity, tenant: str | None, any_tenant: bool = Fal
 
 
 def recipient_tenant(identity: Identity, tenant: str | None) -> str | None:
-    """The tenant whose reports ``identity`` may have mailed: any for an operator (None: all), its own for an owner."""
+    """The tenant whose reports ``identity`` may have mailed: any for an operator (None: all), its own for an admin."""
     return tenant if identity.may(OPERATE) else _owned_tenant(identity, tenant, "reports")
 
 
