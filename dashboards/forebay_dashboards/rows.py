@@ -266,6 +266,13 @@ class AuditEntry(Row):
     before: dict[str, object] | None = None
     after: dict[str, object]
 
+    @property
+    def differing(self) -> tuple[dict[str, object], dict[str, object]]:
+        """What was, and is, different; but for when and by whom it was made, which the entry tells itself."""
+        was, told = self.before or {}, ("changed_at_ns", "changed_by", "set_at_ns", "set_by")
+        before = {name: value for name, value in was.items() if self.after.get(name) != value and name not in told}
+        return before, {name: value for name, value in self.after.items() if was.get(name) != value and name not in told}
+
 
 class AuditPage(Row):
     """Entries, newest first, and the cursor of the next page."""

@@ -66,6 +66,12 @@ class Page:
         result: dict[str, Any] = answer["result"]
         return result
 
+    def seem(self, width: int, height: int, dark: bool) -> None:
+        """Shows the page as on such a screen, and to people who like it dark, or not."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._call("Emulation.setEmulatedMedia", features=[scheme])
+
     def value(self, script: str) -> Any:
         """What a script in the page says; None while the page changes."""
         return self._call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
