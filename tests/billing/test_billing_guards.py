@@ -25,13 +25,15 @@ from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 NOW_NS = Month(2026, 12).start_ns
-CHANGING = ("payment_", "budget", "alert_")
+CHANGING = ("payment_", "budget", "alert_", "report_")
 GUARDED = sorted(name for name in schema.metadata.tables.keys() - {"balances", "rated"} if not name.startswith(CHANGING))
 """All but what is a projection of the others, a limit that people change, or says how far a delivery has come."""
 
 
 def fill_invoices(connection: Connection) -> None:
-    """A row in each of the tables of invoices and credits."""
+    """A row in each of the tables of invoices and credits, and a surcharge."""
+    surcharge = {"id": 1, "model": "T4", "currency": "USD", "version": 1, "surcharge_nano_per_second": 7, "valid_from_ns": 0}
+    connection.execute(insert(schema.surcharges).values(**surcharge, changed_at_ns=NOW_NS, changed_by="operator"))
     books, conditions = Books(connection), Conditions(Issuer("Forebay"))
     profiles.change(books, Profile("acme", "Acme Ltd"), "operator", NOW_NS)
     credit = credit_journal.grant(books, "umbrella", "prepaid", "Paid", "USD", 5, 0, None, None, "operator", NOW_NS, False)

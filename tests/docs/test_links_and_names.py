@@ -14,7 +14,7 @@ FOLDERS = (
     "deploy", "tests", "bench", "docs", "examples",
 )  # fmt: skip
 PRODUCT = ("device/csrc", "device/forebay", "worker/csrc", "pool/forebay_pool", "spawner/forebay_spawner")
-MADE = ("bench/results",)
+MADE = ("bench/results", "lab/node_modules")
 PICTURE_BYTES_MAX = 300 * 1024
 
 
