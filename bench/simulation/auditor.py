@@ -531,7 +531,7 @@ class Auditor:
         excused = self.failed | ({event.worker} if isinstance(event, WorkerSaid) and back else set())
         if isinstance(event, ClientSaid) and isinstance(event.message, wire.ResumeSession):
             excused |= {stay.holder for name, stay in self.parked.stays.items() if name == event.session}  # it does not fit to its worker
-        self.parked.forget(self.guests, self._away())
+        self.parked.forget(self.guests.keys() - fetched, self._away())
         self.parked.follow(now, self._away(), excused)
 
     @staticmethod

@@ -77,7 +77,7 @@ class StayBook:
                 self._open(stay)
 
     def forget(self, sessions: Collection[str], away: Collection[str]) -> None:
-        """Of those who are gone, what nobody could vouch for is free."""
+        """Of those who are gone, or whose tensors another worker fetches, what nobody could vouch for is free."""
         for session, stay in list(self.stays.items()):
             if session not in sessions and stay.holder in away:
                 del self.stays[session]

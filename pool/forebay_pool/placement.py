@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, Protocol
 
@@ -214,10 +214,23 @@ def _best_seats(stock: Stock, file: File, need: Need) -> list[Seat]:
 def _seats_of(group: Group, share_milli: int, need: Need) -> list[Seat]:
     """The best of the group's devices with so much free, as many as it takes; none if those that will do are too few."""
     count, best = need.equivalent.count, group.best[share_milli]
-    if count == 1 and _fits(best, need):
+    if count == 1 and _holds(best, need) and _fits(best, need):
         return [best]
-    fitting = sorted((seat for seat in group.seats if seat.open_milli == share_milli and _fits(seat, need)), key=seat_order)
-    return fitting[:count] if len(fitting) >= count and fitting[0].device.memory_bytes >= need.bounds.least_bytes else []
+    return _led((seat for seat in group.seats if seat.open_milli == share_milli and _fits(seat, need)), need)
+
+
+def _led(seats: Iterable[Seat], need: Need) -> list[Seat]:
+    """As many of the seats as it takes, the best that holds the tensors first; none if they are too few, or none does."""
+    fitting, count = sorted(seats, key=seat_order), need.equivalent.count
+    first = next((seat for seat in fitting if _holds(seat, need)), None)
+    if first is None or len(fitting) < count:
+        return []
+    return [first, *[seat for seat in fitting if seat is not first][: count - 1]]
+
+
+def _holds(seat: Seat, need: Need) -> bool:
+    """Whether the tensors that the session brings fit on the device: those of one model in a node need not have the same memory."""
+    return need.bounds.least_bytes <= seat.device.memory_bytes
 
 
 def _fits(seat: Seat, need: Need) -> bool:
@@ -242,13 +255,18 @@ def _gang_apart(stock: Stock, need: Need, policy: Policy) -> list[Seat]:
     near = [] if switch is None else _gather(stock.fullest(switch), need)
     if len(near) < count and policy.gang_spread == "any":
         near = _gather(stock.fullest(None), need)
-    return sorted(near, key=seat_order) if len(near) == count else []
+    return _led(near, need)
 
 
 def _gather(groups: Iterator[Group], need: Need) -> list[Seat]:
     """As many whole devices as the gang takes, from the nodes with most first, so that it lies in few nodes."""
-    near = islice(groups, need.equivalent.count + GROUPS_MAX)
-    return list(islice((seat for group in near for seat in _whole_seats(group, need)), need.equivalent.count))
+    count = need.equivalent.count
+    seats = (seat for group in islice(groups, count + GROUPS_MAX) for seat in _whole_seats(group, need))
+    near = list(islice(seats, count))
+    if any(_holds(seat, need) for seat in near):
+        return near
+    first = next((seat for seat in seats if _holds(seat, need)), None)
+    return [] if first is None else [first, *near[:-1]]
 
 
 def _whole_seats(group: Group, need: Need) -> list[Seat]:

@@ -209,7 +209,7 @@ class Stock:
             way = self._ways[size] = Way(size, self._ranking, self._demand)
             way.stale |= dict.fromkeys(self._files.values())
         way.refresh(policy, self._best_of)
-        return ((floor, file) for floor, _, file in islice(way.order, FILES_MAX))
+        return ((floor, file) for floor, _, _, file in islice(way.order, FILES_MAX))
 
     def _best_of(self, file: File) -> Seat:
         return self._numbered[file.orders[0][2]].best[file.share_milli]

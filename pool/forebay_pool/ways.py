@@ -47,7 +47,8 @@ class Way:
     def __init__(self, size: Size, ranking: Ranking, demand: Demand) -> None:
         self.least_milli = size.equivalent.share_milli
         """What must be free on the device at hand."""
-        self.order: list[tuple[Rank, int, File]] = []
+        self.order: list[tuple[Rank, Key, int, File]] = []
+        """Of files that are equally good, the one with less free, or with smaller devices, is first."""
         self.stale: dict[File, None] = {}
         """Those of which the first is another, or that are gone."""
         self._size = size
@@ -74,11 +75,11 @@ class Way:
             if floor == known:
                 continue
             if known is not None:
-                drop(order, (known, file.number, file))
+                drop(order, (known, file.key, file.number, file))
                 del floors[file]
             if floor is not None:
                 floors[file] = floor
-                insort(order, (floor, file.number, file))
+                insort(order, (floor, file.key, file.number, file))
         self.stale.clear()
 
     def _floor(self, best: Seat, profile: Profile, policy: Policy) -> Rank:

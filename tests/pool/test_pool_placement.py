@@ -288,4 +288,17 @@ def test_the_first_of_a_gang_holds_the_tensors_that_the_session_brings_whatever_
     ten_gib = Bounds(least_bytes=10 * GIB)
     assert chosen(ten_gib) == ["l/null:0", "l/null:1"]
     assert chosen(Bounds(kept=Elsewhere("l/null:1"))) == ["s/null:0", "s/null:1"]
-    assert chosen(ten_gib._replace(kept=Elsewhere("l/null:1"))) is None
+    assert chosen(ten_gib._replace(kept=Elsewhere("l/null:1"))) == ["l/null:0", "s/null:0"]
+    assert chosen(Bounds(least_bytes=65 * GIB)) is None
+
+
+@pytest.mark.parametrize("nodes", [("n", "n"), ("n", "m")])
+def test_of_unlike_devices_of_a_model_the_one_that_holds_the_tensors_is_the_first(nodes: tuple[str, str]) -> None:
+    """Found by seed 1159 of the simulation: the smaller device came first, and the session waited for ever beside free ones."""
+    pair, single = flavor("pair", Equivalent("A", 2), gib=10), flavor("single", Equivalent("A"), gib=4)
+    small, large = (Device(f"{nodes[i]}/null:{i}", nodes[i], "null", i, "A", 8 * GIB * (1 + i)) for i in range(2))
+    fleet = Fleet([small, large], {"pair": pair, "single": single})
+    for served, alone, bringing in ((pair, [small, large], [large, small]), (single, [small], [large])):
+        for least_gib, devices in ((0, alone), (9, bringing), (17, None)):
+            place = fleet.choose(served, "acme", True, Bounds(least_bytes=least_gib * GIB))
+            assert (None if place is None else list(place.devices)) == devices
