@@ -521,7 +521,8 @@ class Auditor:
 
     def _follow_parked(self, event: Event) -> None:
         """Whoever is parked now, and was not, is from now on; whoever was, and is not, was metered to the end."""
-        fetched = {process.session for process in self.processes.values() if process.fetches and process.heard and not process.left}
+        fetching = (process for process in self.processes.values() if process.fetches and process.heard and not process.left)
+        fetched = {process.session: process.name for process in fetching if process.session is not None}
         now: dict[str, Stay] = {}
         for name, guest in self.guests.items():
             holder = self.processes.get(guest.home or "")
@@ -531,7 +532,7 @@ class Auditor:
         excused = self.failed | ({event.worker} if isinstance(event, WorkerSaid) and back else set())
         if isinstance(event, ClientSaid) and isinstance(event.message, wire.ResumeSession):
             excused |= {stay.holder for name, stay in self.parked.stays.items() if name == event.session}  # it does not fit to its worker
-        self.parked.forget(self.guests.keys() - fetched, self._away())
+        self.parked.forget(self.guests, fetched, self._away())
         self.parked.follow(now, self._away(), excused)
 
     @staticmethod

@@ -76,10 +76,11 @@ class StayBook:
             if session not in self.stays and stay.holder not in away:
                 self._open(stay)
 
-    def forget(self, sessions: Collection[str], away: Collection[str]) -> None:
-        """Of those who are gone, or whose tensors another worker fetches, what nobody could vouch for is free."""
+    def forget(self, sessions: Collection[str], fetched: Mapping[str, str], away: Collection[str]) -> None:
+        """Of those who are gone, or whose tensors another worker has or fetches, what nobody could vouch for is free."""
         for session, stay in list(self.stays.items()):
-            if session not in sessions and stay.holder in away:
+            gone = session not in sessions or fetched.get(session, stay.holder) != stay.holder
+            if gone and stay.holder in away:
                 del self.stays[session]
 
     def _open(self, stay: Stay) -> None:
