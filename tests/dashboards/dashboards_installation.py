@@ -32,7 +32,7 @@ from websockets.sync.client import ClientConnection, connect
 ROOT = Path(__file__).parents[2]
 PREFIX = "/services/dashboards/"
 ACCESS = "access:services!service=dashboards"
-START_SECONDS = 30
+START_SECONDS = 60
 PYTHONPATH = os.pathsep.join(str(ROOT / name) for name in ("wire", "pool", "billing", "hub", "dashboards"))
 
 

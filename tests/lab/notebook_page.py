@@ -44,15 +44,25 @@ class NotebookPage:
         before, pressed = prompt.inner_text(), 0.0
         while prompt.inner_text() == before:
             if time.monotonic() - pressed > PRESS_AGAIN_SECONDS:
-                self.cell(number).locator(".cm-content").click()
-                self.page.keyboard.press("Control+Enter")
+                self._press(number)
                 pressed = time.monotonic()
             self.page.wait_for_timeout(20)
 
     def run(self, number: int) -> str:
         """Runs a cell to its end; what stands below it."""
-        self.start(number)
-        return self.ended(number)
+        prompt = self.cell(number).locator(".jp-InputPrompt")
+        before, pressed, deadline = prompt.inner_text(), 0.0, time.monotonic() + WAIT_MS / 1000
+        while (text := prompt.inner_text()) == before or not re.match(r"\[\d+\]", text):
+            assert time.monotonic() < deadline, f"cell {number} shows {text}"
+            if "*" not in text and time.monotonic() - pressed > PRESS_AGAIN_SECONDS:
+                self._press(number)
+                pressed = time.monotonic()
+            self.page.wait_for_timeout(50)
+        return self.output(number)
+
+    def _press(self, number: int) -> None:
+        self.cell(number).locator(".cm-content").click()
+        self.page.keyboard.press("Control+Enter")
 
     def ended(self, number: int) -> str:
         """Waits until a cell has ended; what stands below it."""
