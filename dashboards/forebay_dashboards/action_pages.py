@@ -107,7 +107,7 @@ class NodeAction(ActionPage):
 
     def fact(self, name: str) -> str | None:
         node = self.services.feed.mirror.node(name)
-        return None if node is None else f"{node.devices} devices, {node.leases} leases, {node.residents} residents, {node.state}"
+        return None if node is None else f"{node.devices} {'device' if node.devices == 1 else 'devices'}, {node.state}"
 
     async def do(self, name: str, act: str) -> str:
         body: dict[str, Any] = {"drain": act == "drain"}

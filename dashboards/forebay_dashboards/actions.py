@@ -44,7 +44,7 @@ def session_actions(session: Session) -> list[Action]:
     fitting: dict[str, tuple[Act, ...]] = {
         "active": ("move", "revoke", "end"),
         "resident": ("park", "move", "end"),
-        "queued": ("park", "end"),
+        "queued": ("park", "end") if session.device_model else ("end",),
     }
     return [SESSION_ACTIONS[act] for act in fitting.get(session.state, ("end",))]
 

@@ -32,6 +32,10 @@ class Host:
     node: Node
     seats: tuple[Seat, ...]
 
+    def count(self, use: Use) -> int:
+        """How many of its devices are in this use."""
+        return sum(seat.use == use for seat in self.seats)
+
 
 def device_map(mirror: Mirror, search: str) -> tuple[list[Host], int]:
     """The first nodes on which every word of the search occurs, with their devices, and how many there are."""

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from forebay_dashboards.rows import AuditPage, Device, Equivalent, Flavor, Forecast, Lease, Node, Session
+from forebay_dashboards.rows import AuditPage, Device, Equivalent, Flavor, Forecast, Lease, Model, Node, Quota, Session
 from forebay_dashboards.upstream import Query, Upstream
 
 _LEASES = TypeAdapter(tuple[Lease, ...])
@@ -18,6 +18,9 @@ _DEVICES = TypeAdapter(tuple[Device, ...])
 _NODES = TypeAdapter(tuple[Node, ...])
 _FORECAST = TypeAdapter(tuple[Forecast, ...])
 _FLAVORS = TypeAdapter(tuple[Flavor, ...])
+_QUOTAS = TypeAdapter(tuple[Quota, ...])
+_QUOTA = TypeAdapter(Quota)
+_MODELS = TypeAdapter(tuple[Model, ...])
 _AUDIT = TypeAdapter(AuditPage)
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -75,6 +78,30 @@ class Pool:
         """What operators did, newest first."""
         return await self._upstream.read(_AUDIT, token, "api/audit", asked)
 
+    async def quotas(self, token: str) -> tuple[Quota, ...]:
+        """Those that are set."""
+        return await self._upstream.read(_QUOTAS, token, "api/quotas")
+
+    async def quota(self, token: str, tenant: str, user: str | None) -> Quota:
+        """One, whether it is set or not."""
+        return await self._upstream.read(_QUOTA, token, _quota_path(tenant, user))
+
+    async def set_quota(self, token: str, tenant: str, user: str | None, body: Mapping[str, Any]) -> None:
+        """Replaces it."""
+        await self._upstream.write(_ANYTHING, token, _quota_path(tenant, user), body)
+
+    async def models(self, token: str) -> tuple[Model, ...]:
+        """Each model there is, or that has a policy."""
+        return await self._upstream.read(_MODELS, token, "api/models")
+
+    async def set_model(self, token: str, model: str, tenants: list[str] | None) -> None:
+        """Who may have it; None: all."""
+        await self._upstream.write(_ANYTHING, token, f"api/models/{quote(model, safe='')}", {"tenants": tenants})
+
     def events(self, token: str, silence_seconds: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """The event stream, entered once the pool has begun to send."""
         return self._upstream.stream(token, "api/events", silence_seconds)
+
+
+def _quota_path(tenant: str, user: str | None) -> str:
+    return "/".join(["api/quotas", *(quote(name, safe="") for name in (tenant, user) if name is not None)])

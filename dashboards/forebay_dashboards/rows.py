@@ -426,3 +426,31 @@ class OutboxPage(Row):
 
     counts: dict[str, Count]
     rows: tuple[OutboxRow, ...]
+
+
+class Quota(Row):
+    """What a tenant, or one of its users, may have, and has of it; None: as much as there is."""
+
+    tenant: str
+    user: str | None = None
+    devices_milli: Count | None = None
+    device_seconds: Count | None = None
+    window_seconds: Count | None = None
+    on_exhausted: str = "wait"
+    priority_max: int | None = None
+    weight: Count = 1
+    parked_bytes: Count | None = None
+    on_parked_full: str = "stay"
+    held_milli: Count = 0
+    parked_bytes_held: Count = 0
+    used_device_seconds: float = 0.0
+
+
+class Model(Row):
+    """A model of devices, and the tenants that may have it; None: all."""
+
+    model: str
+    devices: Count
+    free: Count
+    closed: Count
+    tenants: tuple[str, ...] | None = None

@@ -58,6 +58,7 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         memory=_memory,
         price=_price,
         flavor=lambda name: "parked memory" if name == PARKED else name,
+        milli=lambda milli: money.format_decimal(milli, 3),
         quoted=lambda text: quote(text, safe=""),
         percent=lambda bps: f"{money.format_decimal(bps, 2)} %",
         nano=lambda nano: money.format_decimal(nano, 9),

@@ -173,8 +173,10 @@ def take(address: str, cloud: str, logins: dict[str, str]) -> None:
     usage.picture("usage.png")
     take_notebooks(address, member, second, f"{cloud}/user/acme-member")
     operator.sign_in(cloud, "operator", logins["operator"])
-    operator.open(f"{cloud}/services/dashboards/operator", "document.body.innerText.includes('acme-member')")
+    operator.open(f"{cloud}/services/dashboards/operator/nodes", "document.body.innerText.includes('acme-member')")
     operator.picture("operator.png")
+    operator.open(f"{cloud}/services/dashboards/operator", "document.body.innerText.includes('held by a lease')")
+    operator.picture("console.png")
     operator.open(f"{cloud}/services/dashboards/operator/flavors", "document.body.innerText.includes('dev.4gb')")
     operator.picture("flavors.png")
 

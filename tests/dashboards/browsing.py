@@ -30,7 +30,7 @@ def sign_in(context: BrowserContext, hub: Hub, cloud: Installation, who: str, pa
     page = context.new_page()
     found: list[str] = []
     page.on("pageerror", lambda error: found.append(str(error)))
-    page.on("console", lambda message: found.append(message.text) if message.type == "error" else None)
+    page.on("console", lambda message: found.append(f"{message.text} {message.location['url']}") if message.type == "error" else None)
     _MISHAPS[page] = found
     hub.sign_in_as = who
     page.goto(cloud.urls["dashboards"] + path)

@@ -42,6 +42,7 @@ PAGES = {
     "operator/devices/rows": "operator",
     "operator/nodes": "operator",
     "operator/nodes/map": "operator",
+    "operator/quotas": "operator",
     "operator/usage": "operator",
     "operator/usage/table": "operator",
     "operator/invoices": "operator",
@@ -52,6 +53,7 @@ PAGES = {
     "operator/flavors/dev.1gb/prices": "operator",
     "operator/price-list": "operator",
     "operator/plans": "operator",
+    "operator/surcharges": "operator",
     "operator/audit": "operator",
 }
 
@@ -60,7 +62,7 @@ def visitor(name: str) -> Identity:
     return identity_of(PEOPLE[name])
 
 
-CHANGES = ("operator/flavors/dev.1gb/edit", "operator/price-list", "operator/plans")
+CHANGES = ("operator/flavors/dev.1gb/edit", "operator/price-list", "operator/plans", "operator/quotas", "operator/surcharges")
 """Pages that take what an operator changes."""
 ACTIONS = (
     "operator/sessions/none/park", "operator/sessions/none/move", "operator/sessions/none/revoke", "operator/sessions/none/end",
@@ -145,16 +147,19 @@ def test_the_navigation_shows_only_what_one_may_open(cloud: Installation, name: 
 
 
 def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing(cloud: Installation) -> None:
-    before = [cloud.ask("billing", "operator", "GET", f"api/{what}") for what in ("prices", "plans")]
+    asked = (("billing", "prices"), ("billing", "plans"), ("billing", "surcharges"), ("pool", "quotas"))
+    before = [cloud.ask(service, "operator", "GET", f"api/{what}") for service, what in asked]
     forms = (
         {"memory": "1 GiB", "equivalents": "1 null", "price": "0.36", "currency": "USD", "version": "1"},
         {"action": "apply", "list": "flavors: {dev.1gb: {USD: 0.36}}"},
         {"action": "save", "tenant": "acme", "currency": "USD", "valid_from": "2999-01", "discount": "5"},
+        {"tenant": "acme", "weight": "9"},
+        {"model": "null", "currency": "USD", "surcharge": "1"},
     )
     for name in ("acme-member", "acme-owner", "acme-billing", "service"):
         for path, form in zip(CHANGES, forms, strict=True):
             assert cloud.post(name, path, form).status_code == 403
-    assert [cloud.ask("billing", "operator", "GET", f"api/{what}") for what in ("prices", "plans")] == before
+    assert [cloud.ask(service, "operator", "GET", f"api/{what}") for service, what in asked] == before
 
 
 @pytest.mark.parametrize("path", ACTIONS)

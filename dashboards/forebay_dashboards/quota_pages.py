@@ -1,0 +1,61 @@
+"""*Operator*: quotas of tenants and users, and who may have which model of device."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from http import HTTPStatus
+
+from forebay_dashboards.access import View
+from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
+from forebay_dashboards.quota_form import FIELDS, NAMES_CHARACTERS_MAX, read_quota, read_tenants, typed
+from forebay_dashboards.sections import attempt
+from forebay_dashboards.visitor import Visit
+
+FIELD_CHARACTERS_MAX = 255
+
+logger = logging.getLogger(__name__)
+
+
+class QuotasPage(Visit):
+    """``GET operator/quotas?tenant=&user=`` shows all and one in the form, ``POST`` saves a quota or a model's policy."""
+
+    view: View = "operator"
+    page = "operator_quotas"
+
+    async def get(self) -> None:
+        tenant, user = (self.get_query_argument(name, "")[:FIELD_CHARACTERS_MAX] for name in ("tenant", "user"))
+        problem, form = None, {**dict.fromkeys(FIELDS, ""), "tenant": tenant, "user": user}
+        if tenant:
+            found = await attempt(self.services.pool.quota(self.token, tenant, user or None), "The quota")
+            form, problem = form if found.content is None else typed(found.content), found.problem
+        await self._show(form, problem)
+
+    async def post(self) -> None:
+        model = self.get_body_argument("model", "")
+        form = {name: self.get_body_argument(name, "")[:FIELD_CHARACTERS_MAX] for name in FIELDS}
+        try:
+            whose = await (self._save_model(model) if model else self._save_quota(form))
+        except (FormError, UpstreamRefused, UpstreamUnavailable) as error:
+            refused = isinstance(error, (FormError, UpstreamRefused))
+            self.set_status(HTTPStatus.BAD_REQUEST if refused else HTTPStatus.SERVICE_UNAVAILABLE)
+            await self._show(form, str(error))
+            return
+        logger.info("action=operator_limits_set who=%s subject=%s", self.visitor.name, whose)
+        await self._show(dict.fromkeys(FIELDS, ""), None, f"What {whose} is held to is saved. It counts from now on.")
+
+    async def _save_quota(self, form: dict[str, str]) -> str:
+        tenant, user, body = read_quota(form)
+        await self.services.pool.set_quota(self.token, tenant, user, body)
+        return f"{user} of {tenant}" if user else tenant
+
+    async def _save_model(self, model: str) -> str:
+        tenants = read_tenants(self.get_body_argument("tenants", "")[:NAMES_CHARACTERS_MAX])
+        await self.services.pool.set_model(self.token, model, tenants)
+        return model
+
+    async def _show(self, form: dict[str, str], problem: str | None, saved: str | None = None) -> None:
+        quotas, models = await asyncio.gather(
+            attempt(self.services.pool.quotas(self.token), "Quotas"), attempt(self.services.pool.models(self.token), "Models")
+        )
+        self.show("operator_quotas.html", quotas=quotas, models=models, form=form, problem=problem, saved=saved)

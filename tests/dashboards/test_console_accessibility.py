@@ -1,0 +1,49 @@
+"""axe-core finds nothing serious on any page of the operator's console, in light and dark, on a wide screen and on a telephone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browsing import chromium, mishaps, sign_in
+from dashboards_installation import Hub, Installation, eventually
+from playwright.sync_api import Browser
+
+PAGES = (
+    "operator", "operator/leases", "operator/queue", "operator/sessions", "operator/nodes", "operator/devices", "operator/audit",
+    "operator/invoices", "operator/quotas", "operator/leases?q=nobody+has+this",
+)  # fmt: skip
+GRAVE = ("serious", "critical")
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_nothing_keeps_anybody_from_using_the_console(chrome: Browser, cloud: Installation, hub: Hub, width: int, scheme: str) -> None:
+    context = chrome.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)  # type: ignore[arg-type]
+    found = {}
+    with cloud.session("acme-member") as first, cloud.session("globex-owner") as second, cloud.session("acme-owner") as third:
+        epochs = [first.acquire("one.ipynb", 1).epoch, second.acquire("two.ipynb", 2).epoch]
+        third.ask("three.ipynb", 3)
+        eventually(lambda: "three.ipynb" in cloud.get("operator", "operator/queue").text)
+        page = sign_in(context, hub, cloud, "operator", "operator")
+        for path in PAGES:
+            page.goto(cloud.urls["dashboards"] + path)
+            faults = [fault for fault in Axe().run(page).response["violations"] if fault["impact"] in GRAVE]
+            found[path] = [(fault["id"], [node["target"] for node in fault["nodes"]][:3]) for fault in faults]
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} is wider than the screen"
+        page.goto(cloud.urls["dashboards"] + "operator/nodes")
+        page.click("a[id^='close-']")
+        page.wait_for_selector("dialog[open] #cause")
+        found["dialog"] = [(fault["id"],) for fault in Axe().run(page).response["violations"] if fault["impact"] in GRAVE]
+        assert mishaps(page) == []
+        for session, epoch in zip((first, second), epochs, strict=True):
+            session.release(epoch)
+    context.close()
+    assert {path: faults for path, faults in found.items() if faults} == {}

@@ -1,0 +1,76 @@
+"""Operators set quotas and say who may have which model; what cannot be read changes nothing, and what was typed stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dashboards_installation import Installation
+from forebay_dashboards.errors import FormError
+from forebay_dashboards.quota_form import FIELDS, read_quota, read_tenants, typed
+from forebay_dashboards.rows import Quota
+
+FORM = {
+    "tenant": "globex", "user": "", "devices": "2.5", "device_seconds": "36,000", "window_seconds": "86400", "on_exhausted": "revoke",
+    "priority_max": "-5", "weight": "3", "parked_bytes": "1099511627776", "on_parked_full": "end",
+}  # fmt: skip
+
+
+def quota(cloud: Installation, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = cloud.ask("pool", "operator", "GET", f"api/quotas/{path}")
+    return found
+
+
+def test_a_quota_that_is_saved_is_the_pools_and_comes_back_into_the_form(cloud: Installation) -> None:
+    answer = cloud.post("operator", "operator/quotas", FORM)
+    assert "What globex is held to is saved." in answer.text
+    row = quota(cloud, "globex")
+    assert [row[name] for name in ("devices_milli", "device_seconds", "window_seconds", "on_exhausted")] == [2500, 36_000, 86_400, "revoke"]
+    assert [row[name] for name in ("priority_max", "weight", "parked_bytes", "on_parked_full")] == [-5, 3, 2**40, "end"]
+    page = cloud.get("operator", "operator/quotas", params={"tenant": "globex"}).text
+    assert 'value="2.5"' in page and '<option value="revoke" selected>' in page and "0 of 36,000 in 86,400 s" in page
+    entry = cloud.ask("pool", "operator", "GET", "api/audit?limit=1&subject=globex")["entries"][0]
+    assert (entry["who"], entry["after"]["weight"]) == ("operator", 3)
+    assert "saved" in cloud.post("operator", "operator/quotas", {"tenant": "globex", "user": "globex-owner", "weight": "2"}).text
+    assert (quota(cloud, "globex/globex-owner")["weight"], quota(cloud, "globex")["weight"]) == (2, 3)
+    assert "saved" in cloud.post("operator", "operator/quotas", {"tenant": "globex"}).text
+    assert quota(cloud, "globex")["devices_milli"] is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"tenant": " "}, {"devices": "many"}, {"devices": "1.0001"}, {"window_seconds": ""}),
+        *({"weight": "1.5"}, {"weight": "-1"}, {"parked_bytes": "²"}),
+    ],
+)
+def test_a_form_that_cannot_be_read_changes_nothing_and_keeps_what_was_typed(cloud: Installation, wrong: dict[str, str]) -> None:
+    form = {**FORM, "tenant": "umbrella", **wrong}
+    answer = cloud.post("operator", "operator/quotas", form)
+    assert (answer.status_code, 'role="alert"' in answer.text) == (400, True)
+    assert 'value="36,000"' in answer.text
+    assert quota(cloud, "umbrella")["device_seconds"] is None
+
+
+def test_a_quota_reads_back_from_the_form_as_it_was() -> None:
+    for given in (Quota(tenant="a"), Quota(tenant="a", user="b", devices_milli=1, priority_max=-99, weight=7, parked_bytes=0)):
+        tenant, user, body = read_quota(typed(given))
+        assert Quota(tenant=tenant, user=user, **body) == given
+    with pytest.raises(FormError):
+        read_quota(dict.fromkeys(FIELDS, ""))
+
+
+def test_a_model_is_kept_for_tenants_and_given_back_to_all(cloud: Installation) -> None:
+    assert read_tenants(" b,a\n\nb ,") == ["a", "b"]
+    assert read_tenants(" , ") is None
+
+    def tenants() -> Any:
+        return next(row["tenants"] for row in cloud.ask("pool", "operator", "GET", "api/models") if row["model"] == "null")
+
+    assert "saved" in cloud.post("operator", "operator/quotas", {"model": "null", "tenants": "acme, globex"}).text
+    assert tenants() == ["acme", "globex"]
+    assert 'value="acme, globex"' in cloud.get("operator", "operator/quotas").text
+    assert "saved" in cloud.post("operator", "operator/quotas", {"model": "null", "tenants": ""}).text
+    assert tenants() is None
+    refused = cloud.post("operator", "operator/quotas", {"model": "no such model", "tenants": "acme"})
+    assert (refused.status_code, "There is no device of the model" in refused.text) == (400, True)
