@@ -69,7 +69,7 @@ class UsageView(Visit):
         """The period that was asked for; this month if none was."""
         first, last = self.get_query_argument("first", ""), self.get_query_argument("last", "")
         try:
-            return period(self.get_query_argument("period", "month"), first, last, self.now_ns, self.zone)
+            return period(self.get_query_argument("period", "") or "month", first, last, self.now_ns, self.zone)
         except FormError as error:
             raise not_so(error) from None
 
