@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from forebay_wire import messages as wire
 from notebook_page import NotebookPage
 
@@ -137,6 +138,16 @@ def test_a_session_elsewhere_is_released_after_a_second_press(notebook: Notebook
         assert "forgotten.py" not in [row["process"] for row in cloud.mine()]
         while not isinstance(wire.to_client(other.link.recv(timeout=10)), wire.SessionLost):
             continue
+
+
+@pytest.mark.parametrize("part", ["#forebay-panel", ".forebay-status"])
+def test_axe_finds_nothing_serious(notebook: NotebookPage, cloud: Any, part: str) -> None:
+    with cloud.session(process="forgotten.py"):
+        notebook.open_panel()
+        notebook.run(LOOK)
+        notebook.panel.locator(".forebay-sessions li", has_text="forgotten.py").wait_for()
+        found = Axe().run(notebook.page, context=part).response["violations"]
+    assert [(fault["id"], fault["nodes"][0]["html"]) for fault in found if fault["impact"] in ("serious", "critical")] == []
 
 
 def test_the_line_below_cells_can_be_turned_off_and_on(notebook: NotebookPage) -> None:
