@@ -14,7 +14,7 @@ BIN := .venv/bin
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_hub forebay_spawner forebay_dashboards forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
-.PHONY: help setup up test test-long test-wheels lint bench
+.PHONY: help setup up test test-long test-wheels lint docs bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -48,6 +48,10 @@ lint: ## style, types, and who may import whom
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	MYPYPATH=deploy/local $(BIN)/mypy deploy/local/install.py deploy/local/place.py deploy/local/up.py deploy/grafana/boards.py
 	$(BIN)/lint-imports
+
+docs: ## build the documentation as a site, in build/site
+	@$(SETUP) --dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 bench: ## measure, print ratios, and write bench/results
 	@$(SETUP) --dev
