@@ -19,6 +19,7 @@ from forebay_dashboards.rows import (
     Preview,
     PriceChanges,
     PriceVersion,
+    Reconciliation,
     SummaryRow,
     SurchargeVersion,
     UsagePage,
@@ -43,6 +44,8 @@ _INVOICES = TypeAdapter(tuple[InvoiceRow, ...])
 _CREDITS = TypeAdapter(tuple[CreditRow, ...])
 _BUDGETS = TypeAdapter(tuple[BudgetRow, ...])
 
+_ANYTHING: TypeAdapter[object] = TypeAdapter(object)
+_RECONCILIATION = TypeAdapter(Reconciliation)
 _OUTBOX = TypeAdapter(OutboxPage)
 
 StatementFormat = Literal["html", "csv"]
@@ -164,6 +167,15 @@ class Billing:
     async def draft(self, token: str, tenant: str, month: str, layout: InvoiceFormat) -> Document:
         """An open month as it would be invoiced now."""
         return await self._upstream.fetch(token, "api/drafts", {"tenant": tenant, "month": month, "format": layout})
+
+    async def settle_dead_letter(self, token: str, number: int, choice: str, reason: str) -> None:
+        """Sends what failed for good again (``retry``), or gives it up (``skip``)."""
+        await self._upstream.write(_ANYTHING, token, f"api/payments/outbox/{number}", {"action": choice, "reason": reason}, "POST")
+
+    async def reconciliation(self, token: str, since_ns: int, until_ns: int) -> Reconciliation:
+        """Ours against Stripe's."""
+        query: Query = {"since_ns": since_ns, "until_ns": until_ns}
+        return await self._upstream.read(_RECONCILIATION, token, "api/payments/reconciliation", query)
 
     async def outbox(self, token: str, state: str | None = None) -> OutboxPage:
         """Deliveries to Stripe."""

@@ -199,7 +199,7 @@ class ExportPage(UsageView):
         try:
             return await asks(self.token, **self.mine, since_ns=since_ns, until_ns=until_ns, limit=EXPORT_RECORDS, cursor=cursor)
         except (UpstreamRefused, UpstreamUnavailable) as error:
-            raise unavailable("No export right now", error) from None
+            raise unavailable("No export", error) from None
 
 
 def _cells(record: UsageRecord) -> tuple[object, ...]:

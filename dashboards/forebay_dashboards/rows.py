@@ -428,6 +428,23 @@ class OutboxPage(Row):
     rows: tuple[OutboxRow, ...]
 
 
+class Difference(Row):
+    """Something that is not the same with us and with Stripe; None where one side has nothing."""
+
+    kind: str
+    subject: str
+    what: str
+    ours: str | int | None
+    theirs: str | int | None
+
+
+class Reconciliation(Row):
+    """What was compared with Stripe, counted, and where it differs."""
+
+    compared: dict[str, Count]
+    differences: tuple[Difference, ...]
+
+
 class Quota(Row):
     """What a tenant, or one of its users, may have, and has of it; None: as much as there is."""
 

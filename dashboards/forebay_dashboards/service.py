@@ -14,7 +14,17 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RedirectHandler
 
-from forebay_dashboards import action_pages, audit_page, node_pages, operator_pages, overview_page, price_pages, quota_pages, table_pages
+from forebay_dashboards import (
+    action_pages,
+    audit_page,
+    node_pages,
+    operator_pages,
+    overview_page,
+    payment_pages,
+    price_pages,
+    quota_pages,
+    table_pages,
+)
 from forebay_dashboards.audience import Audience
 from forebay_dashboards.billing import Billing
 from forebay_dashboards.errors import SettingsError
@@ -58,6 +68,7 @@ ROUTES = (
     (r"operator/price-list", price_pages.PriceListPage),
     (r"operator/plans", price_pages.PlansPage),
     (r"operator/quotas", quota_pages.QuotasPage),
+    (r"operator/payments", payment_pages.PaymentsPage),
     (r"operator/audit", audit_page.AuditTrailPage),
     (r"events", EventsPage),
     (r"oauth_callback", SignedIn),

@@ -204,7 +204,7 @@ def unavailable(title: str, error: UpstreamRefused | UpstreamUnavailable) -> Pro
     """What an answer of pool or billing becomes that a page cannot be without."""
     if isinstance(error, UpstreamRefused):
         return Problem(HTTPStatus(error.status), title, str(error))
-    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, title, f"{error} Try again in a moment.")
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{title} right now", f"{error} Try again in a moment.")
 
 
 def not_so(error: FormError | MoneyError) -> Problem:

@@ -152,13 +152,14 @@ def test_nobody_sees_what_another_used(cloud: Installation) -> None:
 
 def test_a_cursor_of_another_persons_page_shows_only_ones_own_records(cloud: Installation) -> None:
     for number in range(27):
-        cloud.record_usage(user="acme-member", started_at_ns=time.time_ns() - (100 + number) * NS)
+        span = {"id": "s", "kind": "cell", "label": "members-own.ipynb", "cell": number}
+        cloud.record_usage(user="acme-member", started_at_ns=time.time_ns() - (100 + number) * NS, span=span)
     page = cloud.get("acme-member", "usage").text
     older = re.search(r'href="/services/dashboards/usage\?cursor=([^"#]+)#records" rel="next">Older', page)
     assert older is not None
-    assert cells(cloud.get("acme-member", f"usage/records?cursor={older[1]}").text, "What")
+    assert "members-own.ipynb" in cloud.get("acme-member", f"usage/records?cursor={older[1]}").text
     stolen = cloud.get("globex-owner", f"usage/records?cursor={older[1]}").text
-    assert cells(stolen, "What") == []
+    assert "members-own.ipynb" not in stolen
 
 
 def test_records_are_paged_on_the_server_newest_first_without_gap_or_repetition(cloud: Installation) -> None:
@@ -305,7 +306,7 @@ def test_budgets_stand_on_the_pages_of_those_whom_they_concern(cloud: Installati
         cloud.ask("billing", "operator", "PUT", "api/budgets", json={"tenant": "acme", **body})
     owner = cloud.get("acme-owner", "tenant").text
     assert "$4.00" in owner and "At the limit leases are taken back; tensors are kept." in owner
-    assert "&lt;b&gt;.ipynb of acme-member" in owner and owner.count('aria-label="What is used of') == 2
+    assert "&lt;b&gt;.ipynb of acme-member" in owner and owner.count('aria-label="What is used of') >= 2
     member = cloud.get("acme-member", "usage/budgets").text
     assert "$1.00" in member and "$4.00" not in member and "its amounts are for who pays" in member
     assert member.count("<meter") == 1
@@ -349,8 +350,8 @@ def test_the_operator_sees_device_time_and_cost_by_tenant_user_and_flavor(cloud:
     assert row is not None
     assert cells(row[0], "Device time") == ["36.000 s"]
     assert cells(row[0], "Cost") == ["$3.840003"]
-    last_year = cloud.get("operator", "operator/usage?period=days&first=2025-01-01&last=2025-01-31").text
-    assert "Nobody held a device in this period." in last_year
+    long_ago = cloud.get("operator", "operator/usage?period=days&first=1999-01-01&last=1999-01-31").text
+    assert "Nobody held a device in this period." in long_ago
 
 
 @pytest.mark.parametrize("query", ["period=decade", "period=days", "period=days&first=2026-02-01&last=2026-01-01"])

@@ -47,9 +47,10 @@ def test_every_column_puts_rows_in_order_and_what_is_missing_before_all_else(tab
     fields = (dict.fromkeys(missing) if n % 2 else {"reason": f"{n}", "position": n} for n in range(600))
     rows = mirror_of(*(session(n, **more) for n, more in enumerate(fields))).seen_sessions()
     for column in table.columns:
-        page = select(table, rows, read_query({"sort": column.name, "order": order}, table))
         sort = column.sort
-        assert sort is not None
+        if sort is None:  # what may be done with a row
+            continue
+        page = select(table, rows, read_query({"sort": column.name, "order": order}, table))
         whole = sorted(((sort(seen.row) is not None, sort(seen.row)) for seen in rows), reverse=order == "desc")
         assert [sort(seen.row) for seen in page.rows] == [value for _, value in whole[:ROWS_PER_PAGE]]
 
