@@ -34,6 +34,7 @@ from forebay_dashboards.hub import Hub
 from forebay_dashboards.my_usage import ExportPage, MyUsagePage, NotebookPage
 from forebay_dashboards.pool import Pool
 from forebay_dashboards.probes import HealthProbe, MetricsProbe, StaticFile
+from forebay_dashboards.search_page import SearchPage
 from forebay_dashboards.settings import Settings
 from forebay_dashboards.templating import open_environment
 from forebay_dashboards.tenant import InvoicePage, ReportPage, StatementPage, TenantPage
@@ -69,6 +70,7 @@ ROUTES = (
     (r"operator/plans", price_pages.PlansPage),
     (r"operator/quotas", quota_pages.QuotasPage),
     (r"operator/payments", payment_pages.PaymentsPage),
+    (r"operator/search", SearchPage),
     (r"operator/audit", audit_page.AuditTrailPage),
     (r"events", EventsPage),
     (r"oauth_callback", SignedIn),

@@ -45,6 +45,7 @@ PAGES = {
     "operator/nodes/map": "operator",
     "operator/quotas": "operator",
     "operator/payments": "operator",
+    "operator/search?q=a": "operator",
     "operator/usage": "operator",
     "operator/usage/table": "operator",
     "operator/invoices": "operator",
