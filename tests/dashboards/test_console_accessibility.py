@@ -12,7 +12,8 @@ from playwright.sync_api import Browser
 
 PAGES = (
     "operator", "operator/leases", "operator/queue", "operator/sessions", "operator/nodes", "operator/devices", "operator/audit",
-    "operator/invoices", "operator/quotas", "operator/leases?q=nobody+has+this",
+    "operator/invoices", "operator/quotas", "operator/payments", "operator/search?q=acme", "operator/surcharges",
+    "operator/leases?q=nobody+has+this", "usage",
 )  # fmt: skip
 GRAVE = ("serious", "critical")
 
