@@ -19,6 +19,7 @@ from forebay_dashboards.rows import (
     Preview,
     PriceChanges,
     PriceVersion,
+    Recipient,
     Reconciliation,
     SummaryRow,
     SurchargeVersion,
@@ -46,6 +47,7 @@ _BUDGETS = TypeAdapter(tuple[BudgetRow, ...])
 
 _ANYTHING: TypeAdapter[object] = TypeAdapter(object)
 _RECONCILIATION = TypeAdapter(Reconciliation)
+_RECIPIENTS = TypeAdapter(tuple[Recipient, ...])
 _OUTBOX = TypeAdapter(OutboxPage)
 
 StatementFormat = Literal["html", "csv"]
@@ -167,6 +169,18 @@ class Billing:
     async def draft(self, token: str, tenant: str, month: str, layout: InvoiceFormat) -> Document:
         """An open month as it would be invoiced now."""
         return await self._upstream.fetch(token, "api/drafts", {"tenant": tenant, "month": month, "format": layout})
+
+    async def recipients(self, token: str, tenant: str | None) -> tuple[Recipient, ...]:
+        """Whom a tenant's reports are mailed to."""
+        return await self._upstream.read(_RECIPIENTS, token, "api/reports/recipients", {"tenant": tenant})
+
+    async def add_recipient(self, token: str, target: str) -> None:
+        """Another one, of the token's own tenant."""
+        await self._upstream.write(_ANYTHING, token, "api/reports/recipients", {"target": target}, "POST")
+
+    async def remove_recipient(self, token: str, number: int) -> None:
+        """It gets no more reports."""
+        await self._upstream.delete(token, f"api/reports/recipients/{number}")
 
     async def settle_dead_letter(self, token: str, number: int, choice: str, reason: str) -> None:
         """Sends what failed for good again (``retry``), or gives it up (``skip``)."""

@@ -428,6 +428,22 @@ class OutboxPage(Row):
     rows: tuple[OutboxRow, ...]
 
 
+class Mailing(Row):
+    """How the newest report to a recipient stands."""
+
+    month: str
+    state: str
+    note: str | None = None
+
+
+class Recipient(Row):
+    """An address that a tenant's reports are mailed to."""
+
+    id: Count
+    target: str
+    latest: Mailing | None = None
+
+
 class Difference(Row):
     """Something that is not the same with us and with Stripe; None where one side has nothing."""
 

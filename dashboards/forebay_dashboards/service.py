@@ -34,6 +34,7 @@ from forebay_dashboards.hub import Hub
 from forebay_dashboards.my_usage import ExportPage, MyUsagePage, NotebookPage
 from forebay_dashboards.pool import Pool
 from forebay_dashboards.probes import HealthProbe, MetricsProbe, StaticFile
+from forebay_dashboards.report_page import ReportsPage
 from forebay_dashboards.search_page import SearchPage
 from forebay_dashboards.settings import Settings
 from forebay_dashboards.templating import open_environment
@@ -50,6 +51,7 @@ ROUTES = (
     (r"usage/notebook", NotebookPage),
     (r"usage\.csv", ExportPage),
     (r"tenant(?:/(spend|live))?", TenantPage),
+    (r"tenant/reports", ReportsPage),
     (r"statement", StatementPage),
     (r"invoice", InvoicePage),
     (r"report", ReportPage),

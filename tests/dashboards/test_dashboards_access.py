@@ -33,6 +33,7 @@ PAGES = {
     "tenant": "tenant",
     "tenant/spend": "tenant",
     "tenant/live": "tenant",
+    "tenant/reports": "tenant",
     "operator": "operator",
     "operator/live": "operator",
     "operator/money": "operator",
@@ -83,7 +84,7 @@ def test_every_route_is_in_the_table() -> None:
     for pattern, handler in ROUTES:
         known = [path for path in (*PAGES, *ELSEWHERE) if re.fullmatch(pattern, path.partition("?")[0])]
         methods = {m for m in handler.SUPPORTED_METHODS if getattr(handler, m.lower()) is not getattr(RequestHandler, m.lower())}
-        changes = any(re.fullmatch(pattern, path) for path in (*CHANGES, *ACTIONS))
+        changes = any(re.fullmatch(pattern, path) for path in (*CHANGES, *ACTIONS, "tenant/reports"))
         if not known or methods - {"GET", "HEAD"} != ({"POST"} if changes else set()):
             unknown.append((pattern, methods))
     assert unknown == []
@@ -171,6 +172,11 @@ def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing
         for path, form in zip(CHANGES, forms, strict=True):
             assert cloud.post(name, path, form).status_code == 403
     assert stands() == before
+
+
+def test_recipients_of_reports_are_refused_to_all_but_who_sees_the_tenant(cloud: Installation) -> None:
+    for name in ("acme-member", "operator", "service"):
+        assert cloud.post(name, "tenant/reports", {"target": "money@acme.example"}).status_code == 403
 
 
 @pytest.mark.parametrize("path", ACTIONS)

@@ -85,6 +85,15 @@ def test_a_months_report_is_for_the_tenants_administrators_and_operators(cloud: 
     assert cloud.get("newcomer", "report?tenant=initech&month=never").status_code == 400
 
 
+def test_who_pays_says_whom_reports_are_mailed_to(cloud: Installation) -> None:
+    assert "Nobody gets the report" in cloud.get("acme-owner", "tenant/reports").text
+    answer = cloud.post("acme-owner", "tenant/reports", {"target": "money@acme.example"})
+    assert answer.status_code == 400 and "this installation sends no e-mail" in answer.text and 'value="money@acme.example"' in answer.text
+    for wrong in ({"target": " "}, {"remove": "x"}, {"remove": "77"}):
+        answer = cloud.post("acme-owner", "tenant/reports", wrong)
+        assert answer.status_code == 400 and 'role="alert"' in answer.text
+
+
 def test_members_stand_on_the_tenants_page_those_who_spent_most_first(cloud: Installation) -> None:
     cloud.record_usage(tenant="initech", user="gone", duration_ns=9 * NS)
     cloud.record_usage(tenant="initech", user="gone-too", duration_ns=3 * NS)
