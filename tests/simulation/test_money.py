@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from forebay_billing import idempotency, invoice_journal, journal, rating, reservations
+from forebay_billing import bulk, idempotency, invoice_journal, rating, reservations
 from forebay_billing.errors import BillingError
 from forebay_billing.idempotency import Done
 from forebay_billing.payments import exporter, metering, outbox
+from forebay_billing.prices import NEVER_NS, Book
 from forebay_billing.writer import Committer, Job
 from forebay_pool.outbox import Outbox
 from forebay_pool.store import Store as PoolStore
@@ -147,7 +148,8 @@ def sends_a_record_again_under_another_name(patch: pytest.MonkeyPatch) -> None:
 
 def bills_what_it_has_already(patch: pytest.MonkeyPatch) -> None:
     """Without the look at what is known, a record that comes twice is posted and then refused by the database, or billed twice."""
-    patch.setattr(journal, "_known", lambda books, records: {})
+    names = bulk.named
+    patch.setattr(bulk, "named", lambda connection, table, *rest: [] if table == "usage" else names(connection, table, *rest))
 
 
 def answers_before_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -181,8 +183,12 @@ def forgets_idempotency_keys(patch: pytest.MonkeyPatch) -> None:
 
 
 def prices_all_of_a_record_as_at_its_start(patch: pytest.MonkeyPatch) -> None:
-    cuts = rating._cuts
-    patch.setattr(rating, "_cuts", lambda flavor, *rest: [at for at in cuts(flavor, *rest) if at % rating.HOUR_NS == 0])
+    stretches = Book.stretch
+    patch.setattr(Book, "stretch", lambda self, *rest: (stretches(self, *rest)[0], NEVER_NS))
+
+
+def forgets_the_surcharges_of_models(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rating, "_surcharge", lambda *given: (0, NEVER_NS))
 
 
 def settles_an_order_before_it_is_sent(patch: pytest.MonkeyPatch) -> None:
@@ -245,6 +251,7 @@ BREAKS: list[Break] = [
     answers_before_the_commit,
     forgets_idempotency_keys,
     prices_all_of_a_record_as_at_its_start,
+    forgets_the_surcharges_of_models,
     settles_an_order_before_it_is_sent,
     names_each_try_of_an_event_anew,
     never_looks_whether_it_happened,
