@@ -215,8 +215,8 @@ def test_the_pool_hears_that_a_refused_client_is_gone(start_worker: Callable[...
         client.hello()
         client.send_raw(b"\x63")
         assert isinstance(client.reply(), stream.Refused)
-    events = [event["event"] for event in worker.events()]
-    assert events == ["assigned", "connected", "refused", "client_gone"]
+    events = [event["event"] for event in worker.events() if event["event"] != "assigned"]  # told by another thread, before or after
+    assert events == ["connected", "refused", "client_gone"]
 
 
 HELLO = stream.Hello(bytes(32), "2.13.0")
