@@ -19,9 +19,9 @@ from forebay_billing.books import Books
 from forebay_billing.budget_rows import active
 from forebay_billing.budgets import IDLE, NOTHING, Budget, Due, Running, Standing, Subject, Verdict, alerts_due, standing, verdicts
 from forebay_billing.couriers import Courier
-from forebay_billing.errors import BillingError
 from forebay_billing.open_leases import OpenLease, OpenLeases, accruals, running_by
 from forebay_billing.payments.retries import GIVE_UP_NS, backoff_seconds
+from forebay_billing.rounds import go_round
 from forebay_billing.settings import Settings
 from forebay_billing.store import Store
 from forebay_billing.types import UsageRecord
@@ -65,7 +65,8 @@ class BudgetDesk:
 
     def start(self) -> None:
         """Begins to move the marks, to look at thresholds and to deliver."""
-        self._task = asyncio.create_task(self._run(), name="billing-budgets")
+        rounds = go_round(self.step, self._stop, STEP_SECONDS, log, "budgets")
+        self._task = asyncio.create_task(rounds, name="billing-budgets")
 
     async def close(self) -> None:
         """Lets the deliveries that are under way come to their end."""
@@ -142,20 +143,6 @@ class BudgetDesk:
 
     async def _write(self, job: Callable[[Books], T]) -> T:
         return await asyncio.wrap_future(self._store.submit(job))
-
-    async def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                if await self.step():
-                    continue
-            except BillingError as error:
-                log.warning("action=budgets.step.failed error=%r", str(error))
-            except Exception:
-                log.exception("action=budgets.step.failed")
-            try:
-                await asyncio.wait_for(self._stop.wait(), STEP_SECONDS)
-            except TimeoutError:
-                continue
 
 
 def look(

@@ -34,10 +34,10 @@ class ReportHandler(BillingHandler):
         tenant = paying_scope(identity, query.tenant)
         if tenant is None:
             raise InvalidRequest("tenant: name the tenant whose report you want.")
-        month, store, now_ns = Month.parse(query.month), self.context.store, self.context.clock_ns()
+        month, store = Month.parse(query.month), self.context.store
         if tenant != identity.tenant:
             await store.check_tenant(tenant)
-        report = await store.read(lambda connection: report_of(connection, tenant, month, now_ns))
+        report = await store.read(lambda connection: report_of(connection, tenant, month))
         body = await asyncio.to_thread(report_pdf.pdf, report)
         self.set_header("Content-Type", "application/pdf")
         self.set_header("Content-Disposition", f'attachment; filename="{file_name(report)}"')

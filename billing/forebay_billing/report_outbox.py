@@ -21,7 +21,7 @@ NOTE_CHARS_MAX = 500
 
 @dataclass(frozen=True)
 class Recipient:
-    """An address that gets a tenant's reports, and how its latest mailing stands."""
+    """An address that gets a tenant's reports."""
 
     id: int
     tenant: str

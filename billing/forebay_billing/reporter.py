@@ -15,11 +15,11 @@ from forebay_billing import failpoints, report_outbox, report_pdf
 from forebay_billing.books import Books
 from forebay_billing.closer import due_month
 from forebay_billing.couriers import mailbox_of
-from forebay_billing.errors import BillingError
 from forebay_billing.mail import Attachment
 from forebay_billing.payments.retries import GIVE_UP_NS, backoff_seconds
 from forebay_billing.report_outbox import Mailing
 from forebay_billing.reports import Report, report_of
+from forebay_billing.rounds import go_round
 from forebay_billing.settings import Settings
 from forebay_billing.store import Store
 from forebay_billing.webhooks import Undelivered
@@ -46,7 +46,8 @@ class Reporter:
 
     def start(self) -> None:
         """Begins to look for months that are over."""
-        self._task = asyncio.create_task(self._run(), name="billing-reports")
+        rounds = go_round(self.step, self._stop, STEP_SECONDS, log, "reports")
+        self._task = asyncio.create_task(rounds, name="billing-reports")
 
     async def close(self) -> None:
         """Lets the mail that is under way come to its end."""
@@ -90,7 +91,7 @@ class Reporter:
         if self._mailbox is None:
             raise Undelivered("No mail server is set (setting smtp_host).")
         tenant, now_ns = mailing.recipient.tenant, self._clock_ns()
-        report = await self._store.read(lambda connection: report_of(connection, tenant, mailing.month, now_ns))
+        report = await self._store.read(lambda connection: report_of(connection, tenant, mailing.month))
         attachment = Attachment(file_name(report), "application/pdf", await asyncio.to_thread(report_pdf.pdf, report))
         subject = f"Usage of {tenant} in {mailing.month}"
         text = f"{subject} is attached: by day, member, flavor and notebook, at list prices.\nWhat is owed is on the month's invoice.\n"
@@ -99,20 +100,6 @@ class Reporter:
 
     async def _write(self, job: Callable[[Books], T]) -> T:
         return await asyncio.wrap_future(self._store.submit(job))
-
-    async def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                if await self.step():
-                    continue
-            except BillingError as error:
-                log.warning("action=reports.step.failed error=%r", str(error))
-            except Exception:
-                log.exception("action=reports.step.failed")
-            try:
-                await asyncio.wait_for(self._stop.wait(), STEP_SECONDS)
-            except TimeoutError:
-                continue
 
 
 def file_name(report: Report) -> str:

@@ -27,10 +27,9 @@ class Report:
     users: tuple[SummaryRow, ...]
     flavors: tuple[SummaryRow, ...]
     notebooks: tuple[SummaryRow, ...]
-    made_at_ns: int
 
 
-def report_of(connection: Connection, tenant: str, month: Month, now_ns: int) -> Report:
+def report_of(connection: Connection, tenant: str, month: Month) -> Report:
     """The report, as the books are now."""
     window = Window(month.start_ns, month.end_ns)
 
@@ -45,7 +44,6 @@ def report_of(connection: Connection, tenant: str, month: Month, now_ns: int) ->
         users=_dearest(rows("user")),
         flavors=_dearest(rows("flavor")),
         notebooks=_dearest(rows("kind", "notebook"))[:NOTEBOOKS_MAX],
-        made_at_ns=now_ns,
     )
 
 

@@ -89,7 +89,7 @@ def test_the_same_report_makes_the_same_bytes_and_long_ones_take_pages() -> None
 
     rows = tuple(SummaryRow({"user": f"user-{number}"}, "USD", 10**9, 10**18, 1, 0) for number in range(200))
     total = SummaryRow({}, "USD", 200 * 10**9, 200 * 10**18, 200, 0)
-    report = Report("acme", NOVEMBER, (total,), (), rows, (), (), 1)
+    report = Report("acme", NOVEMBER, (total,), (), rows, (), ())
     assert pdf(report) == pdf(report)
     assert len(PdfReader(io.BytesIO(pdf(report))).pages) > 3
 
