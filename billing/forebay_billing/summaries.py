@@ -62,7 +62,7 @@ def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[B
     """
     uncorrected = ~select(_reversals.usage_id).where(_reversals.usage_id == _usage.id).exists()
     of_usage = (*visible(scope), *within(window), uncorrected)
-    columns = (_usage.tenant, _usage.user_name, _usage.lease, _usage.span_kind, _usage.span_label, _usage.span_cell)
+    columns = [_usage.lease, *(_usage[_COLUMNS[key]] for key in by if key not in ("flavor", "day"))]
     piece = pieces(usage=columns, of_usage=of_usage)
     days = _days(window, zone) if "day" in by else []
     keys = [_day_of(piece, days) if key == "day" else piece[_COLUMNS[key]].label(key) for key in by]
