@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from playwright.sync_api import Browser
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "dashboards"))
 
+from browsing import chromium
 from lab_installation import BUILT, Cloud, Hub, Jupyter, install, jupyter, running
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
@@ -39,15 +37,8 @@ def server(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[J
         yield found
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A browser without a window."""
-    from playwright.sync_api import sync_playwright
-
-    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if program is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is on PATH (Debian: apt-get install chromium)")
-    with sync_playwright() as playwright:
-        window = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        yield window
-        window.close()
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser without a window; it ends with its module, since an event loop runs in this thread as long as it lives."""
+    with chromium() as found:
+        yield found
