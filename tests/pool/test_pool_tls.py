@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import os
 import ssl
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -28,6 +31,22 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     names = ("-subj", "/CN=pool", "-addext", "subjectAltName=IP:127.0.0.1")
     subprocess.run([*OPENSSL, *names, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
     return certificate, key
+
+REAL = {
+    "worker_python": Path(sys.executable),
+    "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "1 GiB", "count": 1}],
+    "warm_workers": 0,
+}
+PROGRAM = """
+import torch
+import forebay
+x = torch.arange(1000, device="cuda")
+print(int((x * x).sum()), forebay.flavor().name)
+"""
+needs_extensions = pytest.mark.skipif(
+    importlib.util.find_spec("forebay_worker._executor") is None or importlib.util.find_spec("forebay._C") is None,
+    reason="the extensions are not built",
+)
 
 
 async def lease(url: str, token: str, trust: ssl.SSLContext) -> wire.Granted:
@@ -60,6 +79,35 @@ def test_clients_and_workers_link_up_over_tls_with_a_pool_that_they_trust(
                 await asyncio.to_thread(urllib.request.urlopen, plain + "health", timeout=WAIT_SECONDS)
 
     asyncio.run(scenario())
+
+
+@needs_extensions
+def test_a_program_computes_on_a_worker_behind_a_pool_that_it_trusts_and_is_told_of_one_that_it_does_not(
+    pool: Callable[..., Any], certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, key = certificate
+    monkeypatch.setenv("SSL_CERT_FILE", str(shown))
+
+    async def scenario() -> None:
+        async with pool(tls_certificate=shown, tls_key=key, **REAL) as running:
+            out, _ = await outcome(running.service.url, SSL_CERT_FILE=str(shown))
+            assert out.split() == ["332833500", "dev.1gb"], out
+            out, complaint = await outcome(running.service.url)
+            assert out == "" and "PoolUnreachable" in complaint and "CERTIFICATE_VERIFY_FAILED" in complaint
+            await running.until(lambda: not running.machine.sessions)
+            await running.until(lambda: len(running.records()) == 1)
+
+    asyncio.run(scenario())
+
+
+async def outcome(url: str, **trust: str) -> tuple[str, str]:
+    """What the program prints, and what it complains of."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "SSL_"))}
+    environment |= {"FOREBAY_URL": url, "FOREBAY_TOKEN": "ada", "OMP_NUM_THREADS": "1", **trust}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, env=environment, **pipes)
+    out, complaint = await asyncio.wait_for(process.communicate(), WAIT_SECONDS)
+    return out.decode(), complaint.decode()
 
 
 def test_a_certificate_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
