@@ -48,6 +48,11 @@ class Cloud:
         found: list[dict[str, Any]] = self.ask("pool", USER, "GET", "api/sessions")
         return found
 
+    def leases(self) -> list[dict[str, Any]]:
+        """All that are open."""
+        found: list[dict[str, Any]] = self.ask("pool", "operator", "GET", "api/leases")
+        return found
+
     @contextmanager
     def session(self, flavor: str = "dev.1gb", process: str = "train.py") -> Iterator[Session]:
         """Another process of the user's with a virtual device."""

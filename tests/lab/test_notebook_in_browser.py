@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from dashboards_installation import eventually
 from forebay_wire import messages as wire
 from notebook_page import NotebookPage
 
 pytestmark = [pytest.mark.slow]
 
+LONG_SECONDS = 16
 IMPORT, MAKE, WORK, LONG, LOOK, LAST = range(6)
 CELLS = (
     "import time, torch",
     "x = torch.ones(500, 500, device='cuda')\nprint(x.sum().item())",
     "began = time.time()\nwhile time.time() - began < 4: (x @ x).sum().item()",
-    "began = time.time()\nwhile time.time() - began < 16: (x @ x).sum().item()",
+    f"began = time.time()\nwhile time.time() - began < {LONG_SECONDS}: (x @ x).sum().item()",
     "x.sum().item()",
     "x.mean().item()",
 )
@@ -69,7 +71,7 @@ def test_a_page_that_is_loaded_while_a_cell_computes_shows_it_before_the_cell_en
     notebook.await_status("computing")
     notebook.page.reload()
     notebook.await_status("computing")
-    assert len(cloud.ask("pool", "operator", "GET", "api/leases")) == 1
+    assert len(cloud.leases()) == 1
     notebook.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
     notebook.await_status("resident")
 
@@ -171,17 +173,40 @@ def test_what_is_left_of_a_budget_is_shown(notebook: NotebookPage, cloud: Any) -
         cloud.ask("billing", "operator", "DELETE", f"api/budgets/{row['id']}")
 
 
-def test_a_kernel_that_is_restarted_is_followed_again(notebook: NotebookPage) -> None:
+def test_a_kernel_that_is_restarted_while_it_computes_leaves_no_lease_and_is_followed_again(notebook: NotebookPage, cloud: Any) -> None:
+    notebook.start(LONG)
+    notebook.await_status("computing")
+    assert len(cloud.leases()) == 1
     notebook.cell(IMPORT).locator(".jp-InputPrompt").click()
     notebook.page.keyboard.press("0")
     notebook.page.keyboard.press("0")
     notebook.page.locator(".jp-Dialog button.jp-mod-accept").click()
     notebook.page.locator(".forebay-status-button").wait_for(state="detached")
+    eventually(lambda: cloud.leases() == [] and cloud.mine() == [])
     notebook.page.wait_for_timeout(1500)
     notebook.run(IMPORT)
     assert "idle" in notebook.await_status("idle")
     notebook.run(MAKE)
     notebook.await_status("resident")
+
+
+def test_a_closed_tab_stops_no_cell_and_leaves_no_lease_behind(browser: Any, server: Any, cloud: Any) -> None:
+    server.write("closed.ipynb", *CELLS)
+    first = NotebookPage(browser, server, "lab", "closed.ipynb")
+    first.run(IMPORT)
+    first.run(MAKE)
+    first.start(LONG)
+    first.await_status("computing")
+    first.close()
+    [running] = cloud.leases()
+    time.sleep(LONG_SECONDS / 2)
+    assert [lease["lease"] for lease in cloud.leases()] == [running["lease"]], "the cell goes on"
+    eventually(lambda: cloud.leases() == [], LONG_SECONDS)
+    again = NotebookPage(browser, server, "lab", "closed.ipynb")
+    try:
+        assert "250000.0" in again.run(LOOK), "the kernel has its tensors"
+    finally:
+        again.close()
 
 
 @pytest.fixture
