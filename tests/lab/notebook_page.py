@@ -36,7 +36,7 @@ class NotebookPage:
         self.context.close()
 
     def cell(self, number: int) -> Any:
-        return self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell").nth(number)
+        return self.page.locator(".jp-NotebookPanel:visible .jp-CodeCell").nth(number)
 
     def start(self, number: int) -> None:
         """Begins to run a cell; the first is number 0."""
