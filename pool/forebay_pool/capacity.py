@@ -23,6 +23,9 @@ class Estate(Protocol):
     def stocks(self) -> Mapping[str, Stock]: ...
 
 
+NO_MODELS: frozenset[str] = frozenset()
+
+
 class Capacity:
     """Answers about the devices that are here, whoever holds them; cordoned and lost ones may come back, and count."""
 
@@ -37,7 +40,9 @@ class Capacity:
     def why_not(self, flavor: Flavor, tenant: str | None) -> str | None:
         """Why nothing here can ever serve the flavor, to the tenant if one is named; None if something can."""
         policy = self._estate.policy
-        barred = frozenset(e.model for e in flavor.equivalents if tenant is not None and not policy.allows(e.model, tenant))
+        barred = NO_MODELS
+        if tenant is not None and policy.models:
+            barred = frozenset(e.model for e in flavor.equivalents if not policy.allows(e.model, tenant))
         key = (flavor.name, barred)
         if key not in self._answers:
             self._answers[key] = self._judge(flavor, barred)
@@ -113,19 +118,6 @@ def wants(equivalent: Equivalent) -> str:
     if equivalent.share_milli < WHOLE_MILLI:
         return f"{equivalent.share_milli / 10:g} % of a {equivalent.model}"
     return f"{equivalent.count} {equivalent.model}"
-
-
-def _why_not_by(flavor: Flavor, equivalent: Equivalent, devices: list[Device]) -> str:
-    model, count = equivalent.model, equivalent.count
-    if not devices:
-        return f"there is no {model} here"
-    fitting = [device for device in devices if suits(device, flavor, equivalent)]
-    if len(devices) < count or 0 < len(fitting) < count:
-        return f"it takes {count} {model} together, and there are {len(fitting) or len(devices)}"
-    most = max(device.memory_bytes for device in devices)
-    if count > 1:
-        return f"{count} {model} together have {gib(count * most)}, the flavor {gib(flavor.memory_bytes)}"
-    return f"a {model} here has {gib(most)}, the flavor {gib(flavor.memory_bytes)}"
 
 
 def gib(count: int) -> str:

@@ -58,7 +58,7 @@ def estimate_seconds(ahead_ns: int, own_ns: int, slots: int) -> float | None:
 
 def rough(value: float) -> int:
     """The value in steps that people notice: its two leading digits, and nothing after the point."""
-    whole = round(value)
+    whole = value if isinstance(value, int) else round(value)
     if whole < 100:
         return whole
     step = 10 ** (len(str(whole)) - 2)

@@ -28,22 +28,22 @@ STALE_MAX = 64
 class Usage:
     """What somebody used, decayed, and still uses. Milli-devices times nanoseconds."""
 
-    __slots__ = ("_asked", "_half_life_ns", "_level", "_rate_milli", "_since_ns")
+    __slots__ = ("_asked_level", "_asked_ns", "_half_life_ns", "_level", "_rate_milli", "_since_ns")
 
     def __init__(self, half_life_ns: int) -> None:
         self._half_life_ns = half_life_ns
         self._level = NOTHING
         self._rate_milli = 0
         self._since_ns = 0
-        self._asked = (0, NOTHING)
+        self._asked_ns, self._asked_level = 0, NOTHING
         """When the level was asked for last, and what it was: within an event it is asked for often."""
 
     def hold(self, change_milli: int, now_ns: int) -> None:
         """So many more thousandths of devices are held from now on; fewer if negative."""
-        self._level = self.level(now_ns)
+        self._level = level = self.level(now_ns)
         self._since_ns = now_ns
         self._rate_milli += change_milli
-        self._asked = (now_ns, self._level)
+        self._asked_ns, self._asked_level = now_ns, level
 
     def spent(self, milli: int, start_ns: int, end_ns: int) -> None:
         """So many thousandths of devices were held then; in any order."""
@@ -62,16 +62,13 @@ class Usage:
 
     def level(self, now_ns: int) -> float:
         """log2 of the forward-decayed sum: comparable with others' of the same half-life, never falling."""
-        asked_ns, level = self._asked
-        if asked_ns != now_ns:
-            level = self._level_at(now_ns)
-            self._asked = (now_ns, level)
+        if self._asked_ns == now_ns:
+            return self._asked_level
+        level = self._level
+        if self._rate_milli and now_ns > self._since_ns:
+            level = _log_of_sum(level, self._integral(self._rate_milli, self._since_ns, now_ns))
+        self._asked_ns, self._asked_level = now_ns, level
         return level
-
-    def _level_at(self, now_ns: int) -> float:
-        if not self._rate_milli or now_ns <= self._since_ns:
-            return self._level
-        return _log_of_sum(self._level, self._integral(self._rate_milli, self._since_ns, now_ns))
 
     def _integral(self, rate_milli: int, start_ns: int, end_ns: int) -> float:
         """log2 of the integral of rate * 2 ** (t / half_life)."""

@@ -127,7 +127,7 @@ class Fleet:
     def lane_of(self, session: Session) -> Lane:
         """Where in the line the session waits."""
         if session.worker is not None:
-            return tuple([device.id for device in session.worker.devices]), session.flavor, ()
+            return session.worker.names, session.flavor, ()
         if not self.policy.models:
             return (), session.flavor, ()
         models = {equivalent.model for equivalent in self.flavors[session.flavor].equivalents}
@@ -166,7 +166,8 @@ class Fleet:
     # Seats
 
     def seats_of(self, place: Place) -> list[Seat]:
-        return [self.seats[device.id] for device in place.devices]
+        devices = place.devices
+        return [self.seats[devices[0].id]] if len(devices) == 1 else [self.seats[device.id] for device in devices]
 
     def take(self, place: Place, session: Session, memory_bytes: int) -> None:
         """Claims the whole place for the session, with so much memory on its first device. Raises before anything is leased twice."""

@@ -42,6 +42,11 @@ def _model_message(kind: Kind, model: str) -> wire.DeviceModel:
     return wire.DeviceModel(kind=kind, model=model)
 
 
+@lru_cache(maxsize=MESSAGES_MAX)
+def open_message(epoch: int, memory_limit_bytes: int) -> wire.Open:
+    return wire.Open(epoch=epoch, memory_limit_bytes=memory_limit_bytes)
+
+
 def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits) -> wire.Assign:
     return wire.Assign(
         session=session.id,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections import Counter
 from collections.abc import Iterable
 from operator import itemgetter
@@ -235,4 +234,4 @@ class Line:
 def share_of(account: Account, now_ns: int | None = None) -> float:
     """log2 of the decayed usage for each part of the weight; who has less goes first. Without a time: what it is at least."""
     level = account.usage.floor if now_ns is None else account.usage.level(now_ns)
-    return level if account.quota.weight == 1 else level - math.log2(account.quota.weight)
+    return level - account.weight_log

@@ -58,10 +58,10 @@ def whole_record(lease: Lease, duration_ns: int, reason: SegmentEnd) -> UsageRec
 
 
 def parked_record(parking: Parking, duration_ns: int, reason: SegmentEnd) -> UsageRecord:
-    """What the stretch of parked time would be metered as, in one piece."""
+    """What the stretch of parked time would be metered as, in one piece; named as its segment that is running."""
     session, holder = parking.session, parking.holder
     return UsageRecord(
-        id=parking.id,
+        id=record_id(parking.id, parking.segment),
         tenant=session.tenant,
         user=session.user,
         session=session.id,
@@ -84,10 +84,10 @@ def segments(whole: UsageRecord, number: int, metered_ns: int, segment_ns: int) 
     moves none of them. All but the last are of a lease that goes on. What was metered once is not given back.
     """
     opened_ns, ended_ns = whole.started_at_unix_ns, whole.started_at_unix_ns + max(whole.duration_ns, metered_ns)
-    found: list[UsageRecord] = []
     at_ns = opened_ns + metered_ns
     if not metered_ns and ended_ns <= cut_after(at_ns, segment_ns) and whole.id == record_id(whole.lease, number):
         return [whole]
+    found: list[UsageRecord] = []
     while True:
         cut_ns = cut_after(at_ns, segment_ns)
         end_ns = min(cut_ns, ended_ns)

@@ -12,7 +12,7 @@ from forebay_pool.capacity import equivalents_for, memory_limit
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.explanations import DRAINING, why_placing
 from forebay_pool.fair_share import Turns
-from forebay_pool.grants import assignment
+from forebay_pool.grants import assignment, open_message
 from forebay_pool.instructions import Keep, Launch, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.metering import rate
@@ -388,7 +388,7 @@ class Placing(Telling):
         self._list_lease(lease)
         self.fleet.found_dead(seats[0], 0)
         limit_bytes = memory_limit(flavor, place.devices[0])
-        self._out.append(TellWorker(worker.id, wire.Open(epoch=lease.epoch, memory_limit_bytes=limit_bytes)))
+        self._out.append(TellWorker(worker.id, open_message(lease.epoch, limit_bytes)))
         self._tell_granted(lease)
         self._out.append(Keep(lease))
         self._keep(session)

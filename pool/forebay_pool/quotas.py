@@ -92,6 +92,8 @@ class Account:
         self.notebook = notebook
         """Of what the user's spans of this label cost; such an account has a budget and nothing else."""
         self.quota = NO_QUOTA
+        self.weight_log = 0.0
+        """log2 of the quota's weight."""
         self.budget: BudgetState = "open"
         self.budget_sentence = ""
         """What billing says to those whom it stops."""
@@ -118,6 +120,7 @@ class Account:
     def set_quota(self, quota: Quota, now_ns: int) -> None:
         """What was held before a window was first set, or its length changed, is not in it; what is held now counts from now."""
         self.quota = quota
+        self.weight_log = math.log2(quota.weight)
         length_ns = None if quota.device_seconds is None else (quota.window_seconds or 0) * SECOND
         if length_ns is None:
             self.window = None
@@ -158,10 +161,10 @@ class Account:
         """What keeps it from holding so much more now."""
         if self.budget != "open":
             return "budget"
-        room = self.room_milli
-        if room is not None and demand_milli > room:
+        most_milli = self.quota.devices_milli
+        if most_milli is not None and demand_milli > most_milli - self.held_milli:
             return "quota"
-        return "quota" if self.is_exhausted(now_ns) else None
+        return "quota" if self.window is not None and self.is_exhausted(now_ns) else None
 
     def is_exhausted(self, now_ns: int) -> bool:
         """Whether its device time within the window is used up."""
@@ -310,19 +313,18 @@ class Accounts:
 
     def room_milli(self, session: Session) -> float:
         """How much more the session's accounts may hold at a time."""
-        return min(math.inf if account.room_milli is None else account.room_milli for account in self.both(session))
+        tenant, user = self.both(session)
+        room, own_room = tenant.room_milli, user.room_milli
+        if room is None:
+            return math.inf if own_room is None else own_room
+        return room if own_room is None or room < own_room else own_room
 
     def bar(self, session: Session, span: wire.Span, demand_milli: int, now_ns: int) -> tuple[Account, Bar] | None:
         """The account that keeps the session from holding so much more for the span now, and by what."""
-        notebook = self.notebook_of(session, span)
-        if notebook is not None:
+        if self._notebooks and (notebook := self.notebook_of(session, span)) is not None:
             return notebook, "budget"
         for account in self.both(session):
             bar = account.bars(demand_milli, now_ns)
             if bar is not None:
                 return account, bar
         return None
-
-    def never_fits(self, session: Session, demand_milli: int) -> str | None:
-        reasons = [account.never_fits(demand_milli) for account in self.both(session)]
-        return next((reason for reason in reasons if reason is not None), None)

@@ -110,8 +110,8 @@ class Sessions(Workers):
     def _no_money_for(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
         """What no waiting would help: a quota that is too small for the request alone, a budget that refuses."""
         demand_milli = self.line.demand_milli(self.fleet.lane_of(session))
-        notebook = self.accounts.notebook_of(session, span)
-        for account in (*self.accounts.both(session), *(() if notebook is None else (notebook,))):
+        accounts, notebook = self.accounts.both(session), self.accounts.notebook_of(session, span)
+        for account in accounts if notebook is None else (*accounts, notebook):
             why = account.never_fits(demand_milli)
             if why is not None:
                 return refusals.quota(why, number)

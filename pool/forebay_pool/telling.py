@@ -139,6 +139,8 @@ class Telling(Parkings):
         self._tell_queued(request, self._standing(request, ahead, 0, None if ahead else 0))
 
     def _tell_queued(self, request: Request, standing: Standing) -> None:
+        if standing == request.told:
+            return
         steps = _steps(standing)
         if request.told is None or request.told_steps != steps:
             request.told, request.told_steps = standing, steps

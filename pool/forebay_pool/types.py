@@ -228,7 +228,6 @@ class Worker:
 
     id: str
     devices: tuple[Device, ...]
-    """It computes on the first."""
     started_ns: int
     state: WorkerState = "starting"
     address: str = ""
@@ -267,10 +266,14 @@ class Worker:
     """Where they are fetched."""
     ticket: str = ""
     """What the client presents to it, once somebody asked."""
+    device: Device = field(init=False)
+    """The first: it computes there, and keeps tensors."""
+    names: tuple[str, ...] = field(init=False)
+    """The devices' ids."""
 
-    @property
-    def device(self) -> Device:
-        return self.devices[0]
+    def __post_init__(self) -> None:
+        self.device = self.devices[0]
+        self.names = tuple([device.id for device in self.devices])
 
     @property
     def is_in_motion(self) -> bool:
@@ -562,7 +565,8 @@ class Seat:
     @property
     def is_open(self) -> bool:
         """Whether leases may open here."""
-        return self.cordon is None and self.node.is_open and not self.unsure
+        node = self.node
+        return self.cordon is None and node.lost is None and not node.drains and not self.unsure
 
     @property
     def empties(self) -> bool:
