@@ -105,7 +105,10 @@ def suits(device: Device, flavor: Flavor, equivalent: Equivalent) -> bool:
 
 def equivalents_for(devices: tuple[Device, ...], flavor: Flavor) -> list[Equivalent]:
     """The ways in which exactly these devices serve the flavor, best first."""
-    return [e for e in flavor.equivalents if e.count == len(devices) and all(suits(device, flavor, e) for device in devices)]
+    count = len(devices)
+    if count == 1:
+        return [e for e in flavor.equivalents if e.count == 1 and suits(devices[0], flavor, e)]
+    return [e for e in flavor.equivalents if e.count == count and all(suits(device, flavor, e) for device in devices)]
 
 
 def memory_limit(flavor: Flavor, device: Device) -> int:

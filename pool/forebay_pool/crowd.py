@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TypeVar
 
 from forebay_pool.fleet import Fleet
-from forebay_pool.types import Lane
+from forebay_pool.types import Lane, Make
 
 
 class Crowd:
@@ -45,34 +46,40 @@ class Ahead:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._anywhere: dict[str, tuple[int, int]] = {}
-        self._near: dict[str, tuple[int, int]] = {}
         self._at: dict[str, tuple[int, int]] = {}
+        """By device: those that wait for just this one."""
+        self._near: dict[Make, tuple[int, int]] = {}
+        """By make: those that wait for one device of it."""
+        self._anywhere: dict[str, tuple[int, int]] = {}
+        """By flavor: those that any device will do for."""
+        self._over: dict[Make, tuple[int, int]] = {}
+        """By make: those of them whom it serves."""
 
     def add(self, lane: Lane, work_ns: int) -> None:
         devices, flavor, _ = lane
-        if not devices:
-            _count(self._anywhere, flavor, work_ns)
+        if devices:
+            _count(self._at, devices[0], work_ns)
+            _count(self._near, self._fleet.seats[devices[0]].device.make, work_ns)
             return
-        _count(self._at, devices[0], work_ns)
-        for served in self._fleet.flavors_of(self._fleet.seats[devices[0]]):
-            _count(self._near, served, work_ns)
+        _count(self._anywhere, flavor, work_ns)
+        for make in self._fleet.makes_of(flavor):
+            _count(self._over, make, work_ns)
 
     def of(self, lane: Lane) -> tuple[int, int]:
         """The count and the work of those who compete with the lane."""
         devices, flavor, _ = lane
-        rivals = self._fleet.flavors_of(self._fleet.seats[devices[0]]) if devices else self._fleet.rivals_of(flavor)
-        count, work_ns = self._at.get(devices[0], NOBODY) if devices else self._near.get(flavor, NOBODY)
-        for rival in rivals:
-            some, their_ns = self._anywhere.get(rival, NOBODY)
-            count += some
-            work_ns += their_ns
-        return count, work_ns
+        if devices:
+            here, over = self._at.get(devices[0], NOBODY), self._over.get(self._fleet.seats[devices[0]].device.make, NOBODY)
+            return here[0] + over[0], here[1] + over[1]
+        near = [self._near[make] for make in self._fleet.makes_of(flavor) if make in self._near]
+        rivals = [self._anywhere[rival] for rival in self._fleet.rivals_of(flavor) if rival in self._anywhere]
+        return sum(count for count, _ in (*near, *rivals)), sum(work_ns for _, work_ns in (*near, *rivals))
 
 
 NOBODY = (0, 0)
+Name = TypeVar("Name", str, Make)
 
 
-def _count(amounts: dict[str, tuple[int, int]], key: str, work_ns: int) -> None:
+def _count(amounts: dict[Name, tuple[int, int]], key: Name, work_ns: int) -> None:
     count, known_ns = amounts.get(key, NOBODY)
     amounts[key] = (count + 1, known_ns + work_ns)

@@ -25,7 +25,8 @@ def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
     """Why a session in the line, that no quota stops, has no lease."""
     if session.worker is not None:
         here = [fleet.seats[device.id] for device in session.worker.devices]
-        return _why_not_there(session, fleet, min(here, key=lambda seat: (seat.is_open, seat.free_milli)))
+        worst = here[0] if len(here) == 1 else min(here, key=lambda seat: (seat.is_open, seat.free_milli))
+        return _why_not_there(session, fleet, worst)
     flavor = fleet.flavors[session.flavor]
     count, free, closed, some = census = fleet.census(flavor)
     if not count:
@@ -49,7 +50,7 @@ def _why_not_there(session: Session, fleet: Fleet, seat: Seat) -> Why:
         return Why("draining", f"{closed}, and this session's tensors are there.")
     if seat.state == "draining":
         return Why("draining", f"A worker on {seat.device.id}, where this session's tensors are, is ending.")
-    others = fleet.census(fleet.flavors[session.flavor]).free
+    others = fleet.has_free(fleet.flavors[session.flavor])
     return Why("fragmentation" if others else "shortage", f"{seat.device.id}, where this session's tensors are, is held by another lease.")
 
 

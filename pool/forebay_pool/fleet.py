@@ -21,7 +21,7 @@ from forebay_pool.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Li
 NAMES_MAX = 4
 """A sentence names at most so many devices."""
 DEMANDS_MAX = 1_000_000
-"""Lanes whose demand is remembered."""
+"""Lanes whose demand, and whose slots, are remembered."""
 
 
 class Census(NamedTuple):
@@ -64,6 +64,7 @@ class Fleet:
         self._makes: dict[str, tuple[Make, ...]] = {}
         self._rivals: dict[str, tuple[str, ...]] = {}
         self._demands: dict[Lane, int] = {}
+        self._slots: dict[Lane, int] = {}
         self.join(devices)
 
     def join(self, devices: Iterable[Device]) -> list[Seat]:
@@ -95,6 +96,7 @@ class Fleet:
         self.capacity.forget()
         self._rivals.clear()
         self._demands.clear()
+        self._slots.clear()
         for make, device in {seat.device.make: seat.device for seat in self.seats.values()}.items():
             self._serves[make] = tuple(f.name for f in self.flavors.values() if any(suits(device, f, e) for e in f.equivalents))
         self._makes = {name: tuple(make for make, served in self._serves.items() if name in served) for name in self.flavors}
@@ -152,16 +154,20 @@ class Fleet:
 
     def slots(self, lane: Lane) -> int:
         """How many leases can be open at a time for those who wait there."""
-        devices, name, _ = lane
-        flavor, slots = self.flavors[name], 0
-        for equivalent in flavor.equivalents:
-            if devices:
-                here = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
-                slots = max([slots, *(WHOLE_MILLI // e.share_milli for e in here)])
-            else:
-                stock = self.stocks.get(equivalent.model)
-                slots += (0 if stock is None else stock.count) // equivalent.count * (WHOLE_MILLI // equivalent.share_milli)
-        return slots
+        found = self._slots.get(lane)
+        if found is None:
+            if len(self._slots) >= DEMANDS_MAX:
+                self._slots.clear()
+            found = self._slots[lane] = self._slots_of(*lane[:2])
+        return found
+
+    def _slots_of(self, devices: tuple[str, ...], name: str) -> int:
+        flavor = self.flavors[name]
+        if devices:
+            here = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
+            return max((WHOLE_MILLI // e.share_milli for e in here), default=0)
+        there = [(self.stocks[e.model].count, e) for e in flavor.equivalents if e.model in self.stocks]
+        return sum(count // e.count * (WHOLE_MILLI // e.share_milli) for count, e in there)
 
     # Seats
 
@@ -265,6 +271,14 @@ class Fleet:
             stock.refresh()
         some = islice((seat for stock in stocks for group in stock.groups.values() for seat in group.seats), NAMES_MAX)
         return Census(sum(s.count for s in stocks), sum(s.free for s in stocks), sum(s.closed for s in stocks), list(some))
+
+    def has_free(self, flavor: Flavor) -> bool:
+        """Whether something may be leased of any device of the flavor's models."""
+        for model in {e.model: None for e in flavor.equivalents if e.model in self.stocks}:
+            self.stocks[model].refresh()
+            if self.stocks[model].free:
+                return True
+        return False
 
     def is_free(self, seat: Seat) -> bool:
         """Whether anything of the device may be leased now."""

@@ -10,6 +10,7 @@ from forebay_wire import messages as wire
 from forebay_pool.capacity import memory_limit
 from forebay_pool.types import Flavor, Kind, Lease, Limits, Price, Session, Worker
 
+END, LEAVE, RESTORE = wire.End(), wire.Leave(), wire.Restore()
 MESSAGES_MAX = 1_024
 """Parts of messages that are made once and kept: they are told with every grant."""
 

@@ -12,7 +12,7 @@ from forebay_pool.capacity import equivalents_for, memory_limit
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.explanations import DRAINING, why_placing
 from forebay_pool.fair_share import Turns
-from forebay_pool.grants import assignment, open_message
+from forebay_pool.grants import END, LEAVE, RESTORE, assignment, open_message
 from forebay_pool.instructions import Keep, Launch, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.metering import rate
@@ -309,7 +309,7 @@ class Placing(Telling):
             self._show(session)
             self.fleet.reserve(worker, seat.holders[session].memory_bytes)
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
-            self._out.append(TellWorker(worker.id, wire.Restore()))
+            self._out.append(TellWorker(worker.id, RESTORE))
         return not worker.restoring
 
     def _less_is_parked(self, session: Session) -> None:
@@ -321,7 +321,7 @@ class Placing(Telling):
         """Has the client end its stream at the worker; the worker says Left. One that parks the session is asked after that."""
         if worker.leave_by_ns is None and not worker.parking:
             worker.leave_by_ns = self._now + int(self.limits.park_seconds * SECOND)
-            self._tell(session.id, wire.Leave())
+            self._tell(session.id, LEAVE)
 
     def _stay(self, worker: Worker, session: Session) -> None:
         """The session does not leave the worker: its request waits for that one's device. Nothing is lost."""
@@ -451,7 +451,7 @@ class Placing(Telling):
         """Tells the worker to exit; it is killed if it does not within its grace."""
         self.fleet.retire(worker, drains_milli)
         worker.deadline_ns = self._now + int(self.limits.end_grace_seconds * SECOND)
-        self._out.append(TellWorker(worker.id, wire.End()))
+        self._out.append(TellWorker(worker.id, END))
 
     def _leave_line(self, request: Request) -> None:
         """Takes the request out of the line: those behind it may need less than it did."""

@@ -27,7 +27,8 @@ class Candidate(NamedTuple):
 def candidate(seat: Seat, profile: Profile, equivalent: Equivalent, memory_bytes: int, spare: bool) -> Candidate:
     """The seat as a place for a flavor with so much memory."""
     device_bytes = seat.device.memory_bytes
-    return Candidate(seat, equivalent, profile, max(0, seat.taken_bytes + min(memory_bytes, device_bytes) - device_bytes), spare)
+    beyond = seat.taken_bytes - device_bytes + (memory_bytes if memory_bytes < device_bytes else device_bytes)
+    return Candidate(seat, equivalent, profile, beyond if beyond > 0 else 0, spare)
 
 
 class Ranking(Protocol):

@@ -144,7 +144,9 @@ class Stock:
         self.free_milli += sum(shares) - sum(known)
         self.free += len(shares) - group.free
         group.free = len(shares)
-        self._file_wholes(group, shares.count(WHOLE_MILLI))
+        whole = shares.count(WHOLE_MILLI)
+        if whole != group.whole:
+            self._file_wholes(group, whole)
 
     def _put_in(self, key: Key, order: Order) -> File:
         file = self._files.get(key)
@@ -173,20 +175,17 @@ class Stock:
                 way.stale[file] = None
 
     def _file_wholes(self, group: Group, whole: int) -> None:
-        """Files the group by how many whole devices it has free."""
-        if group.switch not in self._wholes:
-            self._wholes[group.switch] = []
-        if whole != group.whole:
-            before, after = _fullness(group, group.whole), _fullness(group, whole)
-            for filed in (self._wholes[None], self._wholes[group.switch]):
-                if group.whole:
-                    drop(filed, before)
-                if whole:
-                    insort(filed, after)
-            self.whole += whole - group.whole
-            self._switch_wholes[group.switch] = self._switch_wholes.get(group.switch, 0) + whole - group.whole
-            self._stale_switches[group.switch] = None
-            group.whole = whole
+        """Files the group by how many whole devices it has free, which are not as many as before."""
+        before, after = _fullness(group, group.whole), _fullness(group, whole)
+        for filed in (self._wholes[None], self._wholes.setdefault(group.switch, [])):
+            if group.whole:
+                drop(filed, before)
+            if whole:
+                insort(filed, after)
+        self.whole += whole - group.whole
+        self._switch_wholes[group.switch] = self._switch_wholes.get(group.switch, 0) + whole - group.whole
+        self._stale_switches[group.switch] = None
+        group.whole = whole
 
     def has_free(self, share_milli: int, count: int) -> bool:
         """Whether so much is free on some device, or so many whole devices are."""
@@ -253,16 +252,15 @@ def _fullness(group: Group, whole: int) -> int:
 
 
 def _stand(group: Group) -> tuple[list[int], dict[int, Seat]]:
-    """What is free on its devices, least first; of those with the same free share the best."""
+    """What is free on its devices, least first; of those with the same free share the best, by :func:`seat_order`."""
     shares: list[int] = []
     best: dict[int, Seat] = {}
-    orders: dict[int, tuple[int, int, int]] = {}
     for seat in group.seats:
         free_milli = seat.open_milli
         if free_milli:
             shares.append(free_milli)
-            order = seat_order(seat)
-            if free_milli not in best or order < orders[free_milli]:
-                best[free_milli], orders[free_milli] = seat, order
+            known = best.get(free_milli)
+            if known is None or seat_order(seat) < seat_order(known):
+                best[free_milli] = seat
     shares.sort()
     return shares, best

@@ -83,7 +83,7 @@ class Way:
         self.stale.clear()
 
     def _floor(self, best: Seat, profile: Profile, policy: Policy) -> Rank:
-        alone = candidate(best, profile, *self._size, spare=False)
+        alone = candidate(best, profile, self._size.equivalent, self._size.memory_bytes, False)
         return (best.failures, *self._ranking.rank(alone, self._demand, policy))
 
 
