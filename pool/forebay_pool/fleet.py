@@ -250,7 +250,7 @@ class Fleet:
         if seats[0].held_bytes + need_bytes > worker.device.memory_bytes:
             return None
         for equivalent in equivalents_for(worker.devices, flavor):
-            if all(seat.open_milli >= equivalent.share_milli for seat in seats):
+            if min([seat.open_milli for seat in seats]) >= equivalent.share_milli:
                 return Place(worker.devices, equivalent.share_milli)
         return None
 

@@ -41,7 +41,8 @@ class Leases(Core):
     def _close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
         """Ends the lease's clock, meters it, and leaves the seat; whoever calls this settles the seat."""
         session, seats = lease.session, self.fleet.seats_of(lease.place)
-        if session.lease is not lease or not all(session in seat.holders for seat in seats) or lease.state == "closed":
+        held = all([session in seat.holders for seat in seats])
+        if session.lease is not lease or not held or lease.state == "closed":
             raise InvariantBroken(f"lease {lease.id} cannot close\n{self.story.of(session.id, lease.device.id)}")
         lease.duration_ns = min(max(lease.metered_ns, until_ns - lease.opened_ns), self._now - lease.opened_ns)
         lease.state, lease.ending = "closed", reason
@@ -60,13 +61,13 @@ class Leases(Core):
         self._revoked.pop(lease.id, None)
         for account in self.accounts.both(session):
             del account.leases[lease.id]
-        self._out += (Show(lease), *(Show(seat) for seat in seats))
+        self._out += (Show(lease), *map(Show, seats))
 
     def _meter(self, lease: Lease, held_ns: int, reason: SegmentEnd) -> None:
         """Meters what was not metered yet of the lease's first ``held_ns``."""
         whole = whole_record(lease, held_ns, reason)
         records = segments(whole, lease.segment, lease.metered_ns, int(self.limits.segment_seconds * SECOND))
-        self._out += (Meter(record) for record in records)
+        self._out += map(Meter, records)
         lease.segment, lease.metered_ns = lease.segment + len(records), max(held_ns, lease.metered_ns)
 
     def _meter_passed(self) -> None:

@@ -18,13 +18,15 @@ class Offering(Placing):
 
     def _offer_seats(self) -> None:
         """First those whom a quota stopped come back, as far as there is room for them, then all compete."""
-        while self._roused or self._back or self._loose or self._unsettled or self._look_anew:
-            for account in list(self._roused):
-                if not self._rouse(account):
-                    del self._roused[account]
-            for lane in list(self._back):
-                if not self._offer_to(lane):
-                    del self._back[lane]
+        while self._loose or self._roused or self._back or self._unsettled or self._look_anew:
+            if self._roused:
+                for account in list(self._roused):
+                    if not self._rouse(account):
+                        del self._roused[account]
+            if self._back:
+                for lane in list(self._back):
+                    if not self._offer_to(lane):
+                        del self._back[lane]
             if self._look_anew:
                 self._look_anew = False
                 self._free_up(*(self.fleet.seats[device] for device in self.line.homes))
@@ -61,7 +63,7 @@ class Offering(Placing):
 
     def _offer(self, seat: Seat) -> None:
         """The seat goes to the first who can start with it, as often as there is one; what is left is kept for the first who cannot."""
-        while any(self._starts_or_waits(self.heads_for(seat), seat)):
+        while (heads := self.heads_for(seat)) and any(self._starts_or_waits(heads, seat)):
             pass
 
     def _starts_or_waits(self, heads: list[Request], seat: Seat) -> Iterator[bool]:

@@ -24,11 +24,11 @@ class Parkings(Leases):
         if self._changed:
             changed, self._changed = self._changed, {}
             for session in changed:
-                if session.parking is not None or session.parked_at is not None:
-                    self._note_parking(session)
+                parking, holder = session.parking, session.parked_at
+                if parking is not None or holder is not None:
+                    self._note_parking(session, parking, holder)
 
-    def _note_parking(self, session: Session) -> None:
-        parking, holder = session.parking, session.parked_at
+    def _note_parking(self, session: Session, parking: Parking | None, holder: Worker | None) -> None:
         if parking is not None and (holder is not parking.holder or holder.parked_bytes != parking.bytes):
             if session.state == "lost" or parking.holder.away_ns is not None:
                 self._drop_parking(session)
@@ -64,7 +64,7 @@ class Parkings(Leases):
         """Meters what was not metered yet of the stretch's first ``held_ns``."""
         whole = parked_record(parking, held_ns, reason)
         records = segments(whole, parking.segment, parking.metered_ns, int(self.limits.segment_seconds * SECOND))
-        self._out += (MeterParked(record) for record in records)
+        self._out += map(MeterParked, records)
         parking.segment, parking.metered_ns = parking.segment + len(records), max(held_ns, parking.metered_ns)
 
     def _meter_parked(self) -> None:

@@ -45,7 +45,7 @@ class Bounds(NamedTuple):
 
     def allow(self, place: Place) -> bool:
         small = len(place.devices) * place.share_milli <= self.most_milli and self.least_bytes <= place.devices[0].memory_bytes
-        return small and not any(self.bar(device) for device in place.devices)
+        return small and not ((self.avoid or self.kept is not None) and any(map(self.bar, place.devices)))
 
     def bar(self, device: Device) -> bool:
         return device.id in self.avoid or (self.kept is not None and self.kept.has_device(device))

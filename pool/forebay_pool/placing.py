@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 from forebay_wire import messages as wire
@@ -110,7 +110,7 @@ class Placing(Telling):
         place = self.fleet.place_at(worker, self.fleet.flavors[session.flavor], self._held_bytes(session))
         if place is None or not self._bounds(request).allow(place) or not self._may_make_room(place, session):
             return None
-        if not any(kept.has_device(device) for device in place.devices):
+        if not kept.has_any(place.devices):
             return place
         for make in {device.make: None for device in place.devices}:
             if make in self._keepers:
@@ -128,8 +128,8 @@ class Placing(Telling):
 
     def _choose_besides(self, request: Request, devices: tuple[Device, ...], kept: Keeping) -> Place | None:
         """The best free place without any of the devices."""
-        session, besides = request.session, {device.id for device in devices}
-        bounds = self._bounds(request)._replace(kept=kept, avoid=besides)
+        session = request.session
+        bounds = self._bounds(request, kept, {device.id for device in devices})
         while (place := self._choose(session, bounds)) is not None and not self._may_make_room(place, session):
             bounds = bounds._replace(avoid={*bounds.avoid, place.devices[0].id})
         return place
@@ -137,13 +137,18 @@ class Placing(Telling):
     def _choose(self, session: Session, bounds: Bounds = UNBOUND) -> Place | None:
         return self.fleet.choose(self.fleet.flavors[session.flavor], session.tenant, self.has_room_for_workers, bounds)
 
-    def _bounds(self, request: Request) -> Bounds:
+    def _bounds(self, request: Request, kept: Keeping | None = None, avoid: Collection[str] = ()) -> Bounds:
         """What its quotas and its tensors allow."""
-        return Bounds(self.accounts.room_milli(request.session), tensor_bytes(request.session))
+        return Bounds(self.accounts.room_milli(request.session), tensor_bytes(request.session), kept, avoid)
 
     @property
     def has_room_for_workers(self) -> bool:
         return len(self.fleet.workers) < self.limits.workers_max
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether anything is kept for anybody."""
+        return bool(self._promised or self._keepers)
 
     def promised_to(self, device: str) -> Request | None:
         """Whom the device itself is kept for."""
@@ -209,7 +214,7 @@ class Placing(Telling):
         self._advance(request, place)
 
     def _show_seats(self, place: Place) -> None:
-        self._out += [Show(seat) for seat in self.fleet.seats_of(place)]
+        self._out += map(Show, self.fleet.seats_of(place))
 
     def _advance(self, request: Request, place: Place) -> None:
         """Takes the next steps towards the grant: make room, get a worker ready; grants when both are done."""
@@ -359,7 +364,7 @@ class Placing(Telling):
     def _grant(self, request: Request, place: Place) -> None:
         """Opens the lease: its clock starts here."""
         session, worker, seats = request.session, request.session.worker, self.fleet.seats_of(place)
-        held = all(session in seat.holders for seat in seats)
+        held = all([session in seat.holders for seat in seats])
         if not held or session.lease is not None or worker is None or worker.devices != place.devices:
             name = place.devices[0].id
             raise InvariantBroken(f"{name} cannot be leased to session {session.id}\n{self.story.of(session.id, name)}")
@@ -479,7 +484,8 @@ class Placing(Telling):
 
     def _free_up(self, *seats: Seat) -> None:
         """Something of the seats may be free: they are offered to the line at the end of the event."""
-        self._loose |= {seat.device.id: seat for seat in seats}
+        for seat in seats:
+            self._loose[seat.device.id] = seat
 
 
 class Keeping:
@@ -495,6 +501,10 @@ class Keeping:
 
     def has_make(self, make: Make) -> bool:
         return not self._placing.accounts.bound_parking and self._bars(self._placing.keeper_of(make))
+
+    def has_any(self, devices: Iterable[Device]) -> bool:
+        """Whether one of the devices is, by itself or with its make."""
+        return any(map(self.has_device, devices)) if self._placing.keeps_any else False
 
     def has_device(self, device: Device) -> bool:
         if self._bars(self._placing.promised_to(device.id)):
