@@ -190,7 +190,12 @@ class Stock:
     def has_free(self, share_milli: int, count: int) -> bool:
         """Whether so much is free on some device, or so many whole devices are."""
         self.refresh()
-        return self.whole >= count if count > 1 else any(groups and free >= share_milli for free, groups in self._shares.items())
+        if count > 1:
+            return self.whole >= count
+        for free_milli, groups in self._shares.items():
+            if groups and free_milli >= share_milli:
+                return True
+        return False
 
     def with_whole(self) -> Iterator[Group]:
         """Nodes with whole devices free, file by file; the first of each file are the best."""

@@ -46,12 +46,12 @@ class Workers(Clearing):
         self._bury(session, "lost")
 
     def _worker_said(self, event: WorkerSaid) -> None:
-        worker = self.fleet.workers.get(event.worker)
+        worker, message = self.fleet.workers.get(event.worker), event.message
         if worker is not None and worker.state != "ending":
             worker.seen_ns = self._now
             self._worker = worker
-            self._on[type(event.message)](event.message)
-        elif isinstance(event.message, wire.ResumeWorker):
+            self._on[type(message)](message)
+        elif isinstance(message, wire.ResumeWorker):
             self._out.append(TellWorker(event.worker, wire.End()))
 
     def _ready(self, message: wire.Ready) -> None:
@@ -70,13 +70,14 @@ class Workers(Clearing):
             self._settle(self.fleet.seats[worker.device.id])
 
     def _heartbeat(self, message: wire.Heartbeat) -> None:
-        worker = self._worker
+        worker, memory_bytes = self._worker, message.memory_bytes
         session = worker.session
-        changed = worker.memory_bytes != message.memory_bytes
-        worker.memory_bytes = message.memory_bytes
-        if session is not None and session.lease is not None and session.lease.epoch == message.epoch:
-            session.lease.confirmed_ns = self._now
-        if self._lies(worker, message.memory_bytes):
+        lease = None if session is None else session.lease
+        changed = worker.memory_bytes != memory_bytes
+        worker.memory_bytes = memory_bytes
+        if lease is not None and lease.epoch == message.epoch:
+            lease.confirmed_ns = self._now
+        if memory_bytes > worker.reserved_bytes and self._lies(worker, memory_bytes):
             return
         if session is not None and changed:
             self._less_is_parked(session)
