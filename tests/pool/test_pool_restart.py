@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -231,6 +233,43 @@ def test_a_training_loop_goes_on_over_a_killed_pool_and_its_lease_is_one_bill(po
     assert STEPS * 50_000_000 <= duration_ns <= took_ns
     mine.stop()
     assert mine.rows("select id from sessions") == mine.rows("select id from workers") == []
+
+
+@contextmanager
+def unwritable(database_url: str) -> Iterator[None]:
+    """Nobody else can write to the database; what they would write waits."""
+    engine = sqlalchemy.create_engine(database_url)
+    with engine.connect() as connection:
+        lock = "BEGIN IMMEDIATE" if engine.dialect.name == "sqlite" else "LOCK TABLE open_leases, sessions IN EXCLUSIVE MODE"
+        connection.exec_driver_sql(lock)
+        yield
+        connection.rollback()
+    engine.dispose()
+
+
+def test_a_grant_that_was_never_written_is_free_and_over_once_the_pool_starts_again(pools: Callable[..., Pools]) -> None:
+    mine, port = pools(FOREBAY_POOL_WARM_WORKERS="0"), free_port()
+    mine.start(port)
+    mine.until(lambda: answers(port))
+    holder = mine.train(f"http://127.0.0.1:{port}/", HOLDER)
+    assert holder.stdout is not None
+    mine.until(lambda: mine.rows("select id from sessions") and mine.rows("select id from workers"))
+    with unwritable(mine.database_url):
+        assert holder.stdout.readline() == "1.0\n"  # the lease is open, and its device computes
+        mine.processes[0].kill()
+        mine.processes[0].wait()
+    ((session, worker),) = mine.rows("select id, worker from sessions")
+    assert (worker, mine.rows("select id from open_leases")) == (None, [])
+    mine.start(port)
+    _, errors = holder.communicate(timeout=PATIENCE_SECONDS)
+    assert holder.returncode == 1
+    assert re.search(r"this tensor is lost: The worker .* is gone|the tensors on this device are lost", errors)  # whoever said it first
+    again = mine.train(f"http://127.0.0.1:{port}/")  # the device is free once that worker has ended
+    assert len(losses_of(again, STEPS, lambda: None)) == STEPS
+    mine.until(lambda: not mine.rows("select id from open_leases") and mine.rows("select id from lease_segments"))
+    mine.stop()
+    assert session not in [name for (name,) in mine.rows("select session from lease_segments")]
+    assert mine.rows("select id from sessions") == mine.rows("select id from workers") == mine.rows("select id from open_leases") == []
 
 
 async def _order_survives(mine: Pools, port: int, url: str, then: Callable[[], int]) -> None:
