@@ -438,6 +438,12 @@ class ForecastQuery(_Query):
     user: Name | None = None
 
 
+class TenantsQuery(_Query):
+    """``GET api/tenants``; a tenant's admin may leave the tenant out."""
+
+    tenant: Name | None = None
+
+
 class ReportQuery(_Query):
     """``GET api/reports``; a tenant's admin may leave the tenant out."""
 

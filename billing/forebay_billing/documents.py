@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from forebay_billing.audits import Entry
 from forebay_billing.checks import Difference
 from forebay_billing.journal import Accepted
-from forebay_billing.money import decimal_text, exact_text, minor_text, nano_of, nano_text
+from forebay_billing.money import decimal_text, decimals_of, exact_text, minor_text, nano_of, nano_text
 from forebay_billing.months import Month
 from forebay_billing.parked import gib_hours_text
 from forebay_billing.parked_queries import ParkedRate
@@ -21,6 +21,7 @@ from forebay_billing.previews import Cost, Row
 from forebay_billing.price_list import Change
 from forebay_billing.queries import Balance, Charge, Page, Rate
 from forebay_billing.summaries import Outlook, SummaryRow
+from forebay_billing.tenants import Standing
 from forebay_billing.types import PARKED, Line, ParkedPrice, PriceVersion, Statement, SurchargeVersion
 
 _CSV_COLUMNS = (
@@ -221,6 +222,24 @@ def summary_json(row: SummaryRow) -> dict[str, Any]:
 def outlook_json(found: Outlook) -> dict[str, Any]:
     """How a month goes."""
     return {"currency": found.currency, "spent_nano": nano_of(found.spent_atto), "forecast_nano": nano_of(found.forecast_atto)}
+
+
+def standing_json(found: Standing) -> dict[str, Any]:
+    """How a tenant stands. ``decimals`` are those of its currency's smallest coin; a profile's version is 0 where it has none."""
+    profile = found.profile
+    return {
+        "tenant": found.tenant,
+        "known": found.known,
+        "currency": found.currency,
+        "decimals": decimals_of(found.currency),
+        "profile_version": 0 if profile is None else profile.version,
+        "profile_currency": None if profile is None else profile.profile.currency,
+        "legal_name": None if profile is None else profile.profile.legal_name,
+        "tax_label": "" if profile is None else profile.profile.tax_label,
+        "tax_bps": 0 if profile is None else profile.profile.tax_bps,
+        "month": [outlook_json(one) for one in found.outlooks],
+        "balances": [balance_json(one) for one in found.balances],
+    }
 
 
 def statement_json(statement: Statement) -> dict[str, Any]:

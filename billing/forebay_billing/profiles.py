@@ -29,7 +29,12 @@ def find(connection: Connection, tenant: str) -> Version | None:
     """The latest version; None where none was set."""
     query = select(profiles).where(profiles.c.tenant == tenant).order_by(profiles.c.version.desc()).limit(1)
     row = connection.execute(query).first()
-    return None if row is None else Version(_profile(row), row.version, row.changed_at_ns, row.changed_by)
+    return None if row is None else version_of(row)
+
+
+def version_of(row: Row[Any]) -> Version:
+    """The version in a row of ``profiles``."""
+    return Version(_profile(row), row.version, row.changed_at_ns, row.changed_by)
 
 
 def profile_of(connection: Connection, tenant: str) -> Profile:

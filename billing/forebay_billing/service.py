@@ -28,6 +28,7 @@ from forebay_billing import (
     price_handlers,
     report_handlers,
     reservations,
+    tenant_handlers,
 )
 from forebay_billing.budget_desk import BudgetDesk
 from forebay_billing.closer import Closer
@@ -84,6 +85,7 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/profiles/([^/]+)", invoice_handlers.ProfileHandler),
     (r"api/credits", credit_handlers.CreditsHandler),
     (r"api/credits/([^/]+)/refund", credit_handlers.CreditRefundHandler),
+    (r"api/tenants", tenant_handlers.TenantsHandler),
     (r"api/budgets", budget_handlers.BudgetsHandler),
     (r"api/budgets/([^/]+)", budget_handlers.BudgetHandler),
     (r"api/reports", report_handlers.ReportHandler),

@@ -86,8 +86,8 @@ class Store:
         return await self.read(lambda connection: summaries.summary(connection, scope, window, by, zone))
 
     async def outlook(self, scope: Scope) -> list[summaries.Outlook]:
-        """See :func:`summaries.outlook`."""
-        return await self.read(lambda connection: summaries.outlook(connection, scope, self._clock_ns()))
+        """See :func:`summaries.outlooks`."""
+        return await self.read(lambda connection: summaries.outlooks(connection, scope, self._clock_ns()))
 
     async def statement(self, tenant: str, user: str | None, month: Month) -> Statement:
         """See :func:`queries.statement`."""

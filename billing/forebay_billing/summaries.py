@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any, Literal
 
@@ -52,6 +52,8 @@ class Outlook:
     currency: str
     spent_atto: int
     forecast_atto: int
+    keys: dict[str, str | int | None] = field(default_factory=dict)
+    """Whose it is, as far as that was asked for."""
 
 
 def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[By], zone: tzinfo = UTC) -> list[SummaryRow]:
@@ -78,22 +80,26 @@ def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[B
     return [_summary_row(by, days, row) for row in rows]
 
 
-def outlook(connection: Connection, scope: Scope, now_ns: int) -> list[Outlook]:
-    """How this month goes, by currency; see :func:`forebay_billing.budgets.forecast`."""
+def outlooks(connection: Connection, scope: Scope, now_ns: int, by: Sequence[By] = ()) -> list[Outlook]:
+    """How this month goes, by the keys in ``by`` and the currency; see :func:`forebay_billing.budgets.forecast`."""
     today = now_ns // DAY_NS
     month_ns, week_ns = Month.of(now_ns).start_ns, (today - FORECAST_DAYS) * DAY_NS
     window = Window(max(0, min(month_ns, week_ns)), (today + 1) * DAY_NS)
-    by_day: dict[str, dict[int, int]] = {}
-    for row in summary(connection, scope, window, ["day"]):
+    by_day: dict[tuple[str, ...], dict[int, int]] = {}
+    for row in summary(connection, scope, window, [*by, "day"]):
         day = date.fromisoformat(str(row.keys["day"])).toordinal() - date(1970, 1, 1).toordinal()
-        by_day.setdefault(row.currency, {})[day] = row.cost_atto
-    for row in summary(connection, scope, Window(None, window.since_ns), []):
-        by_day.setdefault(row.currency, {})[-1] = 0
+        by_day.setdefault(_whose(row, by), {})[day] = row.cost_atto
+    for row in summary(connection, scope, Window(None, window.since_ns), by):
+        by_day.setdefault(_whose(row, by), {})[-1] = 0
     found = []
-    for currency, days in sorted(by_day.items()):
+    for (*whose, currency), days in sorted(by_day.items()):
         spent = sum(atto for day, atto in days.items() if day * DAY_NS >= month_ns)
-        found.append(Outlook(currency, spent, forecast(spent, days, now_ns)))
+        found.append(Outlook(currency, spent, forecast(spent, days, now_ns), dict(zip(by, whose, strict=True))))
     return found
+
+
+def _whose(row: SummaryRow, by: Sequence[By]) -> tuple[str, ...]:
+    return (*(str(row.keys[key]) for key in by), row.currency)
 
 
 def _days(window: Window, zone: tzinfo) -> list[tuple[date, int]]:

@@ -83,6 +83,8 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "profile of acme": ("GET", "/api/profiles/acme", {}, PAYS_ACME),
     "change the profile of acme": ("PUT", "/api/profiles/acme", {"json": {"legal_name": "Acme"}}, PAYS_ACME),
     "change the tax of acme": ("PUT", "/api/profiles/acme", {"json": {"tax_bps": 0}}, {"operator"}),
+    "tenants that whoever asks may see": ("GET", "/api/tenants", {}, PAYS_SOME),
+    "how acme stands": ("GET", "/api/tenants?tenant=acme", {}, PAYS_ACME),
     "credits of acme": ("GET", "/api/credits?tenant=acme", {}, PAYS_ACME),
     "grant credit": (
         "POST", "/api/credits", {"json": {"tenant": "acme", "kind": "prepaid", "name": "x", "amount_minor": 1}}, {"operator"},

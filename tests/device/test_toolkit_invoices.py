@@ -1,4 +1,4 @@
-"""``forebay admin invoices`` and ``credits`` against a real billing service."""
+"""``forebay admin invoices``, ``credits`` and ``tenants`` against a real billing service."""
 
 from __future__ import annotations
 
@@ -112,3 +112,28 @@ def test_a_day_that_is_none_is_refused(capsys: Any) -> None:
     with pytest.raises(SystemExit):
         main(["admin", "credits", "grant", "acme", "prepaid", "1", "--name", "x", "--expires", "soon"])
     assert "write it as YYYY-MM-DD" in capsys.readouterr().err
+
+
+def test_a_tenants_tax_and_name_are_set_and_listed(billing: Any, capsys: Any) -> None:
+    assert "Version 1 of the profile of acme" in run(capsys, "tenants set acme --legal-name Acme --tax-name VAT --tax 7.5")
+    listed = run(capsys, "tenants list")
+    assert "VAT 7.5 %" in listed and "2.00" in listed and "Acme" in listed
+    (row,) = json.loads(run(capsys, "tenants list --tenant acme --json"))
+    assert (row["tax_bps"], row["currency"], row["known"]) == (750, "USD", True)
+    assert "Version 2" in run(capsys, "tenants set acme --tax 0")
+    (row,) = json.loads(run(capsys, "tenants list --json"))
+    assert (row["tax_bps"], row["tax_label"]) == (0, "VAT"), "what is left out stays"
+
+
+def test_a_currency_is_set_before_the_first_usage_and_refused_after_it(billing: Any, capsys: Any) -> None:
+    run(capsys, "tenants set newcomer --currency eur")
+    assert json.loads(run(capsys, "tenants list --tenant newcomer --json"))[0]["currency"] == "EUR"
+    run(capsys, "tenants set newcomer --currency default")
+    assert json.loads(run(capsys, "tenants list --tenant newcomer --json"))[0]["currency"] == "USD"
+    assert main("admin tenants set acme --currency EUR".split()) == 1
+    assert "has usage or credits already" in capsys.readouterr().err
+
+
+def test_setting_nothing_is_told_what_can_be_set(billing: Any, capsys: Any) -> None:
+    assert main(["admin", "tenants", "set", "acme"]) == 1
+    assert "Say what to change" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay.errors import NotConfigured
 from forebay.service import URL_VARIABLE, Service
-from forebay.toolkit import backup, billing, budgets, grafana, invoices, pool, table
+from forebay.toolkit import backup, billing, budgets, grafana, invoices, pool, table, tenants
 from forebay.toolkit.actions import Parsers
 from forebay.toolkit.actions import action as _action
 from forebay.toolkit.actions import cells as _table
@@ -48,6 +48,7 @@ def add_to(commands: Parsers) -> None:
     queue.add_argument("--tenant", help="of this tenant alone")
     billing.add_to(things)
     budgets.add_to(things)
+    tenants.add_to(things)
     _action(things, "forecast", perform_forecast, "what each flavor's demand will come to, if it goes on")
 
 
