@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from forebay_dashboards.rows import (
     AuditPage,
     BudgetRow,
+    Channel,
     CreditRow,
     ForecastRow,
     InvoiceRow,
@@ -21,6 +22,7 @@ from forebay_dashboards.rows import (
     PriceVersion,
     Recipient,
     Reconciliation,
+    Standing,
     SummaryRow,
     SurchargeVersion,
     UsagePage,
@@ -47,6 +49,8 @@ _BUDGETS = TypeAdapter(tuple[BudgetRow, ...])
 
 _ANYTHING: TypeAdapter[object] = TypeAdapter(object)
 _RECONCILIATION = TypeAdapter(Reconciliation)
+_STANDINGS = TypeAdapter(tuple[Standing, ...])
+_CHANNELS = TypeAdapter(tuple[Channel, ...])
 _RECIPIENTS = TypeAdapter(tuple[Recipient, ...])
 _OUTBOX = TypeAdapter(OutboxPage)
 
@@ -97,9 +101,9 @@ class Billing:
         """What a month would have cost at other prices or plans."""
         return await self._upstream.write(_PREVIEW, token, "api/preview", body, "POST")
 
-    async def plans(self, token: str) -> tuple[Plan, ...]:
-        """All versions of all plans."""
-        return await self._upstream.read(_PLANS, token, "api/plans", {"history": 1})
+    async def plans(self, token: str, tenant: str | None = None) -> tuple[Plan, ...]:
+        """All versions, of all plans where no tenant is given."""
+        return await self._upstream.read(_PLANS, token, "api/plans", {"history": 1, "tenant": tenant})
 
     async def plans_in_force(self, token: str, tenant: str | None) -> tuple[Plan, ...]:
         """A tenant's plans of the present month."""
@@ -150,9 +154,33 @@ class Billing:
         """The month's statement as billing wrote it."""
         return await self._upstream.fetch(token, "api/statement", {"tenant": tenant, "month": month, "format": layout})
 
-    async def invoices(self, token: str, tenant: str | None = None) -> tuple[InvoiceRow, ...]:
+    async def invoices(self, token: str, tenant: str | None = None, state: str | None = None) -> tuple[InvoiceRow, ...]:
         """Finalised invoices, the latest first; of all tenants where none is given, which an operator may ask."""
-        return await self._upstream.read(_INVOICES, token, "api/invoices", {"tenant": tenant})
+        return await self._upstream.read(_INVOICES, token, "api/invoices", {"tenant": tenant, "state": state})
+
+    async def standings(self, token: str, tenant: str | None = None) -> tuple[Standing, ...]:
+        """How tenants stand: all that anything was written down for, or the one that is given."""
+        return await self._upstream.read(_STANDINGS, token, "api/tenants", {"tenant": tenant})
+
+    async def set_profile(self, token: str, tenant: str, body: Mapping[str, object]) -> None:
+        """What is left out stays."""
+        await self._upstream.write(_ANYTHING, token, f"api/profiles/{quote(tenant, safe='')}", body)
+
+    async def set_budget(self, token: str, body: Mapping[str, object]) -> None:
+        """Makes it, or changes the one of the same subject and window."""
+        await self._upstream.write(_ANYTHING, token, "api/budgets", body)
+
+    async def remove_budget(self, token: str, number: int) -> None:
+        """It limits nothing any more."""
+        await self._upstream.delete(token, f"api/budgets/{number}")
+
+    async def grant_credit(self, token: str, body: Mapping[str, object], key: str) -> None:
+        """Once, however often it is sent under the same ``key``."""
+        await self._upstream.write(_ANYTHING, token, "api/credits", body, "POST", {"Idempotency-Key": key})
+
+    async def channels(self, token: str, tenant: str) -> tuple[Channel, ...]:
+        """Where a tenant's alerts go."""
+        return await self._upstream.read(_CHANNELS, token, "api/alerts/channels", {"tenant": tenant})
 
     async def credits(self, token: str, tenant: str | None = None) -> tuple[CreditRow, ...]:
         """Credits, the oldest first; of all tenants where none is given."""

@@ -13,9 +13,11 @@ from forebay_dashboards.access import Owner
 from forebay_dashboards.event_stream import ServerEvent
 from forebay_dashboards.rows import Device, Lease, Node, Session
 
-Topic = Literal["leases", "sessions", "devices", "usage", "prices", "feed"]
+Topic = Literal["leases", "sessions", "devices", "usage", "prices", "tenants", "feed"]
 LiveRow = Lease | Session | Device | Node
-R = TypeVar("R", Lease, Session, Device, Node)
+R = TypeVar("R")
+"""A row of a table."""
+L = TypeVar("L", Lease, Session, Device, Node)
 
 _ROWS: dict[str, tuple[Topic, type[LiveRow]]] = {
     "lease": ("leases", Lease),
@@ -150,11 +152,11 @@ class Mirror:
             _keep(self._nodes, row, removed, now_ns)
 
 
-def _index(rows: Iterable[R], now_ns: int) -> dict[str, Seen[R]]:
+def _index(rows: Iterable[L], now_ns: int) -> dict[str, Seen[L]]:
     return {row.key: Seen(row, now_ns, text_of(row)) for row in rows}
 
 
-def _keep(rows: dict[str, Seen[R]], row: R, removed: bool, now_ns: int) -> None:
+def _keep(rows: dict[str, Seen[L]], row: L, removed: bool, now_ns: int) -> None:
     if removed:
         rows.pop(row.key, None)
     else:

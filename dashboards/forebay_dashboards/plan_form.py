@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.errors import FormError, MoneyError
-from forebay_dashboards.money import NANO, SECONDS_PER_HOUR, parse_decimal
+from forebay_dashboards.money import NANO, SECONDS_PER_HOUR, format_decimal, parse_decimal
+from forebay_dashboards.rows import Plan
 
 Text = Annotated[str, Field(max_length=4096)]
+TERMS = ("discount", "free", "free_hours", "tiers", "commitment")
+"""The fields that say what was agreed on."""
 
 
 class TypedPlan(BaseModel):
@@ -30,17 +34,42 @@ class TypedPlan(BaseModel):
 
     def terms(self) -> dict[str, object]:
         """As billing takes them. Raises FormError, MoneyError."""
+        return {"currency": self.currency.strip().upper()} | {sent: read() for sent, read in self.parts().values()}
+
+    def parts(self) -> dict[str, tuple[str, Callable[[], object]]]:
+        """By field of TERMS: what billing calls it, and what reads it, which raises FormError and MoneyError."""
         return {
-            "currency": self.currency.strip().upper(),
-            "discount_bps": parse_decimal(self.discount, 2, "Discount"),
-            "free_nano": parse_decimal(self.free, 9, "Free of charge"),
-            "free_seconds": {name: _seconds(hours) for name, hours in _pairs(self.free_hours, "Free hours", "dev.1gb=100")},
-            "tiers": [
-                {"from_nano": parse_decimal(amount, 9, "Tiers"), "discount_bps": parse_decimal(percent, 2, "Tiers")}
-                for amount, percent in _pairs(self.tiers, "Tiers", "1000=5, 10000=10")
-            ],
-            "commitment_nano": parse_decimal(self.commitment, 9, "Commitment"),
+            "discount": ("discount_bps", lambda: parse_decimal(self.discount, 2, "Discount")),
+            "free": ("free_nano", lambda: parse_decimal(self.free, 9, "Free of charge")),
+            "free_hours": ("free_seconds", lambda: {name: _seconds(hours) for name, hours in _free_hours(self.free_hours)}),
+            "tiers": ("tiers", lambda: [_tier(amount, percent) for amount, percent in _pairs(self.tiers, "Tiers", "1000=5, 10000=10")]),
+            "commitment": ("commitment_nano", lambda: parse_decimal(self.commitment, 9, "Commitment")),
         }
+
+
+def typed(plan: Plan | None) -> dict[str, str]:
+    """What was agreed on, as the fields of TERMS hold it; all empty where nothing was."""
+    if plan is None:
+        return dict.fromkeys(TERMS, "")
+    return {
+        "discount": _unless_zero(plan.discount_bps, 2),
+        "free": _unless_zero(plan.free_nano, 9),
+        "free_hours": ", ".join(f"{flavor}={_hours(seconds)}" for flavor, seconds in plan.free_seconds.items()),
+        "tiers": ", ".join(f"{format_decimal(tier.from_nano, 9)}={format_decimal(tier.discount_bps, 2)}" for tier in plan.tiers),
+        "commitment": _unless_zero(plan.commitment_nano, 9),
+    }
+
+
+def _unless_zero(scaled: int, decimals: int) -> str:
+    return format_decimal(scaled, decimals) if scaled else ""
+
+
+def _free_hours(text: str) -> list[tuple[str, str]]:
+    return _pairs(text, "Free hours", "dev.1gb=100")
+
+
+def _tier(amount: str, percent: str) -> dict[str, int]:
+    return {"from_nano": parse_decimal(amount, 9, "Tiers"), "discount_bps": parse_decimal(percent, 2, "Tiers")}
 
 
 def _pairs(text: str, what: str, example: str) -> list[tuple[str, str]]:
@@ -53,7 +82,16 @@ def _pairs(text: str, what: str, example: str) -> list[tuple[str, str]]:
     return pairs
 
 
+def _hours(seconds: int) -> str:
+    """As :func:`_seconds` reads it: in hours where they are a decimal, else in seconds."""
+    hours, rest = divmod(seconds * NANO, SECONDS_PER_HOUR)
+    return f"{seconds}s" if rest else format_decimal(hours, 9)
+
+
 def _seconds(hours: str) -> int:
+    """Of ``1.5`` hours, or of ``100s``."""
+    if hours.strip().endswith("s"):
+        return parse_decimal(hours.strip().removesuffix("s"), 0, "Free hours")
     seconds, rest = divmod(parse_decimal(hours, 9, "Free hours") * SECONDS_PER_HOUR, NANO)
     if rest:
         raise MoneyError(f"Free hours: {hours.strip()} hours are not a whole number of seconds.")

@@ -32,15 +32,31 @@ def read_quota(form: Mapping[str, str]) -> tuple[str, str | None, dict[str, Any]
     tenant, user = form["tenant"].strip(), form["user"].strip()
     if not tenant:
         raise FormError("Say whose quota it is: a tenant, and if it is one user's, the user too.")
-    body: dict[str, Any] = {name: _whole(form[name], what) for name, what in WHOLE.items() if form[name].strip()}
+    body, problems = read_bounds(form)
+    for sentence in problems.values():
+        raise FormError(sentence)
+    return tenant, user or None, body
+
+
+def read_bounds(form: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The body for the pool, and by field what is wrong with it."""
+    body: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for name, what in WHOLE.items():
+        if form[name].strip():
+            try:
+                body[name] = whole(form[name], what)
+            except FormError as error:
+                problems[name] = str(error)
     if form["devices"].strip():
         try:
             body["devices_milli"] = parse_decimal(form["devices"], 3, "number of devices")
         except MoneyError as error:
-            raise FormError(str(error)) from None
-    if ("device_seconds" in body) != ("window_seconds" in body):
-        raise FormError("Device seconds and the window in which they count go together: fill in both, or neither.")
-    return tenant, user or None, body | {name: form[name] for name in ("on_exhausted", "on_parked_full") if form[name]}
+            problems["devices"] = str(error)
+    empty = [name for name in ("device_seconds", "window_seconds") if not form[name].strip()]
+    if len(empty) == 1:
+        problems[empty[0]] = "Device seconds and the window in which they count go together: fill in both, or neither."
+    return body | {name: form[name] for name in ("on_exhausted", "on_parked_full") if form[name]}, problems
 
 
 def read_tenants(text: str) -> list[str] | None:
@@ -48,7 +64,8 @@ def read_tenants(text: str) -> list[str] | None:
     return sorted({name.strip() for name in text[:NAMES_CHARACTERS_MAX].replace(",", "\n").splitlines() if name.strip()}) or None
 
 
-def _whole(text: str, what: str) -> int:
+def whole(text: str, what: str) -> int:
+    """A whole number that was typed in, with commas between thousands or without. Raises FormError."""
     plain = text.strip().replace(",", "").removeprefix("-")
     if not (plain.isascii() and plain.isdigit() and len(plain) <= 19):
         raise FormError(f"“{text.strip()[:20]}” is no whole number; the {what} must be one.")

@@ -332,7 +332,34 @@ class SummaryRow(Row):
 class Group(Row):
     """A group of JupyterHub, and the names of those in it."""
 
+    name: str = ""
     users: tuple[str, ...]
+
+
+class GroupsNext(Row):
+    """Where the next page of groups begins."""
+
+    offset: Count
+    limit: Count
+
+
+class GroupsPlace(Row):
+    """Which page of groups it is."""
+
+    next: GroupsNext | None = None
+
+
+class GroupPage(Row):
+    """A page of JupyterHub's groups."""
+
+    items: tuple[Group, ...]
+    place: GroupsPlace = Field(alias="_pagination")
+
+
+class HubUser(Row):
+    """A login of JupyterHub, and the names of its roles."""
+
+    roles: tuple[str, ...] = ()
 
 
 class ForecastRow(Row):
@@ -378,6 +405,12 @@ class BudgetRow(Row):
     user: str | None
     notebook: str | None
     currency: Currency
+    window: Literal["month", "total"] = "month"
+    origin: Literal["operator", "owner"] = "operator"
+    """Who set it, and may change it."""
+    thresholds: tuple[Count, ...] = ()
+    grace_seconds: Count = 0
+    set_at_ns: Count = 0
     period: str
     on_limit: Literal["notify", "refuse", "drain"]
     limit_nano: int | None
@@ -394,6 +427,45 @@ class BudgetRow(Row):
         """Whose it is, and of which notebook."""
         whose = self.tenant if self.user is None else self.user
         return whose if self.notebook is None else f"{self.notebook} of {whose}"
+
+
+class Balance(Row):
+    """What a tenant owes, what is held of it for open leases, and what it has ahead."""
+
+    currency: Currency
+    owed_nano: int
+    held_nano: int
+    credit_nano: int
+    available_nano: int
+
+
+class Standing(Row):
+    """How a tenant stands at billing; ``known`` is False where nothing was ever written down for it."""
+
+    tenant: str
+    known: bool
+    currency: Currency
+    decimals: Count
+    """Of its currency's smallest coin."""
+    profile_version: Count
+    profile_currency: Currency | None = None
+    """The currency that was set for it; None: the settings' one."""
+    legal_name: str | None = None
+    tax_label: str = ""
+    tax_bps: Count = 0
+    month: tuple[ForecastRow, ...]
+    balances: tuple[Balance, ...]
+
+
+class Channel(Row):
+    """Where alerts go, and how deliveries stand; without a tenant those of all."""
+
+    id: Count
+    tenant: str | None = None
+    kind: str
+    target: str
+    dead: Count = 0
+    note: str | None = None
 
 
 class Forecast(Row):

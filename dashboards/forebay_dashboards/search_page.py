@@ -78,7 +78,7 @@ def people_found(rows: Iterable[SummaryRow], search: str) -> tuple[Hits, Hits]:
     used = list(rows)
     tenants = sorted({row.tenant or "" for row in used if _has(search, row.tenant)})
     users = sorted({(row.user or "", row.tenant or "") for row in used if _has(search, row.user, row.tenant)})
-    of_tenants = [Hit(name, "", f"operator/quotas?{urlencode({'tenant': name})}") for name in tenants]
+    of_tenants = [Hit(name, "", f"operator/tenant/{quote(name, safe='')}") for name in tenants]
     of_users = [Hit(user, tenant, f"operator/quotas?{urlencode({'tenant': tenant, 'user': user})}") for user, tenant in users]
     return _hits("Tenants", of_tenants), _hits("Users", of_users)
 

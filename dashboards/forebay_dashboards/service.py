@@ -24,6 +24,7 @@ from forebay_dashboards import (
     price_pages,
     quota_pages,
     table_pages,
+    tenant_desk,
 )
 from forebay_dashboards.audience import Audience
 from forebay_dashboards.billing import Billing
@@ -39,12 +40,14 @@ from forebay_dashboards.search_page import SearchPage
 from forebay_dashboards.settings import Settings
 from forebay_dashboards.templating import open_environment
 from forebay_dashboards.tenant import InvoicePage, ReportPage, StatementPage, TenantPage
+from forebay_dashboards.tenants_page import TenantsPage
 from forebay_dashboards.upstream import Upstream, open_client
 from forebay_dashboards.visitor import NoPage, Services, SignedIn
 
 FORM_BYTES_MAX = 64 * 1024
 IDLE_SECONDS_MAX = 120
 NAME = "([^/]{1,128})"
+TERM = "(budget(?:-[0-9]{1,18})?|quota|plan|currency|tax|credit)"
 
 ROUTES = (
     (r"usage(?:/(totals|live|budgets|spread|records))?", MyUsagePage),
@@ -61,6 +64,10 @@ ROUTES = (
     (rf"operator/sessions/{NAME}/(park|move|revoke|end)", action_pages.SessionAction),
     (rf"operator/devices/{NAME}/(close|open)", action_pages.DeviceAction),
     (rf"operator/nodes/{NAME}/(drain|return)", action_pages.NodeAction),
+    (r"operator/tenants(?:/(rows))?", TenantsPage),
+    (rf"operator/tenant/{NAME}(?:/(spend|live|terms|owed|people))?", tenant_desk.OperatorTenantPage),
+    (rf"operator/tenant/{NAME}/terms/{TERM}", tenant_desk.TermPage),
+    (rf"operator/tenant/{NAME}/terms/{TERM}/edit", tenant_desk.TermEditPage),
     (r"operator/usage(?:/(table))?", operator_pages.SpendPage),
     (r"operator/invoices", operator_pages.InvoicesPage),
     (r"operator/flavors(?:/(table))?", operator_pages.FlavorsPage),

@@ -23,33 +23,20 @@ STATEMENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; fram
 """A statement brings its own style, and may run nothing."""
 
 
-class TenantPage(Visit):
-    """``GET tenant``, and its fragments ``tenant/spend`` and ``tenant/live``."""
+class TenantFacts(Visit):
+    """What the pages of a tenant ask for, whoever reads them."""
 
-    view: View = "tenant"
-    page = "tenant"
-
-    async def get(self, part: str | None = None) -> None:
-        if part == "live":
-            self.show("fragments/tenant_live.html", **self.present())
-            return
-        chosen = self._month()
-        values = await self._spend(chosen)
-        if part == "spend":
-            self.show("fragments/tenant_spend.html", **values)
-        else:
-            values |= await self._owed()
-            self.show("tenant.html", months=recent_months(self.now_ns), this_month=month_of(self.now_ns), **values, **self.present())
-
-    def _month(self) -> Period:
+    def month_asked(self) -> Period:
+        """The month that was asked for; the present one if none was. Raises Problem."""
         text = self.get_query_argument("month", "")
         try:
             return month(text) if text else month_of(self.now_ns)
         except FormError as error:
             raise not_so(error) from None
 
-    async def _owed(self) -> dict[str, object]:
-        billing, tenant = self.services.billing, self.visitor.tenant
+    async def owed_by(self, tenant: str | None) -> dict[str, object]:
+        """What it agreed on, owes, has ahead and may spend."""
+        billing = self.services.billing
         invoices, credits, budgets, plans, forecast = await asyncio.gather(
             attempt(billing.invoices(self.token, tenant), "Invoices"),
             attempt(billing.credits(self.token, tenant), "Credits"),
@@ -59,9 +46,9 @@ class TenantPage(Visit):
         )
         return {"invoices": invoices, "credits": credits, "budgets": budgets, "plans": plans, "forecast": forecast}
 
-    async def _spend(self, chosen: Period) -> dict[str, object]:
+    async def spend_of(self, tenant: str | None, chosen: Period) -> dict[str, object]:
+        """Its month by day, member and flavor."""
         summary = self.services.billing.summary
-        tenant = self.visitor.tenant
         by_user, by_flavor, by_day, members = await asyncio.gather(
             attempt(summary(self.token, "user,flavor", chosen, tenant=tenant), "Spend by user"),
             attempt(summary(self.token, "flavor", chosen, tenant=tenant), "Spend by flavor"),
@@ -78,6 +65,24 @@ class TenantPage(Visit):
             "members": members,
             "spenders": spenders(members.content or (), by_user.content or ()),
         }
+
+
+class TenantPage(TenantFacts):
+    """``GET tenant``, and its fragments ``tenant/spend`` and ``tenant/live``."""
+
+    view: View = "tenant"
+    page = "tenant"
+
+    async def get(self, part: str | None = None) -> None:
+        if part == "live":
+            self.show("fragments/tenant_live.html", **self.present())
+            return
+        values = await self.spend_of(self.visitor.tenant, self.month_asked())
+        if part == "spend":
+            self.show("fragments/tenant_spend.html", **values)
+        else:
+            values |= await self.owed_by(self.visitor.tenant)
+            self.show("tenant.html", months=recent_months(self.now_ns), this_month=month_of(self.now_ns), **values, **self.present())
 
 
 class DocumentPage(Visit):

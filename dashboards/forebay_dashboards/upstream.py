@@ -21,6 +21,7 @@ Query = Mapping[str, str | int | None]
 
 CONNECTIONS_MAX = 64
 MESSAGE_CHARACTERS_MAX = 1000
+NO_HEADERS: Mapping[str, str] = {}
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +48,19 @@ class Upstream:
         self._timeout_seconds = timeout_seconds
         self._client = client
 
-    async def read(self, adapter: TypeAdapter[T], token: str, path: str, query: Query | None = None) -> T:
+    async def read(
+        self, adapter: TypeAdapter[T], token: str, path: str, query: Query | None = None, headers: Mapping[str, str] = NO_HEADERS
+    ) -> T:
         """The JSON answer to a GET as typed rows. Raises UpstreamUnavailable, UpstreamRefused."""
-        return self._decode(adapter, (await self.fetch(token, path, query)).body)
+        return self._decode(adapter, (await self.fetch(token, path, query, headers)).body)
 
-    async def write(self, adapter: TypeAdapter[T], token: str, path: str, body: Mapping[str, Any] | str, method: str = "PUT") -> T:
+    async def write(
+        self, adapter: TypeAdapter[T], token: str, path: str, body: Mapping[str, Any] | str, method: str = "PUT",
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> T:  # fmt: skip
         """The JSON answer to a PUT, or POST, of a JSON body or a text. Raises UpstreamUnavailable, UpstreamRefused."""
         sent: dict[str, Any] = {"data": body.encode()} if isinstance(body, str) else {"json": body}
-        async with self._call(method, token, path, self._whole, **sent) as response:
+        async with self._call(method, token, path, self._whole, headers, **sent) as response:
             return self._decode(adapter, await response.read())
 
     async def delete(self, token: str, path: str) -> None:
@@ -62,10 +68,10 @@ class Upstream:
         async with self._call("DELETE", token, path, self._whole):
             pass
 
-    async def fetch(self, token: str, path: str, query: Query | None = None) -> Document:
+    async def fetch(self, token: str, path: str, query: Query | None = None, headers: Mapping[str, str] = NO_HEADERS) -> Document:
         """The answer to a GET, as it is. Raises UpstreamUnavailable, UpstreamRefused."""
         given = {key: str(value) for key, value in (query or {}).items() if value is not None}
-        async with self._call("GET", token, path, self._whole, params=given) as response:
+        async with self._call("GET", token, path, self._whole, headers, params=given) as response:
             return Document(await response.read(), response.headers)
 
     @asynccontextmanager
@@ -83,10 +89,12 @@ class Upstream:
         return ClientTimeout(total=self._timeout_seconds)
 
     @asynccontextmanager
-    async def _call(self, method: str, token: str, path: str, timeout: ClientTimeout, **more: Any) -> AsyncIterator[ClientResponse]:
+    async def _call(
+        self, method: str, token: str, path: str, timeout: ClientTimeout, more_headers: Mapping[str, str] = NO_HEADERS, **more: Any
+    ) -> AsyncIterator[ClientResponse]:
         outcome = "unavailable"
         try:
-            headers = {"Authorization": f"token {token}"}
+            headers = {**more_headers, "Authorization": f"token {token}"}
             url = URL(self._url + path, encoded=True)
             async with self._client.request(method, url, headers=headers, timeout=timeout, allow_redirects=False, **more) as response:
                 outcome = "answered" if response.ok else "refused"

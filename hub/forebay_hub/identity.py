@@ -116,6 +116,16 @@ def group_of(tenant: str) -> str:
     return TENANT_GROUP + tenant
 
 
+def owner_role(tenant: str) -> str:
+    """The name of the role that the owners of ``tenant`` hold."""
+    return f"forebay-owner-{tenant}"
+
+
+def billing_role(tenant: str) -> str:
+    """The name of the role that who pays for ``tenant`` holds."""
+    return f"forebay-billing-{tenant}"
+
+
 def identity_of(model: Mapping[str, Any]) -> Identity:
     """The identity in JupyterHub's user or service model. Raises IdentityRefused for a login in the groups of two tenants.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forebay_hub.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT, group_of
+from forebay_hub.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT, billing_role, group_of, owner_role
 from forebay_hub.tenants import Directory
 
 SCOPES = {
@@ -40,7 +40,7 @@ OPERATOR_SCOPES = (
 )
 
 
-SERVICE_SCOPES = (SERVICE, "read:groups")
+SERVICE_SCOPES = (SERVICE, "list:groups", "read:groups", "read:roles:users")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
     members = Role("forebay-member", "Members of tenants compute, and visit the pages", (f"{COMPUTE}!user", *visits), groups=tenants)
     owners = [
         Role(
-            f"forebay-owner-{tenant.name}",
+            owner_role(tenant.name),
             f"Owners of tenant {tenant.name}",
             tuple(f"{scope}!group={group_of(tenant.name)}" for scope in (TENANT, "list:users", "read:groups")),
             users=tuple(sorted(tenant.owners)),
@@ -83,7 +83,7 @@ def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
     ]
     billing = [
         Role(
-            f"forebay-billing-{tenant.name}",
+            billing_role(tenant.name),
             f"Who sees and pays the bills of tenant {tenant.name}",
             (f"{BILLING}!group={group_of(tenant.name)}",),
             users=tuple(sorted(tenant.billing)),
@@ -91,5 +91,6 @@ def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
         for tenant in directory.tenants
     ]
     operators = Role("forebay-operator", "Operators of this installation", OPERATOR_SCOPES, users=tuple(sorted(directory.operators)))
-    ours = Role("forebay-service", "Forebay's services; they read who belongs to a tenant", SERVICE_SCOPES, services=tuple(services))
+    what = "Forebay's services; they read who belongs to a tenant, and as what"
+    ours = Role("forebay-service", what, SERVICE_SCOPES, services=tuple(services))
     return [members, *owners, *billing, operators, ours]

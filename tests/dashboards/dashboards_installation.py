@@ -54,6 +54,23 @@ PEOPLE = {
 }
 
 
+def groups() -> dict[str, list[str]]:
+    """The groups of JupyterHub, and who is in them; one of them is no tenant."""
+    found: dict[str, list[str]] = {"readers": ["acme-member"]}
+    for who, model in PEOPLE.items():
+        for name in model.get("groups", ()):
+            found.setdefault(name, []).append(who)
+    return found
+
+
+def roles_of(name: str) -> list[str]:
+    """What JupyterHub says of a login, as :mod:`forebay_hub.roles` makes it."""
+    tenants = [group.removeprefix("tenant-") for group in PEOPLE[name]["groups"]]
+    named = {TENANT: "forebay-owner", BILLING: "forebay-billing"}
+    held = [scope.partition("!")[0] for scope in PEOPLE[name]["scopes"]]
+    return ["user", *(f"{named[scope]}-{tenant}" for tenant in tenants for scope in held if scope in named)]
+
+
 class Hub:
     """Answers as JupyterHub does. ``sign_in_as`` is whose browser comes to the authorization page."""
 
@@ -95,15 +112,6 @@ class Hub:
                 else:
                     self.set_status(403)
 
-        class Group(RequestHandler):
-            def get(self, name: str) -> None:
-                asks = self.request.headers.get("Authorization", "").removeprefix("token ")
-                if asks != hub.tokens["service"]:
-                    self.set_status(403)
-                    return
-                users = [who for who, model in PEOPLE.items() if model["kind"] == "user" and name in model["groups"]]
-                self.finish({"kind": "group", "name": name, "users": users, "roles": []})
-
         class Authorize(RequestHandler):
             def get(self) -> None:
                 code = secrets.token_hex(8)
@@ -116,7 +124,7 @@ class Hub:
 
         routes = [
             ("/hub/api/user", User),
-            ("/hub/api/groups/([^/]+)", Group),
+            *directory_routes(hub),
             ("/hub/api/oauth2/authorize", Authorize),
             ("/hub/api/oauth2/token", Token),
         ]
@@ -128,6 +136,44 @@ class Hub:
         await self._stopped.wait()
         server.stop()
         await server.close_all_connections()
+
+
+def directory_routes(hub: Hub) -> list[tuple[str, type[RequestHandler]]]:
+    """Who is in which group and role; only our services may ask."""
+
+    class Group(RequestHandler):
+        def get(self, name: str) -> None:
+            asks = self.request.headers.get("Authorization", "").removeprefix("token ")
+            if asks != hub.tokens["service"]:
+                self.set_status(403)
+                return
+            if name not in groups():
+                self.set_status(404)
+                return
+            self.finish({"kind": "group", "name": name, "users": groups()[name], "roles": []})
+
+    class Groups(RequestHandler):
+        """A group at a time, so that somebody must ask for the next."""
+
+        def get(self) -> None:
+            asks = self.request.headers.get("Authorization", "").removeprefix("token ")
+            if asks != hub.tokens["service"] or "jupyterhub-pagination" not in self.request.headers["Accept"]:
+                self.set_status(403)
+                return
+            found, offset = sorted(groups().items()), int(self.get_argument("offset"))
+            items = [{"kind": "group", "name": name, "users": users} for name, users in found[offset : offset + 1]]
+            following = {"offset": offset + 1, "limit": 1, "url": "-"} if offset + 1 < len(found) else None
+            self.finish({"items": items, "_pagination": {"offset": offset, "limit": 1, "total": len(found), "next": following}})
+
+    class Login(RequestHandler):
+        def get(self, name: str) -> None:
+            asks = self.request.headers.get("Authorization", "").removeprefix("token ")
+            if asks != hub.tokens["service"] or name not in PEOPLE:
+                self.set_status(403 if name in PEOPLE else 404)
+                return
+            self.finish({"kind": "user", "name": name, "roles": roles_of(name)})
+
+    return [("/hub/api/groups", Groups), ("/hub/api/groups/([^/]+)", Group), ("/hub/api/users/([^/]+)", Login)]
 
 
 def free_port() -> int:

@@ -47,6 +47,16 @@ PAGES = {
     "operator/quotas": "operator",
     "operator/payments": "operator",
     "operator/search?q=a": "operator",
+    "operator/tenants": "operator",
+    "operator/tenants/rows": "operator",
+    "operator/tenant/acme": "operator",
+    "operator/tenant/acme/spend": "operator",
+    "operator/tenant/acme/live": "operator",
+    "operator/tenant/acme/terms": "operator",
+    "operator/tenant/acme/owed": "operator",
+    "operator/tenant/acme/people": "operator",
+    "operator/tenant/acme/terms/quota": "operator",
+    "operator/tenant/acme/terms/quota/edit": "operator",
     "operator/usage": "operator",
     "operator/usage/table": "operator",
     "operator/invoices": "operator",
@@ -68,6 +78,7 @@ def visitor(name: str) -> Identity:
 
 CHANGES = (
     "operator/flavors/dev.1gb/edit", "operator/price-list", "operator/plans", "operator/quotas", "operator/surcharges", "operator/payments",
+    *(f"operator/tenant/acme/terms/{key}/edit" for key in ("quota", "plan", "currency", "tax", "budget", "credit")),
 )  # fmt: skip
 """Pages that take what an operator changes."""
 ACTIONS = (
@@ -153,11 +164,15 @@ def test_the_navigation_shows_only_what_one_may_open(cloud: Installation, name: 
 
 
 def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing(cloud: Installation) -> None:
-    asked = (("billing", "prices"), ("billing", "plans"), ("billing", "surcharges"), ("pool", "quotas"))
+    asked = (
+        ("billing", "prices"), ("billing", "plans"), ("billing", "surcharges"), ("pool", "quotas"), ("billing", "budgets"),
+        ("billing", "credits"), ("billing", "tenants"),
+    )  # fmt: skip
 
     def stands() -> list[list[dict[str, Any]]]:
         found = [cloud.ask(service, "operator", "GET", f"api/{what}") for service, what in asked]
-        return [[{name: value for name, value in row.items() if not name.endswith("device_seconds")} for row in rows] for rows in found]
+        moving = ("used_device_seconds", "device_seconds", "month", "forecast_nano")
+        return [[{name: value for name, value in row.items() if name not in moving} for row in rows] for rows in found]
 
     before = stands()
     forms = (
@@ -167,6 +182,12 @@ def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing
         {"tenant": "acme", "weight": "9"},
         {"model": "null", "currency": "USD", "surcharge": "1"},
         {"id": "1", "choice": "skip", "reason": "a test"},
+        {"weight": "9", "on_exhausted": "wait", "on_parked_full": "stay"},
+        {"valid_from": "2999-01", "discount": "5"},
+        {"currency": "EUR", "stamp": "0"},
+        {"label": "VAT", "rate": "19", "stamp": "0"},
+        {"limit": "1", "on_limit": "refuse", "window": "month"},
+        {"kind": "promotional", "name": "x", "amount": "1", "stamp": "x"},
     )
     for name in ("acme-member", "acme-owner", "acme-billing", "service"):
         for path, form in zip(CHANGES, forms, strict=True):

@@ -10,7 +10,7 @@ from forebay_dashboards.search_page import SHOWN_MAX, invoices_found, people_fou
 def test_people_devices_and_sessions_are_found_with_a_link_to_each(cloud: Installation) -> None:
     cloud.record_usage(tenant="wonka", user="charlie<b>")
     page = cloud.get("operator", "operator/search", params={"q": "WONKA"}).text
-    assert "operator/quotas?tenant=wonka" in page and "charlie&lt;b&gt;" in page
+    assert "operator/tenant/wonka" in page and "charlie&lt;b&gt;" in page
     with cloud.session("globex-owner"):
         eventually(lambda: "globex-owner of globex" in cloud.get("operator", "operator/search", params={"q": "globex-owner"}).text)
     device = cloud.ask("pool", "operator", "GET", "api/devices")[0]["device"]

@@ -5,7 +5,7 @@
   const RECONNECT_MS_MAX = 15000;
   const TICK_MS = 100;
   const RETRY_MS = 5000;
-  const TOPICS = ["leases", "sessions", "devices", "usage", "prices", "feed"];
+  const TOPICS = ["leases", "sessions", "devices", "usage", "prices", "tenants", "feed"];
   const NANO = 1000000000n;
   const SYMBOLS = { USD: "$", EUR: "€", GBP: "£" };
   const body = document.body;
@@ -94,6 +94,7 @@
 
   let rowsBefore = new Set();
   let edited = null;
+  const opened = new WeakSet(document.querySelectorAll("[data-editing]"));
   body.addEventListener("htmx:beforeRequest", (event) => {
     const element = event.detail.elt;
     const row = element.closest("[data-editing]");
@@ -108,10 +109,13 @@
     localTimes(document);
     tick();
     if (rowsBefore.size) markFresh(root, rowsBefore);
-    const editor = document.querySelector("[data-editing]");
+    const editor = [...document.querySelectorAll("[data-editing]")].find((one) => !opened.has(one));
     const first = editor && (editor.querySelector("[aria-invalid]") ?? editor.querySelector("input:not([type=hidden])"));
-    if (edited !== null && document.activeElement === body) document.querySelector(`[aria-label="Edit ${edited}"]`)?.focus();
-    if (first && !editor.contains(document.activeElement)) first.focus();
+    if (editor) opened.add(editor);
+    if (edited !== null && document.activeElement === body) {
+      (document.querySelector(`[data-edits="${CSS.escape(edited)}"]`) ?? document.getElementById("saved"))?.focus();
+    }
+    if (first) first.focus();
   });
 
   localTimes(document);
