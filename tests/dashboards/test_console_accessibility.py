@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 PAGES = (
     "operator", "operator/leases", "operator/queue", "operator/sessions", "operator/nodes", "operator/devices", "operator/audit",
     "operator/invoices", "operator/quotas", "operator/payments", "operator/search?q=acme", "operator/surcharges",
-    "operator/leases?q=nobody+has+this", "usage",
+    "operator/leases?q=nobody+has+this", "operator/tenants", "operator/tenants?q=nobody+has+this", "operator/tenant/acme", "usage",
 )  # fmt: skip
 GRAVE = ("serious", "critical")
 
@@ -39,6 +39,18 @@ def test_nothing_keeps_anybody_from_using_the_console(chrome: Browser, cloud: In
             faults = [fault for fault in Axe().run(page).response["violations"] if fault["impact"] in GRAVE]
             found[path] = [(fault["id"], [node["target"] for node in fault["nodes"]][:3]) for fault in faults]
             assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} is wider than the screen"
+        page.goto(cloud.urls["dashboards"] + "operator/tenant/acme")
+        for key in ("budget", "quota", "plan", "currency", "tax", "credit"):
+            page.click(f"#edit-{key}")
+            page.wait_for_selector(f"#term-{key}[data-editing]")
+        page.fill("#tax-rate", "much")
+        page.press("#tax-rate", "Enter")
+        page.wait_for_selector("#problem-tax-rate")
+        faults = [fault for fault in Axe().run(page).response["violations"] if fault["impact"] in GRAVE]
+        found["terms"] = [(fault["id"], [node["target"] for node in fault["nodes"]][:3]) for fault in faults]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, "the forms are wider than the screen"
+        assert [mishap for mishap in mishaps(page) if "400" not in mishap] == [], "the browser's console tells of the refusal itself"
+        mishaps(page).clear()
         page.goto(cloud.urls["dashboards"] + "operator/nodes")
         page.click("a[id^='close-']")
         page.wait_for_selector("dialog[open] #cause")
