@@ -8,6 +8,7 @@ import httpx
 import pytest
 from browsing import chromium, mishaps, sign_in
 from dashboards_installation import Hub, Installation, eventually, install, running
+from forebay_wire import messages as wire
 from playwright.sync_api import Browser, Page
 
 DEVICE = "main/null:0"
@@ -18,6 +19,7 @@ CLOSE = "operator/devices/main%2Fnull:0/close"
 def acting_cloud(hub: Hub, worker_python: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """An installation whose devices a test may close."""
     installation = install(hub, worker_python, tmp_path_factory.mktemp("acting"))  # type: ignore[arg-type]
+    installation.pool.environment["FOREBAY_POOL_REVOKE_GRACE_SECONDS"] = "0.1"
     with running(installation, "billing", "pool", "dashboards"):
         eventually(lambda: httpx.get(installation.dashboards.health_url).json()["live"])
         yield installation
@@ -120,6 +122,28 @@ def test_sessions_are_parked_revoked_and_ended_and_the_audit_of_both_services_sa
     assert page.index("billing</span>") < page.index("session.end") < page.index("session.park"), "newest first"
     one = acting_cloud.get("operator", "operator/audit", params={"action": "session.park", "subject": name}).text
     assert (one.count("<tr>"), "session.end" in one) == (2, False)
+
+
+def test_a_lease_is_taken_back_by_the_button_of_its_row_and_waits_again(console: Page, acting_cloud: Installation) -> None:
+    with acting_cloud.session("acme-member") as session:
+        granted = session.acquire("revoked.ipynb", 1)
+        (row,) = [row for row in acting_cloud.ask("pool", "operator", "GET", "api/sessions") if row["state"] == "active"]
+        console.goto(acting_cloud.urls["dashboards"] + "operator/sessions")
+        console.click(f"#revoke-{row['session']}")
+        console.wait_for_selector("dialog[open] button.main")
+        assert "Its lease is taken back after a grace" in console.inner_text("dialog")
+        console.keyboard.press("Tab")
+        console.focus("dialog button.main")
+        console.keyboard.press("Enter")
+        console.wait_for_selector("dialog .saved")
+        heard = [wire.to_client(session.link.recv(timeout=20)) for _ in range(2)]
+        while not isinstance(heard[-1], wire.Granted):
+            heard.append(wire.to_client(session.link.recv(timeout=20)))
+    assert isinstance(heard[0], wire.Revoking) and heard[0].epoch == granted.epoch
+    assert isinstance(heard[1], wire.LeaseClosed) and heard[1].reason == "revoked"
+    assert isinstance(heard[-1], wire.Granted) and heard[-1].epoch > granted.epoch, "it waited at its old place, and nobody else was there"
+    entry = newest(acting_cloud)
+    assert (entry["who"], entry["action"], entry["subject"]) == ("operator", "session.revoke", row["session"])
 
 
 def test_an_action_from_a_foreign_page_is_refused(acting_cloud: Installation, hub: Hub) -> None:

@@ -9,10 +9,11 @@ import io
 import re
 import time
 from decimal import Decimal
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from dashboards_installation import Installation, eventually
+from dashboards_installation import Hub, Installation, eventually, install, running
 from forebay_dashboards.times import today
 
 NS = 10**9
@@ -83,6 +84,27 @@ def test_a_months_report_is_for_the_tenants_administrators_and_operators(cloud: 
     for name in ("acme-owner", "acme-member"):
         assert cloud.get(name, f"report?tenant=initech&month={month}").status_code == 403
     assert cloud.get("newcomer", "report?tenant=initech&month=never").status_code == 400
+
+
+def test_a_recipient_is_added_listed_and_removed_where_mail_is_sent(
+    hub: Hub, worker_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    mailing = install(hub, worker_python, tmp_path_factory.mktemp("mailing"))
+    mailing.billing.environment["FOREBAY_BILLING_SMTP_HOST"] = "127.0.0.1"
+    with running(mailing, "billing", "pool", "dashboards"):
+        added = mailing.post("acme-owner", "tenant/reports", {"target": " money@acme.example "}).text
+        assert "money@acme.example gets the report of this month" in added and 'data-label="Latest report">none yet' in added
+        (row,) = mailing.ask("billing", "acme-owner", "GET", "api/reports/recipients")
+        assert (row["tenant"], row["target"]) == ("acme", "money@acme.example")
+        assert "Send money@acme.example no more reports" in mailing.get("acme-billing", "tenant/reports").text
+        assert "money@acme.example" not in mailing.get("globex-owner", "tenant/reports").text
+        assert mailing.post("globex-owner", "tenant/reports", {"remove": str(row["id"])}).status_code in (400, 404)
+        assert "Monthly reports go to" in mailing.get("operator", "operator/tenant/acme").text
+        wrong = mailing.post("acme-owner", "tenant/reports", {"target": "no address"})
+        assert (wrong.status_code, 'role="alert"' in wrong.text, 'value="no address"' in wrong.text) == (400, True, True)
+        removed = mailing.post("acme-owner", "tenant/reports", {"remove": str(row["id"])}).text
+        assert "It gets no more reports." in removed and "Nobody gets the report" in removed
+        assert mailing.ask("billing", "acme-owner", "GET", "api/reports/recipients") == []
 
 
 def test_who_pays_says_whom_reports_are_mailed_to(cloud: Installation) -> None:
