@@ -72,9 +72,11 @@ class Billing:
         """All versions of a flavor's price, the oldest first."""
         return await self._upstream.read(_PRICES, token, "api/prices", {"history": 1, "flavor": flavor})
 
-    async def set_price(self, token: str, flavor: str, nano_per_second: int, currency: str, first: bool) -> PriceVersion:
-        """The new version; it applies to device time from then on. ``first`` says that billing has no price for the flavor yet."""
-        body = {"price_nano_per_second": nano_per_second, "currency": currency, "new": first}
+    async def set_price(
+        self, token: str, flavor: str, nano_per_second: int, currency: str, first: bool, start_ns: int | None = None
+    ) -> PriceVersion:
+        """The new version; it applies to device time from its start on (None: at once). ``first``: billing has no price for it yet."""
+        body = {"price_nano_per_second": nano_per_second, "currency": currency, "new": first, "valid_from_ns": start_ns}
         return await self._upstream.write(_PRICE, token, f"api/prices/{quote(flavor, safe='')}", body)
 
     async def surcharges(self, token: str) -> tuple[SurchargeVersion, ...]:

@@ -13,6 +13,7 @@ from forebay_dashboards.errors import FormError, MoneyError
 from forebay_dashboards.money import Price, format_price_per_hour, parse_price_per_hour
 from forebay_dashboards.quantities import format_memory_exactly, parse_memory
 from forebay_dashboards.rows import Equivalent, Flavor, PriceVersion
+from forebay_dashboards.times import start_of
 
 EQUIVALENTS_MAX = 32
 COUNT_MAX = 100_000
@@ -46,6 +47,9 @@ class Typed(BaseModel):
     """The version of the price that the form showed; 0 where there was none."""
     use_price: Annotated[str, Field(max_length=64)] = ""
     """Currency and rounded price that was offered, if its button was pressed; it counts instead of what was typed."""
+
+    start: Annotated[str, Field(max_length=32)] = ""
+    """When the prices that change begin to hold, as a browser sends a date and a time, in UTC; empty: at once."""
 
     @model_validator(mode="after")
     def _same_length(self) -> Typed:
@@ -88,11 +92,12 @@ class Editor:
     prices: tuple[PriceField, ...]
     problems: Mapping[str, str] = field(default_factory=dict)
     """A sentence by field; under ``form`` what concerns no single field."""
+    start: str = ""
 
 
 @dataclass(frozen=True)
 class NewPrice:
-    """A price for device time from now on; ``first`` where billing has none for the flavor, in any currency."""
+    """A price for device time from the edit's start on; ``first`` where billing has none for the flavor, in any currency."""
 
     nano_per_second: int
     currency: str
@@ -107,6 +112,8 @@ class Edit:
     equivalents: tuple[Equivalent, ...]
     flavor_changed: bool
     prices: tuple[NewPrice, ...]
+    start_ns: int | None = None
+    """When the prices begin to hold; None: at once."""
 
 
 def table(flavors: tuple[Flavor, ...], prices: tuple[PriceVersion, ...]) -> tuple[FlavorRow, ...]:
@@ -135,6 +142,7 @@ def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
     if row.flavor is not None:
         memory_bytes = _collect(problems, "memory", lambda: parse_memory(typed.memory), 0)
         equivalents = _collect(problems, "equivalents", lambda: parse_equivalents(typed.equivalents), NONE)
+    start_ns = _collect(problems, "start", lambda: start_of(typed.start), None)
     fields: list[PriceField] = []
     prices: list[NewPrice] = []
     for currency, text, version in zip(typed.currency, typed.price, typed.version, strict=True):
@@ -143,12 +151,14 @@ def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
             judged = replace(judged, problem=f"{judged.currency} is there twice. Give each currency one price.")
         fields.append(judged)
         prices += [price] if price else []
+    if start_ns is not None and not prices and not any(judged.problem for judged in fields):
+        problems["start"] = "No price was changed, so nothing begins then. Change a price, or leave this empty."
     if problems or any(judged.problem for judged in fields):
         spare = () if any(judged.in_force is None for judged in fields) else (EMPTY,)
-        return Editor(row, typed.memory, typed.equivalents, (*fields, *spare), problems)
+        return Editor(row, typed.memory, typed.equivalents, (*fields, *spare), problems, typed.start)
     flavor = row.flavor
     flavor_changed = flavor is not None and (flavor.memory_bytes, flavor.equivalents) != (memory_bytes, equivalents)
-    return Edit(memory_bytes, equivalents, flavor_changed, tuple(prices))
+    return Edit(memory_bytes, equivalents, flavor_changed, tuple(prices), start_ns)
 
 
 def _judge_price(row: FlavorRow, currency: str, text: str, version: int, use_price: str) -> tuple[PriceField, NewPrice | None]:

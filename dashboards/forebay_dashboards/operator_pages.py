@@ -181,7 +181,9 @@ class FlavorEditPage(FlavorTable):
                 saved = "Memory and equivalents were saved; the price was not. " if edit.prices else ""
                 logger.info("action=flavor_changed who=%s flavor=%s memory_bytes=%d", self.visitor.name, row.name, edit.memory_bytes)
             for new in edit.prices:
-                price = await self.services.billing.set_price(self.token, row.name, new.nano_per_second, new.currency, new.first)
+                price = await self.services.billing.set_price(
+                    self.token, row.name, new.nano_per_second, new.currency, new.first, edit.start_ns
+                )
                 saved = f"What comes before the price in {new.currency} was saved, and this price too; what comes after it was not. "
                 logger.info(
                     "action=price_changed who=%s flavor=%s currency=%s price_nano_per_second=%d version=%d",
@@ -221,4 +223,7 @@ class PriceHistoryPage(FlavorTable):
 def _saved_sentence(name: str, edit: Edit) -> str:
     if not edit.flavor_changed and not edit.prices:
         return f"Nothing was changed in {name}."
+    if edit.start_ns is not None:
+        start = f"{moment(edit.start_ns):%Y-%m-%d %H:%M:%S}"
+        return f"{name} is saved. Prices apply from {start} UTC on, the rest to leases opened from now on."
     return f"{name} is saved. A price applies from now on, the rest to leases opened from now on."

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.money import format_price_per_hour, parse_price_per_hour
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from forebay_dashboards.times import start_of
 
 
 class TypedSurcharge(BaseModel):
@@ -33,14 +31,5 @@ class TypedSurcharge(BaseModel):
         return {
             "surcharge_nano_per_second": price.nano_per_second,
             "currency": self.currency.strip().upper(),
-            "valid_from_ns": self._start_ns(),
+            "valid_from_ns": start_of(self.start),
         }
-
-    def _start_ns(self) -> int | None:
-        if not self.start.strip():
-            return None
-        try:
-            moment = datetime.fromisoformat(self.start.strip()).replace(tzinfo=UTC)
-        except ValueError:
-            raise FormError(f"“{self.start.strip()}” is not a date and a time, such as 2026-12-01T00:00.") from None
-        return (moment - EPOCH) // timedelta(microseconds=1) * 1000

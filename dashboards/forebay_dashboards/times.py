@@ -52,6 +52,19 @@ def nanoseconds(when: datetime) -> int:
     return (when - _EPOCH) // timedelta(seconds=1) * NS_PER_SECOND
 
 
+def start_of(text: str) -> int | None:
+    """Unix time of a date and a time as a browser sends them, in UTC; None where nothing was typed. Raises FormError."""
+    if not text.strip():
+        return None
+    try:
+        when = datetime.fromisoformat(text.strip()).replace(tzinfo=UTC)
+    except ValueError:
+        raise FormError(f"“{text.strip()[:32]}” is not a date and a time, such as 2026-12-01T00:00.") from None
+    if not YEAR_MIN <= when.year < YEAR_MAX:
+        raise FormError(f"A price holds from a moment between {YEAR_MIN} and {YEAR_MAX - 1}; {when:%Y-%m-%d} is none.")
+    return (when - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
 def iso(time_ns: int) -> str:
     """The moment for ``<time datetime>``, to the millisecond."""
     return f"{moment(time_ns):%Y-%m-%dT%H:%M:%S}.{time_ns // 1_000_000 % 1000:03d}Z"

@@ -53,6 +53,16 @@ def test_an_exact_price_is_taken_over() -> None:
     assert (edit.prices, edit.flavor_changed) == ((NewPrice(1_000_000, "USD"),), False)
 
 
+def test_a_price_begins_at_the_moment_that_was_typed_and_one_that_is_none_is_told_beside_it() -> None:
+    edit = judged(price="3.6", start="2027-01-01T00:30")
+    assert isinstance(edit, Edit) and edit.start_ns == 1_798_763_400 * 10**9
+    for start, sentence in (("soon", "is not a date and a time"), ("1066-10-14T09:00", "between 1970 and 2260")):
+        editor = judged(price="3.6", start=start)
+        assert isinstance(editor, Editor) and sentence in editor.problems["start"] and editor.start == start
+    unchanged = judged(start="2027-01-01T00:30")
+    assert isinstance(unchanged, Editor) and "No price was changed" in unchanged.problems["start"]
+
+
 def test_a_price_that_cannot_be_billed_exactly_is_offered_rounded_and_saved_only_when_accepted() -> None:
     editor = judged(price="2.99")
     assert isinstance(editor, Editor)
@@ -216,6 +226,21 @@ def test_a_price_changed_on_the_page_is_that_of_the_next_lease_and_not_of_the_op
 def _priced(cloud: Installation, query: dict[str, Any], leases: tuple[str, ...]) -> dict[str, int]:
     records = cloud.ask("billing", "operator", "GET", "api/usage", params=query)["records"]
     return {row["lease"]: row["price_nano_per_second"] for row in records if row["lease"] in leases}
+
+
+def test_a_price_from_a_later_moment_on_leaves_the_present_one_in_force_and_one_in_a_rated_past_is_refused(cloud: Installation) -> None:
+    flavor, path = "2xlarge.1024gb", "operator/flavors/2xlarge.1024gb/edit"
+    before = price_of(cloud, flavor)
+    later = cloud.post("operator", path, {**form_of(cloud, flavor), "price": "3.6", "start": "2033-01-01T00:00"})
+    assert "Prices apply from 2033-01-01 00:00:00 UTC on" in later.text
+    assert price_of(cloud, flavor) == before != 1_000_000
+    newest = cloud.ask("billing", "operator", "GET", "api/prices", params={"flavor": flavor, "history": 1})[-1]
+    assert (newest["price_nano_per_second"], newest["valid_from_ns"]) == (1_000_000, 1_988_150_400 * 10**9)
+    assert "2033-01-01" in cloud.get("operator", path.replace("edit", "prices")).text
+    cloud.record_usage(flavor=flavor)
+    past = cloud.post("operator", path, {**form_of(cloud, flavor), "price": "7.2", "start": "2026-01-01T00:00"})
+    assert "Nothing was saved." in past.text and 'role="alert"' in past.text
+    assert price_of(cloud, flavor) == before
 
 
 def test_memory_and_equivalents_changed_on_the_page_are_the_pools(cloud: Installation) -> None:
