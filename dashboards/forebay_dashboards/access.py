@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from forebay_hub.identity import OPERATE, SERVICE, Identity
+from forebay_hub.languages import Text
 
 from forebay_dashboards.errors import AccessRefused
 
@@ -68,7 +69,7 @@ def require(view: View, visitor: Identity) -> None:
     if may_open(view, visitor):
         return
     if visitor.kind != "user":
-        raise AccessRefused("These pages are for people; a service reads the pool's and billing's own interfaces.")
+        raise AccessRefused(Text("These pages are for people; a service reads the pool's and billing's own interfaces."))
     if view == "tenant":
-        raise AccessRefused("This page is for the administrators of a tenant. Ask your tenant's administrator to be made one.")
-    raise AccessRefused("This page is for operators of this installation.")
+        raise AccessRefused(Text("This page is for the administrators of a tenant. Ask your tenant's administrator to be made one."))
+    raise AccessRefused(Text("This page is for operators of this installation."))

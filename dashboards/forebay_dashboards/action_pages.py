@@ -7,10 +7,20 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
+from forebay_hub.languages import Text, plural
+
+from forebay_dashboards import codes
 from forebay_dashboards.access import View
 from forebay_dashboards.actions import DEVICE_ACTIONS, NODE_ACTIONS, SESSION_ACTIONS, Action, read_cause, read_grace
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.visitor import Problem, Visit
+
+SESSION_DONE = {
+    "park": Text("The session is being parked."),
+    "move": Text("The session is on its way."),
+    "revoke": Text("The session gives its lease back."),
+    "end": Text("The session has ended."),
+}
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +44,7 @@ class ActionPage(Visit):
             sentence = await self.do(name, act)
         except (FormError, UpstreamRefused, UpstreamUnavailable) as error:
             self.set_status(_status(error))
-            self.ask(name, action, str(error))
+            self.ask(name, action, error.text)
             return
         logger.info("action=operator_%s_%s who=%s subject=%s", self.kind, act, self.visitor.name, name)
         if "HX-Request" in self.request.headers:
@@ -45,22 +55,25 @@ class ActionPage(Visit):
     def action(self, act: str) -> Action:
         return self.actions[act]
 
-    def ask(self, name: str, action: Action, problem: str | None = None) -> None:
+    def ask(self, name: str, action: Action, problem: Text | None = None) -> None:
         """The question, with what was typed before where it was refused."""
         fact = self.fact(name)
         if fact is None:
-            raise Problem(HTTPStatus.NOT_FOUND, f"No such {self.kind}", f"There is no {self.kind} “{name[:64]}” any more.")
+            kind = codes.word(self.kind, "kind")
+            sentence = Text("There is no %(kind)s “%(name)s” any more.", kind=kind, name=name[:64])
+            raise Problem(HTTPStatus.NOT_FOUND, Text("No such %(kind)s", kind=kind), sentence)
         template = "fragments/action.html" if "HX-Request" in self.request.headers else "operator_action.html"
         typed = {field: self.get_body_argument(field, "")[:600] for field in ("cause", "grace")}
         address = f"operator/{self.kind}s/{quote(name, safe='')}/{action.act}"
-        values = {"name": name, "fact": fact, "problem": problem, "typed": typed, "address": address, "back": self.back, "kind": self.kind}
+        question = Text("%(act)s %(kind)s %(name)s?", act=action.name, kind=codes.word(self.kind, "kind"), name=name)
+        values = {"question": question, "fact": fact, "problem": problem, "typed": typed, "address": address, "back": self.back}
         self.show(template, action=action, **values)
 
-    def fact(self, name: str) -> str | None:
+    def fact(self, name: str) -> Text | None:
         """Who or what it is, in a few words; None where there is no such thing."""
         raise NotImplementedError
 
-    async def do(self, name: str, act: str) -> str:
+    async def do(self, name: str, act: str) -> Text:
         """Does it, and says so. Raises FormError, UpstreamRefused, UpstreamUnavailable."""
         raise NotImplementedError
 
@@ -70,17 +83,19 @@ class SessionAction(ActionPage):
 
     kind, actions, back = "session", SESSION_ACTIONS, "operator/sessions"
 
-    def fact(self, name: str) -> str | None:
+    def fact(self, name: str) -> Text | None:
         session = self.services.feed.mirror.session(name)
-        return None if session is None else f"{session.user} of {session.tenant}: {session.process or session.flavor}, {session.state}"
+        if session is None:
+            return None
+        what, state = session.process or session.flavor, codes.word(session.state, "state")
+        return Text("%(user)s of %(tenant)s: %(what)s, %(state)s", user=session.user, tenant=session.tenant, what=what, state=state)
 
-    async def do(self, name: str, act: str) -> str:
+    async def do(self, name: str, act: str) -> Text:
         if act == "end":
             await self.services.pool.end_session(self.token, name)
         else:
             await self.services.pool.command_session(self.token, name, act)
-        done = {"park": "is being parked", "move": "is on its way", "revoke": "gives its lease back", "end": "has ended"}
-        return f"The session {done[act]}."
+        return SESSION_DONE[act]
 
 
 class DeviceAction(ActionPage):
@@ -88,16 +103,21 @@ class DeviceAction(ActionPage):
 
     kind, actions, back = "device", DEVICE_ACTIONS, "operator/nodes"
 
-    def fact(self, name: str) -> str | None:
+    def fact(self, name: str) -> Text | None:
         device = self.services.feed.mirror.device(name)
-        return None if device is None else f"{device.model} on {device.node}, {device.state}{f': {device.cause}' if device.cause else ''}"
+        if device is None:
+            return None
+        where = {"model": device.model, "node": device.node, "state": codes.word(device.state, "state")}
+        if device.cause:
+            return Text("%(model)s on %(node)s, %(state)s: %(cause)s", cause=device.cause, **where)
+        return Text("%(model)s on %(node)s, %(state)s", **where)
 
-    async def do(self, name: str, act: str) -> str:
+    async def do(self, name: str, act: str) -> Text:
         body: dict[str, Any] = {"cordoned": act == "close"}
         if act == "close":
             body["cause"] = read_cause(self.get_body_argument("cause", ""))
         await self.services.pool.set_device(self.token, name, body)
-        return f"{name} is {'closed' if act == 'close' else 'open'}."
+        return Text("%(name)s is closed.", name=name) if act == "close" else Text("%(name)s is open.", name=name)
 
 
 class NodeAction(ActionPage):
@@ -105,16 +125,17 @@ class NodeAction(ActionPage):
 
     kind, actions, back = "node", NODE_ACTIONS, "operator/nodes"
 
-    def fact(self, name: str) -> str | None:
+    def fact(self, name: str) -> Text | None:
         node = self.services.feed.mirror.node(name)
-        return None if node is None else f"{node.devices} {'device' if node.devices == 1 else 'devices'}, {node.state}"
+        state = None if node is None else codes.word(node.state, "state")
+        return None if node is None else plural("%(count)s device, %(state)s", "%(count)s devices, %(state)s", node.devices, state=state)
 
-    async def do(self, name: str, act: str) -> str:
+    async def do(self, name: str, act: str) -> Text:
         body: dict[str, Any] = {"drain": act == "drain"}
         if act == "drain":
             body["grace_seconds"] = read_grace(self.get_body_argument("grace", ""))
         await self.services.pool.set_node(self.token, name, body)
-        return f"{name} {'is being drained' if act == 'drain' else 'serves again'}."
+        return Text("%(name)s is being drained.", name=name) if act == "drain" else Text("%(name)s serves again.", name=name)
 
 
 def _status(error: Exception) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from forebay_hub.languages import Text, in_context
+
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.rows import Device, Node, Session
 
@@ -18,24 +20,38 @@ class Action:
     """``name`` is on the button; ``consequence`` is what happens then; ``grave`` where something is lost."""
 
     act: str
-    name: str
-    consequence: str
+    name: Text
+    consequence: Text
     grave: bool = False
 
 
 SESSION_ACTIONS: dict[str, Action] = {
-    "park": Action("park", "Park", "Its tensors leave the device for the host's memory until its next lease; nothing is lost."),
-    "move": Action("move", "Move", "It goes on on another device where one is free, in the middle of its lease; nothing is lost."),
-    "revoke": Action("revoke", "Revoke", "Its lease is taken back after a grace, and it waits again at its old place. Its tensors stay."),
-    "end": Action("end", "End", "The session ends now, and its tensors are lost.", grave=True),
+    "park": Action(
+        "park", in_context("act", "Park"), Text("Its tensors leave the device for the host's memory until its next lease; nothing is lost.")
+    ),
+    "move": Action(
+        "move",
+        in_context("act", "Move"),
+        Text("It goes on on another device where one is free, in the middle of its lease; nothing is lost."),
+    ),
+    "revoke": Action(
+        "revoke",
+        in_context("act", "Revoke"),
+        Text("Its lease is taken back after a grace, and it waits again at its old place. Its tensors stay."),
+    ),
+    "end": Action("end", in_context("act", "End"), Text("The session ends now, and its tensors are lost."), grave=True),
 }
 DEVICE_ACTIONS = {
-    "close": Action("close", "Close", "No lease opens on it any more. One that is open goes on to its end."),
-    "open": Action("open", "Open", "Leases open on it again, and what was known against it is forgotten."),
+    "close": Action("close", in_context("act", "Close"), Text("No lease opens on it any more. One that is open goes on to its end.")),
+    "open": Action("open", in_context("act", "Open"), Text("Leases open on it again, and what was known against it is forgotten.")),
 }
 NODE_ACTIONS = {
-    "drain": Action("drain", "Drain", "Nothing new starts on its devices. Sessions there go on elsewhere as far as there is room."),
-    "return": Action("return", "Return", "Leases open on its devices again."),
+    "drain": Action(
+        "drain",
+        in_context("act", "Drain"),
+        Text("Nothing new starts on its devices. Sessions there go on elsewhere as far as there is room."),
+    ),
+    "return": Action("return", in_context("act", "Return"), Text("Leases open on its devices again.")),
 }
 
 
@@ -65,9 +81,10 @@ def read_cause(text: str) -> str:
     """Why a device is closed. Raises FormError."""
     cause = " ".join(text.split())
     if not cause:
-        raise FormError("Say why the device is closed: it stands on the console and in the audit.")
+        raise FormError(Text("Say why the device is closed: it stands on the console and in the audit."))
     if len(cause) > CAUSE_CHARACTERS_MAX:
-        raise FormError(f"The cause has {len(cause)} characters; {CAUSE_CHARACTERS_MAX} are the most.")
+        count, most = len(cause), CAUSE_CHARACTERS_MAX
+        raise FormError(Text("The cause has %(count)s characters; %(most)s are the most.", count=count, most=most))
     return cause
 
 
@@ -76,5 +93,6 @@ def read_grace(text: str) -> float | None:
     if not text.strip():
         return None
     if not (text.strip().isascii() and text.strip().isdigit() and int(text) <= GRACE_SECONDS_MAX):
-        raise FormError(f"“{text.strip()[:20]}” is no number of seconds up to {GRACE_SECONDS_MAX:,}.")
+        typed, most = text.strip()[:20], f"{GRACE_SECONDS_MAX:,}"
+        raise FormError(Text("“%(typed)s” is no number of seconds up to %(most)s.", typed=typed, most=most))
     return float(int(text))

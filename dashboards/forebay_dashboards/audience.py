@@ -10,15 +10,17 @@ import asyncio
 from typing import get_args
 
 from forebay_hub.identity import Identity
+from forebay_hub.languages import Text
 
 from forebay_dashboards.access import Owner, View, may_open, may_see
+from forebay_dashboards.errors import PageError
 from forebay_dashboards.metrics import BROWSERS, UPDATES
 from forebay_dashboards.mirror import Topic
 
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 
 
-class AudienceFull(Exception):
+class AudienceFull(PageError):
     """As many browsers listen as may."""
 
 
@@ -63,7 +65,9 @@ class Audience:
     def join(self, view: View, visitor: Identity) -> Listener:
         """A new listener, which :meth:`leave` must be called for. Raises AudienceFull."""
         if len(self._listeners) >= self._listeners_max:
-            raise AudienceFull(f"{self._listeners_max} pages are open already. The figures on this page are right, but not live.")
+            raise AudienceFull(
+                Text("%(count)s pages are open already. The figures on this page are right, but not live.", count=self._listeners_max)
+            )
         listener = Listener(view, visitor)
         self._listeners.add(listener)
         BROWSERS.labels(view).inc()

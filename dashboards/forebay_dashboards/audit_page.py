@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import urlencode
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.access import View
 from forebay_dashboards.audits import DONE, ENTRIES_PER_PAGE, Service, merge, read_cursor
 from forebay_dashboards.errors import FormError
@@ -46,4 +48,4 @@ class AuditTrailPage(Visit):
         asked: dict[str, str | int | None] = {name: text or None for name, text in wanted.items()}
         asked |= {"limit": ENTRIES_PER_PAGE, "cursor": cursor}
         ask = self.services.pool.audit if service == "pool" else self.services.billing.audit
-        return await attempt(ask(self.token, asked), f"Changes at the {service} service")
+        return await attempt(ask(self.token, asked), Text("Changes at the %(service)s service", service=service))

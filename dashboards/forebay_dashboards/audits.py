@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.rows import AuditEntry, AuditPage
 
@@ -29,7 +31,7 @@ def read_cursor(text: str) -> dict[Service, str | None]:
     """Where each service goes on; None from the newest. Raises FormError."""
     match = _CURSOR.fullmatch(text or ".")
     if match is None:
-        raise FormError(f"“{text[:40]}” is no place in the audit; begin with the newest.")
+        raise FormError(Text("“%(typed)s” is no place in the audit; begin with the newest.", typed=text[:40]))
     return {"pool": match[1] or None, "billing": match[2] or None}
 
 

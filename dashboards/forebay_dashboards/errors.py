@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
+from forebay_hub.languages import Text, as_sent
+
 
 class DashboardsError(Exception):
     """Base of all errors of this service."""
+
+
+class PageError(DashboardsError):
+    """One whose ``text`` is for the person who reads the page; as a string it is English, for logs."""
+
+    def __init__(self, text: Text) -> None:
+        super().__init__(str(text))
+        self.text = text
 
 
 class SettingsError(DashboardsError):
     """A setting is missing, unknown or out of range."""
 
 
-class MoneyError(DashboardsError):
+class MoneyError(PageError):
     """An amount that was typed in cannot be a price."""
 
 
-class FormError(DashboardsError):
+class FormError(PageError):
     """A form field holds what it must not; nothing was changed."""
 
 
-class AccessRefused(DashboardsError):
+class AccessRefused(PageError):
     """The visitor may not see or do this."""
 
 
-class UpstreamUnavailable(DashboardsError):
+class UpstreamUnavailable(PageError):
     """Pool or billing did not answer, or answered with its own failure; ``detail`` says how. The page says so and recovers by itself."""
 
-    def __init__(self, service: str, detail: str) -> None:
-        super().__init__(f"The {service} service cannot answer right now: {detail}.")
+    def __init__(self, service: str, detail: Text) -> None:
+        super().__init__(Text("The %(service)s service cannot answer right now: %(detail)s.", service=service, detail=detail))
         self.service = service
 
 
-class UpstreamRefused(DashboardsError):
-    """Pool or billing understood the request and refused it; the message is theirs."""
+class UpstreamRefused(PageError):
+    """Pool or billing understood the request and refused it; the message is theirs, and shown as they sent it."""
 
     def __init__(self, service: str, status: int, code: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message if isinstance(message, Text) else as_sent(message))
         self.service = service
         self.status = status
         self.code = code

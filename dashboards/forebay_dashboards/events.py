@@ -6,6 +6,7 @@ import asyncio
 from http import HTTPStatus
 from typing import cast
 
+from forebay_hub.languages import Text
 from tornado.iostream import StreamClosedError
 
 from forebay_dashboards.access import View
@@ -27,7 +28,8 @@ class EventsPage(Visit):
     async def prepare(self) -> None:
         view = self.get_query_argument("view")
         if view not in VIEWS:
-            raise Problem(HTTPStatus.BAD_REQUEST, "That cannot be done", f"“{view[:20]}” is not a page with live values.")
+            sentence = Text("“%(name)s” is not a page with live values.", name=view[:20])
+            raise Problem(HTTPStatus.BAD_REQUEST, Text("That cannot be done"), sentence)
         self.view = cast(View, view)
         await super().prepare()
 
@@ -36,7 +38,7 @@ class EventsPage(Visit):
         try:
             self.listener = audience.join(self.view, self.visitor)
         except AudienceFull as error:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "Too many open pages", str(error)) from None
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Too many open pages"), error.text) from None
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         self.set_header("X-Accel-Buffering", "no")
         self.request.connection.stream.set_nodelay(True)  # type: ignore[union-attr] # HTTP/1 connections have a stream

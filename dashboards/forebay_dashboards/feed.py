@@ -8,10 +8,12 @@ import random
 import time
 from collections.abc import Callable
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.audience import Audience
 from forebay_dashboards.billing import Billing
 from forebay_dashboards.deliveries import Arrival, Deliveries
-from forebay_dashboards.errors import DashboardsError
+from forebay_dashboards.errors import DashboardsError, PageError
 from forebay_dashboards.event_stream import EventParser, EventTooLong, ServerEvent
 from forebay_dashboards.metrics import FEED_CONNECTED, FEED_EVENTS, FEED_RECONNECTS, RECORD_SECONDS, RECORDS_LATE
 from forebay_dashboards.mirror import Mirror, Snapshot
@@ -36,7 +38,7 @@ class Feed:
     ) -> None:
         self.mirror = Mirror()
         self.connected = False
-        self.problem = "The pool has not been reached yet."
+        self.problem = Text("The pool has not been reached yet.")
         self._pool = pool
         self._token = token
         self._audience = audience
@@ -50,9 +52,11 @@ class Feed:
         while True:
             try:
                 await self._follow()
-                self._lost("The pool ended its event stream.")
-            except (DashboardsError, EventTooLong) as error:
-                self._lost(str(error))
+                self._lost(Text("The pool ended its event stream."))
+            except PageError as error:
+                self._lost(error.text)
+            except EventTooLong:
+                self._lost(Text("The pool sent an event that is too long to be one."))
             pause = RETRY_SECONDS_MIN if self.connected else min(pause * 2, self._retry_seconds_max)
             self.connected = False
             FEED_RECONNECTS.inc()
@@ -96,12 +100,12 @@ class Feed:
                 for event in parser.feed(chunk):
                     self._take_event(event)
 
-    def _lost(self, problem: str) -> None:
+    def _lost(self, problem: Text) -> None:
         self.problem = problem
         FEED_CONNECTED.set(0)
         if self.connected:
             self._audience.tell_all("feed")
-        logger.warning("action=feed_lost problem=%r", problem)
+        logger.warning("action=feed_lost problem=%r", str(problem))
 
 
 class DeliveryWatch:

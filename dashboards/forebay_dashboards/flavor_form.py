@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, TypeVar
 
+from forebay_hub.languages import Text
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from forebay_dashboards.errors import FormError, MoneyError
@@ -74,7 +75,7 @@ class PriceField:
     currency: str
     text: str
     in_force: PriceVersion | None
-    problem: str | None = None
+    problem: Text | None = None
     offer: str | None = None
     """The rounded price that may be taken instead of what was typed."""
 
@@ -90,7 +91,7 @@ class Editor:
     memory: str
     equivalents: str
     prices: tuple[PriceField, ...]
-    problems: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, Text] = field(default_factory=dict)
     """A sentence by field; under ``form`` what concerns no single field."""
     start: str = ""
 
@@ -137,7 +138,7 @@ def open_editor(row: FlavorRow) -> Editor:
 
 def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
     """What the form asks for, or the form again with what is wrong in it."""
-    problems: dict[str, str] = {}
+    problems: dict[str, Text] = {}
     memory_bytes, equivalents = 0, NONE
     if row.flavor is not None:
         memory_bytes = _collect(problems, "memory", lambda: parse_memory(typed.memory), 0)
@@ -148,11 +149,12 @@ def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
     for currency, text, version in zip(typed.currency, typed.price, typed.version, strict=True):
         judged, price = _judge_price(row, currency.strip().upper(), text, version, typed.use_price)
         if judged.currency and judged.currency in [earlier.currency for earlier in fields]:
-            judged = replace(judged, problem=f"{judged.currency} is there twice. Give each currency one price.")
+            twice = Text("%(currency)s is there twice. Give each currency one price.", currency=judged.currency)
+            judged = replace(judged, problem=twice)
         fields.append(judged)
         prices += [price] if price else []
     if start_ns is not None and not prices and not any(judged.problem for judged in fields):
-        problems["start"] = "No price was changed, so nothing begins then. Change a price, or leave this empty."
+        problems["start"] = Text("No price was changed, so nothing begins then. Change a price, or leave this empty.")
     if problems or any(judged.problem for judged in fields):
         spare = () if any(judged.in_force is None for judged in fields) else (EMPTY,)
         return Editor(row, typed.memory, typed.equivalents, (*fields, *spare), problems, typed.start)
@@ -168,13 +170,14 @@ def _judge_price(row: FlavorRow, currency: str, text: str, version: int, use_pri
     text = offered if offered and offered_currency == currency else text
     shown = PriceField(currency, text, in_force)
     if in_force is None and not text.strip():
-        return (shown, None) if not version else (replace(shown, problem=f"Billing has no price in {currency} any more."), None)
+        gone = Text("Billing has no price in %(currency)s any more.", currency=currency)
+        return (shown, None) if not version else (replace(shown, problem=gone), None)
     if re.fullmatch("[A-Z]{3}", currency) is None:
-        return replace(shown, problem="Name the currency of the price by its three letters, such as USD."), None
+        return replace(shown, problem=Text("Name the currency of the price by its three letters, such as USD.")), None
     try:
         price = parse_price_per_hour(text)
     except MoneyError as error:
-        return replace(shown, problem=str(error)), None
+        return replace(shown, problem=error.text), None
     if version != (0 if in_force is None else in_force.version):
         return replace(shown, problem=_stale(in_force, currency)), None
     if not price.exact:
@@ -188,14 +191,14 @@ def parse_equivalents(text: str) -> tuple[Equivalent, ...]:
     """``16 MI250, 8 MI300X`` (or one a line). Raises FormError."""
     parts = [part.strip() for part in re.split(r"[,\n]", text) if part.strip()]
     if not parts:
-        raise FormError("Name at least one device model that serves this flavor, as in: 16 MI250, 8 MI300X.")
+        raise FormError(Text("Name at least one device model that serves this flavor, as in: 16 MI250, 8 MI300X."))
     if len(parts) > EQUIVALENTS_MAX:
-        raise FormError(f"At most {EQUIVALENTS_MAX} equivalents fit; {len(parts)} were entered.")
+        raise FormError(Text("At most %(most)s equivalents fit; %(count)s were entered.", most=EQUIVALENTS_MAX, count=len(parts)))
     found = tuple(_equivalent(part) for part in parts)
     models = [equivalent.model for equivalent in found]
     for model in models:
         if models.count(model) > 1:
-            raise FormError(f"{model} is listed twice. Give each device model one count.")
+            raise FormError(Text("%(model)s is listed twice. Give each device model one count.", model=model))
     return found
 
 
@@ -207,39 +210,55 @@ def format_equivalents(equivalents: tuple[Equivalent, ...]) -> str:
 def _equivalent(text: str) -> Equivalent:
     match = _EQUIVALENT.fullmatch(text)
     if match is None:
-        raise FormError(f"“{text[:60]}” is not a count and a device model. Enter them as in: 16 MI250, 8 MI300X, or 0.25 A100.")
+        raise FormError(
+            Text("“%(typed)s” is not a count and a device model. Enter them as in: 16 MI250, 8 MI300X, or 0.25 A100.", typed=text[:60])
+        )
     if "." in match[1]:
         return _share(match[2].strip(), int(f"{match[1].partition('.')[2]:0<3}"))
     count = int(match[1])
     if not 0 < count <= COUNT_MAX:
-        raise FormError(f"The count of {match[2].strip()} must be 1 to {COUNT_MAX:,}; {count} was entered.")
+        raise FormError(
+            Text(
+                "The count of %(model)s must be 1 to %(most)s; %(count)s was entered.",
+                model=match[2].strip(),
+                most=f"{COUNT_MAX:,}",
+                count=count,
+            )
+        )
     return Equivalent(model=match[2].strip(), count=count)
 
 
 def _share(model: str, share_milli: int) -> Equivalent:
     if not share_milli:
-        raise FormError(f"The share of a {model} must be more than 0, and less than a whole one.")
+        raise FormError(Text("The share of a %(model)s must be more than 0, and less than a whole one.", model=model))
     return Equivalent(model=model, count=1, share_milli=share_milli)
 
 
-def _collect(problems: dict[str, str], name: str, read: Callable[[], T], otherwise: T) -> T:
+def _collect(problems: dict[str, Text], name: str, read: Callable[[], T], otherwise: T) -> T:
     try:
         return read()
     except (FormError, MoneyError) as error:
-        problems[name] = str(error)
+        problems[name] = error.text
         return otherwise
 
 
-def _stale(in_force: PriceVersion | None, currency: str) -> str:
+def _stale(in_force: PriceVersion | None, currency: str) -> Text:
     if in_force is None:
-        return f"The price in {currency} is gone since this form was opened. Look again."
-    now = f"{format_price_per_hour(in_force.price_nano_per_second)} {currency} per hour"
-    return f"The price was changed to {now} after this form was opened. Look again, and save again if you still mean it."
+        return Text("The price in %(currency)s is gone since this form was opened. Look again.", currency=currency)
+    return Text(
+        "The price was changed to %(price)s %(currency)s per hour after this form was opened. "
+        "Look again, and save again if you still mean it.",
+        price=format_price_per_hour(in_force.price_nano_per_second),
+        currency=currency,
+    )
 
 
-def _inexact(price: Price, shown: PriceField) -> str:
-    nearest, currency = format_price_per_hour(price.nano_per_second), shown.currency
-    return (
-        f"{shown.text.strip()} {currency} per hour is not a whole number of nano-{currency} per second, so it cannot be billed exactly. "
-        f"The nearest price that can is {nearest} {currency} per hour ({price.nano_per_second:,} nano-{currency} per second)."
+def _inexact(price: Price, shown: PriceField) -> Text:
+    return Text(
+        "%(typed)s %(currency)s per hour is not a whole number of nano-%(currency)s per second, so it cannot be billed exactly. "
+        "The nearest price that can is %(nearest)s %(currency)s per hour (%(nano)s nano-%(currency)s per second).",
+        typed=shown.text.strip(),
+        currency=shown.currency,
+        nearest=format_price_per_hour(price.nano_per_second),
+        nano=f"{price.nano_per_second:,}",
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.errors import MoneyError
 
 NANO = 10**9
@@ -36,31 +38,40 @@ def parse_price_per_hour(text: str) -> Price:
     """
     typed = text.strip()
     if not typed:
-        raise MoneyError("Enter a price per hour, such as 0.36.")
+        raise MoneyError(Text("Enter a price per hour, such as 0.36."))
     if len(typed) > PRICE_TEXT_CHARACTERS_MAX:
-        raise MoneyError(f"A price has at most {PRICE_TEXT_CHARACTERS_MAX} characters; {len(typed)} were entered.")
+        most = PRICE_TEXT_CHARACTERS_MAX
+        raise MoneyError(Text("A price has at most %(most)s characters; %(count)s were entered.", most=most, count=len(typed)))
     if typed.startswith(("-", "\N{MINUS SIGN}")):
-        raise MoneyError(f"A price cannot be below zero; {typed} was entered. Enter 0 to make a flavor free.")
+        raise MoneyError(Text("A price cannot be below zero; %(typed)s was entered. Enter 0 to make a flavor free.", typed=typed))
     match = _PRICE.fullmatch(typed)
     if match is None:
-        raise MoneyError(f"“{typed}” is not a price per hour. Enter digits with a point as the decimal mark, such as 2.50.")
+        sentence = Text("“%(typed)s” is not a price per hour. Enter digits with a point as the decimal mark, such as 2.50.", typed=typed)
+        raise MoneyError(sentence)
     decimals = match[2] or ""
     scaled = int(match[1] + decimals) * NANO
     divisor = 10 ** len(decimals) * SECONDS_PER_HOUR
     if scaled > PRICE_PER_HOUR_MAX * NANO * 10 ** len(decimals):
-        raise MoneyError(f"A price is at most {PRICE_PER_HOUR_MAX:,} per hour; {typed} was entered.")
+        raise MoneyError(Text("A price is at most %(most)s per hour; %(typed)s was entered.", most=f"{PRICE_PER_HOUR_MAX:,}", typed=typed))
     nearest = divide_half_even(scaled, divisor)
     if scaled > 0:
         nearest = max(nearest, 1)
     return Price(nano_per_second=nearest, exact=nearest * divisor == scaled)
 
 
-def parse_decimal(text: str, decimals: int, what: str) -> int:
+def parse_decimal(text: str, decimals: int, what: Text) -> int:
     """``text`` in units of 10^-``decimals``, exactly; nothing typed is 0. Raises MoneyError."""
     typed = text.strip() or "0"
     match = _PRICE.fullmatch(typed)
     if match is None or len(typed) > PRICE_TEXT_CHARACTERS_MAX or len(match[2] or "") > decimals:
-        raise MoneyError(f"{what}: “{typed[:60]}” is not a number such as 12.5, from 0 on and with at most {decimals} decimals.")
+        raise MoneyError(
+            Text(
+                "%(what)s: “%(typed)s” is not a number such as 12.5, from 0 on and with at most %(decimals)s decimals.",
+                what=what,
+                typed=typed[:60],
+                decimals=decimals,
+            )
+        )
     return int(match[1] + (match[2] or "").ljust(decimals, "0"))
 
 

@@ -8,6 +8,8 @@ import io
 from dataclasses import dataclass
 from typing import TypedDict
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.access import View
 from forebay_dashboards.chart import Chart, charts
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
@@ -93,7 +95,7 @@ class MyUsagePage(UsageView):
 
     async def get(self, part: str | None = None) -> None:
         if part == "totals":
-            self.show("fragments/totals.html", totals=await attempt(self._totals(), "Your totals"))
+            self.show("fragments/totals.html", totals=await attempt(self._totals(), Text("Your totals")))
         elif part == "live":
             self.show("fragments/my_leases.html", **self.present())
         elif part == "budgets":
@@ -109,7 +111,7 @@ class MyUsagePage(UsageView):
     async def _show_all(self) -> None:
         chosen = self.chosen()
         totals, budgets, spread, records = await asyncio.gather(
-            attempt(self._totals(), "Your totals"), self._budgets(), self._spread(chosen), self._records()
+            attempt(self._totals(), Text("Your totals")), self._budgets(), self._spread(chosen), self._records()
         )
         values = {"totals": totals, "budgets": budgets, "spread": spread, "chosen": chosen, "choice": self.choice}
         self.show("my_usage.html", **values, **self.present(), **records)
@@ -124,10 +126,10 @@ class MyUsagePage(UsageView):
         return Totals(sums(day_rows), sums(month_rows), month, forecast)
 
     async def _budgets(self) -> object:
-        return await attempt(self.services.billing.budgets(self.token, self.visitor.tenant, self.visitor.name), "Budgets")
+        return await attempt(self.services.billing.budgets(self.token, self.visitor.tenant, self.visitor.name), Text("Budgets"))
 
     async def _spread(self, chosen: Period) -> object:
-        return await attempt(self._ask_spread(chosen), "What was used by day, notebook and flavor")
+        return await attempt(self._ask_spread(chosen), Text("What was used by day, notebook and flavor"))
 
     async def _ask_spread(self, chosen: Period) -> Spread:
         summary = self.services.billing.summary
@@ -145,7 +147,7 @@ class MyUsagePage(UsageView):
 
     async def _records(self) -> dict[str, object]:
         cursor = self.get_query_argument("cursor", None)
-        return {"records": await attempt(self.page_of(cursor), "Your records"), "cursor": cursor}
+        return {"records": await attempt(self.page_of(cursor), Text("Your records")), "cursor": cursor}
 
 
 class NotebookPage(UsageView):
@@ -158,8 +160,8 @@ class NotebookPage(UsageView):
         chosen, cell, cursor = self.chosen(), self._cell(), self.get_query_argument("cursor", None)
         summary = self.services.billing.summary
         cells, records = await asyncio.gather(
-            attempt(summary(self.token, "kind,notebook,cell", chosen, **self.mine, notebook=label), "The cells"),
-            attempt(self.page_of(cursor, notebook=label, cell=cell), "The records"),
+            attempt(summary(self.token, "kind,notebook,cell", chosen, **self.mine, notebook=label), Text("The cells")),
+            attempt(self.page_of(cursor, notebook=label, cell=cell), Text("The records")),
         )
         rows = tuple(sorted(cells.content or (), key=lambda row: (row.cell is None, row.cell or 0, row.currency)))
         values = {"label": label, "chosen": chosen, "choice": self.choice, "cell": cell, "cells": cells, "rows": rows, "total": sums(rows)}
@@ -170,7 +172,7 @@ class NotebookPage(UsageView):
         if not text:
             return None
         if not text.isascii() or not text.isdigit() or len(text) > 18:
-            raise not_so(FormError(f"“{text[:20]}” is not the number of a cell."))
+            raise not_so(FormError(Text("“%(typed)s” is not the number of a cell.", typed=text[:20])))
         return int(text)
 
 
@@ -199,7 +201,7 @@ class ExportPage(UsageView):
         try:
             return await asks(self.token, **self.mine, since_ns=since_ns, until_ns=until_ns, limit=EXPORT_RECORDS, cursor=cursor)
         except (UpstreamRefused, UpstreamUnavailable) as error:
-            raise unavailable("No export", error) from None
+            raise unavailable(Text("No export"), error) from None
 
 
 def _cells(record: UsageRecord) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ import logging
 from dataclasses import replace
 from http import HTTPStatus
 
+from forebay_hub.languages import Text
 from pydantic import ValidationError
 
 from forebay_dashboards.access import View
@@ -36,8 +37,8 @@ class SpendPage(Visit):
         chosen = self._period()
         summary = self.services.billing.summary
         rows, flavors = await asyncio.gather(
-            attempt(summary(self.token, "tenant,user,flavor", chosen), "Device time and cost"),
-            attempt(summary(self.token, "flavor", chosen), "Device time and cost by flavor"),
+            attempt(summary(self.token, "tenant,user,flavor", chosen), Text("Device time and cost")),
+            attempt(summary(self.token, "flavor", chosen), Text("Device time and cost by flavor")),
         )
         self.show(
             "fragments/operator_spend.html" if part else "operator_usage.html",
@@ -68,7 +69,7 @@ class InvoicesPage(Visit):
     async def get(self) -> None:
         billing = self.services.billing
         invoices, credits = await asyncio.gather(
-            attempt(billing.invoices(self.token), "Invoices"), attempt(billing.credits(self.token), "Credits")
+            attempt(billing.invoices(self.token), Text("Invoices")), attempt(billing.credits(self.token), Text("Credits"))
         )
         self.show("operator_invoices.html", invoices=invoices, credits=credits)
 
@@ -81,8 +82,8 @@ class FlavorTable(Visit):
     async def rows(self) -> tuple[Section[tuple[Flavor, ...]], Section[tuple[PriceVersion, ...]]]:
         """Flavors from the pool and prices from billing."""
         return await asyncio.gather(
-            attempt(self.services.pool.flavors(self.token), "Memory and equivalents"),
-            attempt(self.services.billing.prices(self.token), "Prices"),
+            attempt(self.services.pool.flavors(self.token), Text("Memory and equivalents")),
+            attempt(self.services.billing.prices(self.token), Text("Prices")),
         )
 
     async def show_table(self, template: str, editor: Editor | None) -> None:
@@ -100,11 +101,12 @@ class FlavorTable(Visit):
         """The row of ``name`` from both services; editing needs both. Raises Problem."""
         flavors, prices = await self.rows()
         if flavors.content is None or prices.content is None:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "Not right now", flavors.problem or prices.problem or "")
+            problem = flavors.problem or prices.problem or Text("Try again in a moment.")
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Not right now"), problem)
         for row in table(flavors.content, prices.content):
             if row.name == name:
                 return row
-        raise Problem(HTTPStatus.NOT_FOUND, "No such flavor", f"There is no flavor “{name[:64]}”.")
+        raise Problem(HTTPStatus.NOT_FOUND, Text("No such flavor"), Text("There is no flavor “%(name)s”.", name=name[:64]))
 
     @property
     def fragment(self) -> bool:
@@ -169,28 +171,31 @@ class FlavorEditPage(FlavorTable):
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "price"
-            raise not_so(FormError(f"The field {where} cannot be used: {first['msg']}.")) from None
+            raise not_so(FormError(Text("The field %(name)s cannot be used: %(problem)s.", name=where, problem=first["msg"]))) from None
 
-    async def _save(self, row: FlavorRow, edit: Edit) -> str | None:
+    async def _save(self, row: FlavorRow, edit: Edit) -> Text | None:
         """Writes what changed, the pool's part first; returns a sentence about what could not be saved."""
-        saved = ""
+        saved = Text("Nothing was saved.")
         try:
             if edit.flavor_changed:
                 residents_max = None if row.flavor is None else row.flavor.residents_max
                 await self.services.pool.set_flavor(self.token, row.name, edit.memory_bytes, edit.equivalents, residents_max)
-                saved = "Memory and equivalents were saved; the price was not. " if edit.prices else ""
+                saved = Text("Memory and equivalents were saved; the price was not.") if edit.prices else saved
                 logger.info("action=flavor_changed who=%s flavor=%s memory_bytes=%d", self.visitor.name, row.name, edit.memory_bytes)
             for new in edit.prices:
                 price = await self.services.billing.set_price(
                     self.token, row.name, new.nano_per_second, new.currency, new.first, edit.start_ns
                 )
-                saved = f"What comes before the price in {new.currency} was saved, and this price too; what comes after it was not. "
+                saved = Text(
+                    "What comes before the price in %(currency)s was saved, and this price too; what comes after it was not.",
+                    currency=new.currency,
+                )
                 logger.info(
                     "action=price_changed who=%s flavor=%s currency=%s price_nano_per_second=%d version=%d",
                     self.visitor.name, row.name, price.currency, price.price_nano_per_second, price.version,
                 )  # fmt: skip
         except (UpstreamRefused, UpstreamUnavailable) as error:
-            return f"{saved or 'Nothing was saved. '}{error}"
+            return Text("%(saved)s %(problem)s", saved=saved, problem=error.text)
         finally:
             self.services.audience.tell_all("prices")
         return None
@@ -214,16 +219,16 @@ class PriceHistoryPage(FlavorTable):
     page = "operator_prices"
 
     async def get(self, name: str) -> None:
-        history = await attempt(self.services.billing.price_history(self.token, name), f"Prices of {name[:64]}")
+        history = await attempt(self.services.billing.price_history(self.token, name), Text("Prices of %(name)s", name=name[:64]))
         versions = tuple(sorted(history.content or (), key=lambda price: (price.currency, -price.version)))
         template = "fragments/price_history.html" if self.fragment else "operator_prices.html"
         self.show(template, name=name, versions=versions, problem=history.problem)
 
 
-def _saved_sentence(name: str, edit: Edit) -> str:
+def _saved_sentence(name: str, edit: Edit) -> Text:
     if not edit.flavor_changed and not edit.prices:
-        return f"Nothing was changed in {name}."
+        return Text("Nothing was changed in %(name)s.", name=name)
     if edit.start_ns is not None:
         start = f"{moment(edit.start_ns):%Y-%m-%d %H:%M:%S}"
-        return f"{name} is saved. Prices apply from {start} UTC on, the rest to leases opened from now on."
-    return f"{name} is saved. A price applies from now on, the rest to leases opened from now on."
+        return Text("%(name)s is saved. Prices apply from %(start)s UTC on, the rest to leases opened from now on.", name=name, start=start)
+    return Text("%(name)s is saved. A price applies from now on, the rest to leases opened from now on.", name=name)

@@ -7,16 +7,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from forebay_hub.languages import Text, as_sent
+
+from forebay_dashboards import codes
 from forebay_dashboards.mirror import Mirror
 from forebay_dashboards.rows import WHOLE_MILLI, Device, Flavor, Lease, Node, Session
 
 ALERTS_SHOWN = 12
 Use = Literal["held", "idle", "free", "closed"]
-USES: dict[Use, str] = {
-    "held": "held by a lease",
-    "idle": "idle, with tensors of sessions that rest",
-    "free": "free",
-    "closed": "closed, draining or lost",
+USES: dict[Use, Text] = {
+    "held": Text("held by a lease"),
+    "idle": Text("idle, with tensors of sessions that rest"),
+    "free": Text("free"),
+    "closed": Text("closed, draining or lost"),
 }
 
 
@@ -25,7 +28,7 @@ class Stretch:
     """One part of the bar of devices: ``count`` of them from ``start`` on are in this ``use``."""
 
     use: Use
-    text: str
+    text: Text
     start: int
     count: int
 
@@ -36,7 +39,7 @@ class Reason:
 
     code: str
     count: int
-    sentence: str
+    sentence: Text
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Alert:
     kind: Literal["device", "node"]
     name: str
     state: str
-    sentence: str
+    sentence: Text
 
 
 @dataclass(frozen=True)
@@ -118,26 +121,32 @@ def _stretches(devices: Iterable[Device]) -> tuple[Stretch, ...]:
 
 def _reasons(waiting: Iterable[Session]) -> tuple[Reason, ...]:
     counts: Counter[str] = Counter()
-    sentences: dict[str, str] = {}
+    sentences: dict[str, Text] = {}
     for session in waiting:
         code = session.code or "unknown"
         counts[code] += 1
-        sentences.setdefault(code, session.reason or "no reason was given")
+        sentences.setdefault(code, codes.why(session))
     return tuple(Reason(code, count, sentences[code]) for code, count in counts.most_common())
 
 
 def _node_alerts(nodes: Iterable[Node]) -> list[Alert]:
-    words = {"lost": "It was given up", "draining": "It is being drained"}
-    return [
-        Alert("node", node.node, node.state, f"{words.get(node.state, node.state)}{f': {node.cause}' if node.cause else '.'}")
-        for node in nodes
-        if node.state != "up"
-    ]
+    return [Alert("node", node.node, node.state, _story(node)) for node in nodes if node.state != "up"]
+
+
+def _story(node: Node) -> Text:
+    words = {"lost": Text("It was given up"), "draining": Text("It is being drained")}
+    story = words.get(node.state) or codes.word(node.state, "state")
+    return Text("%(story)s: %(cause)s", story=story, cause=node.cause) if node.cause else Text("%(story)s.", story=story)
 
 
 def _device_alerts(devices: Iterable[Device]) -> list[Alert]:
     return [
-        Alert("device", device.device, "closed" if device.cordoned else "look", device.cause or "No cause was given.")
+        Alert(
+            "device",
+            device.device,
+            "closed" if device.cordoned else "look",
+            as_sent(device.cause) if device.cause else Text("No cause was given."),
+        )
         for device in devices
         if device.state != "lost" and (device.cordoned or device.cause)
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.access import View
 from forebay_dashboards.overview import efficiency, overview
 from forebay_dashboards.rows import Forecast
@@ -41,11 +43,11 @@ class OverviewPage(Visit):
         """What other services know: it is asked for seldom, and where one does not answer the rest is shown."""
         pool, billing, token = self.services.pool, self.services.billing, self.token
         spent, flavors, forecast, budgets, outbox = await asyncio.gather(
-            attempt(billing.summary(token, "flavor", today(self.now_ns, self.zone)), "Today's revenue"),
-            attempt(pool.flavors(token), "Flavors"),
-            attempt(pool.forecast(token), "Forecasts"),
-            attempt(billing.budgets(token, None), "Budgets"),
-            attempt(billing.outbox(token), "Deliveries to Stripe"),
+            attempt(billing.summary(token, "flavor", today(self.now_ns, self.zone)), Text("Today's revenue")),
+            attempt(pool.flavors(token), Text("Flavors")),
+            attempt(pool.forecast(token), Text("Forecasts")),
+            attempt(billing.budgets(token, None), Text("Budgets")),
+            attempt(billing.outbox(token), Text("Deliveries to Stripe")),
         )
         mirror = self.services.feed.mirror
         sessions, leases = [seen.row for seen in mirror.seen_sessions()], [seen.row for seen in mirror.seen_leases()]

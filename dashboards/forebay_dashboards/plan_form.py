@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal
 
+from forebay_hub.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.errors import FormError, MoneyError
 from forebay_dashboards.money import NANO, SECONDS_PER_HOUR, format_decimal, parse_decimal
 from forebay_dashboards.rows import Plan
 
-Text = Annotated[str, Field(max_length=4096)]
+Entry = Annotated[str, Field(max_length=4096)]
 TERMS = ("discount", "free", "free_hours", "tiers", "commitment")
 """The fields that say what was agreed on."""
 
@@ -24,11 +25,11 @@ class TypedPlan(BaseModel):
     tenant: Annotated[str, Field(min_length=1, max_length=128)]
     currency: Annotated[str, Field(max_length=16)]
     valid_from: Annotated[str, Field(max_length=16)] = ""
-    discount: Text = ""
-    free: Text = ""
-    free_hours: Text = ""
-    tiers: Text = ""
-    commitment: Text = ""
+    discount: Entry = ""
+    free: Entry = ""
+    free_hours: Entry = ""
+    tiers: Entry = ""
+    commitment: Entry = ""
     new: Literal["", "1"] = ""
     action: Literal["preview", "save"] = "save"
 
@@ -39,11 +40,11 @@ class TypedPlan(BaseModel):
     def parts(self) -> dict[str, tuple[str, Callable[[], object]]]:
         """By field of TERMS: what billing calls it, and what reads it, which raises FormError and MoneyError."""
         return {
-            "discount": ("discount_bps", lambda: parse_decimal(self.discount, 2, "Discount")),
-            "free": ("free_nano", lambda: parse_decimal(self.free, 9, "Free of charge")),
+            "discount": ("discount_bps", lambda: parse_decimal(self.discount, 2, Text("Discount"))),
+            "free": ("free_nano", lambda: parse_decimal(self.free, 9, Text("Free of charge"))),
             "free_hours": ("free_seconds", lambda: {name: _seconds(hours) for name, hours in _free_hours(self.free_hours)}),
-            "tiers": ("tiers", lambda: [_tier(amount, percent) for amount, percent in _pairs(self.tiers, "Tiers", "1000=5, 10000=10")]),
-            "commitment": ("commitment_nano", lambda: parse_decimal(self.commitment, 9, "Commitment")),
+            "tiers": ("tiers", lambda: [_tier(amount, percent) for amount, percent in _pairs(self.tiers, Text("Tiers"), "1000=5, 10000=10")]),
+            "commitment": ("commitment_nano", lambda: parse_decimal(self.commitment, 9, Text("Commitment"))),
         }
 
 
@@ -65,20 +66,20 @@ def _unless_zero(scaled: int, decimals: int) -> str:
 
 
 def _free_hours(text: str) -> list[tuple[str, str]]:
-    return _pairs(text, "Free hours", "dev.1gb=100")
+    return _pairs(text, Text("Free hours"), "dev.1gb=100")
 
 
 def _tier(amount: str, percent: str) -> dict[str, int]:
-    return {"from_nano": parse_decimal(amount, 9, "Tiers"), "discount_bps": parse_decimal(percent, 2, "Tiers")}
+    return {"from_nano": parse_decimal(amount, 9, Text("Tiers")), "discount_bps": parse_decimal(percent, 2, Text("Tiers"))}
 
 
-def _pairs(text: str, what: str, example: str) -> list[tuple[str, str]]:
+def _pairs(text: str, what: Text, example: str) -> list[tuple[str, str]]:
     """``a=1, b=2``. Raises FormError."""
     pairs = [(name.strip(), value) for name, _, value in (part.rpartition("=") for part in text.split(",") if part.strip())]
     if not all(name and value.strip() for name, value in pairs):
-        raise FormError(f"{what}: enter them as in {example}.")
+        raise FormError(Text("%(what)s: enter them as in %(example)s.", what=what, example=example))
     if len({name for name, _ in pairs}) != len(pairs):
-        raise FormError(f"{what}: each may be there once.")
+        raise FormError(Text("%(what)s: each may be there once.", what=what))
     return pairs
 
 
@@ -91,8 +92,8 @@ def _hours(seconds: int) -> str:
 def _seconds(hours: str) -> int:
     """Of ``1.5`` hours, or of ``100s``."""
     if hours.strip().endswith("s"):
-        return parse_decimal(hours.strip().removesuffix("s"), 0, "Free hours")
-    seconds, rest = divmod(parse_decimal(hours, 9, "Free hours") * SECONDS_PER_HOUR, NANO)
+        return parse_decimal(hours.strip().removesuffix("s"), 0, Text("Free hours"))
+    seconds, rest = divmod(parse_decimal(hours, 9, Text("Free hours")) * SECONDS_PER_HOUR, NANO)
     if rest:
-        raise MoneyError(f"Free hours: {hours.strip()} hours are not a whole number of seconds.")
+        raise MoneyError(Text("Free hours: %(hours)s hours are not a whole number of seconds.", hours=hours.strip()))
     return seconds

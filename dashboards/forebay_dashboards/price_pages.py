@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TypeVar
 
+from forebay_hub.languages import Text
 from pydantic import BaseModel, ValidationError
 
 from forebay_dashboards import times
@@ -31,7 +32,8 @@ def typed_as(form: type[F], arguments: dict[str, str]) -> F:
         return form.model_validate(arguments)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        raise not_so(FormError(f"The field {'.'.join(map(str, first['loc']))} cannot be used: {first['msg']}.")) from None
+        where = ".".join(map(str, first["loc"]))
+        raise not_so(FormError(Text("The field %(name)s cannot be used: %(problem)s.", name=where, problem=first["msg"]))) from None
 
 
 class PriceListPage(Visit):
@@ -41,14 +43,20 @@ class PriceListPage(Visit):
     page = "operator_price_list"
 
     async def get(self) -> None:
-        found = await attempt(self.services.billing.price_list(self.token), "Prices")
+        found = await attempt(self.services.billing.price_list(self.token), Text("Prices"))
         self._show(found.content or "", found.problem)
 
     async def post(self) -> None:
         text = self.get_body_argument("list", "", strip=False).replace("\r\n", "\n")
         action, month = self.get_body_argument("action", "compare"), self.get_body_argument("month", "")
         if len(text) > LIST_CHARACTERS_MAX:
-            raise not_so(FormError(f"The list is longer than {LIST_CHARACTERS_MAX:,} characters; apply it with forebay admin prices."))
+            raise not_so(
+                FormError(
+                    Text(
+                        "The list is longer than %(most)s characters; apply it with forebay admin prices.", most=f"{LIST_CHARACTERS_MAX:,}"
+                    )
+                )
+            )
         billing, changes, preview = self.services.billing, None, None
         try:
             if action == "apply":
@@ -61,14 +69,14 @@ class PriceListPage(Visit):
             else:
                 changes = await billing.compare_price_list(self.token, text)
         except (UpstreamRefused, UpstreamUnavailable) as error:
-            self._show(text, str(error))
+            self._show(text, error.text)
             return
         self._show(text, None, changes, preview, applied=action == "apply", month=month)
 
     def _show(
         self,
         text: str,
-        problem: str | None,
+        problem: Text | None,
         changes: PriceChanges | None = None,
         preview: Preview | None = None,
         applied: bool = False,
@@ -93,17 +101,26 @@ class SurchargesPage(Visit):
         try:
             version = await self.services.billing.set_surcharge(self.token, typed.model.strip(), typed.body())
         except (FormError, MoneyError, UpstreamRefused, UpstreamUnavailable) as error:
-            await self._show(arguments, str(error))
+            await self._show(arguments, error.text)
             return
         self.services.audience.tell_all("prices")
         logger.info("action=surcharge_changed who=%s model=%s version=%d", self.visitor.name, version.model, version.version)
         start = f"{times.moment(version.valid_from_ns):%Y-%m-%d %H:%M:%S} UTC"
-        await self._show({}, None, saved=f"The surcharge of {version.model} in {version.currency} is saved; it holds from {start} on.")
+        await self._show(
+            {},
+            None,
+            saved=Text(
+                "The surcharge of %(model)s in %(currency)s is saved; it holds from %(start)s on.",
+                model=version.model,
+                currency=version.currency,
+                start=start,
+            ),
+        )
 
-    async def _show(self, typed: dict[str, str], problem: str | None, saved: str | None = None) -> None:
+    async def _show(self, typed: dict[str, str], problem: Text | None, saved: Text | None = None) -> None:
         found, devices = await asyncio.gather(
-            attempt(self.services.billing.surcharges(self.token), "Surcharges"),
-            attempt(self.services.pool.devices(self.token), "Devices"),
+            attempt(self.services.billing.surcharges(self.token), Text("Surcharges")),
+            attempt(self.services.pool.devices(self.token), Text("Devices")),
         )
         versions = sorted(found.content or (), key=lambda one: (one.model, one.currency, -one.version))
         models = sorted({*(device.model for device in devices.content or ()), *(one.model for one in versions)})
@@ -133,14 +150,13 @@ class PlansPage(Visit):
             body = {**terms, "valid_from": typed.valid_from.strip(), "new": bool(typed.new)}
             plan = await billing.set_plan(self.token, typed.tenant, body)
         except (FormError, MoneyError, UpstreamRefused, UpstreamUnavailable) as error:
-            await self._show(arguments, str(error))
+            await self._show(arguments, error.text)
             return
         logger.info("action=plan_changed who=%s tenant=%s version=%d", self.visitor.name, plan.tenant, plan.version)
-        await self._show({}, None, saved=f"The plan of {plan.tenant} from {plan.valid_from} is saved.")
+        saved = Text("The plan of %(tenant)s from %(month)s is saved.", tenant=plan.tenant, month=plan.valid_from)
+        await self._show({}, None, saved=saved)
 
-    async def _show(self, typed: dict[str, str], problem: str | None, preview: Preview | None = None, saved: str | None = None) -> None:
-        plans = await attempt(self.services.billing.plans(self.token), "Plans")
+    async def _show(self, typed: dict[str, str], problem: Text | None, preview: Preview | None = None, saved: Text | None = None) -> None:
+        plans = await attempt(self.services.billing.plans(self.token), Text("Plans"))
         newest_first = sorted(plans.content or (), key=lambda plan: (plan.tenant, -plan.version))
-        self.show(
-            "operator_plans.html", typed=typed, problem=problem or plans.problem, preview=preview, saved=saved, plans=newest_first
-        )
+        self.show("operator_plans.html", typed=typed, problem=problem or plans.problem, preview=preview, saved=saved, plans=newest_first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from forebay_hub.identity import Identity, IdentityRefused, identity_of
+from forebay_hub.languages import Text
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from forebay_dashboards.access import may_scrape
@@ -33,7 +34,8 @@ class MetricsProbe(Answer):
     async def get(self) -> None:
         nearby = self.request.remote_ip in _LOOPBACK and "X-Forwarded-For" not in self.request.headers
         if not may_scrape(None if nearby else await self._bearer(), nearby):
-            raise Problem(HTTPStatus.FORBIDDEN, "Not yours to open", "Metrics are read with the token of an operator or a service.")
+            sentence = Text("Metrics are read with the token of an operator or a service.")
+            raise Problem(HTTPStatus.FORBIDDEN, Text("Not yours to open"), sentence)
         self.set_header("Content-Type", CONTENT_TYPE_LATEST)
         self.finish(generate_latest())
 
@@ -53,7 +55,7 @@ class StaticFile(Answer):
 
     def get(self, name: str) -> None:
         if name not in STATIC_FILES:
-            raise Problem(HTTPStatus.NOT_FOUND, "No such file", "There is no such file.")
+            raise Problem(HTTPStatus.NOT_FOUND, Text("No such file"), Text("There is no such file."))
         self.set_header("Content-Type", STATIC_FILES[name])
         self.set_header("Cache-Control", f"public, max-age={STATIC_SECONDS}, immutable")
         self.finish(static_content(name))

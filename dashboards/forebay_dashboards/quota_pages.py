@@ -6,6 +6,8 @@ import asyncio
 import logging
 from http import HTTPStatus
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.quota_form import FIELDS, NAMES_CHARACTERS_MAX, read_quota, read_tenants, typed
@@ -27,7 +29,7 @@ class QuotasPage(Visit):
         tenant, user = (self.get_query_argument(name, "")[:FIELD_CHARACTERS_MAX] for name in ("tenant", "user"))
         problem, form = None, {**dict.fromkeys(FIELDS, ""), "tenant": tenant, "user": user}
         if tenant:
-            found = await attempt(self.services.pool.quota(self.token, tenant, user or None), "The quota")
+            found = await attempt(self.services.pool.quota(self.token, tenant, user or None), Text("The quota"))
             form, problem = form if found.content is None else typed(found.content), found.problem
         await self._show(form, problem)
 
@@ -39,23 +41,23 @@ class QuotasPage(Visit):
         except (FormError, UpstreamRefused, UpstreamUnavailable) as error:
             refused = isinstance(error, (FormError, UpstreamRefused))
             self.set_status(HTTPStatus.BAD_REQUEST if refused else HTTPStatus.SERVICE_UNAVAILABLE)
-            await self._show(form, str(error))
+            await self._show(form, error.text)
             return
         logger.info("action=operator_limits_set who=%s subject=%s", self.visitor.name, whose)
-        await self._show(dict.fromkeys(FIELDS, ""), None, f"What {whose} is held to is saved. It counts from now on.")
+        await self._show(dict.fromkeys(FIELDS, ""), None, Text("What %(name)s is held to is saved. It counts from now on.", name=whose))
 
     async def _save_quota(self, form: dict[str, str]) -> str:
         tenant, user, body = read_quota(form)
         await self.services.pool.set_quota(self.token, tenant, user, body)
-        return f"{user} of {tenant}" if user else tenant
+        return Text("%(user)s of %(tenant)s", user=user, tenant=tenant) if user else tenant
 
     async def _save_model(self, model: str) -> str:
         tenants = read_tenants(self.get_body_argument("tenants", "")[:NAMES_CHARACTERS_MAX])
         await self.services.pool.set_model(self.token, model, tenants)
         return model
 
-    async def _show(self, form: dict[str, str], problem: str | None, saved: str | None = None) -> None:
+    async def _show(self, form: dict[str, str], problem: Text | None, saved: Text | None = None) -> None:
         quotas, models = await asyncio.gather(
-            attempt(self.services.pool.quotas(self.token), "Quotas"), attempt(self.services.pool.models(self.token), "Models")
+            attempt(self.services.pool.quotas(self.token), Text("Quotas")), attempt(self.services.pool.models(self.token), Text("Models"))
         )
         self.show("operator_quotas.html", quotas=quotas, models=models, form=form, problem=problem, saved=saved)

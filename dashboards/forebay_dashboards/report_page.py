@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from http import HTTPStatus
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.sections import attempt
@@ -31,24 +33,24 @@ class ReportsPage(Visit):
         except (FormError, UpstreamRefused, UpstreamUnavailable) as error:
             refused = isinstance(error, (FormError, UpstreamRefused))
             self.set_status(HTTPStatus.BAD_REQUEST if refused else HTTPStatus.SERVICE_UNAVAILABLE)
-            await self._show(str(error), None, target)
+            await self._show(error.text, None, target)
             return
         logger.info("action=report_recipients_changed who=%s tenant=%s", self.visitor.name, self.visitor.tenant)
         await self._show(None, saved)
 
-    async def _add(self, target: str) -> str:
+    async def _add(self, target: str) -> Text:
         if not target:
-            raise FormError("Type the e-mail address that reports are to go to.")
+            raise FormError(Text("Type the e-mail address that reports are to go to."))
         await self.services.billing.add_recipient(self.token, target)
-        return f"{target} gets the report of this month, a day after its end, and those of later ones."
+        return Text("%(address)s gets the report of this month, a day after its end, and those of later ones.", address=target)
 
-    async def _remove(self) -> str:
+    async def _remove(self) -> Text:
         number = self.get_body_argument("remove", "")
         if not (number.isascii() and number.isdigit() and len(number) < 19):
-            raise FormError("Choose a recipient from the list.")
+            raise FormError(Text("Choose a recipient from the list."))
         await self.services.billing.remove_recipient(self.token, int(number))
-        return "It gets no more reports."
+        return Text("It gets no more reports.")
 
-    async def _show(self, problem: str | None, saved: str | None, target: str = "") -> None:
-        recipients = await attempt(self.services.billing.recipients(self.token, self.visitor.tenant), "Recipients")
+    async def _show(self, problem: Text | None, saved: Text | None, target: str = "") -> None:
+        recipients = await attempt(self.services.billing.recipients(self.token, self.visitor.tenant), Text("Recipients"))
         self.show("tenant_reports.html", recipients=recipients, problem=problem, saved=saved, target=target)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
+from forebay_hub.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.access import Owner
@@ -426,7 +427,7 @@ class BudgetRow(Row):
     def of(self) -> str:
         """Whose it is, and of which notebook."""
         whose = self.tenant if self.user is None else self.user
-        return whose if self.notebook is None else f"{self.notebook} of {whose}"
+        return whose if self.notebook is None else Text("%(notebook)s of %(user)s", notebook=self.notebook, user=whose)
 
 
 class Balance(Row):

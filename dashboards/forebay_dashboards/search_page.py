@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from urllib.parse import quote, urlencode
 
+from forebay_hub.languages import Text
+
+from forebay_dashboards import codes
 from forebay_dashboards.access import View
 from forebay_dashboards.live_tables import TABLES, live_page
 from forebay_dashboards.rows import Device, InvoiceRow, Lease, Session, SummaryRow
@@ -35,7 +38,7 @@ class Hit:
 class Hits:
     """Those of a kind: the first ones, how many there are, and where all of them are, if anywhere."""
 
-    title: str
+    title: Text
     shown: tuple[Hit, ...]
     count: int
     path: str | None = None
@@ -52,11 +55,11 @@ class SearchPage(Visit):
         if not search:
             self.show("operator_search.html", search="", kinds=(), problems=())
             return
-        recent = Period("recent", "", max(0, self.now_ns - LOOK_BACK_NS), self.now_ns)
+        recent = Period("recent", Text("Last two months"), max(0, self.now_ns - LOOK_BACK_NS), self.now_ns)
         billing = self.services.billing
         people, invoices = await asyncio.gather(
-            attempt(billing.summary(self.token, "tenant,user", recent), "Tenants and users"),
-            attempt(billing.invoices(self.token), "Invoices"),
+            attempt(billing.summary(self.token, "tenant,user", recent), Text("Tenants and users")),
+            attempt(billing.invoices(self.token), Text("Invoices")),
         )
         kinds = [*people_found(people.content or (), search), *self._live(search), invoices_found(invoices.content or (), search)]
         found = tuple(kind for kind in kinds if kind.count)
@@ -80,20 +83,20 @@ def people_found(rows: Iterable[SummaryRow], search: str) -> tuple[Hits, Hits]:
     users = sorted({(row.user or "", row.tenant or "") for row in used if _has(search, row.user, row.tenant)})
     of_tenants = [Hit(name, "", f"operator/tenant/{quote(name, safe='')}") for name in tenants]
     of_users = [Hit(user, tenant, f"operator/quotas?{urlencode({'tenant': tenant, 'user': user})}") for user, tenant in users]
-    return _hits("Tenants", of_tenants), _hits("Users", of_users)
+    return _hits(Text("Tenants"), of_tenants), _hits(Text("Users"), of_users)
 
 
 def invoices_found(rows: Iterable[InvoiceRow], search: str) -> Hits:
     """Those whose number, tenant, month or state it is."""
     found = [row for row in rows if _has(search, row.number, row.tenant, row.month, row.state)]
-    return _hits("Invoices", [_invoice_hit(row) for row in found])
+    return _hits(Text("Invoices"), [_invoice_hit(row) for row in found])
 
 
 def _invoice_hit(row: InvoiceRow) -> Hit:
     return Hit(row.number, f"{row.tenant}, {row.month}, {row.total} {row.currency}", f"invoice?number={quote(row.number)}")
 
 
-def _hits(title: str, found: list[Hit]) -> Hits:
+def _hits(title: Text, found: list[Hit]) -> Hits:
     return Hits(title, tuple(islice(found, SHOWN_MAX)), len(found))
 
 
@@ -104,10 +107,17 @@ def _has(search: str, *texts: str | None) -> bool:
 
 def _live_hit(row: Lease | Session | Device) -> Hit:
     if isinstance(row, Device):
-        return Hit(row.device, f"{row.model}, {row.state}", f"operator/devices?{urlencode({'q': row.device})}")
+        return Hit(
+            row.device,
+            Text("%(model)s, %(state)s", model=row.model, state=codes.word(row.state, "state")),
+            f"operator/devices?{urlencode({'q': row.device})}",
+        )
     what = row.span.label if row.span else ""
     if isinstance(row, Lease):
-        more, path = f"{what}, {row.flavor} on {row.device_model}", f"operator/leases?{urlencode({'q': row.lease})}"
+        more = Text("%(what)s, %(flavor)s on %(model)s", what=what, flavor=row.flavor, model=row.device_model)
+        path = f"operator/leases?{urlencode({'q': row.lease})}"
     else:
-        more, path = f"{what or row.process}, {row.flavor}, {row.state}", f"operator/sessions?{urlencode({'q': row.session})}"
-    return Hit(f"{row.user} of {row.tenant}", more, path)
+        state = codes.word(row.state, "state")
+        more = Text("%(what)s, %(flavor)s, %(state)s", what=what or row.process, flavor=row.flavor, state=state)
+        path = f"operator/sessions?{urlencode({'q': row.session})}"
+    return Hit(Text("%(user)s of %(tenant)s", user=row.user, tenant=row.tenant), more, path)

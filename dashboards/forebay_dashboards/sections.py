@@ -7,6 +7,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.errors import UpstreamRefused, UpstreamUnavailable
 
 T = TypeVar("T")
@@ -19,16 +21,23 @@ class Section(Generic[T]):
     """``content`` is None exactly when ``problem`` says why."""
 
     content: T | None
-    problem: str | None = None
+    problem: Text | None = None
 
 
-async def attempt(question: Awaitable[T], what: str) -> Section[T]:
+async def attempt(question: Awaitable[T], what: Text) -> Section[T]:
     """The answer, or the sentence for a page that goes on without it. ``what`` is what cannot be shown, as a plural noun."""
     try:
         return Section(await question)
     except UpstreamUnavailable as error:
-        logger.warning("action=section_missing what=%r problem=%r", what, str(error))
-        return Section(None, f"{what} cannot be shown right now. {error} They come back by themselves; nothing is lost.")
+        logger.warning("action=section_missing what=%r problem=%r", str(what), str(error))
+        return Section(
+            None,
+            Text(
+                "%(what)s cannot be shown right now. %(problem)s They come back by themselves; nothing is lost.",
+                what=what,
+                problem=error.text,
+            ),
+        )
     except UpstreamRefused as error:
-        logger.warning("action=section_refused what=%r problem=%r", what, str(error))
-        return Section(None, f"{what} cannot be shown: {error}")
+        logger.warning("action=section_refused what=%r problem=%r", str(what), str(error))
+        return Section(None, Text("%(what)s cannot be shown: %(problem)s", what=what, problem=error.text))

@@ -32,6 +32,7 @@ from forebay_dashboards.errors import SettingsError
 from forebay_dashboards.events import EventsPage
 from forebay_dashboards.feed import DeliveryWatch, Feed
 from forebay_dashboards.hub import Hub
+from forebay_dashboards.language_page import LanguagePage
 from forebay_dashboards.my_usage import ExportPage, MyUsagePage, NotebookPage
 from forebay_dashboards.pool import Pool
 from forebay_dashboards.probes import HealthProbe, MetricsProbe, StaticFile
@@ -81,6 +82,7 @@ ROUTES = (
     (r"operator/payments", payment_pages.PaymentsPage),
     (r"operator/search", SearchPage),
     (r"operator/audit", audit_page.AuditTrailPage),
+    (r"language", LanguagePage),
     (r"events", EventsPage),
     (r"oauth_callback", SignedIn),
     (r"static/([A-Za-z0-9.-]+)", StaticFile),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from forebay_hub.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.errors import FormError
@@ -27,7 +28,13 @@ class TypedSurcharge(BaseModel):
         price = parse_price_per_hour(self.price)
         if not price.exact:
             nearest = format_price_per_hour(price.nano_per_second)
-            raise FormError(f"{self.price.strip()} an hour cannot be billed exactly; the nearest that can is {nearest}.")
+            raise FormError(
+                Text(
+                    "%(typed)s an hour cannot be billed exactly; the nearest that can is %(nearest)s.",
+                    typed=self.price.strip(),
+                    nearest=nearest,
+                )
+            )
         return {
             "surcharge_nano_per_second": price.nano_per_second,
             "currency": self.currency.strip().upper(),

@@ -8,6 +8,8 @@ from heapq import nlargest, nsmallest
 from typing import Any, Generic, Literal
 from urllib.parse import urlencode
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.mirror import R, Seen
 
@@ -27,7 +29,7 @@ class Column(Generic[R]):
     """``sort`` gives what rows are ordered by; None: they cannot be. ``width`` is a class of the style sheet."""
 
     name: str
-    title: str
+    title: Text
     sort: Callable[[R], Any] | None = None
     width: str = ""
     number: bool = False
@@ -38,14 +40,14 @@ class Table(Generic[R]):
     """What there is to see of one kind of rows. ``first`` is the column that sorts where nobody asked for another."""
 
     name: str
-    title: str
+    title: Text
     topics: tuple[str, ...]
     columns: tuple[Column[R], ...]
     first: str
     order: Order
-    hint: str
+    hint: Text
     """What may be searched for."""
-    empty: str
+    empty: Text
     """What stands there instead of no rows."""
 
     def column(self, name: str) -> Column[R]:
@@ -54,7 +56,14 @@ class Table(Generic[R]):
             if column.name == name and column.sort is not None:
                 return column
         known = ", ".join(column.name for column in self.columns if column.sort is not None)
-        raise FormError(f"There is no column “{name[:32]}” to sort {self.title.lower()} by; there are {known}.")
+        raise FormError(
+            Text(
+                "There is no column “%(name)s” to sort “%(table)s” by; there are %(known)s.",
+                name=name[:32],
+                table=self.title,
+                known=known,
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -98,10 +107,10 @@ def read_query(arguments: Mapping[str, str], table: Table[Any]) -> Query:
     sort, order = arguments.get("sort") or table.first, arguments.get("order") or table.order
     table.column(sort)
     if order not in ("asc", "desc"):
-        raise FormError(f"Rows are ordered asc or desc, not “{order[:32]}”.")
+        raise FormError(Text("Rows are ordered asc or desc, not “%(typed)s”.", typed=order[:32]))
     page = arguments.get("page") or "1"
     if not (page.isascii() and page.isdigit() and 1 <= int(page) <= PAGE_MAX):
-        raise FormError(f"“{page[:32]}” is no page's number; pages count from 1.")
+        raise FormError(Text("“%(typed)s” is no page's number; pages count from 1.", typed=page[:32]))
     search = " ".join(arguments.get("q", "")[:SEARCH_CHARACTERS_MAX].split())
     return Query(search, sort, "asc" if order == "asc" else "desc", int(page))
 

@@ -7,10 +7,12 @@ from importlib import resources
 from typing import Any
 from urllib.parse import quote
 
+from forebay_hub import languages
+from forebay_hub.languages import Text
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from forebay_dashboards import actions, money, quantities, times
+from forebay_dashboards import actions, codes, money, quantities, times
 
 PARKED = "@parked"
 """What billing calls parked bytes among flavors."""
@@ -37,8 +39,12 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         loader=PackageLoader("forebay_dashboards"),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
+        extensions=["jinja2.ext.i18n"],
         trim_blocks=True,
         lstrip_blocks=True,
+    )
+    environment.install_gettext_callables(  # type: ignore[attr-defined] # the extension adds it
+        languages.now_gettext, languages.now_ngettext, newstyle=True, pgettext=languages.now_pgettext
     )
     versions = {name: sha256(static_content(name)).hexdigest()[:12] for name in STATIC_FILES}
     environment.globals.update(
@@ -46,6 +52,9 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         hub_home=hub_home,
         static_url=lambda name: f"{prefix}static/{name}?v={versions[name]}",
         periods=times.PERIODS,
+        language=languages.now_language,
+        languages=languages.NAMES,
+        script_texts=_script_texts,
         session_actions=actions.session_actions,
         device_actions=actions.device_actions,
         node_actions=actions.node_actions,
@@ -57,7 +66,11 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         when=_when,
         memory=_memory,
         price=_price,
-        flavor=lambda name: "parked memory" if name == PARKED else name,
+        flavor=lambda name: Text("parked memory") if name == PARKED else name,
+        say=languages.now_said,
+        code=codes.word,
+        why=codes.why,
+        consequence=codes.consequence,
         milli=lambda milli: money.format_decimal(milli, 3),
         quoted=lambda text: quote(text, safe=""),
         percent=lambda bps: f"{money.format_decimal(bps, 2)} %",
@@ -81,12 +94,12 @@ def _duration(duration_ns: int) -> Markup:
 
 
 def _memory(memory_bytes: int) -> Markup:
-    return _figure(quantities.format_memory(memory_bytes), f"{memory_bytes:,} bytes")
+    return _figure(quantities.format_memory(memory_bytes), Text("%(count)s bytes", count=f"{memory_bytes:,}"))
 
 
 def _price(nano_per_second: int, currency: str) -> Markup:
-    text = f"{money.format_price_per_hour(nano_per_second)} {currency}/h"
-    return _figure(text, f"{nano_per_second:,} nano-{currency} per second")
+    text = Text("%(price)s %(currency)s/h", price=money.format_price_per_hour(nano_per_second), currency=currency)
+    return _figure(text, Text("%(price)s nano-%(currency)s per second", price=f"{nano_per_second:,}", currency=currency))
 
 
 def _when(time_ns: int) -> Markup:
@@ -95,9 +108,22 @@ def _when(time_ns: int) -> Markup:
 
 
 def _figure(text: str, exact: str) -> Markup:
-    return Markup('<data value="{}" title="{}">{}</data>').format(exact, exact, text)
+    return Markup('<data value="{}" title="{}">{}</data>').format(str(exact), exact, text)
 
 
-def render(environment: Environment, template: str, **values: Any) -> str:
-    """The page or fragment ``template``."""
-    return environment.get_template(template).render(**values)
+def _script_texts() -> dict[str, str]:
+    """What the page's script says, in the reader's language, with ``{name}`` where values stand."""
+    texts = {
+        "live": Text("Live"),
+        "lost": Text("Reconnecting"),
+        "seconds": quantities.seconds_text("{seconds}"),
+        "minutes": quantities.minutes_text("{minutes}", "{seconds}"),
+        "hours": quantities.hours_text("{hours}", "{minutes}", "{seconds}"),
+    }
+    return {name: languages.now_said(text) for name, text in texts.items()}
+
+
+def render(environment: Environment, template: str, language: str, **values: Any) -> str:
+    """The page or fragment ``template`` in a language of CATALOGUES."""
+    with languages.reading(language):
+        return environment.get_template(template).render(**values)

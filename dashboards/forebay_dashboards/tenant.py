@@ -8,6 +8,7 @@ from datetime import UTC
 from typing import cast
 
 from forebay_hub.identity import OPERATE
+from forebay_hub.languages import Text
 
 from forebay_dashboards.access import View, may_read_statement
 from forebay_dashboards.billing import InvoiceFormat, StatementFormat
@@ -38,11 +39,11 @@ class TenantFacts(Visit):
         """What it agreed on, owes, has ahead and may spend."""
         billing = self.services.billing
         invoices, credits, budgets, plans, forecast = await asyncio.gather(
-            attempt(billing.invoices(self.token, tenant), "Invoices"),
-            attempt(billing.credits(self.token, tenant), "Credits"),
-            attempt(billing.budgets(self.token, tenant), "Budgets"),
-            attempt(billing.plans_in_force(self.token, tenant), "The plan"),
-            attempt(billing.forecast(self.token, tenant=tenant), "The forecast"),
+            attempt(billing.invoices(self.token, tenant), Text("Invoices")),
+            attempt(billing.credits(self.token, tenant), Text("Credits")),
+            attempt(billing.budgets(self.token, tenant), Text("Budgets")),
+            attempt(billing.plans_in_force(self.token, tenant), Text("The plan")),
+            attempt(billing.forecast(self.token, tenant=tenant), Text("The forecast")),
         )
         return {"invoices": invoices, "credits": credits, "budgets": budgets, "plans": plans, "forecast": forecast}
 
@@ -50,10 +51,10 @@ class TenantFacts(Visit):
         """Its month by day, member and flavor."""
         summary = self.services.billing.summary
         by_user, by_flavor, by_day, members = await asyncio.gather(
-            attempt(summary(self.token, "user,flavor", chosen, tenant=tenant), "Spend by user"),
-            attempt(summary(self.token, "flavor", chosen, tenant=tenant), "Spend by flavor"),
-            attempt(summary(self.token, "day", chosen, tenant=tenant), "Spend by day"),
-            attempt(self.services.people.members(tenant or ""), "Members who used nothing"),
+            attempt(summary(self.token, "user,flavor", chosen, tenant=tenant), Text("Spend by user")),
+            attempt(summary(self.token, "flavor", chosen, tenant=tenant), Text("Spend by flavor")),
+            attempt(summary(self.token, "day", chosen, tenant=tenant), Text("Spend by day")),
+            attempt(self.services.people.members(tenant or ""), Text("Members who used nothing")),
         )
         total = Section(sums(by_flavor.content), None) if by_flavor.content is not None else Section(None, by_flavor.problem)
         return {
@@ -88,12 +89,12 @@ class TenantPage(TenantFacts):
 class DocumentPage(Visit):
     """A document of billing's own, asked for with the visitor's token."""
 
-    async def pass_on(self, asked: Awaitable[Document], what: str) -> None:
-        """Finishes with it, or with a page that says why it is not there. ``what`` is its name."""
+    async def pass_on(self, asked: Awaitable[Document], missing: Text) -> None:
+        """Finishes with it, or with a page that says why it is not there. ``missing`` is the title of that page."""
         try:
             answer = await asked
         except (UpstreamRefused, UpstreamUnavailable) as error:
-            raise unavailable(f"No {what}", error) from None
+            raise unavailable(missing, error) from None
         self.set_header("Content-Security-Policy", STATEMENT_POLICY)
         for header in ("Content-Type", "Content-Disposition"):
             if header in answer.headers:
@@ -110,15 +111,15 @@ class StatementPage(DocumentPage):
         tenant = self.get_query_argument("tenant")
         layout = self.get_query_argument("format", "html")
         if not may_read_statement(self.visitor, tenant):
-            raise not_yours("A statement is for the administrators of its tenant and for operators.")
+            raise not_yours(Text("A statement is for the administrators of its tenant and for operators."))
         if layout not in ("html", "csv"):
-            raise not_so(FormError("A statement comes as html or csv."))
+            raise not_so(FormError(Text("A statement comes as html or csv.")))
         try:
             chosen = month(self.get_query_argument("month"))
         except FormError as error:
             raise not_so(error) from None
         asked = self.services.billing.statement(self.token, tenant, chosen.name, cast(StatementFormat, layout))
-        await self.pass_on(asked, "statement")
+        await self.pass_on(asked, Text("No statement"))
 
 
 class ReportPage(DocumentPage):
@@ -129,12 +130,12 @@ class ReportPage(DocumentPage):
     async def get(self) -> None:
         tenant = self.get_query_argument("tenant")
         if not may_read_statement(self.visitor, tenant):
-            raise not_yours("A report is for the administrators of its tenant and for operators.")
+            raise not_yours(Text("A report is for the administrators of its tenant and for operators."))
         try:
             chosen = month(self.get_query_argument("month"))
         except FormError as error:
             raise not_so(error) from None
-        await self.pass_on(self.services.billing.report(self.token, tenant, chosen.name), "report")
+        await self.pass_on(self.services.billing.report(self.token, tenant, chosen.name), Text("No report"))
 
 
 class InvoicePage(DocumentPage):
@@ -145,18 +146,18 @@ class InvoicePage(DocumentPage):
     async def get(self) -> None:
         layout = self.get_query_argument("format", "html")
         if layout not in ("html", "pdf", "csv", "focus"):
-            raise not_so(FormError("An invoice comes as html, pdf, csv or focus."))
+            raise not_so(FormError(Text("An invoice comes as html, pdf, csv or focus.")))
         chosen = cast(InvoiceFormat, layout)
         number = self.get_query_argument("number", "")
         tenant = self.visitor.tenant if number else self.get_query_argument("tenant")
         if not (self.visitor.may(OPERATE) or (tenant is not None and may_read_statement(self.visitor, tenant))):
-            raise not_yours("An invoice is for the administrators of its tenant and for operators.")
+            raise not_yours(Text("An invoice is for the administrators of its tenant and for operators."))
         billing = self.services.billing
         if number:
-            await self.pass_on(billing.invoice(self.token, number, chosen), "invoice")
+            await self.pass_on(billing.invoice(self.token, number, chosen), Text("No invoice"))
             return
         try:
             name = month(self.get_query_argument("month")).name
         except FormError as error:
             raise not_so(error) from None
-        await self.pass_on(billing.draft(self.token, tenant or "", name, chosen), "draft")
+        await self.pass_on(billing.draft(self.token, tenant or "", name, chosen), Text("No draft"))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from forebay_hub.languages import Text, listed, month_name
+
 from forebay_dashboards.errors import FormError
 
 NS_PER_SECOND = 10**9
@@ -24,12 +26,18 @@ class Period:
     """From ``since_ns`` up to, but without, ``until_ns``; ``name`` is the choice it came from."""
 
     name: str
-    label: str
+    label: Text
     since_ns: int
     until_ns: int
 
 
-PERIODS = {"today": "Today", "week": "Last 7 days", "month": "This month", "last-month": "Last month", "days": "Chosen days"}
+PERIODS = {
+    "today": Text("Today"),
+    "week": Text("Last 7 days"),
+    "month": Text("This month"),
+    "last-month": Text("Last month"),
+    "days": Text("Chosen days"),
+}
 
 
 def zone_of(name: str | None) -> tzinfo:
@@ -59,9 +67,18 @@ def start_of(text: str) -> int | None:
     try:
         when = datetime.fromisoformat(text.strip()).replace(tzinfo=UTC)
     except ValueError:
-        raise FormError(f"“{text.strip()[:32]}” is not a date and a time, such as 2026-12-01T00:00.") from None
+        raise FormError(
+            Text("“%(typed)s” is not a date and a time, such as 2026-12-01T00:00.", typed=text.strip()[:32])
+        ) from None
     if not YEAR_MIN <= when.year < YEAR_MAX:
-        raise FormError(f"A price holds from a moment between {YEAR_MIN} and {YEAR_MAX - 1}; {when:%Y-%m-%d} is none.")
+        raise FormError(
+            Text(
+                "A price holds from a moment between %(first)s and %(last)s; %(typed)s is none.",
+                first=YEAR_MIN,
+                last=YEAR_MAX - 1,
+                typed=when.date(),
+            )
+        )
     return (when - _EPOCH) // timedelta(microseconds=1) * 1000
 
 
@@ -73,18 +90,18 @@ def iso(time_ns: int) -> str:
 def today(now_ns: int, zone: tzinfo) -> Period:
     """The viewer's day."""
     day = moment(now_ns).astimezone(zone).date()
-    return Period("today", "Today", _midnight(day, zone), _midnight(day + timedelta(days=1), zone))
+    return Period("today", PERIODS["today"], _midnight(day, zone), _midnight(day + timedelta(days=1), zone))
 
 
 def month(text: str) -> Period:
     """The UTC month written ``YYYY-MM``. Raises FormError."""
     match = _MONTH.fullmatch(text)
     if match is None or not YEAR_MIN <= int(match[1]) <= YEAR_MAX:
-        raise FormError(f"“{text[:20]}” is not a month. Write it as year and month, such as 2026-11.")
+        raise FormError(Text("“%(typed)s” is not a month. Write it as year and month, such as 2026-11.", typed=text[:20]))
     year, number = int(match[1]), int(match[2])
     first = datetime(year, number, 1, tzinfo=UTC)
     following = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
-    return Period(text, f"{first:%B %Y}", nanoseconds(first), nanoseconds(following))
+    return Period(text, month_name(first.date()), nanoseconds(first), nanoseconds(following))
 
 
 def month_of(now_ns: int) -> Period:
@@ -113,8 +130,8 @@ def period(name: str, first: str, last: str, now_ns: int, zone: tzinfo) -> Perio
     if name == "last-month":
         return _named(name, month_of(month_of(now_ns).since_ns - NS_PER_SECOND))
     if name == "days":
-        return _days(_date(first, "first"), _date(last, "last"), zone)
-    raise FormError(f"“{name[:20]}” is not a period; choose one of {', '.join(PERIODS.values())}.")
+        return _days(_date(first, Text("first day")), _date(last, Text("last day")), zone)
+    raise FormError(Text("“%(typed)s” is not a period; choose one of %(known)s.", typed=name[:20], known=listed(PERIODS.values())))
 
 
 def _named(name: str, found: Period) -> Period:
@@ -123,17 +140,27 @@ def _named(name: str, found: Period) -> Period:
 
 def _days(first: date, last: date, zone: tzinfo) -> Period:
     if last < first:
-        raise FormError(f"The last day, {last}, lies before the first, {first}. Exchange them.")
-    return Period("days", f"{first} to {last}", _midnight(first, zone), _midnight(last + timedelta(days=1), zone))
+        raise FormError(Text("The last day, %(last)s, lies before the first, %(first)s. Exchange them.", last=last, first=first))
+    return Period(
+        "days", Text("%(first)s to %(last)s", first=first, last=last), _midnight(first, zone), _midnight(last + timedelta(days=1), zone)
+    )
 
 
-def _date(text: str, which: str) -> date:
+def _date(text: str, which: Text) -> date:
     try:
         found = date.fromisoformat(text)
     except ValueError:
-        raise FormError(f"Choose the {which} day; “{text[:20]}” is not a date.") from None
+        raise FormError(Text("Choose the %(which)s; “%(typed)s” is not a date.", which=which, typed=text[:20])) from None
     if not YEAR_MIN < found.year < YEAR_MAX:
-        raise FormError(f"The {which} day must lie between {YEAR_MIN + 1} and {YEAR_MAX - 1}; {found} does not.")
+        raise FormError(
+            Text(
+                "The %(which)s must lie between %(first)s and %(last)s; %(typed)s does not.",
+                which=which,
+                first=YEAR_MIN + 1,
+                last=YEAR_MAX - 1,
+                typed=found,
+            )
+        )
     return found
 
 

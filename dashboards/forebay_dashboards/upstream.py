@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
+from forebay_hub.languages import Text, as_sent
 from pydantic import TypeAdapter, ValidationError
 from yarl import URL
 
@@ -109,16 +110,17 @@ class Upstream:
             UPSTREAM_CALLS.labels(self.name, outcome).inc()
 
     async def _refusal(self, response: ClientResponse) -> UpstreamUnavailable | UpstreamRefused:
-        code, message = "refused", f"The {self.name} service refused this ({response.status} {response.reason})."
+        answer = f"{response.status} {response.reason}"
+        code, message = "refused", Text("The %(service)s service refused this (%(answer)s).", service=self.name, answer=answer)
         try:
             body = json.loads(await response.read())
-            code, message = str(body["code"]), str(body["message"])
+            code, message = str(body["code"]), as_sent(str(body["message"])[:MESSAGE_CHARACTERS_MAX])
         except (ValueError, KeyError, TypeError):
             logger.warning("action=unexpected_refusal service=%s status=%d", self.name, response.status)
         if response.status >= 500:
-            logger.warning("action=upstream_failed service=%s status=%d problem=%r", self.name, response.status, message)
-            return UpstreamUnavailable(self.name, f"it failed with status {response.status}")
-        return UpstreamRefused(self.name, response.status, code, message[:MESSAGE_CHARACTERS_MAX])
+            logger.warning("action=upstream_failed service=%s status=%d problem=%r", self.name, response.status, str(message))
+            return UpstreamUnavailable(self.name, Text("it failed with status %(status)s", status=response.status))
+        return UpstreamRefused(self.name, response.status, code, message)
 
     def _decode(self, adapter: TypeAdapter[T], body: bytes) -> T:
         try:
@@ -127,13 +129,14 @@ class Upstream:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             logger.error("action=unexpected_answer service=%s where=%s problem=%s", self.name, where, first["msg"])
-            raise UpstreamUnavailable(self.name, f"its answer is of another version ({where}: {first['msg']})") from None
+            detail = Text("its answer is of another version (%(problem)s)", problem=f"{where}: {first['msg']}")
+            raise UpstreamUnavailable(self.name, detail) from None
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception) -> Text:
     """For people; addresses and system messages stand in the log."""
     if isinstance(error, TimeoutError):
-        return "it took too long"
+        return Text("it took too long")
     if isinstance(error, ClientConnectorError):
-        return "it cannot be reached"
-    return "the connection to it broke"
+        return Text("it cannot be reached")
+    return Text("the connection to it broke")

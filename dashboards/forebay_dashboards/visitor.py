@@ -11,6 +11,8 @@ from http import HTTPStatus
 from typing import Any
 
 from forebay_hub.identity import Identity, IdentityRefused, identity_of
+from forebay_hub.languages import COOKIE, Text, language_of
+from forebay_hub.refusals import two_tenants
 from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
 from tornado.web import HTTPError, RequestHandler
@@ -54,8 +56,8 @@ class Services:
 class Problem(HTTPError):
     """An answer that is a page with a title and a sentence for the visitor."""
 
-    def __init__(self, status: HTTPStatus, title: str, sentence: str) -> None:
-        super().__init__(status, "%s", sentence)
+    def __init__(self, status: HTTPStatus, title: Text, sentence: Text) -> None:
+        super().__init__(status, "%s", str(sentence))
         self.title = title
         self.sentence = sentence
 
@@ -86,7 +88,18 @@ class Answer(RequestHandler):
         error = kwargs.get("exc_info", (None, None, None))[1]
         title, sentence = (error.title, error.sentence) if isinstance(error, Problem) else _explain(status_code)
         template = "fragments/problem.html" if self.request.headers.get("HX-Request") else "error.html"
-        self.finish(render(self.services.templates, template, title=title, sentence=sentence, status=status_code))
+        self.finish(self.in_language(template, title=title, sentence=sentence, status=status_code))
+
+    @property
+    def language(self) -> str:
+        """The visitor's: chosen, or as the browser asks for."""
+        return language_of(self.get_cookie(COOKIE), self.request.headers.get("Accept-Language", ""))
+
+    def in_language(self, template: str, **values: Any) -> str:
+        """A page or a fragment in the visitor's language, and headers that say so."""
+        self.set_header("Content-Language", self.language)
+        self.set_header("Vary", "Cookie, Accept-Language")
+        return render(self.services.templates, template, self.language, **values)
 
 
 class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has no type information
@@ -110,19 +123,19 @@ class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has n
         try:
             self.visitor = identity_of(model)
         except IdentityRefused as error:
-            raise not_yours(str(error)) from None
+            raise not_yours(two_tenants(error)) from None
         self.token = self.hub_auth.get_token(self)
         try:
             require(self.view, self.visitor)
         except AccessRefused as error:
-            raise not_yours(str(error)) from None
+            raise not_yours(error.text) from None
 
     async def _identify(self) -> dict[str, Any] | None:
         try:
             model = await asyncio.wait_for(self.hub_auth.get_user(self, sync=False), self.services.settings.upstream_seconds)
             return self.check_hub_user(model) if model else None
         except UserNotAllowed:
-            raise not_yours("You are signed in, but may not open these pages. Ask an operator for access.") from None
+            raise not_yours(Text("You are signed in, but may not open these pages. Ask an operator for access.")) from None
         except TimeoutError:
             raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, "JupyterHub did not answer in time") from None
         except HTTPError as error:
@@ -173,7 +186,7 @@ class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has n
             "xsrf": _text(self.xsrf_token),
             "feed": self.services.feed,
         }
-        return render(self.services.templates, template, **shared, **values)
+        return self.in_language(template, **shared, **values)
 
 
 class SignedIn(HubOAuthCallbackHandler, Answer):  # type: ignore[misc] # JupyterHub has no type information
@@ -195,36 +208,40 @@ class NoPage(Answer):
         raise HTTPError(HTTPStatus.NOT_FOUND)
 
 
-def not_yours(sentence: str) -> Problem:
+def not_yours(sentence: Text) -> Problem:
     """The refusal of a page or an action."""
-    return Problem(HTTPStatus.FORBIDDEN, "Not yours to open", sentence)
+    return Problem(HTTPStatus.FORBIDDEN, Text("Not yours to open"), sentence)
 
 
-def unavailable(title: str, error: UpstreamRefused | UpstreamUnavailable) -> Problem:
+def unavailable(title: Text, error: UpstreamRefused | UpstreamUnavailable) -> Problem:
     """What an answer of pool or billing becomes that a page cannot be without."""
     if isinstance(error, UpstreamRefused):
-        return Problem(HTTPStatus(error.status), title, str(error))
-    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{title} right now", f"{error} Try again in a moment.")
+        return Problem(HTTPStatus(error.status), title, error.text)
+    sentence = Text("%(problem)s Try again in a moment.", problem=error.text)
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("%(missing)s right now", missing=title), sentence)
 
 
 def not_so(error: FormError | MoneyError) -> Problem:
     """The answer to a form field or an address that holds what it must not."""
-    return Problem(HTTPStatus.BAD_REQUEST, "That cannot be done", str(error))
+    return Problem(HTTPStatus.BAD_REQUEST, Text("That cannot be done"), error.text)
 
 
-def _explain(status: int) -> tuple[str, str]:
+def _explain(status: int) -> tuple[Text, Text]:
     match status:
         case HTTPStatus.NOT_FOUND:
-            return "No such page", "There is nothing at this address."
+            return Text("No such page"), Text("There is nothing at this address.")
         case HTTPStatus.METHOD_NOT_ALLOWED:
-            return "That cannot be done", "This address does not take that kind of request."
+            return Text("That cannot be done"), Text("This address does not take that kind of request.")
         case HTTPStatus.FORBIDDEN:
-            return "Not signed in here", "Your sign-in has ended, or is another one than this page was opened with. Reload the page."
+            sentence = Text("Your sign-in has ended, or is another one than this page was opened with. Reload the page.")
+            return Text("Not signed in here"), sentence
         case HTTPStatus.BAD_REQUEST:
-            return "That cannot be read", "The request was incomplete. Go back, reload the page, and try again."
+            return Text("That cannot be read"), Text("The request was incomplete. Go back, reload the page, and try again.")
         case HTTPStatus.SERVICE_UNAVAILABLE:
-            return "Try again in a moment", "JupyterHub cannot be asked who you are right now. Nothing is lost; reload in a moment."
-    return "Something failed here", "This page failed; the reason is in the log of the dashboards service. Reload, or tell an operator."
+            sentence = Text("JupyterHub cannot be asked who you are right now. Nothing is lost; reload in a moment.")
+            return Text("Try again in a moment"), sentence
+    sentence = Text("This page failed; the reason is in the log of the dashboards service. Reload, or tell an operator.")
+    return Text("Something failed here"), sentence
 
 
 def _text(token: str | bytes) -> str:

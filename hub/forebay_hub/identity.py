@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -49,7 +49,12 @@ class IdentityUnavailable(Exception):
 
 
 class IdentityRefused(Exception):
-    """The bearer is known, and nobody can say for which tenant; the message says what an operator must mend."""
+    """The bearer is known, and nobody can say for which of these tenants; the message says what an operator must mend."""
+
+    def __init__(self, name: str, tenants: Sequence[str]) -> None:
+        super().__init__(f"{name} is in the groups of the tenants {' and '.join(tenants)}; an operator must leave it in one of them.")
+        self.name = name
+        self.tenants = tuple(tenants)
 
 
 class Authenticator(Protocol):
@@ -142,7 +147,7 @@ def tenant_of(name: str, groups: Iterable[str]) -> str | None:
     """The tenant of a login in these groups. Raises IdentityRefused where there are two."""
     tenants = sorted(group.removeprefix(TENANT_GROUP) for group in groups if group.startswith(TENANT_GROUP))
     if len(tenants) > 1:
-        raise IdentityRefused(f"{name} is in the groups of the tenants {' and '.join(tenants)}; an operator must leave it in one of them.")
+        raise IdentityRefused(name, tenants)
     return tenants[0] if tenants else None
 
 

@@ -86,7 +86,7 @@ ACTIONS = (
     "operator/devices/none/close", "operator/devices/none/open", "operator/nodes/none/drain", "operator/nodes/none/return",
 )  # fmt: skip
 """Each asks, and then does it; of things that are not there."""
-ELSEWHERE = (*ACTIONS, "statement", "invoice", "report", "events", "oauth_callback", "static/style.css", "health", "metrics")
+ELSEWHERE = (*ACTIONS, "statement", "invoice", "report", "language", "events", "oauth_callback", "static/style.css", "health", "metrics")
 """Answers that are for others than a page's readers, each with tests of its own below or beside this file."""
 
 
@@ -95,7 +95,7 @@ def test_every_route_is_in_the_table() -> None:
     for pattern, handler in ROUTES:
         known = [path for path in (*PAGES, *ELSEWHERE) if re.fullmatch(pattern, path.partition("?")[0])]
         methods = {m for m in handler.SUPPORTED_METHODS if getattr(handler, m.lower()) is not getattr(RequestHandler, m.lower())}
-        changes = any(re.fullmatch(pattern, path) for path in (*CHANGES, *ACTIONS, "tenant/reports"))
+        changes = any(re.fullmatch(pattern, path) for path in (*CHANGES, *ACTIONS, "tenant/reports", "language"))
         if not known or methods - {"GET", "HEAD"} != ({"POST"} if changes else set()):
             unknown.append((pattern, methods))
     assert unknown == []

@@ -131,6 +131,16 @@ def check_pictures(checkout: Path, environment: dict[str, str]) -> None:
     assert helped.returncode == 0, helped.stderr
 
 
+def check_catalogues(checkout: Path, environment: dict[str, str]) -> None:
+    """What is committed is up to date, so it stays as it is."""
+    files = sorted(checkout.glob("hub/forebay_hub/locale/*/LC_MESSAGES/forebay.po"))
+    before = [file.read_bytes() for file in files]
+    written = run(".venv/bin/python hub/catalogues.py", checkout, environment)
+    assert written.returncode == 0, written.stderr
+    assert written.stdout.count(" 0 without a translation") == len(files) > 0
+    assert [file.read_bytes() for file in files] == before
+
+
 CHECKS = {
     "make up": check_up,
     "python3 deploy/local/install.py --dev": check_setup,
@@ -144,6 +154,7 @@ CHECKS = {
     ".venv/bin/forebay flavor list": check_flavor_list,
     ".venv/bin/forebay smi": check_smi,
     ".venv/bin/python docs/pictures/make.py": check_pictures,
+    ".venv/bin/python hub/catalogues.py": check_catalogues,
 }
 
 

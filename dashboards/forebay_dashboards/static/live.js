@@ -10,7 +10,13 @@
   const SYMBOLS = { USD: "$", EUR: "€", GBP: "£" };
   const body = document.body;
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const texts = JSON.parse(body.dataset.texts ?? "{}");
+  const language = document.documentElement.lang;
+  // The page's language, as the reader's region writes it.
+  const locale = navigator.languages.find((tag) => tag.split("-")[0] === language) ?? language;
+  const clock = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "medium" });
+
+  const say = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
   const announce = (topic) => body.dispatchEvent(new Event(`live-${topic}`));
 
@@ -32,11 +38,12 @@
 
   function durationText(ns) {
     const tenths = ns / 100000000n;
-    if (tenths < 600n) return `${tenths / 10n}.${tenths % 10n} s`;
+    if (tenths < 600n) return say(texts.seconds, { seconds: `${tenths / 10n}.${tenths % 10n}` });
     const seconds = tenths / 10n;
     const minutes = (seconds / 60n) % 60n;
     const hours = seconds / 3600n;
-    return hours ? `${hours} h ${pad(minutes, 2)} min ${pad(seconds % 60n, 2)} s` : `${minutes} min ${pad(seconds % 60n, 2)} s`;
+    const rest = pad(seconds % 60n, 2);
+    return hours ? say(texts.hours, { hours, minutes: pad(minutes, 2), seconds: rest }) : say(texts.minutes, { minutes, seconds: rest });
   }
 
   function amountText(nano, currency) {
@@ -77,7 +84,7 @@
     const source = new EventSource(body.dataset.events);
     source.addEventListener("open", () => {
       pause = RECONNECT_MS_MIN;
-      showState("live", "Live");
+      showState("live", texts.live);
       if (interrupted) TOPICS.forEach(announce);
       interrupted = false;
     });
@@ -85,7 +92,7 @@
     source.addEventListener("error", (event) => {
       if (event.data !== undefined) return;
       interrupted = true;
-      showState("lost", "Reconnecting");
+      showState("lost", texts.lost);
       source.close();
       setTimeout(listen, pause);
       pause = Math.min(pause * 2, RECONNECT_MS_MAX);

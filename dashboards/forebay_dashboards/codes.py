@@ -1,0 +1,104 @@
+"""Words of the services that the pages show: states, reasons and kinds, translated by their codes. One that is new is shown as sent."""
+
+from __future__ import annotations
+
+from forebay_hub.languages import Text, as_sent, in_context
+
+from forebay_dashboards.rows import BudgetRow, Session
+
+_STATES = {
+    "idle": in_context("state", "idle"),
+    "queued": in_context("state", "queued"),
+    "active": in_context("state", "active"),
+    "resident": in_context("state", "resident"),
+    "parked": in_context("state", "parked"),
+    "ended": in_context("state", "ended"),
+    "free": in_context("state", "free"),
+    "placing": in_context("state", "placing"),
+    "leased": in_context("state", "leased"),
+    "draining": in_context("state", "draining"),
+    "cordoned": in_context("state", "cordoned"),
+    "lost": in_context("state", "lost"),
+    "up": in_context("state", "up"),
+}
+_WAITS = {
+    "quota": in_context("wait", "quota"),
+    "shortage": in_context("wait", "shortage"),
+    "fragmentation": in_context("wait", "fragmentation"),
+    "budget": in_context("wait", "budget"),
+    "draining": in_context("wait", "draining"),
+    "starting": in_context("wait", "starting"),
+    "restoring": in_context("wait", "restoring"),
+    "store": in_context("wait", "store"),
+    "unknown": in_context("wait", "unknown"),
+}
+_WORDS: dict[str, dict[str, Text]] = {
+    "state": _STATES,
+    "wait": _WAITS,
+    "alert": {**_STATES, "closed": in_context("alert", "closed"), "look": in_context("alert", "look")},
+    "use": {
+        "held": in_context("use", "held"),
+        "idle": in_context("use", "idle"),
+        "free": in_context("use", "free"),
+        "closed": in_context("use", "closed"),
+    },
+    "lease": {"failed": in_context("lease", "failed"), "revoked": in_context("lease", "revoked")},
+    "invoice": {
+        "draft": in_context("invoice", "draft"),
+        "open": in_context("invoice", "open"),
+        "paid": in_context("invoice", "paid"),
+        "void": in_context("invoice", "void"),
+    },
+    "credit": {"prepaid": in_context("credit", "prepaid"), "promotional": in_context("credit", "promotional")},
+    "budget": {
+        "open": in_context("budget", "open"),
+        "wait": in_context("budget", "wait"),
+        "refuse": in_context("budget", "refuse"),
+        "drain": in_context("budget", "drain"),
+    },
+    "kind": {"session": Text("session"), "device": Text("device"), "node": Text("node")},
+}
+_WHY = {
+    "quota": Text("Its quota is used up."),
+    "shortage": Text("All devices that serve it are held."),
+    "fragmentation": Text("Devices are free, but not together."),
+    "budget": Text("A budget is used up."),
+    "draining": Text("Its devices are being given back."),
+    "starting": Text("A worker starts."),
+    "restoring": Text("Its tensors come back."),
+    "store": Text("The pool cannot write."),
+}
+_STOPPED = {
+    "wait": Text("The budget is used up: who waits goes on waiting until it is raised."),
+    "refuse": Text("The budget is used up: new leases are refused until it is raised."),
+    "drain": Text("The budget is used up: leases are taken back until it is raised."),
+}
+_ON_LIMIT = {
+    "notify": Text("At the limit nothing stops."),
+    "refuse": Text("At the limit new leases are refused."),
+    "drain": Text("At the limit leases are taken back; tensors are kept."),
+}
+
+
+def word(code: str, about: str) -> Text:
+    """What a code says; ``about`` is a state, a wait, an alert, a use, a lease, an invoice, a credit, a budget or a kind of thing."""
+    return _WORDS[about].get(code) or as_sent(code)
+
+
+def why(session: Session) -> Text:
+    """Why a session waits: in English as the pool says it, in other languages as its code says."""
+    if session.reason is None:
+        return Text("no reason given")
+    return as_sent(session.reason, _WHY.get(session.code or ""))
+
+
+def sentence_of(code: str, sentence: str) -> Text:
+    """The pool's sentence, or what its code says in other languages."""
+    return as_sent(sentence, _WHY.get(code))
+
+
+def consequence(budget: BudgetRow) -> Text:
+    """What a budget does now, or would at its limit."""
+    if budget.sentence:
+        return as_sent(budget.sentence, _STOPPED.get(budget.state))
+    return _ON_LIMIT[budget.on_limit]
