@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forebay_hub.languages import Text, as_sent, in_context
+from forebay_hub.languages import Text, as_sent, either, in_context
 
-from forebay_dashboards.rows import BudgetRow, Session
+from forebay_dashboards.rows import BudgetRow, Flavor, Session
 
 _STATES = {
     "idle": in_context("state", "idle"),
@@ -92,9 +92,10 @@ def why(session: Session) -> Text:
     return as_sent(session.reason, _WHY.get(session.code or ""))
 
 
-def sentence_of(code: str, sentence: str) -> Text:
-    """The pool's sentence, or what its code says in other languages."""
-    return as_sent(sentence, _WHY.get(code))
+def unserved(flavor: Flavor) -> Text:
+    """Why a flavor cannot be served here: in English as the pool says it, in other languages by what it would need."""
+    needs = [f"{one.amount} {one.model}" for one in flavor.equivalents]
+    return as_sent(flavor.reason or "", Text("needs %(devices)s, which is not here", devices=either(needs)) if needs else None)
 
 
 def consequence(budget: BudgetRow) -> Text:

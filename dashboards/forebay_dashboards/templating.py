@@ -71,6 +71,7 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         code=codes.word,
         why=codes.why,
         consequence=codes.consequence,
+        unserved=codes.unserved,
         milli=lambda milli: money.format_decimal(milli, 3),
         quoted=lambda text: quote(text, safe=""),
         percent=lambda bps: f"{money.format_decimal(bps, 2)} %",

@@ -6,7 +6,7 @@ Texts that Python makes are :class:`Text`: strings that are English for logs and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import date
@@ -122,6 +122,14 @@ def listed(texts: Iterable[Text]) -> Text:
     """Texts one after the other."""
     known = tuple(texts)
     return Text.made(", ".join(known), lambda language: ", ".join(text.said(language) for text in known))
+
+
+def either(names: Sequence[str]) -> Text:
+    """``one or two or three``."""
+    found = as_sent(names[0] if names else "")
+    for name in names[1:]:
+        found = Text("%(one)s or %(other)s", one=found, other=name)
+    return found
 
 
 @cache

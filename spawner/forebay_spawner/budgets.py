@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from forebay_hub.languages import Text, as_sent
 from pydantic import TypeAdapter, ValidationError
 
 from forebay_spawner.flavors import Answer, amount
@@ -23,15 +24,37 @@ class Budget(Answer):
     sentence: str | None = None
 
     @property
-    def left(self) -> str | None:
+    def left(self) -> Text | None:
         """For example ``Your budget, 2026-11: 3.20 USD of 10.00 USD left``; None where the amounts are not for the user."""
         if self.limit_nano is None or self.left_nano is None:
             return None
-        of = f"Budget of {self.notebook}" if self.notebook else "Your budget" if self.user else "The tenant's budget"
-        period = "in all" if self.period == "total" else self.period
-        left = f"{amount(max(0, self.left_nano), self.currency)} of {amount(self.limit_nano, self.currency)} left"
-        return f"{of}, {period}: {left}"
+        return Text(
+            "%(budget)s, %(period)s: %(left)s of %(limit)s left",
+            budget=self._name,
+            period=Text("in all") if self.period == "total" else self.period,
+            left=amount(max(0, self.left_nano), self.currency),
+            limit=amount(self.limit_nano, self.currency),
+        )
 
+    @property
+    def stops(self) -> Text | None:
+        """Why it stops somebody, if it does: in English as billing says it, in other languages as its state says."""
+        if self.state == "open" or not self.sentence:
+            return None
+        return as_sent(self.sentence, _STOPPED.get(self.state))
+
+    @property
+    def _name(self) -> Text:
+        if self.notebook:
+            return Text("Budget of %(notebook)s", notebook=self.notebook)
+        return Text("Your budget") if self.user else Text("The tenant's budget")
+
+
+_STOPPED = {
+    "wait": Text("The budget is used up: who waits goes on waiting until it is raised."),
+    "refuse": Text("The budget is used up: new leases are refused until it is raised."),
+    "drain": Text("The budget is used up: leases are taken back until it is raised."),
+}
 
 _BUDGETS = TypeAdapter(list[Budget])
 

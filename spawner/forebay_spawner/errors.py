@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from forebay_hub.languages import Text
+
 
 class SpawnRefused(Exception):
-    """Base of the refusals. ``reason`` is the label in JupyterHub's spawn metrics, ``status`` the HTTP status."""
+    """Base of the refusals. ``reason`` is the label in JupyterHub's spawn metrics, ``status`` the HTTP status.
+
+    ``text`` is for the user; as a string the error is English, for logs.
+    """
 
     reason = "forebay"
     status = 400
+
+    def __init__(self, text: Text) -> None:
+        super().__init__(str(text))
+        self.text = text
 
 
 class FlavorRefused(SpawnRefused):
@@ -29,8 +38,13 @@ class PoolUnavailable(SpawnRefused):
     reason = "pool"
     status = 503
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(f"The pool that lends devices cannot be asked right now ({detail}). Try again in a minute, or tell an operator.")
+    def __init__(self, detail: Text) -> None:
+        super().__init__(
+            Text(
+                "The pool that lends devices cannot be asked right now (%(detail)s). Try again in a minute, or tell an operator.",
+                detail=detail,
+            )
+        )
 
 
 class GpuRequested(SpawnRefused):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from forebay_hub.languages import Text, as_sent, either, in_context, listed, plural
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from forebay_spawner.errors import FlavorRefused, PoolUnavailable
@@ -55,7 +56,7 @@ class Offer(Answer):
     def rate(self) -> str:
         """What an hour of computing costs, for example ``0.36 USD``; "free" where nobody bills."""
         if self.price_nano_per_second is None:
-            return "free"
+            return in_context("price", "free")
         return amount(self.price_nano_per_second * SECONDS_PER_HOUR, self.currency or "")
 
     @property
@@ -64,17 +65,27 @@ class Offer(Answer):
         return f"{Decimal(self.memory_bytes) / 2**30:.4g} GiB"
 
     @property
-    def served_by(self) -> str:
+    def served_by(self) -> Text:
         """Those of its devices that are here, for example ``1 MI250 or 2 MI210``."""
-        return " or ".join(str(equivalent) for equivalent in self.equivalents if equivalent.devices)
+        return either([str(equivalent) for equivalent in self.equivalents if equivalent.devices])
 
     @property
-    def wait(self) -> str:
+    def refusal(self) -> Text:
+        """Why it cannot be served: in English as the pool says it, in other languages by what it would need."""
+        if not self.reason:
+            return Text("no device fits it")
+        needs = Text("needs %(devices)s, which is not here", devices=either([str(one) for one in self.equivalents]))
+        return as_sent(self.reason, needs if self.equivalents else None)
+
+    @property
+    def wait(self) -> Text:
         """How long a cell would wait for a device now."""
         if self.wait_seconds == 0:
-            return "no wait"
-        others = "" if not self.waiting else " (1 is waiting)" if self.waiting == 1 else f" ({self.waiting} are waiting)"
-        return f"a wait of {_duration(self.wait_seconds)}{others}" if self.wait_seconds else f"all are held{others}"
+            return Text("no wait")
+        wait = Text("a wait of %(time)s", time=_duration(self.wait_seconds)) if self.wait_seconds else Text("all are held")
+        if not self.waiting:
+            return wait
+        return plural("%(wait)s (%(count)s is waiting)", "%(wait)s (%(count)s are waiting)", self.waiting, wait=wait)
 
 
 def amount(nano: int, currency: str) -> str:
@@ -84,13 +95,15 @@ def amount(nano: int, currency: str) -> str:
     return f"{cents if cents == whole else whole.normalize():f} {currency}"
 
 
-def _duration(seconds: float) -> str:
+def _duration(seconds: float) -> Text:
     """Roughly: nobody waits to the second."""
     if seconds < 1:
-        return "less than a second"
+        return Text("less than a second")
     if seconds < 100:
-        return f"about {seconds:.0f} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 100 * 60 else f"about {seconds / 3600:.0f} h"
+        return Text("about %(count)s s", count=f"{seconds:.0f}")
+    if seconds < 100 * 60:
+        return Text("about %(count)s min", count=f"{seconds / 60:.0f}")
+    return Text("about %(count)s h", count=f"{seconds / 3600:.0f}")
 
 
 class _Choice(Answer):
@@ -107,7 +120,7 @@ def read_offers(body: bytes) -> list[Offer]:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "answer"
-        raise PoolUnavailable(f"its answer is not a list of flavors: {where}: {first['msg']}") from None
+        raise PoolUnavailable(Text("its answer is not a list of flavors: %(problem)s", problem=f"{where}: {first['msg']}")) from None
 
 
 def read_choice(body: bytes) -> str:
@@ -115,7 +128,7 @@ def read_choice(body: bytes) -> str:
     try:
         return _Choice.model_validate_json(body).flavor
     except ValidationError:
-        raise PoolUnavailable("its answer is not the choice of a flavor") from None
+        raise PoolUnavailable(Text("its answer is not the choice of a flavor")) from None
 
 
 def preferred(offers: Sequence[Offer], choice: str) -> str | None:
@@ -129,16 +142,28 @@ def requested(options: Mapping[str, Any]) -> str | None:
     flavor = options.get(OPTION)
     if flavor is None or (isinstance(flavor, str) and flavor):
         return flavor
-    raise FlavorRefused(f'A flavor is chosen by its name, as in {{"{OPTION}": "small.64gb"}}, not by {flavor!r:.80}.')
+    example = f'{{"{OPTION}": "small.64gb"}}'
+    raise FlavorRefused(
+        Text("A flavor is chosen by its name, as in %(example)s, not by %(typed)s.", example=example, typed=f"{flavor!r:.80}")
+    )
 
 
 def admit(offers: Sequence[Offer], flavor: str) -> Offer:
     """The offer of that name. Raises FlavorRefused for a flavor that is unknown, or cannot be served here."""
     by_name = {offer.name: offer for offer in offers}
     offer = by_name.get(flavor)
-    servable = ", ".join(name for name, each in by_name.items() if each.servable) or "none at the moment"
+    names = [as_sent(name) for name, each in by_name.items() if each.servable]
+    servable = listed(names) if names else Text("none at the moment")
     if offer is None:
-        raise FlavorRefused(f"There is no flavor {flavor!r:.80}. This installation can serve: {servable}.")
+        message = Text("There is no flavor %(name)s. This installation can serve: %(servable)s.", name=f"{flavor!r:.80}", servable=servable)
+        raise FlavorRefused(message)
     if not offer.servable:
-        raise FlavorRefused(f"Flavor {flavor} cannot be served here: {offer.reason or 'no device fits it'}. Choose one of: {servable}.")
+        raise FlavorRefused(
+            Text(
+                "Flavor %(name)s cannot be served here: %(reason)s. Choose one of: %(servable)s.",
+                name=flavor,
+                reason=offer.refusal,
+                servable=servable,
+            )
+        )
     return offer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from forebay_hub.languages import Text, now_language, plural
 from markupsafe import Markup
 
 from forebay_spawner.budgets import Budget
@@ -28,52 +29,65 @@ _FACT = Markup('<span class="d-block{style}">{text}</span>')
 
 _ELSEWHERE = Markup("""\
 <details id="forebay-elsewhere" class="mb-3">
-<summary>{count}, which this installation cannot serve</summary>
+<summary>{count}</summary>
 {cards}
 </details>""")
 
-_CAPTION = "The size of your virtual device. You pay while a cell or a process computes on it, and for nothing else."
+_CAPTION = Text("The size of your virtual device. You pay while a cell or a process computes on it, and for nothing else.")
 
 _NOTICE = Markup('<p class="alert alert-warning" role="alert" id="forebay-notice">{sentence}</p>')
 
 _BUDGET = Markup('<p class="text-body-secondary mb-1">{sentence}</p>')
 
-_NO_DEVICE = "No device of this installation can be lent to anybody; tell an operator."
+_NO_DEVICE = Text("No device of this installation can be lent to anybody; tell an operator.")
+
+_FORM = Markup("""\
+<div lang="{language}">
+{content}
+</div>""")
 
 
 def render_offers(offers: Sequence[Offer], chosen: str | None, budgets: Sequence[Budget] = ()) -> str:
-    """The form: budgets, and every flavor with its rate; those that cannot be served here can be unfolded, but not chosen."""
+    """The form, in the reader's language: budgets, and every flavor with its rate; those that cannot be served here cannot be chosen."""
     here = [offer for offer in offers if offer.servable]
     elsewhere = [offer for offer in offers if not offer.servable]
-    parts = [_NOTICE.format(sentence=budget.sentence) for budget in budgets if budget.state != "open" and budget.sentence]
+    parts = [_NOTICE.format(sentence=budget.stops) for budget in budgets if budget.stops is not None]
     parts += [_BUDGET.format(sentence=budget.left) for budget in budgets if budget.left is not None]
     parts.append(_NOTICE.format(sentence=_NO_DEVICE) if chosen is None else _cards(_CAPTION, here, chosen))
     if elsewhere:
-        count = f"{len(elsewhere)} more flavor{'s' if len(elsewhere) > 1 else ''}"
-        parts.append(_ELSEWHERE.format(count=count, cards=_cards("They need devices that are not here.", elsewhere, chosen)))
-    return str(Markup("\n").join(parts))
+        count = plural(
+            "%(count)s more flavor, which this installation cannot serve",
+            "%(count)s more flavors, which this installation cannot serve",
+            len(elsewhere),
+        )
+        parts.append(_ELSEWHERE.format(count=count, cards=_cards(Text("They need devices that are not here."), elsewhere, chosen)))
+    return _framed(Markup("\n").join(parts))
 
 
-def render_notice(sentence: str) -> str:
+def render_notice(sentence: Text) -> str:
     """One sentence in place of the form."""
-    return str(_NOTICE.format(sentence=sentence))
+    return _framed(_NOTICE.format(sentence=sentence))
 
 
-def _cards(caption: str, offers: Iterable[Offer], chosen: str | None) -> Markup:
+def _framed(content: Markup) -> str:
+    return str(_FORM.format(language=now_language(), content=content))
+
+
+def _cards(caption: Text, offers: Iterable[Offer], chosen: str | None) -> Markup:
     return _CARDS.format(caption=caption, cards=Markup("\n").join(_card(offer, chosen) for offer in offers))
 
 
 def _card(offer: Offer, chosen: str | None) -> Markup:
     state = " disabled" if not offer.servable else " checked" if offer.name == chosen else ""
-    rate = offer.rate if offer.price_nano_per_second is None else f"{offer.rate} an hour"
-    facts = [_FACT.format(style="", text=f"{offer.memory}, {rate}")]
+    rate = offer.rate if offer.price_nano_per_second is None else Text("%(amount)s an hour", amount=offer.rate)
+    facts = [_FACT.format(style="", text=Text("%(memory)s, %(rate)s", memory=offer.memory, rate=rate))]
     if offer.servable:
-        facts += [_fact(f"Served by {offer.served_by}")] if offer.equivalents else []
-        facts.append(_fact(f"Now: {offer.wait}"))
+        facts += [_fact(Text("Served by %(devices)s", devices=offer.served_by))] if offer.equivalents else []
+        facts.append(_fact(Text("Now: %(wait)s", wait=offer.wait)))
     else:
-        facts.append(_fact(offer.reason or "no device fits it"))
+        facts.append(_fact(offer.refusal))
     return _CARD.format(option=OPTION, name=offer.name, state=state, facts=Markup("\n").join(facts))
 
 
-def _fact(text: str) -> Markup:
+def _fact(text: Text) -> Markup:
     return _FACT.format(style=" text-body-secondary", text=text)

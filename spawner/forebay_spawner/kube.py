@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from forebay_hub.languages import Text
 from kubespawner import KubeSpawner
 
 from forebay_spawner.errors import GpuRequested
@@ -33,6 +34,9 @@ def refuse_gpu(spec: Mapping[str, Any]) -> None:
         found += [resource for resource in wanted if any(word in resource for word in GPU_WORDS)]
     if found:
         raise GpuRequested(
-            f"The server's pod would hold {found[0]}. Servers of this installation compute on virtual devices: "
-            "an operator must remove it from the spawner's configuration."
+            Text(
+                "The server's pod would hold %(resource)s. Servers of this installation compute on virtual devices: "
+                "an operator must remove it from the spawner's configuration.",
+                resource=found[0],
+            )
         )

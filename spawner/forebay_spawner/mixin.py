@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from forebay_hub.identity import COMPUTE, IdentityRefused, tenant_of
+from forebay_hub.languages import COOKIE, SOURCE, Text, as_sent, language_of, reading
+from forebay_hub.refusals import two_tenants
 from jupyterhub.spawner import SpawnException
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from traitlets import Any as AnyTrait
@@ -35,6 +37,8 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
     user: Any
     user_options: dict[str, Any]
     api_token: str
+    handler: Any
+    """JupyterHub's, of the request that shows the spawn page or starts the server; None otherwise."""
     log: Any
 
     pool_url = Unicode(
@@ -74,13 +78,16 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
 
     async def flavor_form(self) -> str:
         """The choice of a flavor, or one sentence that says why there is none."""
+        language = self._language()
         try:
             self._payer()
             token = self._visitors_token()
             offers, choice, budgets = await asyncio.gather(self._ask_offers(token), self._ask_choice(token), self._ask_budgets(token))
-            return render_offers(offers, preferred(offers, choice), budgets)
+            with reading(language):
+                return render_offers(offers, preferred(offers, choice), budgets)
         except SpawnRefused as error:
-            return render_notice(str(error))
+            with reading(language):
+                return render_notice(error.text)
 
     async def start(self) -> Any:
         """Refuses what the form would not have offered (requests to the API never see it), then starts the server."""
@@ -89,20 +96,22 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         try:
             return await self._start()
         except SpawnRefused as error:
-            raise SpawnException(str(error), reason=error.reason, status_code=error.status) from None
+            told = error.text.said(self._language())
+            raise SpawnException(told, reason=error.reason, log_message=str(error), status_code=error.status) from None
         finally:
             self.steps.end()
 
     async def _start(self) -> Any:
-        tenant = self._payer()
-        self.steps.tell(5, "The pool is asked what it can serve.")
+        tenant, language = self._payer(), self._language()
+        self.steps.tell(5, Text("The pool is asked what it can serve.").said(language))
         flavor = await self._admit()
         await self._choose(flavor)
         self.user_options = {**self.user_options, OPTION: flavor}
-        self.steps.tell(HANDED_OVER, f"The virtual device will be {flavor}. It costs nothing until a cell computes.")
+        step = Text("The virtual device will be %(flavor)s. It costs nothing until a cell computes.", flavor=flavor)
+        self.steps.tell(HANDED_OVER, step.said(language))
         self.log.info("action=spawn user=%s tenant=%s flavor=%s", self.user.name, tenant, flavor)
         started = await super().start()
-        self.steps.tell(80, "The notebook server runs; JupyterLab loads.")
+        self.steps.tell(80, Text("The notebook server runs; JupyterLab loads.").said(language))
         return started
 
     def clear_state(self) -> None:
@@ -118,6 +127,12 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
             if step["progress"] == HANDED_OVER:
                 async for event in below:
                     yield event
+
+    def _language(self) -> str:
+        """Of who asks for the page or the start; English where JupyterHub starts a server by itself."""
+        if self.handler is None:
+            return SOURCE
+        return language_of(self.handler.get_cookie(COOKIE), self.handler.request.headers.get("Accept-Language", ""))
 
     def get_env(self) -> dict[str, str]:
         """The server's environment; nothing that an operator sets can show it a GPU."""
@@ -147,7 +162,8 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         try:
             token: str = self.user.new_api_token(note="Forebay's spawn page", expires_in=ASKING_SECONDS, scopes=[f"{COMPUTE}!user"])
         except ValueError as refusal:  # where the roles of a tenant's members were taken away
-            raise TenantMissing(f"{self.user.name} may not hold devices ({refusal}); tell an operator.") from None
+            message = Text("%(name)s may not hold devices (%(problem)s); tell an operator.", name=self.user.name, problem=str(refusal))
+            raise TenantMissing(message) from None
         return token
 
     async def _choose(self, flavor: str) -> None:
@@ -159,9 +175,9 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         try:
             return await _ask(self.pool_url + path, token, **request)
         except HTTPClientError as error:
-            raise PoolUnavailable(f"it answered {error.code} {error.message}") from None
+            raise PoolUnavailable(Text("it answered %(answer)s", answer=f"{error.code} {error.message}")) from None
         except OSError as error:
-            raise PoolUnavailable(error.strerror or str(error)) from None
+            raise PoolUnavailable(as_sent(error.strerror or str(error))) from None
 
     async def _admit(self) -> str:
         offers, choice = await asyncio.gather(self._ask_offers(self.api_token), self._ask_choice(self.api_token))
@@ -172,9 +188,12 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         try:
             tenant = tenant_of(self.user.name, (group.name for group in self.user.groups))
         except IdentityRefused as refusal:
-            raise TenantMissing(str(refusal)) from None
+            raise TenantMissing(two_tenants(refusal)) from None
         if tenant is None:
-            raise TenantMissing(f"{self.user.name} belongs to no tenant that would pay for a device; ask an operator to add it to one.")
+            name = self.user.name
+            raise TenantMissing(
+                Text("%(name)s belongs to no tenant that would pay for a device; ask an operator to add it to one.", name=name)
+            )
         return tenant
 
 
