@@ -9,7 +9,7 @@ from forebay_hub.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.audits import DONE, ENTRIES_PER_PAGE, Service, merge, read_cursor
-from forebay_dashboards.errors import FormError
+from forebay_dashboards.errors import SERVICES, FormError
 from forebay_dashboards.rows import AuditPage
 from forebay_dashboards.sections import Section, attempt
 from forebay_dashboards.visitor import Visit, not_so
@@ -48,4 +48,4 @@ class AuditTrailPage(Visit):
         asked: dict[str, str | int | None] = {name: text or None for name, text in wanted.items()}
         asked |= {"limit": ENTRIES_PER_PAGE, "cursor": cursor}
         ask = self.services.pool.audit if service == "pool" else self.services.billing.audit
-        return await attempt(ask(self.token, asked), Text("Changes at the %(service)s service", service=service))
+        return await attempt(ask(self.token, asked), Text("Changes at the %(service)s service", service=SERVICES[service]))

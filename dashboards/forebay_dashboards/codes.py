@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forebay_hub.languages import Text, as_sent, either, in_context
 
+from forebay_dashboards.errors import SERVICES
 from forebay_dashboards.rows import BudgetRow, Flavor, Session
 
 _STATES = {
@@ -56,6 +57,7 @@ _WORDS: dict[str, dict[str, Text]] = {
         "refuse": in_context("budget", "refuse"),
         "drain": in_context("budget", "drain"),
     },
+    "service": SERVICES,
     "kind": {"session": Text("session"), "device": Text("device"), "node": Text("node")},
 }
 _WHY = {
@@ -81,7 +83,7 @@ _ON_LIMIT = {
 
 
 def word(code: str, about: str) -> Text:
-    """What a code says; ``about`` is a state, a wait, an alert, a use, a lease, an invoice, a credit, a budget or a kind of thing."""
+    """What a code says; ``about`` is a key of the words above."""
     return _WORDS[about].get(code) or as_sent(code)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from forebay_hub.languages import Text, as_sent
+from forebay_hub.languages import Text, as_sent, in_context
+
+SERVICES = {"pool": in_context("service", "pool"), "billing": in_context("service", "billing"), "hub": in_context("service", "hub")}
+"""What pages call the services that they ask."""
 
 
 class DashboardsError(Exception):
@@ -37,7 +40,8 @@ class UpstreamUnavailable(PageError):
     """Pool or billing did not answer, or answered with its own failure; ``detail`` says how. The page says so and recovers by itself."""
 
     def __init__(self, service: str, detail: Text) -> None:
-        super().__init__(Text("The %(service)s service cannot answer right now: %(detail)s.", service=service, detail=detail))
+        name = SERVICES.get(service, service)
+        super().__init__(Text("The %(service)s service cannot answer right now: %(detail)s.", service=name, detail=detail))
         self.service = service
 
 

@@ -14,7 +14,7 @@ from forebay_hub.languages import Text, as_sent
 from pydantic import TypeAdapter, ValidationError
 from yarl import URL
 
-from forebay_dashboards.errors import UpstreamRefused, UpstreamUnavailable
+from forebay_dashboards.errors import SERVICES, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.metrics import UPSTREAM_CALLS
 
 T = TypeVar("T")
@@ -110,8 +110,8 @@ class Upstream:
             UPSTREAM_CALLS.labels(self.name, outcome).inc()
 
     async def _refusal(self, response: ClientResponse) -> UpstreamUnavailable | UpstreamRefused:
-        answer = f"{response.status} {response.reason}"
-        code, message = "refused", Text("The %(service)s service refused this (%(answer)s).", service=self.name, answer=answer)
+        name, answer = SERVICES.get(self.name, self.name), f"{response.status} {response.reason}"
+        code, message = "refused", Text("The %(service)s service refused this (%(answer)s).", service=name, answer=answer)
         try:
             body = json.loads(await response.read())
             code, message = str(body["code"]), as_sent(str(body["message"])[:MESSAGE_CHARACTERS_MAX])
