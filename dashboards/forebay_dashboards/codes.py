@@ -50,6 +50,7 @@ _WORDS: dict[str, dict[str, Text]] = {
         "paid": in_context("invoice", "paid"),
         "void": in_context("invoice", "void"),
     },
+    "channel": {"webhook": in_context("channel", "webhook"), "email": in_context("channel", "email")},
     "credit": {"prepaid": in_context("credit", "prepaid"), "promotional": in_context("credit", "promotional")},
     "budget": {
         "open": in_context("budget", "open"),
@@ -105,3 +106,14 @@ def consequence(budget: BudgetRow) -> Text:
     if budget.sentence:
         return as_sent(budget.sentence, _STOPPED.get(budget.state))
     return _ON_LIMIT[budget.on_limit]
+
+
+def budget_name(budget: BudgetRow) -> Text:
+    """What a budget limits, over which time, and who set it where that is the tenant."""
+    name = Text("Budget of %(user)s", user=budget.user) if budget.user else Text("Budget")
+    if budget.notebook:
+        name = Text("%(budget)s for %(notebook)s", budget=name, notebook=budget.notebook)
+    window = Text("for all time") if budget.window == "total" else Text("each month")
+    if budget.origin == "owner":
+        return Text("%(budget)s, %(window)s, set by the tenant", budget=name, window=window)
+    return Text("%(budget)s, %(window)s", budget=name, window=window)

@@ -43,7 +43,7 @@ class TypedPlan(BaseModel):
             "discount": ("discount_bps", lambda: parse_decimal(self.discount, 2, Text("Discount"))),
             "free": ("free_nano", lambda: parse_decimal(self.free, 9, Text("Free of charge"))),
             "free_hours": ("free_seconds", lambda: {name: _seconds(hours) for name, hours in _free_hours(self.free_hours)}),
-            "tiers": ("tiers", lambda: [_tier(amount, percent) for amount, percent in _pairs(self.tiers, Text("Tiers"), "1000=5, 10000=10")]),
+            "tiers": ("tiers", lambda: [_tier(amount, percent) for amount, percent in _tiers(self.tiers)]),
             "commitment": ("commitment_nano", lambda: parse_decimal(self.commitment, 9, Text("Commitment"))),
         }
 
@@ -67,6 +67,10 @@ def _unless_zero(scaled: int, decimals: int) -> str:
 
 def _free_hours(text: str) -> list[tuple[str, str]]:
     return _pairs(text, Text("Free hours"), "dev.1gb=100")
+
+
+def _tiers(text: str) -> list[tuple[str, str]]:
+    return _pairs(text, Text("Tiers"), "1000=5, 10000=10")
 
 
 def _tier(amount: str, percent: str) -> dict[str, int]:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.live_tables import TABLES, live_page
@@ -31,7 +33,7 @@ class TableVisit(Visit):
 
     def show_table(
         self, part: str | None, table: Table[Any], found: Page[Any], rows: Sequence[object], took: Callable[[], float],
-        problems: Sequence[str] = (),
+        problems: Sequence[Text] = (),
     ) -> None:  # fmt: skip
         """Answers with the page, or its rows alone, and how soon they may be asked for again, by the seconds that they ``took``."""
         values = {"table": table, "found": found, "query": found.query, "rows": rows, "problems": problems}

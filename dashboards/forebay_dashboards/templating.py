@@ -72,6 +72,7 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         why=codes.why,
         consequence=codes.consequence,
         unserved=codes.unserved,
+        budget_name=codes.budget_name,
         milli=lambda milli: money.format_decimal(milli, 3),
         quoted=lambda text: quote(text, safe=""),
         percent=lambda bps: f"{money.format_decimal(bps, 2)} %",

@@ -12,6 +12,8 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.present import visible_leases, visible_queue
@@ -41,23 +43,26 @@ class TenantDesk(TenantFacts):
         billing, token = self.services.billing, self.token
         standing, quota, plans, budgets = await asyncio.gather(
             self.standing(tenant),
-            attempt(self.services.pool.quota(token, tenant, None), "The quota"),
-            attempt(billing.plans(token, tenant), "Plans"),
-            attempt(billing.budgets(token, tenant), "Budgets"),
+            attempt(self.services.pool.quota(token, tenant, None), Text("The quota")),
+            attempt(billing.plans(token, tenant), Text("Plans")),
+            attempt(billing.budgets(token, tenant), Text("Budgets")),
         )
         found = Terms(tenant, month_of(self.now_ns).name, standing, quota, plans, budgets)
         if not await self._is_there(found):
             raise Problem(
                 HTTPStatus.NOT_FOUND,
-                "No such tenant",
-                f"There is no tenant “{tenant[:64]}”: JupyterHub has no group tenant-{tenant[:64]}, and nothing was written down for it. "
-                "Add it to the hub's directory of people, or choose one from the table of tenants.",
+                Text("No such tenant"),
+                Text(
+                    "There is no tenant “%(name)s”: JupyterHub has no group tenant-%(name)s, and nothing was written down for it. "
+                    "Add it to the hub's directory of people, or choose one from the table of tenants.",
+                    name=tenant[:64],
+                ),
             )
         return found
 
     async def standing(self, tenant: str) -> Section[Standing]:
         """What billing knows of it in all."""
-        found = await attempt(self.services.billing.standings(self.token, tenant), "How the tenant stands at billing")
+        found = await attempt(self.services.billing.standings(self.token, tenant), Text("How the tenant stands at billing"))
         return Section(found.content[0] if found.content else None, found.problem)
 
     async def _is_there(self, terms: Terms) -> bool:
@@ -78,7 +83,7 @@ class TenantDesk(TenantFacts):
         """Whether htmx asks, which wants a part and not the page."""
         return "HX-Request" in self.request.headers
 
-    async def show_page(self, terms: Terms, form: TermForm | None, saved: str | None = None) -> None:
+    async def show_page(self, terms: Terms, form: TermForm | None, saved: Text | None = None) -> None:
         """The whole page, one part of the terms as a form where there is one."""
         chosen = self.month_asked()
         tenant = terms.tenant
@@ -95,12 +100,12 @@ class TenantDesk(TenantFacts):
     async def people(self, tenant: str) -> dict[str, object]:
         """Who belongs to it and as what, and whom its alerts and reports go to."""
         channels, recipients, members = await asyncio.gather(
-            attempt(self.services.billing.channels(self.token, tenant), "Channels of alerts"),
-            attempt(self.services.billing.recipients(self.token, tenant), "Recipients of reports"),
-            attempt(self.services.people.members(tenant), "Members"),
+            attempt(self.services.billing.channels(self.token, tenant), Text("Channels of alerts")),
+            attempt(self.services.billing.recipients(self.token, tenant), Text("Recipients of reports")),
+            attempt(self.services.people.members(tenant), Text("Members")),
         )
         asked = (members.content or ())[:ROLES_MAX]
-        roles = await attempt(self.services.people.roles(tenant, asked), "Roles of members")
+        roles = await attempt(self.services.people.roles(tenant, asked), Text("Roles of members"))
         return {"channels": channels, "recipients": recipients, "people": members, "roles": roles}
 
 
@@ -162,7 +167,7 @@ class TermEditPage(TenantDesk):
         except (UpstreamRefused, UpstreamUnavailable) as error:
             self.set_status(HTTPStatus(error.status) if isinstance(error, UpstreamRefused) else HTTPStatus.SERVICE_UNAVAILABLE)
             form = open_form(terms, key, typed.get("stamp", ""))
-            await self._show_form(terms, refused(replace(form, values={**form.values, **_among(typed, form)}), str(error)))
+            await self._show_form(terms, refused(replace(form, values={**form.values, **_among(typed, form)}), error.text))
             return
         self.services.audience.tell_all("tenants")
         logger.info("action=operator_terms_set who=%s tenant=%s kind=%s", self.visitor.name, name, judged.kind)
@@ -178,7 +183,7 @@ class TermEditPage(TenantDesk):
     def _formed(self, terms: Terms, key: str, make: Callable[[], F]) -> F:
         problem = terms.problem(key)
         if problem is not None:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "Not right now", problem)
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Not right now"), problem)
         try:
             return make()
         except KeyError:
@@ -221,5 +226,6 @@ def _among(typed: Mapping[str, str], form: TermForm) -> dict[str, str]:
 
 
 def _gone(key: str) -> Problem:
-    what = "There is no such budget any more." if key.startswith("budget-") else "A tenant has no such terms."
-    return Problem(HTTPStatus.NOT_FOUND, "Not there", what)
+    budget = key.startswith("budget-")
+    what = Text("There is no such budget any more.") if budget else Text("A tenant has no such terms.")
+    return Problem(HTTPStatus.NOT_FOUND, Text("Not there"), what)

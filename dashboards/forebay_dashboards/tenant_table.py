@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.mirror import Seen
 from forebay_dashboards.rows import WHOLE_MILLI, Balance, BudgetRow, ForecastRow, InvoiceRow, Lease, Plan, Quota, Standing
 from forebay_dashboards.tables import Column, Table
@@ -59,23 +61,29 @@ class Sources:
 
 TENANTS: Table[TenantRow] = Table(
     name="tenants",
-    title="Tenants",
+    title=Text("Tenants"),
     topics=("leases", "usage", "tenants"),
     columns=(
-        Column("tenant", "Tenant", lambda row: row.tenant, "w-who"),
-        Column("month", "This month", lambda row: _by_currency(row, [(one.currency, one.spent_nano) for one in row.month]), number=True),
-        Column("end", "At its end", lambda row: _by_currency(row, [(one.currency, one.forecast_nano) for one in row.month]), number=True),
-        Column("budget", "Budget used", lambda row: row.budget_milli, number=True),
-        Column("held", "Devices held", lambda row: row.held_milli, number=True),
-        Column("leases", "Leases", lambda row: row.leases, "w-short", number=True),
-        Column("plan", "Plan", lambda row: None if row.plan is None else (row.plan.discount_bps, row.plan.valid_from)),
-        Column("balance", "Balance", lambda row: _by_currency(row, [(b.currency, b.available_nano) for b in row.balances]), number=True),
-        Column("open", "Open invoices", lambda row: [(one.currency, Decimal(one.total)) for one in row.owed], number=True),
+        Column("tenant", Text("Tenant"), lambda row: row.tenant, "w-who"),
+        Column(
+            "month", Text("This month"), lambda row: _by_currency(row, [(one.currency, one.spent_nano) for one in row.month]), number=True
+        ),
+        Column(
+            "end", Text("At its end"), lambda row: _by_currency(row, [(one.currency, one.forecast_nano) for one in row.month]), number=True
+        ),
+        Column("budget", Text("Budget used"), lambda row: row.budget_milli, number=True),
+        Column("held", Text("Devices held"), lambda row: row.held_milli, number=True),
+        Column("leases", Text("Leases"), lambda row: row.leases, "w-short", number=True),
+        Column("plan", Text("Plan"), lambda row: None if row.plan is None else (row.plan.discount_bps, row.plan.valid_from)),
+        Column(
+            "balance", Text("Balance"), lambda row: _by_currency(row, [(b.currency, b.available_nano) for b in row.balances]), number=True
+        ),
+        Column("open", Text("Open invoices"), lambda row: [(one.currency, Decimal(one.total)) for one in row.owed], number=True),
     ),
     first="tenant",
     order="asc",
-    hint="tenant, name on invoices, currency",
-    empty="There is no tenant yet. A tenant is a group tenant-NAME of JupyterHub: add one to the hub's directory of people.",
+    hint=Text("tenant, name on invoices, currency"),
+    empty=Text("There is no tenant yet. A tenant is a group tenant-NAME of JupyterHub: add one to the hub's directory of people."),
 )
 
 

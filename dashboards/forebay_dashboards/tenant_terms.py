@@ -9,6 +9,8 @@ from datetime import UTC, date, datetime
 from hashlib import sha256
 from typing import Any, Literal, TypeVar
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards import plan_form, quota_form
 from forebay_dashboards.errors import FormError, MoneyError
 from forebay_dashboards.money import format_decimal, parse_decimal
@@ -63,11 +65,11 @@ class Terms:
         return [plan for begins, plan in sorted(latest.items()) if begins > self.month]
 
     @property
-    def problems(self) -> list[str]:
+    def problems(self) -> list[Text]:
         """What could not be read."""
         return [section.problem for section in (self.standing, self.quota, self.plans, self.budgets) if section.problem is not None]
 
-    def problem(self, key: str) -> str | None:
+    def problem(self, key: str) -> Text | None:
         """Why a part cannot be shown or edited right now, if so."""
         asked: dict[str, tuple[Section[Any], ...]] = {"quota": (self.quota,), "plan": (self.standing, self.plans)}
         needed = asked.get(key, (self.standing, self.budgets) if key.startswith("budget") else (self.standing,))
@@ -81,7 +83,7 @@ class TermForm:
     key: str
     values: Mapping[str, str]
     stamp: str
-    problems: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, Text] = field(default_factory=dict)
     """A sentence by field; under ``form`` what concerns no single field."""
 
     @property
@@ -142,15 +144,15 @@ def judge(terms: Terms, key: str, typed: Mapping[str, str], now_ns: int) -> Term
     if budget is not None and typed.get("action") == "remove":
         return Change("removal", {}, number=budget.id)
     if budget is not None and budget.origin != "operator":
-        return replace(shown, problems={"form": "The tenant's own people set this budget. They change it; here it can be removed."})
-    problems: dict[str, str] = {}
+        return replace(shown, problems={"form": Text("The tenant's own people set this budget. They change it; here it can be removed.")})
+    problems: dict[str, Text] = {}
     change = _READERS[shown.kind](terms, values, _Collector(problems), budget, now_ns)
     if problems:
         return replace(shown, values=values, problems=problems)
     return replace(change, once=shown.stamp) if change.kind == "credit" else change
 
 
-def refused(form: TermForm, sentence: str) -> TermForm:
+def refused(form: TermForm, sentence: Text) -> TermForm:
     """The form with what a service said of it, beside the field that it names."""
     name, colon, _ = sentence.partition(":")
     field = SENT.get(name, name) if colon else ""
@@ -159,20 +161,20 @@ def refused(form: TermForm, sentence: str) -> TermForm:
     return replace(form, problems={field: sentence})
 
 
-_STALE = "Somebody changed this after the form was opened: what holds now stands above. Save again if you still mean what you typed."
+_STALE = Text("Somebody changed this after the form was opened: what holds now stands above. Save again if you still mean what you typed.")
 
 
 @dataclass(frozen=True)
 class _Collector:
     """Reads fields, and keeps what is wrong with each."""
 
-    problems: dict[str, str]
+    problems: dict[str, Text]
 
     def __call__(self, name: str, read: Callable[[], T], otherwise: T) -> T:
         try:
             return read()
         except (FormError, MoneyError) as error:
-            self.problems[name] = str(error)
+            self.problems[name] = error.text
             return otherwise
 
 
@@ -190,20 +192,20 @@ def _budget_form(key: str, budget: BudgetRow | None) -> TermForm:
 
 def _read_budget(terms: Terms, values: Mapping[str, str], collect: _Collector, budget: BudgetRow | None, now_ns: int) -> Change:
     body: dict[str, Any] = {"tenant": terms.tenant, "on_limit": values["on_limit"]}
-    body["limit_nano"] = collect("limit", lambda: _amount(values["limit"], 9, "Say how much may be spent, such as 250."), 0)
+    body["limit_nano"] = collect("limit", lambda: _amount(values["limit"], 9, Text("Say how much may be spent, such as 250.")), 0)
     if values["warn"].strip():
         body["thresholds"] = collect("warn", lambda: _per_cents(values["warn"]), NONE)
     if values["grace"].strip():
-        body["grace_seconds"] = collect("grace", lambda: quota_form.whole(values["grace"], "grace"), 0)
+        body["grace_seconds"] = collect("grace", lambda: quota_form.whole(values["grace"], Text("grace")), 0)
     if budget is not None:
         body |= {"window": budget.window, "user": budget.user, "notebook": budget.notebook}
         return Change("budget", body)
     user, notebook, window = values["user"].strip(), values["notebook"].strip(), values["window"]
     if notebook and not user:
-        collect.problems["notebook"] = "A notebook is one user's: say whose it is, too."
+        collect.problems["notebook"] = Text("A notebook is one user's: say whose it is, too.")
     for one in terms.budgets.content or ():
         if (one.user or "", one.notebook or "", one.window, one.origin) == (user, notebook, window, "operator"):
-            collect.problems["form"] = "There is a budget of just this already; edit that one."
+            collect.problems["form"] = Text("There is a budget of just this already; edit that one.")
     return Change("budget", body | {"window": window, "user": user or None, "notebook": notebook or None})
 
 
@@ -227,26 +229,28 @@ def _read_plan(terms: Terms, values: Mapping[str, str], collect: _Collector, bud
 def _read_currency(terms: Terms, values: Mapping[str, str], collect: _Collector, budget: BudgetRow | None, now_ns: int) -> Change:
     code = values["currency"].strip().upper()
     if code and re.fullmatch("[A-Z]{3}", code) is None:
-        collect.problems["currency"] = "Name the currency by its three letters, such as USD, or leave it empty for the installation's own."
+        collect.problems["currency"] = Text(
+            "Name the currency by its three letters, such as USD, or leave it empty for the installation's own."
+        )
     return Change("profile", {"currency": code or None})
 
 
 def _read_tax(terms: Terms, values: Mapping[str, str], collect: _Collector, budget: BudgetRow | None, now_ns: int) -> Change:
-    rate = collect("rate", lambda: parse_decimal(values["rate"], 2, "Rate"), 0)
+    rate = collect("rate", lambda: parse_decimal(values["rate"], 2, Text("Rate")), 0)
     label = values["label"].strip()
     if rate and not label:
-        collect.problems["label"] = "A tax above zero needs its name, such as VAT."
+        collect.problems["label"] = Text("A tax above zero needs its name, such as VAT.")
     return Change("profile", {"tax_label": label, "tax_bps": rate})
 
 
 def _read_credit(terms: Terms, values: Mapping[str, str], collect: _Collector, budget: BudgetRow | None, now_ns: int) -> Change:
     decimals = 2 if terms.standing.content is None else terms.standing.content.decimals
     body: dict[str, Any] = {"tenant": terms.tenant, "kind": values["kind"], "name": values["name"].strip()}
-    body["amount_minor"] = collect("amount", lambda: _amount(values["amount"], decimals, "Say how much, such as 50."), 0)
+    body["amount_minor"] = collect("amount", lambda: _amount(values["amount"], decimals, Text("Say how much, such as 50.")), 0)
     if not body["name"]:
-        collect.problems["name"] = "Say what it is for: the tenant reads it."
+        collect.problems["name"] = Text("Say what it is for: the tenant reads it.")
     if values["priority"].strip():
-        body["priority"] = collect("priority", lambda: quota_form.whole(values["priority"], "order of use"), 0)
+        body["priority"] = collect("priority", lambda: quota_form.whole(values["priority"], Text("order of use")), 0)
     if values["expires"].strip():
         body["expires_at_ns"] = collect("expires", lambda: _day_after(values["expires"], now_ns), 0)
     return Change("credit", body)
@@ -262,16 +266,16 @@ _READERS: dict[str, Callable[[Terms, Mapping[str, str], _Collector, BudgetRow | 
 }
 
 
-def _amount(text: str, decimals: int, otherwise: str) -> int:
+def _amount(text: str, decimals: int, otherwise: Text) -> int:
     if not text.strip():
         raise FormError(otherwise)
-    return parse_decimal(text, decimals, "Amount")
+    return parse_decimal(text, decimals, Text("Amount"))
 
 
 def _per_cents(text: str) -> list[int]:
     parts = [part for part in re.split(r"[,\s]+", text.strip()) if part]
     if not all(part.isascii() and part.isdigit() and len(part) < 6 for part in parts):
-        raise FormError(f"“{text.strip()[:40]}” is no list of per cents, such as 50, 80, 100.")
+        raise FormError(Text("“%(typed)s” is no list of per cents, such as 50, 80, 100.", typed=text.strip()[:40]))
     return [int(part) for part in parts]
 
 
@@ -281,7 +285,15 @@ def _day_after(text: str, now_ns: int) -> int:
         day = date.fromisoformat(text.strip())
         found = nanoseconds(datetime(day.year, day.month, day.day, tzinfo=UTC))
     except ValueError:
-        raise FormError(f"“{text.strip()[:20]}” is no day; write it as year, month and day, such as 2027-03-01.") from None
+        raise FormError(
+            Text("“%(typed)s” is no day; write it as year, month and day, such as 2027-03-01.", typed=text.strip()[:20])
+        ) from None
     if found <= now_ns:
-        raise FormError(f"A credit that expires on {day} could pay nothing any more: today is {moment(now_ns):%Y-%m-%d} (UTC).")
+        raise FormError(
+            Text(
+                "A credit that expires on %(day)s could pay nothing any more: today is %(today)s (UTC).",
+                day=day,
+                today=f"{moment(now_ns):%Y-%m-%d}",
+            )
+        )
     return found

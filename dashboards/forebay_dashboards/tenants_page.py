@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+from forebay_hub.languages import Text
+
 from forebay_dashboards.sections import attempt
 from forebay_dashboards.table_pages import TableVisit
 from forebay_dashboards.tables import select
@@ -21,12 +23,12 @@ class TenantsPage(TableVisit):
         begun = time.monotonic()  # what pool and billing take counts, too
         pool, billing, token = self.services.pool, self.services.billing, self.token
         names, standings, budgets, quotas, plans, invoices = await asyncio.gather(
-            attempt(self.services.people.tenants(), "Tenants that used nothing yet"),
-            attempt(billing.standings(token), "Usage and balances"),
-            attempt(billing.budgets(token, None), "Budgets"),
-            attempt(pool.quotas(token), "Quotas"),
-            attempt(billing.plans_in_force(token, None), "Plans"),
-            attempt(billing.invoices(token, state="open"), "Open invoices"),
+            attempt(self.services.people.tenants(), Text("Tenants that used nothing yet")),
+            attempt(billing.standings(token), Text("Usage and balances")),
+            attempt(billing.budgets(token, None), Text("Budgets")),
+            attempt(pool.quotas(token), Text("Quotas")),
+            attempt(billing.plans_in_force(token, None), Text("Plans")),
+            attempt(billing.invoices(token, state="open"), Text("Open invoices")),
         )
         sources = Sources(
             names.content or (), standings.content or (), budgets.content or (), quotas.content or (), plans.content or (),
