@@ -13,7 +13,7 @@ import pytest
 from dashboards_installation import PEOPLE, Hub, Installation, eventually, install, running
 from forebay_dashboards.language_page import came_from
 from leftover_text import leftovers, named
-from test_dashboards_access import ACTIONS, PAGES
+from test_dashboards_access import ACTIONS, CHANGES, PAGES
 
 NS = 10**9
 READERS = {"usage": "acme-member", "tenant": "acme-owner", "operator": "operator"}
@@ -101,7 +101,7 @@ def pages() -> list[tuple[str, str]]:
     more = ("operator/payments?compare=1", "operator/leases?q=nobody", "operator/quotas?tenant=acme", "operator/search?q=acme",
             "usage?period=week", "operator/nodes?q=nobody", "operator/usage?period=last-month", "operator/search",
             "operator/audit?who=nobody")  # fmt: skip
-    paths = [*PAGES, *more, f"tenant?month={last_month()[0]}-{last_month()[1]:02}"]
+    paths = dict.fromkeys([*PAGES, *CHANGES, *more, f"tenant?month={last_month()[0]}-{last_month()[1]:02}"])
     return [(READERS[PAGES.get(path) or path.partition("?")[0].partition("/")[0]], path) for path in paths if path not in DATA_FILES]
 
 
@@ -170,6 +170,13 @@ FORMS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("operator", "operator/quotas", {"tenant": "acme", "devices": "2.00001"}),
     ("operator", "operator/quotas", {"tenant": "acme", "device_seconds": "5"}),
     ("operator", "operator/quotas", {"tenant": "acme", "weight": "3"}),
+    ("operator", "operator/tenant/acme/terms/budget/edit", {"limit": "", "warn": "soon", "grace": "long", "notebook": "a.ipynb"}),
+    ("operator", "operator/tenant/acme/terms/quota/edit", {"device_seconds": "5", "weight": "heavy", "devices": "many"}),
+    ("operator", "operator/tenant/acme/terms/plan/edit", {"discount": "much", "tiers": "x"}),
+    ("operator", "operator/tenant/acme/terms/currency/edit", {"currency": "dollars"}),
+    ("operator", "operator/tenant/acme/terms/tax/edit", {"rate": "19", "label": ""}),
+    ("operator", "operator/tenant/acme/terms/credit/edit", {"amount": "", "expires": "2020-01-01", "priority": "first"}),
+    ("operator", "operator/tenant/acme/terms/credit/edit", {"amount": "much", "expires": "soon"}),
     ("operator", "operator/payments", {"id": "x", "choice": "burn"}),
     ("operator", "operator/payments", {"id": "1", "choice": "skip"}),
     ("operator", "operator/devices/main%2Fnull:0/close", {"cause": " "}),
@@ -185,6 +192,9 @@ def test_what_a_form_answers_is_in_the_readers_language(
     full_cloud: Installation, data: set[str], who: str, path: str, form: dict[str, str]
 ) -> None:
     headers = {"Authorization": f"token {full_cloud.hub.tokens[who]}", "Accept-Language": "ko", "HX-Request": "true"}
+    if "/terms/" in path:
+        opened = read(full_cloud, who, path, headers={"HX-Request": "true"}).text
+        form = form | {"stamp": re.findall('name="stamp" value="([^"]*)"', opened)[0]}
     answer = httpx.post(full_cloud.urls["dashboards"] + path, data=form, headers=headers, timeout=20)
     typed = {value for value in (*form.values(), form.get("currency", "").upper()) if len(value) > 1} | {"nano"}
     assert re.search("[가-힣]", answer.text)
