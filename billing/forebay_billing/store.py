@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """Owns ``engines`` and its threads until :meth:`close`.
+    """Owns ``engines`` and its threads until :meth:`close`. ``prepare`` brings the database up to this version.
 
     Every method may raise StoreUnavailable; of the writing ones nothing has happened then.
     """
@@ -37,10 +37,11 @@ class Store:
         clock_ns: Callable[[], int],
         on_commit: OnCommit = lambda jobs, seconds: None,
         writer: Callable[[Engines, OnCommit], JobWriter] = Writer,
+        prepare: Callable[[Engines], None] = migrate,
     ) -> None:
         self._engines = engines
         self._clock_ns = clock_ns
-        migrate(engines)
+        prepare(engines)
         with writing(engines) as connection:
             self.seeded = journal.seed(Books(connection), clock_ns())
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="billing-reader")

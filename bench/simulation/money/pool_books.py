@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,6 +42,12 @@ BEAT_NS = 3 * SECOND_NS
 AGAIN_NS = 100 * MILLISECOND_NS
 
 
+@cache
+def _store_of(url: str) -> Store:
+    """Of a database's place, for all that are there one after the other: it knows statements that were compiled before."""
+    return Store(url)
+
+
 class PoolBooks(Disk):
     """Commits in groups and delivers, as ``Writer`` and ``Outbox`` do; each pool has an outbox of its own."""
 
@@ -48,7 +55,7 @@ class PoolBooks(Disk):
         super().__init__()
         self.week = week
         self.fate = Fate()
-        self.store = Store(f"sqlite:///{folder / POOL_FILE}")
+        self.store = _store_of(f"sqlite:///{folder / POOL_FILE}")
         self.metered: dict[str, UsageRecord] = {}
         """What a pool metered and has not lost since: what is to be billed."""
         self._loop = loop

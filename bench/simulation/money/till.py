@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -23,7 +24,7 @@ from forebay_billing.payments.source import BooksSource
 from forebay_billing.service import application_of
 from forebay_billing.settings import Settings
 from forebay_billing.store import Store
-from forebay_billing.writer import Committer, Job, OnCommit, Share
+from forebay_billing.writer import Committer, Job, JobWriter, OnCommit, Share
 from forebay_hub.identity import OPERATE, SERVICE, Identity, TokenAuthenticator
 from stripe_emulator import Emulator
 
@@ -59,6 +60,24 @@ class Clerk:
         """Nothing waits."""
 
 
+@cache
+def engines_of(url: str) -> Engines:
+    """Those of a database's place, for all that are there one after the other: they know statements that were compiled before."""
+    return open_engines(url, 1)
+
+
+class OneThread(Store):
+    """The store, with reads at once on the caller's thread, of a database that has this version's schema."""
+
+    def __init__(
+        self, engines: Engines, clock_ns: Callable[[], int], on_commit: OnCommit, writer: Callable[[Engines, OnCommit], JobWriter]
+    ) -> None:
+        super().__init__(engines, clock_ns, on_commit, writer, prepare=lambda _: None)
+
+    async def read(self, work: Callable[[Any], T]) -> T:
+        return self.snapshot(work)
+
+
 class Till:
     """:meth:`start` it; when ``fate.died_at`` is set after a call, :meth:`dies` and start it again."""
 
@@ -89,7 +108,7 @@ class Till:
         self.fate.spares()
         metrics = Metrics()
         gateway = Gateway(Emulator.api_key, http_client=DirectStripe(self._emulator))
-        self._store = Store(open_engines(self.url, 1), self._clock_ns, metrics.committed, self._clerk)
+        self._store = OneThread(engines_of(self.url), self._clock_ns, metrics.committed, self._clerk)
         self.desk = Desk(
             self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1,
             sink=Register(self._clock_ns),

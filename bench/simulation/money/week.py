@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import random
 import shutil
 import tempfile
@@ -62,6 +63,15 @@ def _databases() -> dict[str, bytes]:
         return {name: path.read_bytes() for name, path in files.items()}
 
 
+def _folder() -> Path:
+    """An empty one, at the same place for every seed of this process: so statements need not be compiled anew."""
+    memory = Path("/dev/shm")
+    folder = (memory if memory.is_dir() else Path(tempfile.gettempdir())) / f"forebay-week-{os.getpid()}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
 class _Clock:
     """The emulator's."""
 
@@ -92,8 +102,7 @@ class Week(Storm):
         self._leap_ns = 0
         self._told_ns = 0
         self._roughness = self.chance.choice([0.0, 0.05, 0.2])
-        memory = Path("/dev/shm")
-        self.folder = Path(tempfile.mkdtemp(prefix="forebay-week-", dir=memory if memory.is_dir() else None))
+        self.folder = _folder()
         for name, content in _databases().items():
             (self.folder / name).write_bytes(content)
         self.loop = asyncio.new_event_loop()
