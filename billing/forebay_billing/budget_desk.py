@@ -48,9 +48,15 @@ class Picture:
 
 
 class BudgetDesk:
-    """Owns what is known of open leases, and from :meth:`start` on the loop, until :meth:`close`."""
+    """Owns what is known of open leases, and from :meth:`start` on the loop, until :meth:`close`.
 
-    def __init__(self, store: Store, settings: Settings, clock_ns: Callable[[], int]) -> None:
+    ``chance`` (uniform in [0, 1)) and the ``courier`` may be given, so that a simulator can be them.
+    """
+
+    def __init__(
+        self, store: Store, settings: Settings, clock_ns: Callable[[], int], chance: Callable[[], float] = random.random,
+        courier: Courier | None = None,
+    ) -> None:  # fmt: skip
         self._store = store
         self._clock_ns = clock_ns
         self._currency_of = settings.currency_of
@@ -58,8 +64,8 @@ class BudgetDesk:
         self._last_rates: dict[int, int] = {}
         """By budget: what a second cost when something last ran."""
         self._changed = True
-        self._courier = Courier(settings)
-        self._chance = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._courier = courier or Courier(settings)
+        self._chance = chance
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -133,7 +139,7 @@ class BudgetDesk:
             if now_ns - parcel.created_at_ns >= GIVE_UP_NS:
                 settle = partial(alert_outbox.give_up, parcel=parcel, now_ns=now_ns, reason=reason)
             else:
-                at_ns = now_ns + int(backoff_seconds(parcel.attempt, self._chance.random()) * 10**9)
+                at_ns = now_ns + int(backoff_seconds(parcel.attempt, self._chance()) * 10**9)
                 settle = partial(alert_outbox.later, parcel=parcel, at_ns=at_ns, reason=reason)
             log.warning("action=alert.undelivered alert=%d channel=%d attempt=%d", parcel.alert.id, parcel.channel.id, parcel.attempt)
         else:

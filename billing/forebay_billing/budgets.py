@@ -3,8 +3,8 @@
 What counts is usage at list price and surcharge, as it is rated, corrections taken off: what the ledger posts, before discounts, free
 allowances, credits and tax. To what was posted comes what runs: the open leases, up to the pool's last word on them.
 
-A budget that drains begins early enough for the grace to end at the limit. So with one word of the pool every *h* seconds, no more is
-overspent than *h* seconds of what runs.
+A budget that drains begins early enough for the grace to end at the limit. So no more is overspent than what runs costs between two
+answered words of the pool; ``docs/reference/billing.md`` states the bound, and the simulator asserts it.
 """
 
 from __future__ import annotations

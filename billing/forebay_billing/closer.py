@@ -33,7 +33,7 @@ def due_month(now_ns: int, grace_days: int) -> Month:
 
 
 class Closer:
-    """Owns its task until :meth:`close`."""
+    """Owns its task, from :meth:`start` on, until :meth:`close`."""
 
     def __init__(self, store: Store, conditions: Conditions, grace_days: int, clock_ns: Callable[[], int]) -> None:
         self._store = store
@@ -41,12 +41,17 @@ class Closer:
         self._grace_days = grace_days
         self._clock_ns = clock_ns
         self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to look for months that are over."""
         self._task = asyncio.create_task(self._run(), name="billing-closer")
 
     async def close(self) -> None:
         """Lets the transaction that is under way come to its end."""
         self._stop.set()
-        await self._task
+        if self._task is not None:
+            await self._task
 
     async def sweep(self) -> list[Invoice]:
         """Finalises all that is due, each tenant's months in order."""

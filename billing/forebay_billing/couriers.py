@@ -16,10 +16,10 @@ from forebay_billing.webhooks import Undelivered, Webhooks
 
 
 class Courier:
-    """Sends parcels until :meth:`close`."""
+    """Sends parcels until :meth:`close`; ``webhooks`` are given where there is no network."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._webhooks = Webhooks(settings.alert_private_addresses)
+    def __init__(self, settings: Settings, webhooks: Webhooks | None = None) -> None:
+        self._webhooks = webhooks or Webhooks(settings.alert_private_addresses)
         self._mailbox = mailbox_of(settings)
 
     def close(self) -> None:

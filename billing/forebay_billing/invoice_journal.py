@@ -191,10 +191,15 @@ def _reverse(books: Books, kind: Kind, about: Invoice, amount_minor: int, tax_mi
     return books.append(balanced(kind, back), now_ns)
 
 
-def pay(books: Books, name: str, amount_minor: int, method: str, reference: str, who: str, now_ns: int) -> Invoice:
-    """Money came in for an invoice, at most as much as is open. Raises UnknownInvoice, InvalidCredit."""
+def pay(
+    books: Books, name: str, amount_minor: int, method: str, reference: str, who: str, now_ns: int, noted_since: bool = False
+) -> Invoice:
+    """Money came in for an invoice, at most as much as is open. Raises UnknownInvoice, InvalidCredit.
+
+    With ``noted_since`` it may have been asked for before credit notes took it back: then that much is owed to the tenant.
+    """
     about = invoice(books.connection, name, None)
-    if not 0 < amount_minor <= about.open_minor:
+    if not 0 < amount_minor <= about.open_minor + (about.credited_minor if noted_since else 0):
         raise InvalidCredit(f"amount_minor: of {name}, {minor_text(max(0, about.open_minor), about.draft.currency)} is open.")
     return _settle(books, about, "payment", amount_minor, method, reference, who, now_ns)
 

@@ -179,14 +179,17 @@ def tenants_with_open_months(connection: Connection, until: Month) -> list[str]:
 
 
 def drafts(connection: Connection, tenant: str, month: Month) -> list[Draft]:
-    """The invoices of an open month as they would be now, one a currency; months before it that are open use credits first."""
+    """The invoices of an open month as they would be now, one a currency; months before it that are open use credits first.
+
+    Where nothing was used and the plan asks for nothing there is none, and no tax on nothing either.
+    """
     left = {credit.grant.id: Balance(credit.grant, credit.left_minor) for credit in credits_of(connection, tenant)}
     made: list[Draft] = []
     for each in [*(open_month for open_month in open_months(connection, tenant, month) if open_month != month), month]:
         made = [draft(basis) for basis in _bases(connection, tenant, each, list(left.values()))]
         for balance in after(left.values(), (use for one in made for use in uses(one, left))):
             left[balance.grant.id] = balance
-    return [one for one in made if one.lines]
+    return [one for one in made if any(line.kind != "tax" for line in one.lines)]
 
 
 def uses(made: Draft, balances: Mapping[int, Balance]) -> Iterator[Use]:

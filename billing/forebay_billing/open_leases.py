@@ -23,6 +23,8 @@ from forebay_billing.types import UsageRecord
 
 SILENCE_NS_MAX = 3600 * 10**9
 """A pool that said nothing for so long is forgotten with its leases."""
+OVERTAKEN_NS_MAX = 10 * 10**9
+"""A heartbeat that seems older than the last one is listened to all the same, once that one came so long ago: the pool's clock was set."""
 LOOKED_UP_MAX = 500
 """Names of records in one query."""
 
@@ -55,9 +57,9 @@ class OpenLeases:
     def hear(self, source: str, sent_at_ns: int, records: Iterable[UsageRecord], now_ns: int) -> None:
         """Part of a heartbeat, or all of it. One that was overtaken by a later one is not listened to."""
         known = self._sources[source]
-        if sent_at_ns < known.beat_ns:
+        if sent_at_ns < known.beat_ns and now_ns - known.heard_at_ns < OVERTAKEN_NS_MAX:
             return
-        if sent_at_ns > known.beat_ns:
+        if sent_at_ns != known.beat_ns:
             known.leases = {id: entry for id, entry in known.leases.items() if entry[1] == known.beat_ns}
             known.beat_ns = sent_at_ns
         known.heard_at_ns = now_ns

@@ -143,6 +143,7 @@ class Service:
         self.reports = Reporter(self.store, settings, clock_ns)
         self.reports.start()
         self._closer = Closer(self.store, conditions, settings.invoice_grace_days, clock_ns)
+        self._closer.start()
         self.port: int = sockets[0].getsockname()[1]
         self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns))
         log.info("action=service.start host=%s port=%d prefix=%s seeded=%d", settings.host, self.port, settings.prefix, self.store.seeded)

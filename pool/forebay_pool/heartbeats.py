@@ -54,8 +54,12 @@ class Heartbeats:
         source: str,
         period_seconds: float,
         on_beat: Callable[[bool], None] = lambda taken: None,
+        unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._shell = shell
+        self._unix_ns = unix_ns
+        self._sent_at_ns = 0
+        """When the last heartbeat was sent; the next one is later, whatever steps the host's clock makes."""
         self._sink = sink
         self._source = source
         self._period_seconds = period_seconds
@@ -96,7 +100,8 @@ class Heartbeats:
         self._known = now
 
     def _bodies(self) -> list[dict[str, Any]]:
-        now_ns, sent_at_ns = self._shell.clock_ns(), time.time_ns()
+        now_ns = self._shell.clock_ns()
+        self._sent_at_ns = sent_at_ns = max(self._sent_at_ns + 1, self._unix_ns())
         leases = [open_lease(s.lease, now_ns) for s in self._shell.machine.sessions.values() if s.lease is not None]
         about = {"source": self._source, "sent_at_ns": sent_at_ns, "period_ns": int(self._period_seconds * SECOND_NS)}
         starts = range(0, max(1, len(leases)), LEASES_MAX)

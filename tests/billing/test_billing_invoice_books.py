@@ -20,6 +20,8 @@ from forebay_billing.invoices import Profile
 from forebay_billing.ledger import PAYMENTS, credit_of, receivable
 from forebay_billing.money import atto_of_minor
 from forebay_billing.months import Month
+from forebay_billing.payments.objects import Known
+from forebay_billing.payments.register import Register
 from forebay_billing.plans import Terms
 from forebay_billing.types import UsageRecord
 from hypothesis import given, settings
@@ -146,6 +148,14 @@ def test_a_commitment_is_invoiced_for_a_month_without_usage(books: Books) -> Non
     assert invoice_queries.tenants_with_open_months(books.connection, NOVEMBER) == [] and sound(books)
 
 
+def test_a_month_without_usage_or_commitment_has_no_invoice_although_there_is_a_plan_and_a_tax(books: Books) -> None:
+    plan(books)
+    profiles.change(books, ACME, "operator", 1)
+    assert invoice_queries.drafts(books.connection, "acme", NOVEMBER) == []
+    assert finalise(books) == []
+    assert books.finalised("acme") == frozenset()
+
+
 def test_credits_of_a_draft_are_those_that_earlier_drafts_leave(books: Books, usage: Callable[..., UsageRecord]) -> None:
     grant(books, 250)
     post(books, usage(duration_ns=HOUR_NS), usage("next/1", started_at_ns=DECEMBER.start_ns, duration_ns=HOUR_NS))
@@ -196,6 +206,24 @@ def test_payments_refunds_and_voids_are_in_the_ledger(books: Books, billed: Invo
     assert (gone.state, gone.open_minor) == ("void", 0) and sound(books)
     with pytest.raises(NotNow, match="is void"):
         invoice_journal.take_back(books, other.name, 1, "x", CONDITIONS, "operator", LATER_NS)
+
+
+@pytest.mark.parametrize("noted_first", [True, False])
+def test_who_pays_at_stripe_what_a_credit_note_takes_back_is_owed_it_in_either_order(
+    books: Books, billed: Invoice, noted_first: bool
+) -> None:
+    total = billed.draft.total_minor
+    at_stripe = Known("invoice", billed.name, "acme", "in_1", "paid", LATER_NS, "USD", total, total)
+    acts = [
+        lambda: invoice_journal.take_back(books, billed.name, 7, "a fault of ours", CONDITIONS, "operator", LATER_NS),
+        lambda: Register(lambda: LATER_NS)(books.connection, None, at_stripe),
+    ]
+    for act in acts if noted_first else acts[::-1]:
+        act()
+        books.look_again()
+    found = invoice_queries.invoice(books.connection, billed.name, None)
+    assert (found.paid_minor, found.open_minor, found.state) == (total, -7, "paid")
+    assert sound(books)
 
 
 def test_a_payment_of_the_same_reference_is_written_down_once(books: Books, billed: Invoice) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,8 @@ from forebay_billing.budgets import (
 )
 from forebay_billing.errors import Forbidden, InvalidRequest
 from forebay_billing.months import Month
+from forebay_billing.open_leases import OVERTAKEN_NS_MAX, OpenLeases
+from forebay_billing.types import UsageRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -203,3 +206,17 @@ def test_absurd_thresholds_are_refused(thresholds: tuple[int, ...]) -> None:
 def test_a_notebook_is_somebodys() -> None:
     with pytest.raises(InvalidRequest, match="names its user"):
         check_new(budget(subject=Subject("acme", None, "a.ipynb")), [])
+
+
+def test_a_heartbeat_that_was_overtaken_is_not_listened_to_but_one_of_a_clock_that_was_set_back_is(
+    usage: Callable[..., UsageRecord],
+) -> None:
+    leases, now_ns = OpenLeases(), 10**18
+    leases.hear("pool", now_ns, [usage("a.1/1")], now_ns)
+    leases.hear("pool", now_ns - 1, [usage("late.1/1")], now_ns + SECOND_NS)
+    assert [lease.record.id for lease in leases.all()] == ["a.1/1"]
+    set_back_ns = now_ns - 3600 * SECOND_NS
+    leases.hear("pool", set_back_ns, [usage("b.1/1")], now_ns + OVERTAKEN_NS_MAX)
+    assert {lease.record.id: lease.fresh for lease in leases.all()} == {"a.1/1": False, "b.1/1": True}
+    leases.hear("pool", set_back_ns + 1, [usage("b.1/1")], now_ns + OVERTAKEN_NS_MAX + SECOND_NS)
+    assert [lease.record.id for lease in leases.all()] == ["b.1/1"]

@@ -9,7 +9,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from forebay_billing import settings as books
@@ -170,3 +171,24 @@ def test_many_leases_go_in_several_calls(pool: Make, monkeypatch: pytest.MonkeyP
             assert [2, 2, 1] in by_beat.values()
 
     asyncio.run(scenario())
+
+
+def test_heartbeats_follow_each_other_although_the_hosts_clock_is_set_back() -> None:
+    class Shell:
+        machine = SimpleNamespace(sessions={})
+
+        def clock_ns(self) -> int:
+            return 0
+
+    told: list[int] = []
+
+    class Sink:
+        async def send_heartbeat(self, body: Any) -> list[Any]:
+            told.append(body["sent_at_ns"])
+            return []
+
+    clock = iter([10**18, 10**18 - 3600 * 10**9, 10**18 + 5])
+    beats = heartbeats.Heartbeats(cast(Any, Shell()), Sink(), "pool", 5.0, unix_ns=lambda: next(clock))
+    for _ in range(3):
+        asyncio.run(beats.beat())
+    assert told == [10**18, 10**18 + 1, 10**18 + 5]

@@ -11,7 +11,7 @@ from typing import Literal
 
 import stripe
 
-from forebay_billing.payments import invoicing, metering
+from forebay_billing.payments import invoicing, metering, outbox
 from forebay_billing.payments.amounts import Unsendable, stripe_minor
 from forebay_billing.payments.gateway import PAGE_OBJECTS, Gateway, first_tagged
 from forebay_billing.payments.objects import Known
@@ -77,11 +77,10 @@ class Delivery:
         if isinstance(order, CreditNote):
             if metered:
                 return Delivered(invoicing.send_item(self._gateway, held, invoicing.item_of_credit_note(order), customer))
-            known = invoicing.send_credit_note(self._gateway, held, order, facts.invoice, now_ns)
-            return Delivered(known.stripe_id, known)
+            noted = invoicing.send_credit_note(self._gateway, held, order, facts.invoice, now_ns)
+            return Delivered(outbox.VOID) if noted is None else Delivered(noted.stripe_id, noted)
         if isinstance(order, CreditGrant):
-            known = self._grant(held, order, customer, now_ns)
-            return Delivered(known.stripe_id, known)
+            return self._grant(held, order, customer, now_ns)
         if isinstance(order, LateUsage):
             return Delivered(invoicing.send_item(self._gateway, held, invoicing.item_of_late_usage(order), customer))
         return self._meter_event(held, order, customer, facts, now_ns)
@@ -142,8 +141,13 @@ class Delivery:
             "subscription.create", lambda client: client.v1.subscriptions.create(params, {"idempotency_key": held.key("subscription")})
         )
 
-    def _grant(self, held: Claim, order: CreditGrant, customer: str, now_ns: int) -> Known:
-        stripe_id = self._look_for_grant(order, customer) if held.look else None
+    def _grant(self, held: Claim, order: CreditGrant, customer: str, now_ns: int) -> Delivered:
+        """Stripe takes none that has expired: one that could not be sent in time is not mirrored, and holds nothing up."""
+        expired = order.expires_at_ns is not None and order.expires_at_ns // 10**9 <= now_ns // 10**9
+        looks = held.look or (expired and held.attempt > 1)
+        stripe_id = self._look_for_grant(order, customer) if looks else None
+        if stripe_id is None and expired:
+            return Delivered(outbox.EXPIRED)
         if stripe_id is None:
             category: Literal["paid", "promotional"] = order.category
             params: stripe.params.billing.CreditGrantCreateParams = {
@@ -166,7 +170,8 @@ class Delivery:
                 "grant.create", lambda client: client.v1.billing.credit_grants.create(params, {"idempotency_key": held.key("grant")})
             )
             stripe_id = created.id
-        return Known("credit_grant", order.id, order.tenant, stripe_id, "granted", now_ns, order.currency, order.amount_minor)
+        known = Known("credit_grant", order.id, order.tenant, stripe_id, "granted", now_ns, order.currency, order.amount_minor)
+        return Delivered(stripe_id, known)
 
     def _look_for_grant(self, order: CreditGrant, customer: str) -> str | None:
         def read(client: stripe.StripeClient) -> str | None:

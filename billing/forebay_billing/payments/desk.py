@@ -121,11 +121,12 @@ class Desk:
 
         def read(connection: Connection) -> tuple[Ours, list[objects.Known]]:
             hours = truth.meter_hours(connection, since_ns, until_ns) if metered else []
+            unsent = outbox.never_mirrored(connection)
             ours = Ours(
                 truth.customers(connection),
                 [] if metered else truth.invoices(connection, since_ns, until_ns),
-                [] if metered else truth.credit_notes(connection, since_ns, until_ns),
-                truth.credit_grants(connection, since_ns, until_ns),
+                [] if metered else [note for note in truth.credit_notes(connection, since_ns, until_ns) if note.number not in unsent],
+                [grant for grant in truth.credit_grants(connection, since_ns, until_ns) if grant.id not in unsent],
                 metering.due_at_stripe(connection, hours, since_ns, until_ns),
                 metering.late_minor(connection) if metered else {},
             )

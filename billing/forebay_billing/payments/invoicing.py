@@ -93,8 +93,8 @@ def send_item(gateway: Gateway, held: Claim, item: Item, customer: str) -> str:
     return found or _create_item(gateway, held, item, customer, None)
 
 
-def send_credit_note(gateway: Gateway, held: Claim, order: CreditNote, invoice: Known | None, now_ns: int) -> Known:
-    """Takes back what is still open first; of what was paid the rest goes to the customer's balance."""
+def send_credit_note(gateway: Gateway, held: Claim, order: CreditNote, invoice: Known | None, now_ns: int) -> Known | None:
+    """Takes back what is still open first; of what was paid the rest goes to the customer's balance. None of an invoice that is void."""
     if invoice is None or invoice.status == "deleted":
         raise StripeFailure("refused", f"The invoice {order.invoice} is not at Stripe, so nothing can be taken back from it there.")
     target = invoice.stripe_id
@@ -107,6 +107,8 @@ def send_credit_note(gateway: Gateway, held: Claim, order: CreditNote, invoice: 
     if stripe_id is None:
         amount = stripe_minor(order.amount_minor, order.currency)
         current = gateway.call("invoice.read", lambda client: client.v1.invoices.retrieve(target))
+        if current.status == "void":
+            return None
         params: stripe.params.CreditNoteCreateParams = {
             "invoice": target,
             "amount": amount,

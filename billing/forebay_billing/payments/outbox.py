@@ -23,6 +23,10 @@ CLAIM_NS = 300 * 10**9
 CLAIMED_MAX = 64
 LOOK_BACK_SECONDS = 3600
 NOTE_CHARS_MAX = 2000
+EXPIRED = "expired before Stripe could be told of it"
+"""The note of a credit that was never mirrored."""
+VOID = "its invoice is void at Stripe, where nothing is left to be taken back"
+"""The note of a credit note that was never mirrored."""
 ROWS_SHOWN_MAX = 500
 
 
@@ -168,6 +172,12 @@ def rows(connection: Connection, state: str | None, tenant: str | None) -> Seque
 def counts(connection: Connection) -> dict[str, int]:
     """How many rows are in each state."""
     return {state: count for state, count in connection.execute(select(outbox.c.state, func.count()).group_by(outbox.c.state))}
+
+
+def never_mirrored(connection: Connection) -> set[str]:
+    """The credits, and credit notes, that Stripe had no use for when they could be sent."""
+    settled = (outbox.c.state == "done") & outbox.c.note.in_((EXPIRED, VOID))
+    return set(connection.execute(select(outbox.c.subject).where(settled)).scalars())
 
 
 def unsettled(connection: Connection) -> dict[str, int]:

@@ -20,7 +20,8 @@ STRIPE = "stripe"
 class Register:
     """A :data:`~forebay_billing.payments.inbox.PaymentSink`. It compares what Stripe says was paid with what the invoice has of Stripe.
 
-    So it does not matter how often it is told, nor in which order. Money beyond what is open is left to the operator, and logged.
+    So it does not matter how often it is told, nor in which order: who pays what a credit note takes back at that moment is owed it, as if
+    the note had come after. Money beyond what was ever asked for is left to the operator, and logged.
     """
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:
@@ -39,7 +40,8 @@ class Register:
         came = (after.paid_minor or 0) - paid
         if after.status == "void" and about.state == "open":
             invoice_journal.void(books, about.name, f"made void at Stripe: {after.stripe_id}", STRIPE, now_ns)
-        elif came > about.open_minor:
+        elif came > about.open_minor + about.credited_minor:
             log.error("action=payments.overpaid invoice=%s came=%d open=%d", about.name, came, about.open_minor)
         elif came > 0:
-            invoice_journal.pay(books, about.name, came, STRIPE, f"{after.stripe_id} {after.paid_minor}", STRIPE, now_ns)
+            reference = f"{after.stripe_id} {after.paid_minor}"
+            invoice_journal.pay(books, about.name, came, STRIPE, reference, STRIPE, now_ns, noted_since=True)

@@ -68,6 +68,41 @@ def test_an_answer_lost_for_longer_than_keys_are_kept_is_looked_for(shop: Any, c
     assert shop.reconcile().differences == ()
 
 
+def test_a_credit_that_expires_before_stripe_can_be_told_of_it_holds_nothing_up(
+    shop: Any, customer: Any, invoice: Any, grant: Any
+) -> None:
+    shop.put(customer())
+    shop.run()
+    shop.put(grant(expires_at_ns=shop.clock.now_ns + DAY_NS), invoice())
+    shop.clock.now_ns += 2 * DAY_NS
+    shop.run()
+    assert [row.state for row in shop.rows()] == ["done", "done", "done"]
+    assert shop.emulator.account.of("billing.credit_grant") == [] and len(shop.emulator.account.of("invoice")) == 1
+    assert shop.books.read(outbox.never_mirrored) == {"grant-1"}
+
+
+def test_a_credit_note_to_an_invoice_that_was_made_void_at_stripe_holds_nothing_up(shop: Any, customer: Any, invoice: Any) -> None:
+    shop.put(customer(), invoice())
+    shop.run()
+    shop.emulator.account.void(shop.emulator.account.of("invoice")[0]["id"])
+    shop.put(CreditNote("CN-1", "acme", "2026-000001", "USD", 19, "a fault of ours"), invoice("2026-000002"))
+    shop.run()
+    assert [row.state for row in shop.rows()] == ["done"] * 4
+    assert shop.emulator.account.of("credit_note") == [] and shop.books.read(outbox.never_mirrored) == {"CN-1"}
+
+
+def test_a_credit_whose_answer_was_lost_before_it_expired_is_found_at_stripe(shop: Any, customer: Any, grant: Any) -> None:
+    shop.put(customer())
+    shop.run()
+    shop.put(grant(expires_at_ns=shop.clock.now_ns + DAY_NS))
+    shop.emulator.faults.add(Fault("lost_after", "POST /v1/billing/credit_grants"))
+    shop.exporter.step()
+    shop.clock.now_ns += DAY_NS
+    shop.run()
+    assert len(shop.emulator.account.of("billing.credit_grant")) == 1
+    assert shop.known("credit_grant", "grant-1").status == "granted"
+
+
 @pytest.mark.parametrize("kind", ["grant", "credit_note"])
 @pytest.mark.parametrize("fault", ["error_after", "lost_after"])
 def test_grants_and_credit_notes_are_looked_for_too(shop: Any, customer: Any, invoice: Any, grant: Any, kind: str, fault: Any) -> None:
