@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
@@ -30,14 +31,14 @@ def _storm_of(world: World) -> Callable[[int], Storm]:
     return Week
 
 
-def play(seed: int, world: World = "pool") -> tuple[int, int, str | None]:
-    """The seed, its events, and its story if it failed."""
+def play(seed: int, world: World = "pool") -> tuple[int, int, str | None, Counter[str]]:
+    """The seed, its events, its story if it failed, and how often it came where it is to come."""
     storm = _storm_of(world)(seed)
     try:
         storm.run()
     except StoryTold as story:
-        return seed, storm.steps, str(story)
-    return seed, storm.steps, None
+        return seed, storm.steps, str(story), storm.reached
+    return seed, storm.steps, None, storm.reached
 
 
 def _begin() -> None:
@@ -46,14 +47,16 @@ def _begin() -> None:
     gc.set_threshold(100_000, 20, 20)
 
 
-def play_many(first: int, count: int, processes: int, world: World = "pool") -> int:
-    """Returns how many failed."""
+def play_many(first: int, count: int, processes: int, world: World = "pool", reached: Counter[str] | None = None) -> int:
+    """Returns how many failed, and adds to ``reached``."""
+    sums = Counter() if reached is None else reached
     began = reported = time.monotonic()
     events = failures = 0
     with multiprocessing.Pool(processes, _begin) as pool:
         played = pool.imap_unordered(partial(play, world=world), range(first, first + count), chunksize=8)
-        for done, (_, steps, story) in enumerate(played, 1):
+        for done, (_, steps, story, came) in enumerate(played, 1):
             events += steps
+            sums.update(came)
             if story is not None:
                 failures += 1
                 print(story, file=sys.stderr, flush=True)
@@ -64,6 +67,8 @@ def play_many(first: int, count: int, processes: int, world: World = "pool") -> 
             if failures >= FAILURES_MAX:
                 break
     print(f"{done} of {count} seeds, {events} events, {failures} failed, {time.monotonic() - began:.0f} s")
+    if sums:
+        print("reached:", ", ".join(f"{name} {count}" for name, count in sorted(sums.items())))
     return failures
 
 
@@ -76,7 +81,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many at a time")
     options = parser.parse_args()
     if options.seed is not None:
-        _, steps, story = play(options.seed, options.world)
+        _, steps, story, _ = play(options.seed, options.world)
         print(story or f"seed {options.seed}: {steps} events, nothing amiss")
         return 1 if story else 0
     return 1 if play_many(options.first, options.count, options.processes, options.world) else 0

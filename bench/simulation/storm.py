@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from forebay_pool.errors import InvariantBroken
@@ -65,6 +66,8 @@ class Storm(Outages):
         self.watchers = [self.auditor, self.disk, self]
         self.calm = False
         self.steps = 0
+        self.reached: Counter[str] = Counter()
+        """How often a world that counts it came where it is to come."""
         self._nodes = sorted({device.node for device in devices})
         self._lost_nodes: set[str] = set()
         self._names = 0

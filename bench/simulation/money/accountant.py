@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 from forebay_pool.types import UsageRecord
+from forebay_wire import messages as wire
 from sqlalchemy import Connection, text
 from stripe_emulator import Emulator
 
 from simulation.auditor import Caught
-from simulation.money.bills import Bill, bills_of, check_all_closed, check_grants, check_invoices, check_items
+from simulation.money.bills import Bill, Rules, Sheet, bills_of, check_all_closed, check_grants, check_invoices, check_items
+from simulation.money.limits import LimitBook, Posted, Stretch
+from simulation.money.months import month_after, month_of
 from simulation.money.rounding import nearest
 
 HOUR_NS = 3600 * 10**9
@@ -65,15 +67,6 @@ class Part:
         return month_of(self.started_at_ns)
 
 
-def month_of(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns // NANO, UTC).strftime("%Y-%m")
-
-
-def month_after(month: str) -> str:
-    year, number = map(int, month.split("-"))
-    return f"{year + number // 12}-{number % 12 + 1:02d}"
-
-
 def parts_of(record: UsageRecord, prices: Sequence[Price]) -> list[Part]:
     """The record, split at full hours and where another price or surcharge holds."""
     if record.parked_bytes is not None:
@@ -108,16 +101,13 @@ def parked_parts_of(record: UsageRecord, parked_bytes: int) -> list[Part]:
 
 
 class Accountant:
-    """Raises Caught. ``metered`` is all that is to be billed, by id; ``corrected`` are ids that were taken back; ``granted`` and ``noted``
-    the amounts of the operator's credits and credit notes."""
+    """Raises Caught. ``metered`` is all that is to be billed, by id; ``corrected`` are ids that were taken back, with the transaction."""
 
-    def __init__(
-        self, metered: dict[str, UsageRecord], prices: list[Price], corrected: dict[str, int], granted: list[int], noted: list[int]
-    ) -> None:
+    def __init__(self, metered: dict[str, UsageRecord], prices: list[Price], corrected: dict[str, int], rules: Rules) -> None:
         self._metered = metered
         self._prices = prices
         self._corrected = corrected
-        self._granted, self._noted = granted, noted
+        self._rules = rules
         self._closed: list[tuple[str, str, int]] = []
         """Tenant, month, and when it was finalised."""
         self.bills: list[Bill] = []
@@ -145,28 +135,26 @@ class Accountant:
             for row in connection.execute(text(f"SELECT * FROM {table} ORDER BY usage_id, position")):  # noqa: S608 - our own names
                 segments[row.usage_id].append(row)
         hours: dict[tuple[str, int], int] = defaultdict(int)
-        lines: dict[tuple[str, str, str], dict[Any, int]] = defaultdict(lambda: defaultdict(int))
+        sheets: dict[tuple[str, str, str], Sheet] = defaultdict(Sheet)
         for id, record in self._metered.items():
-            parts = parts_of(record, self._known_then(connection, rows[id]))
+            parts = parts_of(record, self._known_then(connection, rows[id].received_at_ns))
             self._check_record(record, rows[id], parts, segments[rows[id].id])
             currency = CURRENCIES[record.tenant][0]
             for part in parts:
                 if id not in self._corrected:
                     hours[record.tenant, part.started_at_ns // HOUR_NS * HOUR_NS] += part.atto
                 period = self._open_month(record.tenant, part.month, rows[id].received_at_ns)
-                line = (record.user, record.flavor, *part.rate, "late" if period != part.month else "")
-                lines[record.tenant, period, currency][line] += part.atto
+                late = "late" if period != part.month else ""
+                _enter(sheets[record.tenant, period, currency], record, part, late, 1)
             if id in self._corrected:
-                taken_back_ns = connection.execute(
-                    text("SELECT posted_at_ns FROM transactions WHERE id = :id"), {"id": self._corrected[id]}
-                ).scalar_one()
+                taken_back_ns = self._posted_at(connection, self._corrected[id])
                 period = self._open_month(record.tenant, month_of(taken_back_ns), taken_back_ns)
                 for part in parts:
-                    lines[record.tenant, period, currency][record.user, record.flavor, *part.rate, "back"] -= part.atto
-        coins = {tenant: coin for tenant, (_, coin) in CURRENCIES.items()}
-        self.bills = bills_of(connection, lines, coins, self._granted, self._noted)
-        check_all_closed(self.bills, lines, month_of(now_ns))
-        owed = {key: sum(of_line.values()) for key, of_line in lines.items()}
+                    _enter(sheets[record.tenant, period, currency], record, part, "back", -1)
+        coins = self._rules.coins
+        self.bills = bills_of(connection, sheets, self._rules, now_ns)
+        check_all_closed(self.bills, sheets, self._rules, month_of(now_ns))
+        owed = {key: sum(sheet.lines.values()) for key, sheet in sheets.items()}
         owed |= {bill.key: bill.open * coins[bill.key[0]] for bill in self.bills}
         self._check_ledger(connection, {(f"receivable:{tenant}", *rest): atto for (tenant, *rest), atto in owed.items()})
         return hours
@@ -177,10 +165,10 @@ class Accountant:
             month = month_after(month)
         return month
 
-    def _known_then(self, connection: Connection, row: Any) -> list[Price]:
-        """The versions that were there when the record came: a record from the future, by a clock that is ahead, has the price of then."""
+    def _known_then(self, connection: Connection, at_ns: int) -> list[Price]:
+        """The versions that were there when a record came: a record from the future, by a clock that is ahead, has the price of then."""
         query = text(f"SELECT flavor, currency, version FROM {VERSIONS} WHERE changed_at_ns < :at_ns")  # noqa: S608 - ours
-        known = {tuple(found) for found in connection.execute(query, {"at_ns": row.received_at_ns})}
+        known = {tuple(found) for found in connection.execute(query, {"at_ns": at_ns})}
         return [price for price in self._prices if (price.flavor, price.currency, price.version) in known]
 
     def _same_ids(self, found: Iterable[str], where: str) -> None:
@@ -236,13 +224,82 @@ class Accountant:
             if found.get(key, 0) != wanted.get(key, 0):
                 raise Caught(f"{where}: {key} is {found.get(key, 0)} and ought to be {wanted.get(key, 0)}")
 
+    def check_limits(self, connection: Connection, limits: LimitBook, began: dict[str, int], calm_ns: int) -> None:
+        """Budgets stopped in time; see :mod:`simulation.money.limits`."""
+        came = dict(connection.execute(text("SELECT record_id, received_at_ns FROM usage")).tuples().all())
+        gone = {id: self._posted_at(connection, transaction) for id, transaction in self._corrected.items()}
+        stretches, posted = [], []
+        for id, record in self._metered.items():
+            if record.parked_bytes is None:
+                subject, parts = (record.tenant, record.user), parts_of(record, self._known_then(connection, came[id]))
+                ahead_ns = began[id] - record.started_at_unix_ns
+                for part in parts:
+                    start_ns = part.started_at_ns + ahead_ns
+                    stretches.append(Stretch(subject, start_ns, start_ns + part.duration_ns, part.atto // max(1, part.duration_ns)))
+                posted.append(Posted(id, subject, came[id], gone.get(id, 2**63), sum(part.atto for part in parts)))
+
+        def rate(record: UsageRecord, at_ns: int) -> tuple[int, int] | None:
+            prices = self._known_then(connection, at_ns)
+            if not any((price.flavor, price.currency) == (record.flavor, CURRENCIES[record.tenant][0]) for price in prices):
+                return None
+            parts = parts_of(record, prices)
+            return sum(part.atto for part in parts), parts[-1].atto // max(1, parts[-1].duration_ns)
+
+        limits.check(stretches, posted, rate, _record_of, _alerts(connection), calm_ns)
+
+    def check_alerts(self, connection: Connection, heard: Mapping[str, int]) -> None:
+        """Each threshold that was told of came to each channel that there was, at least once."""
+        query = (
+            "SELECT a.id AS alert, c.id AS channel, state FROM budget_alerts a JOIN budgets b ON b.id = a.budget_id"
+            " JOIN alert_channels c ON (c.tenant IS NULL OR c.tenant = b.tenant) AND c.set_at_ns < a.at_ns"
+            " LEFT JOIN alert_deliveries d ON d.alert_id = a.id AND d.channel_id = c.id"
+        )
+        for row in connection.execute(text(query)):
+            id = f"forebay-alert-{row.alert}-{row.channel}"
+            if row.state != "done" or not heard.get(id):
+                raise Caught(f"the alert {row.alert} is {row.state} for channel {row.channel}, and came {heard.get(id, 0)} times")
+
+    def reached(self, connection: Connection, limits: LimitBook) -> dict[str, int]:
+        """How often a week came where it is to come."""
+
+        def count(query: str) -> int:
+            return int(connection.execute(text(f"SELECT count(*) FROM {query}")).scalar_one())  # noqa: S608 - our own names
+
+        return {
+            "invoices": len(self.bills),
+            "notes": sum(len(bill.notes) for bill in self.bills),
+            "late": sum(bill.late for bill in self.bills),
+            "planned": sum(bill.planned != 0 for bill in self.bills),
+            "taxed": sum(bill.tax != 0 for bill in self.bills),
+            "credits used": sum(bill.used != 0 for bill in self.bills),
+            "carried over": sum(bill.carried != 0 for bill in self.bills),
+            "paid": sum(bill.paid != 0 for bill in self.bills),
+            "void": sum(bill.voided != 0 for bill in self.bills),
+            "corrections": len(self._corrected),
+            "credits lapsed": count("credit_moves WHERE kind = 'expire'"),
+            "credits refunded": count("credit_moves WHERE kind = 'refund'"),
+            "credits never mirrored": count("payment_outbox WHERE kind = 'credit_grant' AND note LIKE '%expired%'"),
+            "holds expired": count("holds JOIN transactions ON transactions.id = closed_by WHERE kind = 'expire'"),
+            "closed by the clock": count("audit WHERE action = 'invoice.finalise' AND who = 'billing'"),
+            "alerts": count("budget_alerts"),
+            "alerts brought": count("alert_deliveries WHERE state = 'done'"),
+            "alerts brought again": count("alert_deliveries WHERE state = 'done' AND attempts > 1"),
+            "paid at Stripe": count("settlements WHERE method = 'stripe'"),
+            "drained": len(limits.drained),
+            "overspent within the bound": sum(over > 0 for over in limits.overspent),
+        }  # fmt: skip
+
+    def _posted_at(self, connection: Connection, transaction: int) -> int:
+        query = text("SELECT posted_at_ns FROM transactions WHERE id = :id")
+        return int(connection.execute(query, {"id": transaction}).scalar_one())
+
     def check_stripe(self, emulator: Emulator, connection: Connection, hours: dict[tuple[str, int], int], mode: str) -> None:
         """Stripe has our invoices; or each hour once, to the nano-unit, at the meter or in an item of the next invoice."""
         if emulator.shape_faults:
             raise Caught(f"Stripe was called wrongly: {emulator.shape_faults[0]}")
         check_grants(emulator, connection)
         if mode == "invoices":
-            check_invoices(emulator, self.bills)
+            check_invoices(emulator, self.bills, connection)
         else:
             check_items(emulator, self.bills)
             self._check_hours(emulator, connection, hours)
@@ -268,6 +325,36 @@ class Accountant:
             asked[tenants[item["customer"]]] += item["amount"]
         coins = {tenant: nearest(nano * NANO, CURRENCIES[tenant][1]) for tenant, nano in late.items()}
         self._same_amounts("Stripe's items", asked, coins)
+
+
+def _record_of(lease: Mapping[str, Any]) -> UsageRecord:
+    """An open lease of a heartbeat as the record that it would make."""
+    span = wire.Span(**lease["span"])
+    return UsageRecord(
+        lease["record"], lease["tenant"], lease["user"], lease["session"], lease["lease"], span, lease["flavor"], lease["device_model"],
+        lease["devices"], lease["started_at_ns"], lease["duration_ns"], "drained", share_milli=lease["share_milli"],
+    )  # fmt: skip
+
+
+def _alerts(connection: Connection) -> dict[tuple[str, str | None, int, int], int]:
+    """When each threshold of a budget of the window "total" was first told of, by subject, per cent and limit."""
+    query = (
+        "SELECT tenant, user_name, threshold, budget_alerts.limit_milli AS milli, budget_alerts.limit_atto AS atto, at_ns"
+        " FROM budget_alerts JOIN budgets ON budgets.id = budget_id WHERE period = 'total'"
+    )
+    rows = connection.execute(text(query)).all()
+    return {(row.tenant, row.user_name, row.threshold, (row.milli * MILLI + row.atto) // NANO): row.at_ns for row in rows}
+
+
+def _enter(sheet: Sheet, record: UsageRecord, part: Part, why: str, sign: int) -> None:
+    """A part that counts, or is taken back."""
+    if record.parked_bytes is not None:
+        sheet.lines[record.user, record.flavor, why.replace("late", "")] += sign * part.atto
+        sheet.parked += sign * part.atto
+    else:
+        sheet.lines[record.user, record.flavor, *part.rate, why] += sign * part.atto
+        sheet.held[record.flavor, part.atto // max(1, part.duration_ns)] += sign * part.duration_ns
+    sheet.hours[part.started_at_ns // HOUR_NS * HOUR_NS] += sign * part.atto
 
 
 def _of_tenants(accounts: dict[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay_pool import kept_rows
@@ -15,11 +14,12 @@ from forebay_pool.batch import Batch
 from forebay_pool.billing import BillingClient
 from forebay_pool.errors import StoreUnavailable
 from forebay_pool.events import Event
-from forebay_pool.heartbeats import Heartbeats
+from forebay_pool.heartbeats import Budget, Heartbeats
 from forebay_pool.host import boot_id
 from forebay_pool.instructions import Instruction, Meter, MeterParked
 from forebay_pool.kept import Kept
 from forebay_pool.outbox import RETRY_SECONDS_FIRST, RETRY_SECONDS_MAX, Outbox
+from forebay_pool.state_machine import StateMachine
 from forebay_pool.store import Store
 from forebay_pool.tables import OUTBOX, WORKERS
 from forebay_pool.types import UsageRecord
@@ -28,6 +28,7 @@ from sqlalchemy import func, select
 from simulation.agenda import MILLISECOND_NS, SECOND_NS
 from simulation.disk import Disk
 from simulation.money.fate import Fate, Killed
+from simulation.money.limits import Beat, LimitBook
 from simulation.money.till import POOL
 from simulation.outages import GATHER_NS
 
@@ -48,6 +49,35 @@ def _store_of(url: str) -> Store:
     return Store(url)
 
 
+class _Shell:
+    """What heartbeats need of the pool's shell."""
+
+    def __init__(self, week: Week) -> None:
+        self._week = week
+        self.apply = week.apply
+
+    @property
+    def machine(self) -> StateMachine:
+        return self._week.machine
+
+    def clock_ns(self) -> int:
+        return self._week.agenda.now_ns
+
+
+class _Messenger(BillingClient):
+    """Tells what billing answered."""
+
+    def __init__(self, books: PoolBooks) -> None:
+        super().__init__("http://billing", POOL)
+        self._books = books
+
+    async def send_heartbeat(self, body: Mapping[str, Any]) -> list[Budget]:
+        asked_ns = self._books.week.told_ns
+        budgets = await super().send_heartbeat(body)
+        self._books.answered(body, asked_ns, budgets)
+        return budgets
+
+
 class PoolBooks(Disk):
     """Commits in groups and delivers, as ``Writer`` and ``Outbox`` do; each pool has an outbox of its own."""
 
@@ -63,6 +93,25 @@ class PoolBooks(Disk):
         self._due = False
         self._pause_seconds = 0.0
         self.outbox = self._new_outbox()
+        self.limits = LimitBook()
+        self.began: dict[str, int] = {}
+        """When each record began, by the simulator's clock."""
+        self._latest_sent_ns = 0
+        self._heartbeats = self._new_heartbeats()
+
+    def _new_heartbeats(self) -> Heartbeats:
+        shell: Any = _Shell(self.week)
+        clock_ns = lambda: self.week.agenda.now_ns + self.week.unix_offset_ns  # noqa: E731 - reads better
+        return Heartbeats(shell, _Messenger(self), SOURCE, BEAT_NS / SECOND_NS, unix_ns=clock_ns)
+
+    def answered(self, body: Mapping[str, Any], asked_ns: int, budgets: Sequence[Budget]) -> None:
+        """Billing answered a heartbeat."""
+        now_ns, sent_ns = self.week.agenda.now_ns, body["sent_at_ns"]
+        overtaken = sent_ns < self._latest_sent_ns
+        told = {(one.tenant, one.user): (one.state, round(one.grace_seconds * SECOND_NS)) for one in budgets if one.state != "open"}
+        named = {lease["record"]: lease for lease in body["leases"]}
+        self.limits.heard(Beat(now_ns, asked_ns, self.week.told_ns, named, told, self.week.office.limits_in_force(), overtaken))
+        self._latest_sent_ns = max(self._latest_sent_ns, sent_ns)
 
     def _new_outbox(self) -> Outbox:
         return Outbox(self.store, self, BillingClient("http://billing", POOL), SOURCE, lambda count, taken: None)
@@ -73,10 +122,19 @@ class PoolBooks(Disk):
         self._gather(self._pending, event, instructions)
         for instruction in instructions:
             if isinstance(instruction, Meter | MeterParked):
-                self.metered[instruction.record.id] = instruction.record
+                record = self.metered[instruction.record.id] = instruction.record
+                self._begins(record)
+        self.limits.saw(now_ns, event)
         if self._pending and not self._due:
             self._due = True
             self.week.agenda.after(GATHER_NS, self._commit)
+
+    def _begins(self, record: UsageRecord) -> None:
+        """Clocks jump, and a lease has that of the moment in which it was opened."""
+        auditor = self.week.auditor
+        lease = auditor.leases.get(record.lease) or auditor.ended.get(record.lease)
+        if lease is not None:
+            self.began[record.id] = record.started_at_unix_ns - lease.opened_unix_ns + lease.opened_ns
 
     def _commit(self) -> None:
         self._due = False
@@ -102,6 +160,7 @@ class PoolBooks(Disk):
 
     def dies(self, until_ns: int) -> None:
         """What waited for its commit is lost. (Since when things waited does not matter: all of it was later than the last commit.)"""
+        self.limits.pool_dies(self.week.agenda.now_ns)
         self._loses(self._pending)
         self._pending = Batch(records=[])
 
@@ -114,6 +173,7 @@ class PoolBooks(Disk):
         """Also begins the next pool's deliveries."""
         self.fate.spares()
         self.outbox, self._pause_seconds = self._new_outbox(), 0.0
+        self._heartbeats = self._new_heartbeats()
         self.deliver_soon()
         with self.store.engine.connect() as connection:
             return kept_rows.read(connection, boot_id(), now_ns, now_unix_ns)
@@ -157,9 +217,8 @@ class PoolBooks(Disk):
         """Tells billing of the leases that are open, as the pool's loop does."""
         if self.stopped_ns is not None or self.week.down:
             return
-        shell: Any = SimpleNamespace(machine=self.week.machine, clock_ns=lambda: self.week.agenda.now_ns, apply=self.week.apply)
         try:
-            self._loop.run_until_complete(Heartbeats(shell, BillingClient("http://billing", POOL), SOURCE, BEAT_NS / SECOND_NS).beat())
+            self._loop.run_until_complete(self._heartbeats.beat())
         finally:
             self.week.see_to_billing()
 

@@ -14,6 +14,8 @@ from typing import Any, Literal, TypeVar
 from forebay_billing import reservations
 from forebay_billing.books import Books
 from forebay_billing.budget_desk import BudgetDesk
+from forebay_billing.closer import Closer
+from forebay_billing.couriers import Courier
 from forebay_billing.engines import Engines, open_engines
 from forebay_billing.handlers import Context
 from forebay_billing.metrics import Metrics
@@ -26,6 +28,7 @@ from forebay_billing.settings import Settings
 from forebay_billing.store import Store
 from forebay_billing.writer import Committer, Job, JobWriter, OnCommit, Share
 from forebay_hub.identity import OPERATE, SERVICE, Identity, TokenAuthenticator
+from sqlalchemy import text
 from stripe_emulator import Emulator
 
 from simulation.money.fate import Fate, Killed
@@ -83,15 +86,17 @@ class Till:
 
     def __init__(
         self, folder: Path, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int], emulator: Emulator, chance: random.Random,
-        mode: Literal["meters", "invoices"], clerk: Callable[[Engines, OnCommit], Clerk] = Clerk,
+        mode: Literal["meters", "invoices"], doorbell: Any, clerk: Callable[[Engines, OnCommit], Clerk] = Clerk,
     ) -> None:  # fmt: skip
         self.mode = mode
         self.url = f"sqlite:///{folder / BILLING_FILE}"
         self.fate = Fate()
         self.running = False
         self._loop, self._clock_ns, self._emulator, self._chance, self._clerk = loop, clock_ns, emulator, chance, clerk
+        self._doorbell = doorbell
         self._settings = Settings(
             database_url=self.url, tenant_currencies={"bolt": "JPY"}, stripe_mode=mode, stripe_key=Emulator.api_key,
+            hold_margin_seconds=chance.choice((0.0, 60.0)), hold_silence_seconds=chance.choice((0.5, 300.0)),
             stripe_webhook_secrets=(Emulator.secret, Emulator.thin_secret),
         )  # fmt: skip
         self._under_way: set[Exchange] = set()
@@ -113,14 +118,19 @@ class Till:
             self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1,
             sink=Register(self._clock_ns),
         )
-        self.budgets = BudgetDesk(self._store, self._settings, self._clock_ns)
+        courier = Courier(self._settings, self._doorbell)
+        self.budgets = BudgetDesk(self._store, self._settings, self._clock_ns, self._chance.random, courier)
         context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, self._settings, self.desk, self.budgets)
+        self._closer = Closer(self._store, self._settings.conditions(), self._settings.invoice_grace_days, self._clock_ns)
         self._application = application_of(context, "/")
         self.running = True
 
     def dies(self) -> None:
         """Nothing is left of it but the database."""
         self.running = False
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
         self.desk.exporter.close()
         self._store.close()
 
@@ -152,9 +162,20 @@ class Till:
         """Sends what is due. Raises Killed."""
         self.desk.exporter.step()
 
+    def close_months(self) -> None:
+        """Finalises what is due, and writes off credits. Raises Killed."""
+        self._loop.run_until_complete(self._closer.sweep())
+
+    def tell_alerts(self) -> None:
+        """Looks at thresholds, and brings alerts to their channels. Raises Killed."""
+        self._loop.run_until_complete(self.budgets.step())
+
     def expire(self) -> int:
-        """Ends holds of which nobody speaks any more; how many. Raises Killed."""
-        return self._store.submit(lambda books: reservations.expire(books, self._clock_ns())).result()
+        """Ends holds of which nobody speaks any more; how many are left that ought to have ended. Raises Killed."""
+        now_ns = self._clock_ns()
+        self._store.submit(lambda books: reservations.expire(books, now_ns)).result()
+        overdue = text("SELECT count(*) FROM holds WHERE closed_by IS NULL AND expires_at_ns <= :now_ns")
+        return int(self.read(lambda connection: connection.execute(overdue, {"now_ns": now_ns}).scalar_one()))
 
     def read(self, work: Callable[[Any], T]) -> T:
         return self._store.snapshot(work)

@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from forebay_billing import alert_outbox
 from forebay_billing import failpoints as billing_failpoints
 from forebay_billing.engines import open_engines
 from forebay_billing.errors import BillingError
-from forebay_billing.payments.exporter import WINDOW_NS
 from forebay_billing.payments.outbox import CLAIM_NS, unsettled
 from forebay_billing.store import Store as BillingStore
 from forebay_pool import failpoints as pool_failpoints
@@ -30,17 +30,17 @@ from tornado.httpclient import AsyncHTTPClient
 
 from simulation.agenda import SECOND_NS
 from simulation.auditor import Caught
-from simulation.money.accountant import HOUR_NS, PARKED_PRICES, Accountant, month_after, month_of, prices_of
+from simulation.money.accountant import HOUR_NS, Accountant, prices_of
 from simulation.money.bills import Bill
-from simulation.money.errands import Errands
 from simulation.money.fate import Killed
-from simulation.money.pool_books import BEAT_NS, POOL_FILE, REFUSED_RETRY_NS, SOURCE, PoolBooks
+from simulation.money.months import month_after, month_of
+from simulation.money.office import DAY_NS, Inspector, Office
+from simulation.money.pool_books import BEAT_NS, POOL_FILE, REFUSED_RETRY_NS, PoolBooks
 from simulation.money.till import BILLING_FILE, OPERATOR, Clerk, Till
-from simulation.money.wires import DirectHttp, Request, Response
+from simulation.money.wires import DirectHttp, Doorbell, Request, Response
 from simulation.storm import Machine, Storm
 
 NEW_YEAR_NS = 1_704_067_200 * SECOND_NS
-DAY_NS = 24 * HOUR_NS
 ROUNDS_MAX = 60
 """So often things are tried again before they count as stuck."""
 LINES_TOLD = 60
@@ -92,7 +92,11 @@ class Week(Storm):
         self._early_ns = self.chance.choice([0, self.chance.randrange(60) * SECOND_NS, 40 * DAY_NS])
         self.unix_offset_ns = NEW_YEAR_NS - self._early_ns
         self.diary: list[str] = []
-        self.errands = Errands()
+        self.office = Office(self, random.Random(f"office {seed}"))
+        self.errands = self.office.errands
+        self.operator = Inspector(self, random.Random(f"inspector {seed}"))
+        self._calm_ns = 0
+        """Since when nothing goes wrong any more."""
         self.kinds: set[str] = set()
         """Of transactions that there were."""
         self.bills: list[Bill] = []
@@ -100,7 +104,7 @@ class Week(Storm):
         self._leaps = self.chance.random() < 0.5
         """Whether billing is down for a day now and then, and its clock ahead of the pool's."""
         self._leap_ns = 0
-        self._told_ns = 0
+        self.told_ns = 0
         self._roughness = self.chance.choice([0.0, 0.05, 0.2])
         self.folder = _folder()
         for name, content in _databases().items():
@@ -110,7 +114,8 @@ class Week(Storm):
         self.watchers = [self.auditor, self.disk, self]
         self.emulator = Emulator(_Clock(self))
         mode: Literal["meters", "invoices"] = self.chance.choice(("meters", "meters", "invoices"))
-        self.till = Till(self.folder, self.loop, self._billing_clock, self.emulator, self.chance, mode)
+        self.doorbell = Doorbell(random.Random(f"doorbell {seed}"), lambda: 0.0 if self.calm else LOST_ANSWERS)
+        self.till = Till(self.folder, self.loop, self._billing_clock, self.emulator, self.chance, mode, self.doorbell)
 
     # Time: the pool's clock jumps about, billing's only goes ahead
 
@@ -118,8 +123,8 @@ class Week(Storm):
         return NEW_YEAR_NS - self._early_ns + self.agenda.now_ns + self._leap_ns
 
     def _billing_clock(self) -> int:
-        self._told_ns = max(self._told_ns + 1, self.billing_ns())
-        return self._told_ns
+        self.told_ns = max(self.told_ns + 1, self.billing_ns())
+        return self.told_ns
 
     def _leap(self, by_ns: int) -> None:
         """What Stripe has taken it counts meanwhile."""
@@ -163,7 +168,9 @@ class Week(Storm):
 
     def _play(self) -> None:
         self.till.start()
-        self._set_first_prices()
+        self.office.set_first_prices()
+        self.office.set_first_budgets()
+        self.office.set_channel()
         self.agenda.after(SECOND_NS, self._strike_money)
         self.agenda.after(SECOND_NS, self._bill)
         self.agenda.after(REFUSED_RETRY_NS, self._retry_refused)
@@ -237,81 +244,25 @@ class Week(Storm):
             self._kill_billing,
             self._trouble_stripe,
             self._trouble_stripe,
-            *[self._set_price] * 6,
-            *[self._set_surcharge] * 3,
-            self._correct,
-            self._grant,
-            self._close_month,
-            self._close_month,
-            self._take_back,
+            *self.office.deeds(),
+            self._pay_stripe,
+            self._pay_stripe,
             lambda: self._leap(self.chance.choice([HOUR_NS // 2, HOUR_NS]) if self._leaps else 0),
         ]
         self.chance.choice(fates)()
         self.agenda.after(int(self.chance.expovariate(1.2) * SECOND_NS), self._strike_money)
 
+    def _pay_stripe(self) -> None:
+        """People pay at Stripe, or cannot, and the operator makes an invoice void there; of all that webhooks tell."""
+        asked = [invoice for invoice in self.emulator.account.of("invoice") if invoice["status"] == "open"]
+        if asked:
+            account = self.emulator.account
+            act = self.chance.choice((account.pay, account.pay, account.pay, account.fail_payment, account.void))
+            act(self.chance.choice(asked)["id"])
+
     def _trouble_stripe(self) -> None:
         kinds = self.chance.choices(STRIPE_FAULTS, k=self.chance.randrange(1, 4))
         self.emulator.faults.add(*(Fault(kind, self.chance.choice(("POST ", "GET ", ""))) for kind in kinds))  # type: ignore[arg-type]
-
-    # The operator
-
-    def _set_first_prices(self) -> None:
-        """For all time; some only after usage has come that needs them. Parked bytes have theirs before anything is parked."""
-        for currency, price in PARKED_PRICES.items():
-            body = {"price_nano_per_gib_hour": price, "valid_from_ns": 0}
-            headers = {"Authorization": f"token {OPERATOR}"}
-            response = self.till.call("PUT", f"/api/parked-prices/{currency}", body, headers)
-            if response is None or response.status != 200:
-                raise Caught(f"billing does not take the price of parked bytes: {response and response.body!r}")
-        for flavor in self.flavor_names:
-            delay_ns = 0
-            for currency in ("USD", "JPY"):
-                body = {"price_nano_per_second": self.chance.randrange(10**10), "currency": currency, "valid_from_ns": 0}
-                body |= {"new": True} if currency == "USD" else {}
-                delay_ns += 0 if self.chance.random() < 0.7 else self.chance.randrange(1, 40 * SECOND_NS)
-                self.agenda.after(delay_ns, lambda f=flavor, b=body: self.errands.add("PUT", f"/api/prices/{f}", b))
-
-    def _set_price(self) -> None:
-        body = {"price_nano_per_second": self.chance.randrange(10**10), "currency": self.chance.choice(("USD", "JPY"))}
-        soon_ns = self.agenda.now_ns + self.unix_offset_ns + self.chance.randrange(4 * SECOND_NS)
-        body |= {"valid_from_ns": soon_ns} if soon_ns > self.billing_ns() + SECOND_NS else {}
-        flavor = self.chance.choice(self.flavor_names)
-        if any(answer["flavor"] == flavor and answer["currency"] == body["currency"] for answer in self.errands.answers("/api/prices/")):
-            self.errands.add("PUT", f"/api/prices/{flavor}", body)
-
-    def _set_surcharge(self) -> None:
-        """From now on or a little later; before the first one there is none."""
-        body = {"surcharge_nano_per_second": self.chance.randrange(10**10), "currency": self.chance.choice(("USD", "JPY"))}
-        soon_ns = self.agenda.now_ns + self.unix_offset_ns + self.chance.randrange(4 * SECOND_NS)
-        body |= {"valid_from_ns": soon_ns} if soon_ns > self.billing_ns() + SECOND_NS else {}
-        model = self.chance.choice(sorted({device.model for device in self.devices}))
-        self.errands.add("PUT", f"/api/surcharges/{model}", body)
-
-    def _correct(self) -> None:
-        """Of a record that is not older than the hours at which the exporter looks again."""
-        since_ns = self.billing_ns() - WINDOW_NS + DAY_NS
-        young = sorted(id for id, record in self.disk.metered.items() if record.started_at_unix_ns > since_ns)
-        if young:
-            id = self.chance.choice(young)
-            self.errands.add("POST", "/api/corrections", {"source": SOURCE, "id": id, "reason": "a complaint"})
-
-    def _grant(self) -> None:
-        """Credit that is good for ever."""
-        body = {"tenant": self.chance.choice(self.tenants), "kind": self.chance.choice(("prepaid", "promotional")), "name": "a gift"}
-        self.errands.add("POST", "/api/credits", body | {"amount_minor": self.chance.randrange(1, 2000), "effective_at_ns": 0})
-
-    def _close_month(self) -> None:
-        """Refused where it is not over, or another before it is open; usage that comes later counts in the next."""
-        month = month_of(self.billing_ns() - self.chance.choice((0, 20 * DAY_NS, 20 * DAY_NS)))
-        self.errands.add("POST", "/api/invoices", {"tenant": self.chance.choice(self.tenants), "month": month})
-
-    def _take_back(self) -> None:
-        """A part of an invoice, or all of it."""
-        made = [invoice for errand in self.errands.taken("/api/invoices") for invoice in errand.answer if invoice["total_minor"]]
-        if made:
-            invoice = self.chance.choice(made)
-            amount = self.chance.choice((invoice["total_minor"], self.chance.randint(1, invoice["total_minor"])))
-            self.errands.add("POST", f"/api/invoices/{invoice['number']}/credit-notes", {"amount_minor": amount, "reason": "a complaint"})
 
     # Billing's own work
 
@@ -326,7 +277,12 @@ class Week(Storm):
                 if self.calm or self.chance.random() < 0.4:
                     self.till.collect()
                 self.till.step()
-                self.till.expire()
+                if self.till.expire():
+                    raise Caught("money is held of which nobody has spoken for too long")
+                if self.calm or self.chance.random() < 0.2:
+                    self.till.close_months()
+                if self.calm or self.chance.random() < 0.5:
+                    self.till.tell_alerts()
             except (Killed, BillingError) as end:
                 self.note(f"billing's loop ends: {end!r}")
         self.see_to_billing()
@@ -351,6 +307,7 @@ class Week(Storm):
     # The end
 
     def _clear_up(self) -> None:
+        self._calm_ns = self.agenda.now_ns
         super()._clear_up()
         self.disk.fate.spares()
         self.till.fate.spares()
@@ -370,8 +327,13 @@ class Week(Storm):
                 self.errands.add("POST", "/api/invoices", {"tenant": tenant, "month": month})
             month = month_after(month)
         self._rest()
-        self._take_back()
-        self._correct()
+        for _ in range(3):
+            self._pay_stripe()
+            self.office.settle()
+        self.office.take_back()
+        self.office.correct()
+        self._rest()
+        self._leap(4 * DAY_NS)
         self._rest()
 
     def _rest(self) -> None:
@@ -381,36 +343,42 @@ class Week(Storm):
             self.agenda.run(self.agenda.now_ns + 5 * SECOND_NS)
             self._work()
             counts = self.till.read(unsettled)
-            if not (counts.get("waiting") or self.errands.waiting or self.disk.undelivered() or self.emulator.webhooks):
+            alerts = self.till.read(alert_outbox.unsettled)
+            if not (alerts or counts.get("waiting") or self.errands.waiting or self.disk.undelivered() or self.emulator.webhooks):
                 self._work()
                 if not self.till.read(unsettled):
                     return
             self._retry_dead()
             self._leap(max(CLAIM_NS, 2 * HOUR_NS))
         left = [(errand.method, errand.target) for errand in self.errands.waiting]
-        raise Caught(f"still waiting: {self.disk.undelivered()} records, {counts} orders, errands {left}")
+        query = text("SELECT kind, subject, note FROM payment_outbox WHERE state IN ('dead', 'waiting')")
+        dead = [tuple(row) for row in self.till.read(lambda connection: connection.execute(query).all())]
+        raise Caught(f"still waiting: {self.disk.undelivered()} records, {counts} orders, {alerts} alerts, errands {left}, dead {dead}")
 
     def _retry_dead(self) -> None:
         headers = {"Authorization": f"token {OPERATOR}"}
         response = self.till.call("GET", "/api/payments/outbox?state=dead", None, headers)
         if response is None:
             raise Caught("billing does not answer in a calm moment")
+        for id in {answer["id"] for answer in self.errands.answers("/api/alerts/channels")}:
+            self.till.call("POST", f"/api/alerts/channels/{id}", {"action": "retry"}, headers)
         for id in [row["id"] for row in json.loads(response.body)["rows"]]:
             self.till.call("POST", f"/api/payments/outbox/{id}", {"action": "retry", "reason": "calm"}, headers)
 
     def _account(self) -> None:
         corrected = {answer["id"]: answer["transaction"] for answer in self.errands.answers("/api/corrections")}
         prices = list(prices_of([*self.errands.answers("/api/prices/"), *self.errands.answers("/api/surcharges/")]))
-        granted = [errand.body["amount_minor"] for errand in self.errands.taken("/api/credits")]
-        noted = [errand.body["amount_minor"] for errand in self.errands.taken("/api/invoices/[^/]+/credit-notes")]
-        accountant = Accountant(self.disk.metered, prices, corrected, granted, noted)
+        accountant = Accountant(self.disk.metered, prices, corrected, self.office.rules())
         with self.disk.store.engine.connect() as connection:
             accountant.check_pool(connection)
         now_ns = self.billing_ns()
         hours = self.till.read(lambda connection: accountant.check_billing(connection, now_ns))
         self.bills = accountant.bills
+        self.till.read(lambda connection: accountant.check_limits(connection, self.disk.limits, self.disk.began, self._calm_ns))
+        self.till.read(lambda connection: accountant.check_alerts(connection, self.doorbell.heard))
         kinds = text("SELECT DISTINCT kind FROM transactions")
         self.kinds = set(self.till.read(lambda connection: connection.execute(kinds).scalars().all()))
+        self.till.read(lambda connection: self.reached.update(accountant.reached(connection, self.disk.limits)))
         response = self.till.call("GET", "/api/check", None, {"Authorization": f"token {OPERATOR}"})
         if response is None or json.loads(response.body) != {"differences": []}:
             raise Caught(f"billing's own check finds {response and response.body!r:.500}")

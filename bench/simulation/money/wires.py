@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import io
+import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import stripe
+from forebay_billing.webhooks import Undelivered
 from stripe_emulator import Emulator
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.httputil import HTTPConnection, HTTPHeaders, RequestStartLine, ResponseStartLine
@@ -128,6 +131,26 @@ class DirectStripe(stripe.HTTPClient):
             raise stripe.APIConnectionError("The connection ended without an answer.")
         status, given, content = answer
         return content, status, {**given, "Request-Id": "req_emu"}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Doorbell:
+    """Everybody's webhooks, as :class:`forebay_billing.webhooks.Webhooks` sends them: some never arrive, of some the answer does not."""
+
+    def __init__(self, chance: random.Random, loses: Callable[[], float]) -> None:
+        self.heard: Counter[str] = Counter()
+        """How often each arrived, by its id."""
+        self._chance, self._loses = chance, loses
+
+    async def send(self, url: str, secret: str, id: str, timestamp_seconds: int, body: bytes) -> None:
+        """Raises Undelivered."""
+        if self._chance.random() < self._loses():
+            raise Undelivered("The webhook was lost.")
+        self.heard[id] += 1
+        if self._chance.random() < self._loses():
+            raise Undelivered("The webhook's answer was lost.")
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,0 +1,189 @@
+"""Budgets by the accountant's own arithmetic: what the pool was told and when, and whether no more was spent than the docs allow.
+
+The overspend of a budget that drains is bounded by what its subject costs
+
+* from the last heartbeat that was answered "open" until the next one that was answered (while billing or the pool is down none is),
+* and whenever a pool is new and was not answered yet,
+* and by what had been used at that last "open" and had not reached billing,
+* and, after the grace, until workers have let go.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forebay_pool.events import BudgetSet, Event, Restored
+from forebay_pool.types import UsageRecord
+
+from simulation.agenda import SECOND_NS
+from simulation.auditor import Caught
+from simulation.money.tariffs import NANO
+
+SETTLING_NS = SECOND_NS
+"""What a drain keeps back for the answer's way."""
+LETS_GO_NS = 9 * SECOND_NS
+"""A worker that is told to close has done it by then, was killed, or is no longer believed: close_seconds, a lost link, slow links."""
+STRICTNESS = ("open", "wait", "refuse", "drain")
+Subject = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class Beat:
+    """A heartbeat that was answered."""
+
+    at_ns: int
+    """When, by the simulator's clock."""
+    asked_ns: int
+    answered_ns: int
+    """Billing's clock before and after."""
+    named: Mapping[str, Mapping[str, Any]]
+    """The open leases, by record."""
+    told: Mapping[Subject, tuple[str, int]]
+    """States that are not open, with the grace in nanoseconds."""
+    in_force: Mapping[Subject, Mapping[str, Any]]
+    """Budgets of the window "total" that surely were, as they were asked for."""
+    overtaken: bool
+    """Whether billing may take it for one that came late: the pool is new, and its clock is behind the last one's."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Time of a lease at one rate, by the simulator's clock."""
+
+    subject: tuple[str, str]
+    start_ns: int
+    end_ns: int
+    nano_per_second: int
+
+    def cost(self, since_ns: int, until_ns: int) -> int:
+        """Atto-units of what lies between."""
+        return max(0, min(self.end_ns, until_ns) - max(self.start_ns, since_ns)) * self.nano_per_second
+
+
+@dataclass(frozen=True)
+class Posted:
+    """A record that billing has, and from when until when (by its clock) it counts there."""
+
+    id: str
+    subject: tuple[str, str]
+    since_ns: int
+    until_ns: int
+    atto: int
+
+
+def covers(subject: Subject, other: tuple[str, str]) -> bool:
+    return subject[0] == other[0] and subject[1] in (None, other[1])
+
+
+class LimitBook:
+    """Listens to the pool; :meth:`check` once all is metered."""
+
+    def __init__(self) -> None:
+        self.beats: list[Beat] = []
+        self.said: dict[Subject, list[tuple[int, str, int]]] = defaultdict(list)
+        """What the pool believes of each subject: since when, the state, and when open leases are to be over."""
+        self.drained: set[Subject] = set()
+        self.overspent: list[int] = []
+        """By how many atto-units each budget that drained was, above its limit."""
+
+    def saw(self, now_ns: int, event: Event) -> None:
+        if isinstance(event, BudgetSet) and event.notebook is None:
+            over_ns = now_ns + int(event.grace_seconds * SECOND_NS)
+            self.said[event.tenant, event.user].append((now_ns, event.state, over_ns))
+        elif isinstance(event, Restored):
+            self.pool_dies(now_ns)
+
+    def pool_dies(self, now_ns: int) -> None:
+        """Nobody remembers what billing said."""
+        for heard in self.said.values():
+            heard.append((now_ns, "open", now_ns))
+
+    def heard(self, beat: Beat) -> None:
+        self.beats.append(beat)
+
+    # Once all is over
+
+    def check(
+        self, stretches: Sequence[Stretch], posted: Sequence[Posted], rate: Callable[[UsageRecord, int], tuple[int, int] | None],
+        records: Callable[[Mapping[str, Any]], UsageRecord], alerts: Mapping[tuple[str, str | None, int, int], int], calm_ns: int,
+    ) -> None:  # fmt: skip
+        """Raises Caught. ``rate`` gives what an open lease has cost and its present rate; ``alerts`` when each threshold was told of."""
+        self._rate, self._record, self._posted = rate, records, posted
+        opens: dict[Subject, tuple[Beat, int]] = {}
+        for beat in self.beats:
+            for subject, body in beat.in_force.items():
+                used, nano_per_second = self._known(beat, subject)
+                self._check_alerts(beat, subject, body, used, alerts)
+                self._check_answer(beat, subject, body, used, nano_per_second)
+                if body["on_limit"] == "drain" and beat.at_ns < calm_ns:
+                    if beat.told.get(subject, ("open", 0))[0] == "open":
+                        opens[subject] = (beat, used)
+                    else:
+                        self.drained.add(subject)
+        for subject, (beat, used) in opens.items():
+            self._check_overspend(subject, beat, used, [one for one in stretches if covers(subject, one.subject)], calm_ns)
+
+    def _known(self, beat: Beat, subject: Subject) -> tuple[int, int]:
+        """What billing must have counted when it answered, and what a second of the open leases cost."""
+        mine = [one for one in self._posted if covers(subject, one.subject) and one.since_ns < beat.asked_ns]
+        used = sum(one.atto for one in mine if one.until_ns > beat.asked_ns)
+        there, nano_per_second = {one.id for one in mine}, 0
+        for id, lease in beat.named.items():
+            if id not in there and covers(subject, (lease["tenant"], lease["user"])):
+                found = self._rate(self._record(lease), beat.asked_ns)
+                if found is not None:
+                    used, nano_per_second = used + found[0], nano_per_second + found[1]
+        return used, nano_per_second
+
+    def _check_answer(self, beat: Beat, subject: Subject, body: Mapping[str, Any], used: int, nano_per_second: int) -> None:
+        """Never laxer than the rule."""
+        left = body["limit_nano"] * NANO - used
+        grace_ns = body["grace_seconds"] * SECOND_NS
+        state, longest_ns = "open", grace_ns
+        if body["on_limit"] == "refuse" and left <= 0:
+            state = "refuse"
+        if body["on_limit"] == "drain":
+            ahead_ns = SETTLING_NS + (grace_ns if nano_per_second else 0)
+            if left <= nano_per_second * ahead_ns:
+                state = "drain"
+                longest_ns = max(0, min(grace_ns, left // nano_per_second - SETTLING_NS)) if nano_per_second else grace_ns
+        told, told_grace_ns = beat.told.get(subject, ("open", 0))
+        laxer = STRICTNESS.index(told) < STRICTNESS.index(state)
+        if (laxer or (told == state == "drain" and told_grace_ns > longest_ns + NANO // 1000)) and not beat.overtaken:
+            raise Caught(
+                f"{beat.at_ns / SECOND_NS:.3f} s: the budget of {subject} is told {told} with {told_grace_ns} ns, "
+                f"and it ought to be {state} with {longest_ns}: {left} atto-units are left, and {nano_per_second} a second run"
+            )
+
+    def _check_alerts(
+        self, beat: Beat, subject: Subject, body: Mapping[str, Any], used: int, alerts: Mapping[tuple[str, str | None, int, int], int]
+    ) -> None:
+        for share in (50, 80, 100):
+            told_ns = alerts.get((*subject, share, body["limit_nano"]))
+            reached = used * 100 >= body["limit_nano"] * NANO * share and not beat.overtaken
+            if reached and (told_ns is None or told_ns > beat.answered_ns):
+                raise Caught(f"{share} per cent of the budget of {subject} are used at {beat.at_ns / SECOND_NS:.3f} s; nobody was told")
+
+    def _check_overspend(self, subject: Subject, beat: Beat, used: int, stretches: Sequence[Stretch], calm_ns: int) -> None:
+        """The bound, from the last time on that the budget was open. Raises Caught."""
+        limit = beat.in_force[subject]["limit_nano"] * NANO
+        moments = [one for one in self.said[subject] if beat.at_ns <= one[0] < calm_ns]
+        spent = lambda since_ns, until_ns: sum(one.cost(since_ns, until_ns) for one in stretches)  # noqa: E731 - reads better
+        missing = spent(0, beat.at_ns) - used
+        blind, slack, state, over_ns, since_ns = 0, 0, "open", 0, beat.at_ns
+        for at_ns, next_state, next_over_ns in [*moments, (calm_ns, "open", 0)]:
+            if state == "open":
+                blind += spent(since_ns, at_ns)
+            else:
+                slack += spent(max(since_ns, over_ns), max(at_ns, over_ns))
+                if spent(over_ns + LETS_GO_NS, at_ns):
+                    raise Caught(f"leases of {subject} go on, {(at_ns - over_ns) / SECOND_NS:.3f} s after the grace of a drain")
+            state, over_ns, since_ns = next_state, next_over_ns, at_ns
+        over = spent(0, calm_ns) - limit
+        if any(one[1] == "drain" for one in moments):
+            self.overspent.append(max(0, over))
+        if over > blind + missing + slack:
+            raise Caught(f"{subject} spent {over} atto-units above the limit; {blind} + {missing} + {slack} are the most that it may be")
