@@ -19,7 +19,6 @@ from forebay_billing import (
     idempotency,
     invoice_journal,
     invoices,
-    open_leases,
     plans,
     rating,
     reservations,
@@ -31,9 +30,7 @@ from forebay_billing.payments import exporter, metering, outbox, register
 from forebay_billing.prices import NEVER_NS, Book
 from forebay_billing.webhooks import Undelivered
 from forebay_billing.writer import Committer, Job
-from forebay_pool.heartbeats import Heartbeats
 from forebay_pool.outbox import Outbox
-from forebay_pool.state_machine import StateMachine
 from forebay_pool.store import Store as PoolStore
 from simulation.money.accountant import Price, parts_of
 from simulation.money.fate import Killed
@@ -278,36 +275,8 @@ def drains_once_the_limit_is_passed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(budgets, "_state", state)
 
 
-def forgets_open_leases_in_budgets(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(budget_desk, "accruals", lambda *given: [])
-
-
-def takes_heartbeats_for_late_when_a_clock_is_set_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(open_leases, "OVERTAKEN_NS_MAX", 3600 * 10**9)
-    bodies = Heartbeats._bodies
-
-    def by_the_clock(self: Heartbeats) -> Any:
-        self._sent_at_ns = 0
-        return bodies(self)
-
-    patch.setattr(Heartbeats, "_bodies", by_the_clock)
-
-
-def lets_leases_run_on_after_the_grace(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StateMachine, "_drain", lambda self, account, grace_seconds: None)
-
-
 def forgets_volume_tiers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plans, "_tiers_atto", lambda tiers, amount_atto: 0)
-
-
-def gives_free_time_of_the_cheapest(patch: pytest.MonkeyPatch) -> None:
-    free = plans._free_time_atto
-
-    def cheapest(free_ns: int, flavor: str, durations: Any) -> int:
-        return -free(free_ns, flavor, {(name, -rate): duration_ns for (name, rate), duration_ns in durations.items()})
-
-    patch.setattr(plans, "_free_time_atto", cheapest)
 
 
 def taxes_gifts(patch: pytest.MonkeyPatch) -> None:
@@ -327,23 +296,6 @@ def lets_lapsed_credits_pay(patch: pytest.MonkeyPatch) -> None:
 
 def never_writes_lapsed_credits_off(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(credit_journal, "expire", lambda books, until_ns, now_ns: 0)
-
-
-def leaves_gaps_between_numbers(patch: pytest.MonkeyPatch) -> None:
-    """A number that is taken in a transaction of its own is lost with what is not written."""
-    following, taken = invoice_journal._next, [0]
-
-    def take(connection: Any, table: Any, series: str) -> tuple[int, int, str]:
-        id, number, _ = following(connection, table, series)
-        taken[0] += 1
-        number = max(number, taken[0])
-        return id, number, f"{series}-{number:06d}"
-
-    patch.setattr(invoice_journal, "_next", take)
-
-
-def forgets_the_tax_in_credit_notes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(invoice_journal, "_tax_of", lambda about, before_minor, amount_minor: 0)
 
 
 def never_books_what_stripe_collects(patch: pytest.MonkeyPatch) -> None:
@@ -372,16 +324,10 @@ def ends_holds_without_giving_back(patch: pytest.MonkeyPatch) -> None:
 BREAKS: list[Break] = [
     never_expires_holds,
     drains_once_the_limit_is_passed,
-    forgets_open_leases_in_budgets,
-    takes_heartbeats_for_late_when_a_clock_is_set_back,
-    lets_leases_run_on_after_the_grace,
     forgets_volume_tiers,
-    gives_free_time_of_the_cheapest,
     taxes_gifts,
     lets_lapsed_credits_pay,
     never_writes_lapsed_credits_off,
-    leaves_gaps_between_numbers,
-    forgets_the_tax_in_credit_notes,
     never_books_what_stripe_collects,
     tells_alerts_without_looking_whether_they_came,
     forgets_the_last_threshold,
