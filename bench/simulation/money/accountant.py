@@ -226,7 +226,7 @@ class Accountant:
 
     def check_limits(self, connection: Connection, limits: LimitBook, began: dict[str, int], calm_ns: int) -> None:
         """Budgets stopped in time; see :mod:`simulation.money.limits`."""
-        came = dict(connection.execute(text("SELECT record_id, received_at_ns FROM usage")).tuples().all())
+        came = {name: received_ns for name, received_ns in connection.execute(text("SELECT record_id, received_at_ns FROM usage"))}
         gone = {id: self._posted_at(connection, transaction) for id, transaction in self._corrected.items()}
         stretches, posted = [], []
         for id, record in self._metered.items():
