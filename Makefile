@@ -11,10 +11,14 @@ FOREBAY_ADDRESS ?= 127.0.0.1
 export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 
 BIN := .venv/bin
+HALVES := test-devices test-services
+DEVICES := tests/device tests/pool tests/simulation tests/wire tests/worker
+APART := tests/virtual_device tests/frameworks tests/device_generic
+PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(BIN)/pytest $(PYTEST_ARGS)
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_hub forebay_spawner forebay_dashboards forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
-.PHONY: help setup up test test-long test-wheels lint docs bench
+.PHONY: help setup up test $(HALVES) test-long test-wheels lint docs bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -31,9 +35,16 @@ up: setup ## start the cloud, print its address and the demo logins; Ctrl-C stop
 test: ## set up, lint, and run every test
 	@$(SETUP) --dev
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/pytest $(PYTEST_ARGS)
-	FOREBAY_URL=local $(BIN)/pytest tests/virtual_device tests/frameworks $(PYTEST_ARGS)
-	FOREBAY_URL=local $(BIN)/pytest tests/device_generic $(PYTEST_ARGS) # apart: PyTorch's own test modules forbid their process to set flags
+	@echo "Half of the tests beside the other half; what each says comes when it is done"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going $(HALVES)
+	FOREBAY_URL=local $(PYTEST) tests/virtual_device tests/frameworks
+	FOREBAY_URL=local $(PYTEST) tests/device_generic # apart: PyTorch's own test modules forbid their process to set flags
+
+$(HALVES):
+	$(PYTEST) $(ROOMS)
+
+test-devices: ROOMS = $(DEVICES)
+test-services: ROOMS = tests $(addprefix --ignore=,$(DEVICES) $(APART))
 
 test-long: ## ten thousand seeds of faults in the pool, five thousand in all between a device and Stripe, on every core
 	@$(SETUP) --dev

@@ -192,7 +192,7 @@ class Worker:
         if self.responds:
             self._orders.append(order)
             if isinstance(order, wire.Open):
-                self._said_epoch = order.epoch
+                self._said_epoch, self._said_parked = order.epoch, None
             if not self._busy:
                 self._turn += 1
                 self._step()
@@ -342,7 +342,7 @@ class Worker:
 
     def _open(self, epoch: int) -> None:
         self.epoch = self.opened = epoch
-        self._starved, self._said_parked = False, None
+        self._starved = False
         self._active_ns = self.world.agenda.now_ns
         if epoch <= self._marked:
             self._note_end("drained", 0)
@@ -355,7 +355,7 @@ class Worker:
 
     def _parked(self) -> None:
         self.parked_bytes, self.device_bytes = self.device_bytes, 0
-        self._said_parked = self.parked_bytes
+        self._said_parked = self.parked_bytes if self._said_epoch is None else None
         self._say(wire.Parked(bytes=self.parked_bytes))
         self._step()
 

@@ -322,5 +322,5 @@ def test_a_seed_can_be_played_alone() -> None:
     environment = os.environ | {"PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{ROOT / 'bench'}"}
     command = [sys.executable, "-m", "simulation.seeds", "--seed", "3"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
-    _, steps, _ = play(3)
+    _, steps, _, _ = play(3)
     assert done.stdout == f"seed 3: {steps} events, nothing amiss\n", done.stderr

@@ -17,6 +17,7 @@ import torch
 from forebay_wire import messages, stream
 from forebay_wire.messages import Assign, Close, End, Open, Park, Restore
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
+from forebay_worker.link import Standing
 from link_to_pool import WAIT_SECONDS_MAX, Pool
 
 TICKET = bytes(range(32))
@@ -220,6 +221,18 @@ def test_a_parked_session_finds_its_tensors_again(pool: Pool, linked_client: Any
     pool.expect(messages.Restored)
     open_lease(pool, 2)
     assert torch.frombuffer(bytearray(client.read(ones, 16)), dtype=torch.float32).tolist() == [1.0] * 4
+
+
+def test_tensors_whose_parking_ends_after_the_order_to_open_are_not_told_to_be_parked() -> None:
+    standing = Standing(session="s")
+    standing.heard(("parked", 0, 4096, 0, ""), 1)
+    assert standing.parked_bytes == 4096
+    standing.opened(2)
+    standing.heard(("parked", 0, 4096, 0, ""), 2)
+    assert standing.parked_bytes is None, "opening brings them back"
+    standing.heard(("drained", 2, 0, 0, ""), 3)
+    standing.heard(("parked", 0, 4096, 0, ""), 4)
+    assert standing.parked_bytes == 4096
 
 
 def test_the_end_of_the_client_is_told_and_the_end_of_the_session_ends_the_worker(

@@ -118,7 +118,7 @@ class Standing:
                 self.epoch = None
             case "starved":
                 self.starved = True
-            case "parked":
+            case "parked" if self.epoch is None:  # else an order to open came since, which brings them back
                 self.parked_bytes = number
             case "restored":
                 self.parked_bytes = None

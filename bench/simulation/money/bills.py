@@ -254,7 +254,7 @@ def check_invoices(emulator: Emulator, bills: Iterable[Bill], connection: Connec
         void = invoice["status"] == "void"
         _same(f"what Stripe asks for {name}", invoice["total"], bill.total)
         _same(f"what Stripe collected for {name}", invoice["amount_paid"], _by_stripe(connection, name))
-        _same(f"whether {name} is void", void, bill.voided > 0)
+        _same(f"what is still open of {name}, void at Stripe" if void else f"what is void of {name}", bill.open if void else bill.voided, 0)
         _same(f"the state of {name}", invoice["status"] in ("open", "paid", "void"), True)
         mine = [note for note in _of(emulator, "credit_note") if note["invoice"] == invoice["id"]]
         notes = {note["metadata"]["forebay_credit_note"]: note["amount"] for note in mine}

@@ -5,6 +5,7 @@ The overspend of a budget that drains is bounded by what its subject costs
 * from the last heartbeat that was answered "open" until the next one that was answered (while billing or the pool is down none is),
 * and whenever a pool is new and was not answered yet,
 * and by what had been used at that last "open" and had not reached billing,
+* and, by as much as prices rose meanwhile, in the grace,
 * and, after the grace, until workers have let go.
 """
 
@@ -173,11 +174,14 @@ class LimitBook:
         moments = [one for one in self.said[subject] if beat.at_ns <= one[0] < calm_ns]
         spent = lambda since_ns, until_ns: sum(one.cost(since_ns, until_ns) for one in stretches)  # noqa: E731 - reads better
         missing = spent(0, beat.at_ns) - used
-        blind, slack, state, over_ns, since_ns = 0, 0, "open", 0, beat.at_ns
+        foreseen = {one.at_ns: self._known(one, subject)[1] for one in self.beats}
+        blind, risen, slack, state, over_ns, since_ns = 0, 0, 0, "open", 0, beat.at_ns
         for at_ns, next_state, next_over_ns in [*moments, (calm_ns, "open", 0)]:
             if state == "open":
                 blind += spent(since_ns, at_ns)
             else:
+                end_ns = max(since_ns, min(at_ns, over_ns))
+                risen += max(0, spent(since_ns, end_ns) - foreseen.get(since_ns, 0) * (end_ns - since_ns))
                 slack += spent(max(since_ns, over_ns), max(at_ns, over_ns))
                 if spent(over_ns + LETS_GO_NS, at_ns):
                     raise Caught(f"leases of {subject} go on, {(at_ns - over_ns) / SECOND_NS:.3f} s after the grace of a drain")
@@ -185,5 +189,6 @@ class LimitBook:
         over = spent(0, calm_ns) - limit
         if any(one[1] == "drain" for one in moments):
             self.overspent.append(max(0, over))
-        if over > blind + missing + slack:
-            raise Caught(f"{subject} spent {over} atto-units above the limit; {blind} + {missing} + {slack} are the most that it may be")
+        if over > blind + missing + risen + slack:
+            most = f"{blind} + {missing} + {risen} + {slack}"
+            raise Caught(f"{subject} spent {over} atto-units above the limit; {most} are the most that it may be")
