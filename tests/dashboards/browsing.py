@@ -5,12 +5,23 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from dashboards_installation import Hub, Installation
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CONSOLE_PAGES = (
+    "usage", "operator", "operator/leases", "operator/leases?q=nobody+has+this", "operator/queue", "operator/sessions", "operator/nodes",
+    "operator/devices", "operator/tenants", "operator/tenants?q=nobody+has+this", "operator/tenant/acme", "operator/usage",
+    "operator/invoices", "operator/payments", "operator/flavors", "operator/surcharges", "operator/price-list", "operator/plans",
+    "operator/quotas", "operator/audit", "operator/search?q=acme",
+)  # fmt: skip
+"""What an operator may see."""
+GRAVE = ("serious", "critical")
+"""Faults that keep somebody from using a page, as axe-core ranks them."""
 
 
 @contextmanager
@@ -36,6 +47,11 @@ def sign_in(context: BrowserContext, hub: Hub, cloud: Installation, who: str, pa
     page.goto(cloud.urls["dashboards"] + path)
     page.wait_for_selector("#connection[data-state=live]")
     return page
+
+
+def grave_faults(page: Page) -> list[dict[str, Any]]:
+    """What axe-core finds that keeps somebody from using the page."""
+    return [fault for fault in Axe().run(page).response["violations"] if fault["impact"] in GRAVE]
 
 
 def mishaps(page: Page) -> list[str]:

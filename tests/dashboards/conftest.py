@@ -8,9 +8,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from browsing import chromium
 from dashboards_installation import Hub, Installation, eventually, install, running
 
 
@@ -37,3 +39,10 @@ def cloud(hub: Hub, worker_python: Path, tmp_path_factory: pytest.TempPathFactor
     with running(installation, "billing", "pool", "dashboards"):
         eventually(lambda: httpx.get(installation.dashboards.health_url).json()["live"])
         yield installation
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    """A browser without a window; it ends with its module, since an event loop runs in this thread as long as it lives."""
+    with chromium() as browser:
+        yield browser

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from browsing import chromium, mishaps, sign_in
+from browsing import CONSOLE_PAGES, grave_faults, mishaps, sign_in
 from dashboards_installation import Hub, Installation, eventually
 from playwright.sync_api import Browser
-
-PAGES = (
-    "operator", "operator/leases", "operator/queue", "operator/sessions", "operator/nodes", "operator/devices", "operator/audit",
-    "operator/invoices", "operator/quotas", "operator/payments", "operator/search?q=acme", "operator/surcharges",
-    "operator/leases?q=nobody+has+this", "operator/tenants", "operator/tenants?q=nobody+has+this", "operator/tenant/acme", "usage",
-)  # fmt: skip
-GRAVE = ("serious", "critical")
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -34,9 +18,9 @@ def test_nothing_keeps_anybody_from_using_the_console(chrome: Browser, cloud: In
         third.ask("three.ipynb", 3)
         eventually(lambda: "three.ipynb" in cloud.get("operator", "operator/queue").text)
         page = sign_in(context, hub, cloud, "operator", "operator")
-        for path in PAGES:
+        for path in CONSOLE_PAGES:
             page.goto(cloud.urls["dashboards"] + path)
-            faults = [fault for fault in Axe().run(page).response["violations"] if fault["impact"] in GRAVE]
+            faults = grave_faults(page)
             found[path] = [(fault["id"], [node["target"] for node in fault["nodes"]][:3]) for fault in faults]
             assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{path} is wider than the screen"
         page.goto(cloud.urls["dashboards"] + "operator/tenant/acme")
@@ -46,7 +30,7 @@ def test_nothing_keeps_anybody_from_using_the_console(chrome: Browser, cloud: In
         page.fill("#tax-rate", "much")
         page.press("#tax-rate", "Enter")
         page.wait_for_selector("#problem-tax-rate")
-        faults = [fault for fault in Axe().run(page).response["violations"] if fault["impact"] in GRAVE]
+        faults = grave_faults(page)
         found["terms"] = [(fault["id"], [node["target"] for node in fault["nodes"]][:3]) for fault in faults]
         assert page.evaluate("document.documentElement.scrollWidth") <= width, "the forms are wider than the screen"
         assert [mishap for mishap in mishaps(page) if "400" not in mishap] == [], "the browser's console tells of the refusal itself"
@@ -54,7 +38,7 @@ def test_nothing_keeps_anybody_from_using_the_console(chrome: Browser, cloud: In
         page.goto(cloud.urls["dashboards"] + "operator/nodes")
         page.click("a[id^='close-']")
         page.wait_for_selector("dialog[open] #cause")
-        found["dialog"] = [(fault["id"],) for fault in Axe().run(page).response["violations"] if fault["impact"] in GRAVE]
+        found["dialog"] = [(fault["id"],) for fault in grave_faults(page)]
         assert mishaps(page) == []
         for session, epoch in zip((first, second), epochs, strict=True):
             session.release(epoch)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from browsing import chromium, mishaps, sign_in
+from browsing import mishaps, sign_in
 from dashboards_installation import Hub, Installation, eventually, install, running
 from forebay_wire import messages as wire
 from playwright.sync_api import Browser, Page
@@ -23,12 +23,6 @@ def acting_cloud(hub: Hub, worker_python: object, tmp_path_factory: pytest.TempP
     with running(installation, "billing", "pool", "dashboards"):
         eventually(lambda: httpx.get(installation.dashboards.health_url).json()["live"])
         yield installation
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 import pytest
-from browsing import chromium, mishaps, sign_in
+from browsing import mishaps, sign_in
 from dashboards_installation import START_SECONDS, Hub, Installation, eventually, install, running
 from playwright.sync_api import Browser, Page
 
@@ -48,12 +48,6 @@ def busy_cloud(hub: Hub, worker_python: Path, tmp_path_factory: pytest.TempPathF
     finally:
         pool.terminate()
         pool.wait()
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

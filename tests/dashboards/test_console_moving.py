@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from browsing import chromium, mishaps, sign_in
+from browsing import mishaps, sign_in
 from dashboards_installation import PYTHONPATH, Hub, Installation, eventually, install, running
 from playwright.sync_api import Browser
 
@@ -35,12 +35,6 @@ name = "dev.1gb"
 memory = "1 GiB"
 equivalents = [{{ model = "{MODELS[0]}", count = 1 }}, {{ model = "{MODELS[1]}", count = 1 }}]
 """
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

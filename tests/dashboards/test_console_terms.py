@@ -6,15 +6,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from browsing import chromium, mishaps, sign_in
+from browsing import mishaps, sign_in
 from dashboards_installation import PEOPLE, Hub, Installation, eventually, person
 from playwright.sync_api import Browser, Page
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(params=[1440, 390])

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from browsing import chromium, mishaps, sign_in
+from browsing import CONSOLE_PAGES, grave_faults, mishaps, sign_in
 from dashboards_installation import Hub, Installation
 from forebay_hub.languages import COOKIE
 from playwright.sync_api import Browser, BrowserContext
-
-PAGES = (
-    "usage", "operator", "operator/leases", "operator/queue", "operator/sessions", "operator/nodes", "operator/devices", "operator/usage",
-    "operator/invoices", "operator/payments", "operator/flavors", "operator/surcharges", "operator/price-list", "operator/plans",
-    "operator/quotas", "operator/audit", "operator/search?q=acme",
-)  # fmt: skip
-GRAVE = ("serious", "critical")
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 def choice(context: BrowserContext) -> dict[str, object]:
@@ -79,11 +63,11 @@ def test_in_korean_nothing_sticks_out_on_a_telephone_and_nothing_keeps_anybody_f
     with cloud.session("acme-member") as session:
         epoch = session.acquire("digits.ipynb", 5).epoch
         page = sign_in(context, hub, cloud, "operator", "operator")
-        for path in PAGES:
+        for path in CONSOLE_PAGES:
             page.goto(cloud.urls["dashboards"] + path)
             assert page.locator("html").get_attribute("lang") == "ko"
             wide += [path] if page.evaluate("document.documentElement.scrollWidth") > 390 else []
-            faults = [fault for fault in Axe().run(page).response["violations"] if fault["impact"] in GRAVE]
+            faults = grave_faults(page)
             found[path] = [(fault["id"], [node["target"] for node in fault["nodes"]][:3]) for fault in faults]
         session.release(epoch)
         assert mishaps(page) == []
