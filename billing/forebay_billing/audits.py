@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, or_, select
 
 from forebay_billing import schema
 
@@ -31,6 +31,7 @@ class Wanted:
     who: str | None = None
     action: str | None = None
     subject: str | None = None
+    """It, and what is of it: ``acme`` has ``acme/#7``, too."""
     since_ns: int | None = None
     until_ns: int | None = None
 
@@ -39,9 +40,11 @@ def entries(connection: Connection, wanted: Wanted, limit: int, before_id: int |
     """At most ``limit`` entries, newest first, that are older than ``before_id``."""
     audit = schema.audit.c
     query = select(schema.audit).order_by(audit.id.desc()).limit(limit)
-    for column, value in ((audit.who, wanted.who), (audit.action, wanted.action), (audit.subject, wanted.subject)):
+    for column, value in ((audit.who, wanted.who), (audit.action, wanted.action)):
         if value is not None:
             query = query.where(column == value)
+    if wanted.subject is not None:
+        query = query.where(or_(audit.subject == wanted.subject, audit.subject.startswith(wanted.subject + "/", autoescape=True)))
     if wanted.since_ns is not None:
         query = query.where(audit.at_ns >= wanted.since_ns)
     if wanted.until_ns is not None:

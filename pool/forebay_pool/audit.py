@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, or_, select
 
 from forebay_pool.tables import AUDIT
 
@@ -45,6 +45,7 @@ class Wanted:
     who: str | None = None
     action: str | None = None
     subject: str | None = None
+    """It, and what is of it: ``acme`` has ``acme/#7``, too."""
     since_ns: int | None = None
     until_ns: int | None = None
 
@@ -66,9 +67,11 @@ def entries(connection: Connection, wanted: Wanted, limit: int, before_id: int |
     """At most ``limit`` entries, newest first, that are older than ``before_id``."""
     table = AUDIT.c
     query = select(AUDIT).order_by(table.id.desc()).limit(limit)
-    for column, value in ((table.who, wanted.who), (table.action, wanted.action), (table.subject, wanted.subject)):
+    for column, value in ((table.who, wanted.who), (table.action, wanted.action)):
         if value is not None:
             query = query.where(column == value)
+    if wanted.subject is not None:
+        query = query.where(or_(table.subject == wanted.subject, table.subject.startswith(wanted.subject + "/", autoescape=True)))
     if wanted.since_ns is not None:
         query = query.where(table.at_unix_ns >= wanted.since_ns)
     if wanted.until_ns is not None:

@@ -343,6 +343,8 @@ def test_a_price_that_would_change_a_closed_period_is_refused_by_name_with_an_au
         assert "The month 2026-10 is finalised" in refused.json()["message"] and "closed period" in refused.json()["message"]
     refusals = audit(run, action="price.change.refused", subject="small.64gb/USD")
     assert [entry["after"]["code"] for entry in refusals] == ["already_rated"] * 2
+    assert audit(run, action="price.change.refused", subject="small.64gb") == refusals, "of a flavor: in whichever currency"
+    assert audit(run, subject="small_64gb") == audit(run, subject="small") == []
     assert run.get("operator", "/api/prices", flavor="small.64gb").json()[0]["version"] == 1
     open_month = {"price_nano_per_second": 1, "currency": "USD", "valid_from_ns": Month(2026, 10).end_ns}
     assert run.set_price("small.64gb", **open_month).json()["version"] == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -61,11 +62,18 @@ def check_setup(checkout: Path, environment: dict[str, str]) -> None:
     assert begins == f"{plain} --dev"
 
 
+def plays(words: list[str], room: str) -> bool:
+    """Whether this command of pytest runs the tests of the room."""
+    return room in words or ("tests" in words and f"--ignore={room}" not in words)
+
+
 def check_test(checkout: Path, environment: dict[str, str]) -> None:
-    """These tests run because of it; ``.ci/run`` calls it too."""
+    """It runs each room's tests once; ``.ci/run`` calls it."""
     planned = steps("test", checkout, environment)
     assert "deploy/local/install.py" in planned[0] and planned[0].endswith("--dev")
-    assert any(re.match(r"\.venv/bin/pytest\s*$", step) for step in planned)
+    runs = [shlex.split(step, comments=True) for step in planned if ".venv/bin/pytest" in step]
+    for room in {f"tests/{file.relative_to(checkout / 'tests').parts[0]}" for file in (checkout / "tests").rglob("test_*.py")}:
+        assert sum(plays(words, room) for words in runs) == 1, room
     assert "make test" in (checkout / ".ci" / "run").read_text(encoding="utf-8")
 
 

@@ -70,6 +70,10 @@ def test_entries_are_filtered_and_paged_and_for_operators_alone(pool: Make) -> N
             assert seen == [f"tenant-{number}" for number in (4, 3, 2, 1, 0)]
             one = (await running.get("api/audit?subject=tenant-3&action=quota.set&who=operator"))["entries"]
             assert [entry["after"]["weight"] for entry in one] == [4]
+            await running.call("PUT", "api/quotas/tenant-3/ada", "operator", {"weight": 9})
+            own = (await running.get("api/audit?subject=tenant-3"))["entries"]
+            assert [entry["subject"] for entry in own] == ["tenant-3/ada", "tenant-3"], "and what is of it"
+            assert (await running.get("api/audit?subject=tenant-"))["entries"] == []
             at_ns = one[0]["at_ns"]
             assert len((await running.get(f"api/audit?since_ns={at_ns}&until_ns={at_ns + 1}"))["entries"]) >= 1
             for bad in ("limit=0", "limit=x", "cursor=-1", "who=", "colour=red", "who=%ff"):
