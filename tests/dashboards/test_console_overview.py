@@ -97,7 +97,7 @@ def test_a_shortage_is_forecast_as_the_pool_does_when_devices_are_closed_under_t
         finally:
             close(quiet_cloud, devices, False)
     assert rows["dev.1gb"]["offered_devices"] > 0 and rows["dev.1gb"]["missing_devices"] > 0
-    assert 'data-label="Flavor">dev.1gb<' in short and 'data-label="Flavor">dev.4gb<' not in short, "nobody asked for the other one"
+    assert 'data-column="flavor">dev.1gb<' in short and 'data-column="flavor">dev.4gb<' not in short, "nobody asked for the other one"
     (wait,) = re.findall(r'data-label="Will wait" class="number">(\d+) %', short)
     assert int(wait) == round(100 * rows["dev.1gb"]["wait_probability"])
     assert f'data-label="Open" class="number">{rows["dev.1gb"]["devices"]:.1f}<' in short
