@@ -48,7 +48,7 @@ from forebay_dashboards.visitor import NoPage, Services, SignedIn
 FORM_BYTES_MAX = 64 * 1024
 IDLE_SECONDS_MAX = 120
 NAME = "([^/]{1,128})"
-TERM = "(budget(?:-[0-9]{1,18})?|quota|plan|currency|tax|credit)"
+TERM = "(budget|budget-[0-9]{1,18}|quota|plan|currency|tax|credit)"
 
 ROUTES = (
     (r"usage(?:/(totals|live|budgets|spread|records))?", MyUsagePage),

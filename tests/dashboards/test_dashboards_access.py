@@ -171,7 +171,7 @@ def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing
 
     def stands() -> list[list[dict[str, Any]]]:
         found = [cloud.ask(service, "operator", "GET", f"api/{what}") for service, what in asked]
-        moving = ("used_device_seconds", "device_seconds", "month", "forecast_nano")
+        moving = ("used_device_seconds", "decayed_device_seconds", "device_seconds", "month", "forecast_nano")
         return [[{name: value for name, value in row.items() if name not in moving} for row in rows] for rows in found]
 
     before = stands()

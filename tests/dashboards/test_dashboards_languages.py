@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from dashboards_installation import PEOPLE, Hub, Installation, eventually, install, running
+from dashboards_installation import PEOPLE, Hub, Installation, eventually, groups, install, running
 from forebay_dashboards.language_page import came_from
 from leftover_text import leftovers, named
 from test_dashboards_access import ACTIONS, CHANGES, PAGES
@@ -80,7 +80,7 @@ def full_cloud(hub: Hub, worker_python: Any, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture(scope="module")
 def data(full_cloud: Installation) -> set[str]:
     """What is called as its owners call it."""
-    found = {*PEOPLE, "acme", "globex", "initech", "money@acme.example", "ipykernel", "acme-owner's"}
+    found = {*PEOPLE, *(group.removeprefix("tenant-") for group in groups()), "acme", "globex", "initech", "money@acme.example", "ipykernel", "acme-owner's"}
     for service, path in ANSWERS:
         found |= set(named(full_cloud.ask(service, "operator", "GET", f"api/{path}"), KEYS))
     for service in ("pool", "billing"):

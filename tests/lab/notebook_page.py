@@ -29,7 +29,7 @@ class NotebookPage:
     def open(self) -> None:
         """Opens the page, again if it is open, and waits for the kernel."""
         self.page.goto(self._address)
-        self.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+        self.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]:visible")
         self.page.wait_for_timeout(STARTING_MS)
 
     def close(self) -> None:

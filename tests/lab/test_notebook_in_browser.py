@@ -72,7 +72,7 @@ def test_a_page_that_is_loaded_while_a_cell_computes_shows_it_before_the_cell_en
     notebook.page.reload()
     notebook.await_status("computing")
     assert len(cloud.leases()) == 1
-    notebook.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    notebook.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]:visible")
     notebook.await_status("resident")
 
 
