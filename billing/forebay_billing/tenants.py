@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Row, or_, select
 
 from forebay_billing import profiles, schema, summaries
 from forebay_billing.access import Scope
-from forebay_billing.books import Books
 from forebay_billing.budget_tables import budgets
 from forebay_billing.holds import held
 from forebay_billing.invoice_tables import profiles as profile_rows
@@ -43,18 +42,21 @@ def standings(connection: Connection, tenant: str | None, currency_of: Callable[
     """
     balances, outlooks, versions = _balances(connection, tenant), _outlooks(connection, tenant, now_ns), _profiles(connection, tenant)
     known = {*balances, *outlooks, *versions, *_agreed(connection, tenant)}
-    books = Books(connection)
     return [
         Standing(
             name,
             name in known,
-            books.currency_of(name, currency_of(name)),
+            _billed_in(versions.get(name)) or currency_of(name),
             versions.get(name),
             tuple(outlooks.get(name, ())),
             tuple(balances.get(name, ())),
         )
         for name in (sorted(known) if tenant is None else [tenant])
     ]
+
+
+def _billed_in(version: Version | None) -> str | None:
+    return None if version is None else version.profile.currency
 
 
 def _balances(connection: Connection, tenant: str | None) -> dict[str, list[Balance]]:
