@@ -6,10 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Any
 
 from forebay_wire import messages as wire
-from sqlalchemy import BigInteger, ColumnElement, Connection, Table, bindparam, case, delete, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, Delete, Table, Update, bindparam, case, delete, select, update
 
 from forebay_pool.batch import Batch
 from forebay_pool.kept import Kept, KeptLease, KeptParking, KeptSession, KeptWait, KeptWorker
@@ -20,6 +21,37 @@ from forebay_pool.types import Price, UsageRecord
 NAMES_MAX = 500
 """So many names go into one statement."""
 
+# Statements are put together once: that takes longer than to write some rows.
+
+
+@cache
+def _upsert(insert: Any, table: Table) -> Any:
+    statement = insert(table)
+    news = {column.name: statement.excluded[column.name] for column in table.columns if column.name != "id"}
+    return statement.on_conflict_do_update(index_elements=[table.c.id], set_=news)
+
+
+@cache
+def _removal(table: Table) -> Delete:
+    return delete(table).where(table.c.id.in_(bindparam("names", expanding=True)))
+
+
+def _progress_of(table: Table, **more: ColumnElement[int]) -> Update:
+    """Sets how far the records say that it is metered."""
+    return update(table).where(table.c.id == bindparam("name")).values(segment=bindparam("next"), metered_ns=_metered_ns(table), **more)
+
+
+def _metered_ns(table: Table) -> ColumnElement[int]:
+    return bindparam("ended_ns", type_=BigInteger) - table.c.opened_unix_ns
+
+
+CONFIRM = update(OPEN_LEASES).where(OPEN_LEASES.c.id == bindparam("lease")).values(confirmed_ns=bindparam("held_ns"))
+LEASE_GOES_ON = _progress_of(
+    OPEN_LEASES,
+    confirmed_ns=case((OPEN_LEASES.c.confirmed_ns < _metered_ns(OPEN_LEASES), _metered_ns(OPEN_LEASES)), else_=OPEN_LEASES.c.confirmed_ns),
+)
+PARKING_GOES_ON = _progress_of(PARKINGS)
+
 
 def write(connection: Connection, insert: Any, batch: Batch, boot: str) -> None:
     """Writes all of the batch but its records; open leases are as far as the records say, and those that closed are removed."""
@@ -28,8 +60,7 @@ def write(connection: Connection, insert: Any, batch: Batch, boot: str) -> None:
     _put(connection, insert, OPEN_LEASES, {key: _lease_row(one, boot) for key, one in batch.leases.items()})
     _put(connection, insert, PARKINGS, {key: None if one is None else _parking_row(one, boot) for key, one in batch.parkings.items()})
     if batch.confirmed_ns:
-        confirm = update(OPEN_LEASES).where(OPEN_LEASES.c.id == bindparam("lease")).values(confirmed_ns=bindparam("held_ns"))
-        connection.execute(confirm, [{"lease": lease, "held_ns": held_ns} for lease, held_ns in batch.confirmed_ns.items()])
+        connection.execute(CONFIRM, [{"lease": lease, "held_ns": held_ns} for lease, held_ns in batch.confirmed_ns.items()])
     parked = [record for record in batch.records if record.parked_bytes is not None]
     leased = [record for record in batch.records if record.parked_bytes is None]
     _go_on(connection, [record for record in leased if not record.is_last])
@@ -55,45 +86,30 @@ def read(connection: Connection, boot: str, now_ns: int, now_unix_ns: int) -> Ke
 def _put(connection: Connection, insert: Any, table: Table, rows: Mapping[str, dict[str, Any] | None]) -> None:
     written = [row for row in rows.values() if row is not None]
     if written:
-        statement = insert(table)
-        news = {column.name: statement.excluded[column.name] for column in table.columns if column.name != "id"}
-        connection.execute(statement.on_conflict_do_update(index_elements=[table.c.id], set_=news), written)
+        connection.execute(_upsert(insert, table), written)
     _remove(connection, table, [key for key, row in rows.items() if row is None])
 
 
 def _go_on(connection: Connection, records: Sequence[UsageRecord]) -> None:
     """Segments of leases that are open still: the next pool meters from there on."""
-    if not records:
-        return
-    columns = OPEN_LEASES.c
-    metered_ns: ColumnElement[int] = bindparam("ended_ns", type_=BigInteger) - columns.opened_unix_ns
-    confirmed_ns = case((columns.confirmed_ns < metered_ns, metered_ns), else_=columns.confirmed_ns)
-    progress = update(OPEN_LEASES).where(columns.id == bindparam("lease"))
-    progress = progress.values(segment=bindparam("next"), metered_ns=metered_ns, confirmed_ns=confirmed_ns)
-    rows = [
-        {"lease": record.lease, "next": segment_number(record) + 1, "ended_ns": record.started_at_unix_ns + record.duration_ns}
-        for record in records
-    ]
-    connection.execute(progress, rows)
+    if records:
+        connection.execute(LEASE_GOES_ON, [_progress(record) for record in records])
 
 
 def _stay_parked(connection: Connection, records: Sequence[UsageRecord]) -> None:
     """Segments of parked time that goes on."""
-    if not records:
-        return
-    columns = PARKINGS.c
-    metered_ns: ColumnElement[int] = bindparam("ended_ns", type_=BigInteger) - columns.opened_unix_ns
-    progress = update(PARKINGS).where(columns.id == bindparam("parking")).values(segment=bindparam("next"), metered_ns=metered_ns)
-    rows = [
-        {"parking": record.lease, "next": segment_number(record) + 1, "ended_ns": record.started_at_unix_ns + record.duration_ns}
-        for record in records
-    ]
-    connection.execute(progress, rows)
+    if records:
+        connection.execute(PARKING_GOES_ON, [_progress(record) for record in records])
+
+
+def _progress(record: UsageRecord) -> dict[str, Any]:
+    ended_ns = record.started_at_unix_ns + record.duration_ns
+    return {"name": record.lease, "next": segment_number(record) + 1, "ended_ns": ended_ns}
 
 
 def _remove(connection: Connection, table: Table, ids: Sequence[str]) -> None:
     for start in range(0, len(ids), NAMES_MAX):
-        connection.execute(delete(table).where(table.c.id.in_(ids[start : start + NAMES_MAX])))
+        connection.execute(_removal(table), {"names": ids[start : start + NAMES_MAX]})
 
 
 def _last_closed(connection: Connection, sessions: Sequence[KeptSession]) -> dict[str, UsageRecord]:

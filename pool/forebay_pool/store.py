@@ -62,6 +62,8 @@ class Store:
         self.epoch: int | None = None
         """Of its leadership; None before."""
         self._insert: Any = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
+        self._add_segment = self._insert(SEGMENTS).on_conflict_do_nothing()
+        self._file = self._insert(OUTBOX).on_conflict_do_nothing()
 
     def migrate(self) -> None:
         """Brings the schema to this version. Raises StoreUnavailable."""
@@ -209,9 +211,9 @@ class Store:
         with self._writing() as connection:
             if batch.records:
                 rows = [_segment_row(record) for record in batch.records]
-                connection.execute(self._insert(SEGMENTS).on_conflict_do_nothing(), rows)
+                connection.execute(self._add_segment, rows)
             if batch.records and deliver:
-                connection.execute(self._insert(OUTBOX).on_conflict_do_nothing(), [{"segment": record.id} for record in batch.records])
+                connection.execute(self._file, [{"segment": record.id} for record in batch.records])
             kept_rows.write(connection, self._insert, batch, boot_id())
 
     def kept(self, half_life_seconds: float = 0.0) -> Kept:
