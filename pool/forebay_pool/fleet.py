@@ -246,11 +246,12 @@ class Fleet:
     def place_at(self, worker: Worker, flavor: Flavor, held_bytes: int) -> Place | None:
         """The worker's devices, if they are free for its session now, which took ``held_bytes`` there."""
         seats = [self.seats[device.id] for device in worker.devices]
+        open_milli = min([seat.open_milli for seat in seats])
         need_bytes = max(held_bytes, memory_limit(flavor, worker.device))
-        if seats[0].held_bytes + need_bytes > worker.device.memory_bytes:
+        if not open_milli or seats[0].held_bytes + need_bytes > worker.device.memory_bytes:
             return None
         for equivalent in equivalents_for(worker.devices, flavor):
-            if min([seat.open_milli for seat in seats]) >= equivalent.share_milli:
+            if open_milli >= equivalent.share_milli:
                 return Place(worker.devices, equivalent.share_milli)
         return None
 

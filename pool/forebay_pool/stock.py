@@ -103,7 +103,8 @@ class Stock:
 
     def changed(self, seat: Seat) -> None:
         """Something about the seat may not be as it was."""
-        open_milli, is_open, filed = seat.open_milli, seat.is_open, seat.filed
+        open_milli, filed = seat.open_milli, seat.filed
+        is_open = bool(open_milli) or seat.is_open
         now = (open_milli, seat.taken_bytes if open_milli else 0, seat.failures, is_open)
         if now == filed:
             return
@@ -260,12 +261,13 @@ def _stand(group: Group) -> tuple[list[int], dict[int, Seat]]:
     """What is free on its devices, least first; of those with the same free share the best, by :func:`seat_order`."""
     shares: list[int] = []
     best: dict[int, Seat] = {}
+    least: dict[int, tuple[int, int, int]] = {}
     for seat in group.seats:
         free_milli = seat.open_milli
         if free_milli:
             shares.append(free_milli)
-            known = best.get(free_milli)
-            if known is None or seat_order(seat) < seat_order(known):
-                best[free_milli] = seat
+            order = (seat.failures, seat.taken_bytes, seat.number)  # seat_order, without the calls
+            if free_milli not in best or order < least[free_milli]:
+                best[free_milli], least[free_milli] = seat, order
     shares.sort()
     return shares, best
