@@ -135,6 +135,21 @@ assert torch.cuda.device_count() == 1 and torch.ones(1).pin_memory().is_pinned()
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
+def test_no_compiler_of_pytorch_takes_the_device_for_a_gpu_of_this_host(run_python: Any) -> None:
+    """A build with CUDA would compile for ``cuda:0`` here, and ask for the driver, which only hosts with a GPU have."""
+    done = run_python(
+        """
+import torch
+from torch.utils._triton import has_triton
+assert torch.cuda.is_available() and not has_triton() and not torch._C._jit_can_fuse_on_gpu()
+torch._C._jit_override_can_fuse_on_gpu(True)  # as programs of old do
+assert not torch._C._jit_can_fuse_on_gpu()
+""",
+        **NOBODY,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
 @pytest.mark.skipif(torch.version.cuda is None, reason="a build of PyTorch without CUDA sees no GPU")
 @pytest.mark.parametrize("configured", [True, False])
 def test_where_the_host_has_gpus_the_process_is_told_whose_cuda_it_sees(run_python: Any, tmp_path: Path, configured: bool) -> None:

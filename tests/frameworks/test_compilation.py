@@ -159,6 +159,21 @@ def test_a_scripted_module_is_saved_and_loaded_on_either_side(tmp_path: Path) ->
     assert_close(host(inputs.cpu()), model(inputs).cpu(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("fuser", ["fuser0", "fuser1", "fuser2"])
+def test_a_scripted_function_runs_as_it_is_whichever_fuser_for_gpus_is_asked_for(fuser: str) -> None:
+    """A build with CUDA would compile its pointwise part for a GPU, for which this host has no driver."""
+
+    def gate(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(x) * torch.tanh(y) + x * 2
+
+    x, y = torch.randn(2, 4, 3)
+    with torch.jit.fuser(fuser):
+        scripted = torch.jit.script(gate)
+        for _ in range(3):
+            assert_close(scripted(x.cuda(), y.cuda()).cpu(), gate(x, y))
+        assert not torch._C._jit_can_fuse_on_gpu()
+
+
 def test_an_exported_program_is_saved_loaded_and_takes_other_sizes(tmp_path: Path) -> None:
     model, x = network().eval().cuda(), batch("cuda")[0]
     program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},))

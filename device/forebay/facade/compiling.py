@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _triton
 
 _MAKERS_OF_KERNELS = ("inductor", "cudagraphs")
 """Backends that would make code or graphs for a physical GPU; the others run PyTorch's own operators."""
@@ -40,6 +41,16 @@ def _for_host_alone(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
     return compile_for_host
 
 
+def _leave_gpus_alone() -> None:
+    """Has PyTorch's compilers make nothing for the GPU that a build with CUDA takes ``cuda:0`` for: its driver is not on this host."""
+    core: Any = torch._C
+    triton: Any = _triton
+    triton.has_triton = lambda: False  # asked wherever there is a CUDA device, for graphs of the CPU as well
+    if hasattr(core, "_jit_override_can_fuse_on_gpu"):
+        core._jit_override_can_fuse_on_gpu(False)
+        core._jit_override_can_fuse_on_gpu = lambda enabled: None  # torch.jit.fuser, and programs by themselves, would turn it on again
+
+
 def install() -> None:
     """Runs as it is what a backend would compile for the device; graphs on the CPU are compiled as ever."""
     core: Any = torch
@@ -47,3 +58,4 @@ def install() -> None:
         wrapper.__call__ = _for_host_alone(wrapper.__call__)
     # cudagraph_trees, which compiled optimizers load in a build with CUDA, imports these; nothing is captured, so neither is reached.
     core._C._set_cached_tensors_enabled = lambda enabled: None
+    _leave_gpus_alone()
