@@ -7,17 +7,23 @@ from typing import Any
 from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity
 
 from forebay_billing.alert_outbox import Alert, Channel, Health
-from forebay_billing.budget_rows import facts
-from forebay_billing.budgets import SECOND_NS, Standing, Subject, Verdict
+from forebay_billing.budget_rows import budget_tag, facts
+from forebay_billing.budgets import SECOND_NS, Budget, Standing, Subject, Verdict
 from forebay_billing.couriers import alert_json
 from forebay_billing.money import nano_of
 
-_AMOUNTS = ("limit_nano", "spent_nano", "running_nano", "left_nano", "forecast_nano")
+_HIDDEN = ("etag", "limit_nano", "spent_nano", "running_nano", "left_nano", "forecast_nano")
+"""What stays with those who may know amounts; a tag is made of the limit, which could be guessed from it."""
 
 
 def may_know_amounts(identity: Identity, subject: Subject) -> bool:
     """A member may know what is spent in the own name; what others of the tenant spend is for the owner."""
     return identity.may(OPERATE) or identity.may(SERVICE) or identity.may(TENANT) or subject.user == identity.name
+
+
+def budget_json(budget: Budget) -> dict[str, Any]:
+    """A budget as it was set, with the tag that a change may expect."""
+    return {**facts(budget), "etag": budget_tag(budget)}
 
 
 def standing_json(found: Standing, identity: Identity) -> dict[str, Any]:
@@ -29,14 +35,14 @@ def standing_json(found: Standing, identity: Identity) -> dict[str, Any]:
         "forecast_nano": nano_of(found.forecast_atto),
     }
     row = {
-        **facts(found.budget),
+        **budget_json(found.budget),
         "period": found.period,
         **amounts,
         "state": found.state,
         "sentence": found.sentence if found.state != "open" else None,
     }
     if not may_know_amounts(identity, found.budget.subject):
-        row |= dict.fromkeys(_AMOUNTS)
+        row |= dict.fromkeys(_HIDDEN)
     return row
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from forebay_billing.access import budget_author, usage_scope
 from forebay_billing.bodies import BudgetBody, BudgetsQuery, NoQuery
 from forebay_billing.books import Books
-from forebay_billing.budget_documents import standing_json
-from forebay_billing.budget_rows import facts, remove_budget, set_budget
+from forebay_billing.budget_documents import budget_json, standing_json
+from forebay_billing.budget_rows import remove_budget, set_budget
 from forebay_billing.budgets import Budget, Origin, Subject
 from forebay_billing.errors import InvalidRequest, UnknownBudget
 from forebay_billing.handlers import BillingHandler
@@ -35,16 +35,16 @@ class BudgetsHandler(BillingHandler):
         self.query(NoQuery)
         body = self.body(BudgetBody)
         tenant, origin = budget_author(identity, body.tenant)
-        now_ns = self.context.clock_ns()
+        expected, now_ns = self.expected(), self.context.clock_ns()
 
         def work(books: Books) -> Budget:
             billed_in = self.context.currencies(books)(tenant)
             if body.currency not in (None, billed_in):
                 raise InvalidRequest(f"currency: the tenant {tenant} is billed in {billed_in}; nothing would count for another.")
             subject = Subject(tenant, body.user, body.notebook)
-            return set_budget(books, _wanted(body, subject, billed_in, origin, identity.name, now_ns), now_ns)
+            return set_budget(books, _wanted(body, subject, billed_in, origin, identity.name, now_ns), now_ns, expected)
 
-        budget = await self.change(identity, work, facts)
+        budget = await self.change(identity, work, budget_json)
         if budget is not None:
             self.context.budgets.changed()
             log.info("action=budget.set who=%s tenant=%s budget=%d", identity.name, tenant, budget.id)
@@ -59,7 +59,7 @@ class BudgetHandler(BillingHandler):
         identity = await self.caller()
         self.query(NoQuery)
         tenant, origin = budget_author(identity, None, any_tenant=True)
-        now_ns = self.context.clock_ns()
+        expected, now_ns = self.expected(), self.context.clock_ns()
         number = number_of(id)
         if number is None:
             raise UnknownBudget(f"There is no budget {id!r}; list them with GET api/budgets.")
@@ -68,7 +68,7 @@ class BudgetHandler(BillingHandler):
             return {"id": budget.id, "removed": True}
 
         removed = await self.change(
-            identity, lambda books: remove_budget(books, number, tenant or None, origin, identity.name, now_ns), document
+            identity, lambda books: remove_budget(books, number, tenant or None, origin, identity.name, now_ns, expected), document
         )
         if removed is not None:
             log.info("action=budget.remove who=%s tenant=%s budget=%d", identity.name, removed.subject.tenant, removed.id)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from forebay_hub.preconditions import ANYHOW, Precondition, tag_of
 from sqlalchemy import Connection, Row, func, insert, select, update
 
 from forebay_billing import spending
@@ -14,6 +15,7 @@ from forebay_billing.budget_tables import budgets
 from forebay_billing.budgets import Budget, Origin, Subject, check_new
 from forebay_billing.errors import Forbidden, TooLarge, UnknownBudget
 from forebay_billing.money import halves, nano_of, whole
+from forebay_billing.tags import check_expected
 
 BUDGETS_PER_TENANT_MAX = 1000
 
@@ -43,15 +45,17 @@ def budget_of(row: Row[Any]) -> Budget:
     )
 
 
-def set_budget(books: Books, wanted: Budget, now_ns: int) -> Budget:
+def set_budget(books: Books, wanted: Budget, now_ns: int, expected: Precondition = ANYHOW) -> Budget:
     """Makes the budget, or changes the one of the same subject, currency, window and origin.
 
-    ``wanted.id`` is ignored: a budget keeps the one with which it began. Raises Forbidden, InvalidRequest, TooLarge.
+    ``wanted.id`` is ignored: a budget keeps the one with which it began. Raises PreconditionFailed, Forbidden,
+    InvalidRequest, TooLarge.
     """
     connection = books.connection
     there = active(connection, wanted.subject.tenant)
-    check_new(wanted, there)
     before = next((budget for budget in there if _key(budget) == _key(wanted)), None)
+    check_expected(expected, None if before is None else budget_tag(before))
+    check_new(wanted, there)
     if before is None and len(there) >= BUDGETS_PER_TENANT_MAX:
         raise TooLarge(f"The tenant {wanted.subject.tenant} has {BUDGETS_PER_TENANT_MAX} budgets; remove one first.")
     if before is None:
@@ -71,13 +75,18 @@ def active_but(connection: Connection, id: int) -> list[Budget]:
     return [budget for budget in active(connection) if budget.id != id]
 
 
-def remove_budget(books: Books, id: int, tenant: str | None, origin: Origin, who: str, now_ns: int) -> Budget:
-    """Ends a budget: any for an operator, an owner's own for the owner of ``tenant``. Raises UnknownBudget, Forbidden."""
+def remove_budget(
+    books: Books, id: int, tenant: str | None, origin: Origin, who: str, now_ns: int, expected: Precondition = ANYHOW
+) -> Budget:
+    """Ends a budget: any for an operator, an owner's own for the owner of ``tenant``. Raises UnknownBudget, Forbidden,
+    PreconditionFailed.
+    """
     found = next((budget for budget in active(books.connection, tenant) if budget.id == id), None)
     if found is None:
         raise UnknownBudget(f"There is no budget {id}; list them with GET api/budgets.")
     if origin == "owner" and found.origin == "operator":
         raise Forbidden(f"An operator set the budget for {found.subject}; ask an operator to remove it.")
+    check_expected(expected, budget_tag(found))
     books.connection.execute(update(budgets).where(budgets.c.id == id).values(removed_at_ns=now_ns))
     books.append_audit(now_ns, who, "budget.remove", _name(found), facts(found), {"removed": True})
     return found
@@ -101,6 +110,11 @@ def facts(budget: Budget) -> dict[str, Any]:
         "set_at_ns": budget.set_at_ns,
         "set_by": budget.set_by,
     }
+
+
+def budget_tag(budget: Budget) -> str:
+    """Of the budget as it was set."""
+    return tag_of(facts(budget))
 
 
 def _name(budget: Budget) -> str:

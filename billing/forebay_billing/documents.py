@@ -233,6 +233,7 @@ def standing_json(found: Standing) -> dict[str, Any]:
         "currency": found.currency,
         "decimals": decimals_of(found.currency),
         "profile_version": 0 if profile is None else profile.version,
+        "profile_etag": None if profile is None else profile.tag,
         "profile_currency": None if profile is None else profile.profile.currency,
         "legal_name": None if profile is None else profile.profile.legal_name,
         "tax_label": "" if profile is None else profile.profile.tax_label,

@@ -192,6 +192,13 @@ class NotNow(BillingError):
     code = "not_now"
 
 
+class PreconditionFailed(BillingError):
+    """What stands is not what ``If-Match`` or ``If-None-Match`` expect: somebody changed it meanwhile."""
+
+    status = 412
+    code = "precondition_failed"
+
+
 class KeyReused(BillingError):
     """An idempotency key that was used for another request."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from forebay_hub.identity import Authenticator, Identity, IdentityRefused, IdentityUnavailable
+from forebay_hub.preconditions import InvalidPrecondition, Precondition, precondition_in
 from pydantic import BaseModel
 from tornado.web import HTTPError, MissingArgumentError, RequestHandler, stream_request_body
 
@@ -192,6 +193,13 @@ class BillingHandler(RequestHandler):
             raise InvalidRequest(f"Idempotency-Key: a key has 1 to {KEY_CHARS_MAX} printable ASCII characters.")
         request = f"{self.request.method} {self.request.uri}\n".encode() + self._body
         return Key(identity.name, key, hashlib.sha256(request).digest())
+
+    def expected(self) -> Precondition:
+        """What ``If-Match`` and ``If-None-Match`` ask for. Raises InvalidRequest."""
+        try:
+            return precondition_in(self.request.headers)
+        except InvalidPrecondition as error:
+            raise InvalidRequest(str(error)) from None
 
     def query(self, model: type[B]) -> B:
         """The query arguments; the last of a repeated one counts. Raises InvalidRequest."""

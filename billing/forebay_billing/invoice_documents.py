@@ -255,4 +255,5 @@ def credit_json(credit: Credit) -> dict[str, Any]:
 
 def profile_json(found: Version) -> dict[str, Any]:
     """A profile with its version."""
-    return asdict(found.profile) | {"version": found.version, "changed_at_ns": found.changed_at_ns, "changed_by": found.changed_by}
+    version = {"version": found.version, "etag": found.tag}
+    return asdict(found.profile) | version | {"changed_at_ns": found.changed_at_ns, "changed_by": found.changed_by}

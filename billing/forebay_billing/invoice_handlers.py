@@ -281,13 +281,17 @@ class ProfileHandler(_InvoiceHandler):
         found = await self.context.store.read(lambda connection: profiles.find(connection, tenant))
         if found is None:
             raise UnknownRecord(f"The tenant {tenant} has no {PROFILE} yet.")
+        self.set_header("ETag", found.tag)
         self.answer(invoice_documents.profile_json(found))
+
+    def compute_etag(self) -> None:
+        """Tornado's own would be none that a change may expect."""
 
     async def put(self, tenant: str) -> None:
         identity = await self.caller()
         self.query(NoQuery)
         tenant = named_tenant(identity, tenant, PROFILE)
-        body, now_ns = self.body(ProfileBody), self.context.clock_ns()
+        body, expected, now_ns = self.body(ProfileBody), self.expected(), self.context.clock_ns()
         if not 0 < len(tenant) <= NAME_CHARS_MAX or "\x00" in tenant:
             raise InvalidRequest(f"tenant: a name has 1 to {NAME_CHARS_MAX} characters.")
         given = body.model_dump(exclude_unset=True)
@@ -301,7 +305,7 @@ class ProfileHandler(_InvoiceHandler):
             if self.context.desk is not None:
                 currency = self.context.currencies(books)(tenant)
                 contacts.change(books, tenant, after.legal_name, after.email, currency, identity.name, now_ns)
-            return profiles.change(books, after, identity.name, now_ns)
+            return profiles.change(books, after, identity.name, now_ns, expected)
 
         made = await self.change(identity, work, invoice_documents.profile_json)
         if made is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from forebay_hub.preconditions import ANYHOW, Precondition
 from sqlalchemy import Connection, Row, insert, select
 
 from forebay_billing import plans, schema
@@ -16,6 +17,7 @@ from forebay_billing.months import Month
 from forebay_billing.plans import Plan, Terms, Tier, plan_in
 from forebay_billing.prices import PriceBook
 from forebay_billing.queries import check_tenant
+from forebay_billing.tags import check_expected
 
 _plans = schema.plans.c
 
@@ -43,15 +45,18 @@ def plans_in(connection: Connection, tenant: str | None, month: Month) -> list[P
 
 
 def change_plan(
-    books: Books, tenant: str, terms: Terms, valid_from: Month, currency: str, now_ns: int, who: str, new: bool = False
+    books: Books, tenant: str, terms: Terms, valid_from: Month, currency: str, now_ns: int, who: str, new: bool = False,
+    expected: Precondition = ANYHOW,
 ) -> Plan:
     """Appends a version, and says so in the audit; the same terms from the same month again change nothing.
 
     ``currency`` is what the tenant is billed in. ``new`` says that nothing was recorded for the tenant yet, which is otherwise taken
-    for a slip of the pen. Raises InvalidPlan, InvalidPrice, UnknownFlavor, UnknownTenant, ClosedToPlans.
+    for a slip of the pen. ``expected`` is of the last version, whenever it begins. Raises PreconditionFailed, InvalidPlan, InvalidPrice,
+    UnknownFlavor, UnknownTenant, ClosedToPlans.
     """
-    check_terms(tenant, terms, currency, books.price_book())
     versions = plans_of(books.connection, tenant)
+    check_expected(expected, plan_tag(versions[-1]) if versions else None)
+    check_terms(tenant, terms, currency, books.price_book())
     if not versions and not new:
         _check_known(books.connection, tenant)
     before = plan_in(valid_from, versions)
@@ -93,6 +98,16 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "changed_at_ns": plan.changed_at_ns,
         "changed_by": plan.changed_by,
     }
+
+
+def plan_answer(plan: Plan) -> dict[str, Any]:
+    """A version with its tag, which a change may expect while there is none after it."""
+    return {**plan_json(plan), "etag": plan_tag(plan)}
+
+
+def plan_tag(plan: Plan) -> str:
+    """Of all of a tenant's versions, this being the last."""
+    return f'"{plan.version}"'
 
 
 def terms_json(terms: Terms) -> dict[str, Any]:

@@ -263,7 +263,7 @@ class PlansHandler(BillingHandler):
             found = await self.context.store.read(lambda connection: plan_book.plans_of(connection, tenant))
         else:
             found = await self.context.store.read(lambda connection: plan_book.plans_in(connection, tenant, month))
-        self.answer([plan_book.plan_json(plan) for plan in found])
+        self.answer([plan_book.plan_answer(plan) for plan in found])
 
 
 class PlanHandler(BillingHandler):
@@ -276,12 +276,13 @@ class PlanHandler(BillingHandler):
         check_may_change_books(identity)
         self.query(NoQuery)
         tenant, body = name_of(tenant, "tenant"), self.body(PlanBody)
-        valid_from, terms = Month.parse(body.valid_from), body.terms()
+        valid_from, terms, expected = Month.parse(body.valid_from), body.terms(), self.expected()
 
         def work(books: Books) -> Plan:
             currency = self.context.currencies(books)(tenant)
-            return plan_book.change_plan(books, tenant, terms, valid_from, currency, self.context.clock_ns(), identity.name, body.new)
+            now_ns = self.context.clock_ns()
+            return plan_book.change_plan(books, tenant, terms, valid_from, currency, now_ns, identity.name, body.new, expected)
 
-        plan = await self.change(identity, work, plan_book.plan_json, Attempt("plan.change", tenant, body.model_dump()))
+        plan = await self.change(identity, work, plan_book.plan_answer, Attempt("plan.change", tenant, body.model_dump()))
         if plan is not None:
             log.info("action=plan.change who=%s tenant=%s version=%d valid_from=%s", identity.name, tenant, plan.version, plan.valid_from)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from forebay_hub.preconditions import ANYHOW, Precondition
 from sqlalchemy import Connection, Row, select
 
 from forebay_billing import schema
@@ -13,6 +14,7 @@ from forebay_billing.errors import NotNow
 from forebay_billing.invoice_tables import credit_grants, profiles
 from forebay_billing.invoices import Profile, check_profile
 from forebay_billing.ledger import receivable
+from forebay_billing.tags import check_expected
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class Version:
     version: int
     changed_at_ns: int
     changed_by: str
+
+    @property
+    def tag(self) -> str:
+        """What a change may expect to stand."""
+        return f'"{self.version}"'
 
 
 def find(connection: Connection, tenant: str) -> Version | None:
@@ -43,13 +50,14 @@ def profile_of(connection: Connection, tenant: str) -> Profile:
     return Profile(tenant, tenant) if found is None else found.profile
 
 
-def change(books: Books, profile: Profile, who: str, now_ns: int) -> Version:
-    """Appends a version; it counts for what is finalised from then on. Raises InvalidProfile, NotNow.
+def change(books: Books, profile: Profile, who: str, now_ns: int, expected: Precondition = ANYHOW) -> Version:
+    """Appends a version; it counts for what is finalised from then on. Raises PreconditionFailed, InvalidProfile, NotNow.
 
     The currency stays once anything was recorded in it: what a record costs must not depend on when it arrives.
     """
-    check_profile(profile)
     before = find(books.connection, profile.tenant)
+    check_expected(expected, None if before is None else before.tag)
+    check_profile(profile)
     if (None if before is None else before.profile.currency) != profile.currency and _has_books(books.connection, profile.tenant):
         raise NotNow(f"The tenant {profile.tenant} has usage or credits already, so its currency stays as it is; leave it out.")
     made = Version(profile, 1 if before is None else before.version + 1, now_ns, who)

@@ -28,7 +28,7 @@ from forebay_dashboards.rows import (
     UsagePage,
 )
 from forebay_dashboards.times import Period
-from forebay_dashboards.upstream import Document, Query, Upstream
+from forebay_dashboards.upstream import NO_HEADERS, Document, Query, Upstream
 
 _PRICES = TypeAdapter(tuple[PriceVersion, ...])
 _PRICE = TypeAdapter(PriceVersion)
@@ -111,9 +111,9 @@ class Billing:
         """A tenant's plans of the present month."""
         return await self._upstream.read(_PLANS, token, "api/plans", {"tenant": tenant})
 
-    async def set_plan(self, token: str, tenant: str, body: Mapping[str, object]) -> Plan:
-        """The new version."""
-        return await self._upstream.write(_PLAN, token, f"api/plans/{quote(tenant, safe='')}", body)
+    async def set_plan(self, token: str, tenant: str, body: Mapping[str, object], expected: Mapping[str, str] = NO_HEADERS) -> Plan:
+        """The new version, as far as ``expected`` allows: see :func:`upstream.expecting`."""
+        return await self._upstream.write(_PLAN, token, f"api/plans/{quote(tenant, safe='')}", body, headers=expected)
 
     async def audit(self, token: str, asked: Query) -> AuditPage:
         """Who changed what, newest first."""
@@ -164,17 +164,17 @@ class Billing:
         """How tenants stand: all that anything was written down for, or the one that is given."""
         return await self._upstream.read(_STANDINGS, token, "api/tenants", {"tenant": tenant})
 
-    async def set_profile(self, token: str, tenant: str, body: Mapping[str, object]) -> None:
+    async def set_profile(self, token: str, tenant: str, body: Mapping[str, object], expected: Mapping[str, str]) -> None:
         """What is left out stays."""
-        await self._upstream.write(_ANYTHING, token, f"api/profiles/{quote(tenant, safe='')}", body)
+        await self._upstream.write(_ANYTHING, token, f"api/profiles/{quote(tenant, safe='')}", body, headers=expected)
 
-    async def set_budget(self, token: str, body: Mapping[str, object]) -> None:
+    async def set_budget(self, token: str, body: Mapping[str, object], expected: Mapping[str, str]) -> None:
         """Makes it, or changes the one of the same subject and window."""
-        await self._upstream.write(_ANYTHING, token, "api/budgets", body)
+        await self._upstream.write(_ANYTHING, token, "api/budgets", body, headers=expected)
 
-    async def remove_budget(self, token: str, number: int) -> None:
+    async def remove_budget(self, token: str, number: int, expected: Mapping[str, str]) -> None:
         """It limits nothing any more."""
-        await self._upstream.delete(token, f"api/budgets/{number}")
+        await self._upstream.delete(token, f"api/budgets/{number}", expected)
 
     async def grant_credit(self, token: str, body: Mapping[str, object], key: str) -> None:
         """Once, however often it is sent under the same ``key``."""

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from forebay_dashboards.rows import AuditPage, Device, Equivalent, Flavor, Forecast, Lease, Model, Node, Quota, Session
-from forebay_dashboards.upstream import Query, Upstream
+from forebay_dashboards.upstream import NO_HEADERS, Query, Upstream
 
 _LEASES = TypeAdapter(tuple[Lease, ...])
 _SESSIONS = TypeAdapter(tuple[Session, ...])
@@ -86,9 +86,11 @@ class Pool:
         """One, whether it is set or not."""
         return await self._upstream.read(_QUOTA, token, _quota_path(tenant, user))
 
-    async def set_quota(self, token: str, tenant: str, user: str | None, body: Mapping[str, Any]) -> None:
-        """Replaces it."""
-        await self._upstream.write(_ANYTHING, token, _quota_path(tenant, user), body)
+    async def set_quota(
+        self, token: str, tenant: str, user: str | None, body: Mapping[str, Any], expected: Mapping[str, str] = NO_HEADERS
+    ) -> None:
+        """Replaces it, as far as ``expected`` allows: see :func:`upstream.expecting`."""
+        await self._upstream.write(_ANYTHING, token, _quota_path(tenant, user), body, headers=expected)
 
     async def models(self, token: str) -> tuple[Model, ...]:
         """Each model there is, or that has a policy."""

@@ -11,7 +11,10 @@ from forebay_hub.languages import Text
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.quota_form import FIELDS, NAMES_CHARACTERS_MAX, read_quota, read_tenants, typed
+from forebay_dashboards.rows import Quota
 from forebay_dashboards.sections import attempt
+from forebay_dashboards.tenant_terms import STALE, stamp_of
+from forebay_dashboards.upstream import NO_HEADERS, expecting
 from forebay_dashboards.visitor import Visit
 
 FIELD_CHARACTERS_MAX = 255
@@ -30,15 +33,24 @@ class QuotasPage(Visit):
         problem, form = None, {**dict.fromkeys(FIELDS, ""), "tenant": tenant, "user": user}
         if tenant:
             found = await attempt(self.services.pool.quota(self.token, tenant, user or None), Text("The quota"))
-            form, problem = form if found.content is None else typed(found.content), found.problem
+            form, problem = form if found.content is None else self._filled(found.content), found.problem
         await self._show(form, problem)
+
+    @staticmethod
+    def _filled(quota: Quota) -> dict[str, str]:
+        """The form, and what it was filled with, so that nothing is lost that somebody else makes of it meanwhile."""
+        return typed(quota) | {"whose": _whose(quota.tenant, quota.user), "stamp": stamp_of(quota.etag)}
 
     async def post(self) -> None:
         model = self.get_body_argument("model", "")
-        form = {name: self.get_body_argument(name, "")[:FIELD_CHARACTERS_MAX] for name in FIELDS}
+        form = {name: self.get_body_argument(name, "")[:FIELD_CHARACTERS_MAX] for name in (*FIELDS, "stamp")}
+        form["whose"] = self.get_body_argument("whose", "")[: 2 * FIELD_CHARACTERS_MAX + 1]
         try:
             whose = await (self._save_model(model) if model else self._save_quota(form))
         except (FormError, UpstreamRefused, UpstreamUnavailable) as error:
+            if isinstance(error, UpstreamRefused) and error.status == HTTPStatus.PRECONDITION_FAILED:
+                await self._show_stale(form)
+                return
             refused = isinstance(error, (FormError, UpstreamRefused))
             self.set_status(HTTPStatus.BAD_REQUEST if refused else HTTPStatus.SERVICE_UNAVAILABLE)
             await self._show(form, error.text)
@@ -48,8 +60,16 @@ class QuotasPage(Visit):
 
     async def _save_quota(self, form: dict[str, str]) -> str:
         tenant, user, body = read_quota(form)
-        await self.services.pool.set_quota(self.token, tenant, user, body)
+        expected = expecting(form["stamp"]) if form["stamp"] and form["whose"] == _whose(tenant, user) else NO_HEADERS
+        await self.services.pool.set_quota(self.token, tenant, user, body, expected)
         return Text("%(user)s of %(tenant)s", user=user, tenant=tenant) if user else tenant
+
+    async def _show_stale(self, form: dict[str, str]) -> None:
+        tenant, user, _ = read_quota(form)
+        found = await attempt(self.services.pool.quota(self.token, tenant, user), Text("The quota"))
+        self.set_status(HTTPStatus.PRECONDITION_FAILED)
+        now = {} if found.content is None else {"stamp": stamp_of(found.content.etag)}
+        await self._show(form | now, found.problem or STALE)
 
     async def _save_model(self, model: str) -> str:
         tenants = read_tenants(self.get_body_argument("tenants", "")[:NAMES_CHARACTERS_MAX])
@@ -61,3 +81,7 @@ class QuotasPage(Visit):
             attempt(self.services.pool.quotas(self.token), Text("Quotas")), attempt(self.services.pool.models(self.token), Text("Models"))
         )
         self.show("operator_quotas.html", quotas=quotas, models=models, form=form, problem=problem, saved=saved)
+
+
+def _whose(tenant: str, user: str | None) -> str:
+    return f"{tenant}/{user or ''}"

@@ -18,6 +18,9 @@ WHOLE_MILLI = 1000
 Count = Annotated[int, Field(ge=0)]
 Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 
+Tag = Annotated[str | None, Field(pattern=r'^"[\x21\x23-\x7e]{1,64}"$')]
+"""Of what was set, which a change may expect to stand; None: nothing was set, or nobody said."""
+
 
 class Row(BaseModel):
     """Base of all rows: immutable."""
@@ -243,6 +246,7 @@ class Tier(Row):
 class Plan(Row):
     """What a tenant agreed on, from the month ``valid_from`` on."""
 
+    etag: Tag = None
     tenant: str
     version: Count
     valid_from: str
@@ -401,6 +405,7 @@ class CreditRow(Row):
 class BudgetRow(Row):
     """A budget and how it stands. Amounts are nano-units; None: they are the tenant's, and not for this reader."""
 
+    etag: Tag = None
     id: Count
     tenant: str
     user: str | None
@@ -443,6 +448,7 @@ class Balance(Row):
 class Standing(Row):
     """How a tenant stands at billing; ``known`` is False where nothing was ever written down for it."""
 
+    profile_etag: Tag = None
     tenant: str
     known: bool
     currency: Currency
@@ -537,6 +543,7 @@ class Reconciliation(Row):
 class Quota(Row):
     """What a tenant, or one of its users, may have, and has of it; None: as much as there is."""
 
+    etag: Tag = None
     tenant: str
     user: str | None = None
     devices_milli: Count | None = None

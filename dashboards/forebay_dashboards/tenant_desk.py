@@ -20,8 +20,9 @@ from forebay_dashboards.present import visible_leases, visible_queue
 from forebay_dashboards.rows import Quota, Standing
 from forebay_dashboards.sections import Section, attempt
 from forebay_dashboards.tenant import TenantFacts
-from forebay_dashboards.tenant_terms import FIELD_CHARACTERS_MAX, Change, TermForm, Terms, judge, open_form, refused
+from forebay_dashboards.tenant_terms import FIELD_CHARACTERS_MAX, Change, TermForm, Terms, judge, open_form, refused, stale
 from forebay_dashboards.times import month_of, recent_months
+from forebay_dashboards.upstream import expecting
 from forebay_dashboards.visitor import Problem
 
 PAGE = "operator_tenant.html"
@@ -68,7 +69,7 @@ class TenantDesk(TenantFacts):
     async def _is_there(self, terms: Terms) -> bool:
         """What cannot be told right now counts as there: then the page says what is missing."""
         standing, quota = terms.standing.content, terms.quota.content
-        if standing is None or standing.known or quota is None or quota != Quota(tenant=terms.tenant):
+        if standing is None or standing.known or quota is None or quota.model_copy(update={"etag": None}) != Quota(tenant=terms.tenant):
             return True
         try:
             await self.services.people.members(terms.tenant)
@@ -166,8 +167,7 @@ class TermEditPage(TenantDesk):
             await self._save(name, judged)
         except (UpstreamRefused, UpstreamUnavailable) as error:
             self.set_status(HTTPStatus(error.status) if isinstance(error, UpstreamRefused) else HTTPStatus.SERVICE_UNAVAILABLE)
-            form = open_form(terms, key, typed.get("stamp", ""))
-            await self._show_form(terms, refused(replace(form, values={**form.values, **_among(typed, form)}), error.text))
+            await self._show_refused(terms, key, typed, error)
             return
         self.services.audience.tell_all("tenants")
         logger.info("action=operator_terms_set who=%s tenant=%s kind=%s", self.visitor.name, name, judged.kind)
@@ -190,20 +190,31 @@ class TermEditPage(TenantDesk):
             raise _gone(key) from None
 
     async def _save(self, name: str, change: Change) -> None:
-        billing, token = self.services.billing, self.token
+        billing, token, expected = self.services.billing, self.token, expecting(change.stamp or None)
         match change.kind:
             case "quota":
-                await self.services.pool.set_quota(token, name, None, change.body)
+                await self.services.pool.set_quota(token, name, None, change.body, expected)
             case "plan":
-                await billing.set_plan(token, name, change.body)
+                await billing.set_plan(token, name, change.body, expected)
             case "profile":
-                await billing.set_profile(token, name, change.body)
+                await billing.set_profile(token, name, change.body, expected)
             case "budget":
-                await billing.set_budget(token, change.body)
+                await billing.set_budget(token, change.body, expected)
             case "removal":
-                await billing.remove_budget(token, change.number)
+                await billing.remove_budget(token, change.number, expected)
             case "credit":
-                await billing.grant_credit(token, change.body, change.once)
+                await billing.grant_credit(token, change.body, change.stamp)
+
+    async def _show_refused(self, terms: Terms, key: str, typed: Mapping[str, str], error: UpstreamRefused | UpstreamUnavailable) -> None:
+        """The form with what was typed and why it was not saved: beside its field, or beside what somebody else has made of it."""
+        if isinstance(error, UpstreamRefused) and error.status == HTTPStatus.PRECONDITION_FAILED:
+            now = await self.terms(terms.tenant)
+            form = self._formed(now, key, lambda: stale(now, key, {}))
+            await self._show_form(now, replace(form, values={**form.values, **_among(typed, form)}))
+            return
+        form = open_form(terms, key, typed.get("stamp", ""))
+        kept = replace(form, values={**form.values, **_among(typed, form)}, stamp=typed.get("stamp", ""))
+        await self._show_form(terms, refused(kept, error.text))
 
     async def _show_form(self, terms: Terms, form: TermForm) -> None:
         if self.fragment:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from hashlib import sha256
 from typing import Any, Literal, TypeVar
 
 from forebay_hub.languages import Text
@@ -78,7 +77,9 @@ class Terms:
 
 @dataclass(frozen=True)
 class TermForm:
-    """A part as a form. ``stamp`` stands for what it was when the form was made, so that who saves later than somebody else sees that."""
+    """A part as a form. ``stamp`` is the tag of what it was when the form was made, empty for nothing: whoever saves later than somebody
+    else is told so by the service, which compares it in the transaction of the change. Of a credit, it names the form.
+    """
 
     key: str
     values: Mapping[str, str]
@@ -99,8 +100,8 @@ class Change:
     kind: Kind
     body: Mapping[str, Any]
     number: int = 0
-    once: str = ""
-    """Names the change, where it may not happen twice."""
+    stamp: str = ""
+    """Of the form."""
 
 
 def open_form(terms: Terms, key: str, drawn: str) -> TermForm:
@@ -113,13 +114,13 @@ def open_form(terms: Terms, key: str, drawn: str) -> TermForm:
     if key == "quota" and quota is not None:
         shown = quota_form.typed(quota)
         values = {name: shown[name] for name in QUOTA_FIELDS}
-        return TermForm(key, values, sha256(repr(sorted(values.items())).encode()).hexdigest()[:16])
+        return TermForm(key, values, stamp_of(quota.etag))
     if key == "plan":
-        plans = terms.plans.content or ()
-        return TermForm(key, plan_form.typed(terms.plan) | {"valid_from": terms.month}, str(len(plans)))
+        last = max(terms.plans.content or (), key=lambda plan: plan.version, default=None)
+        return TermForm(key, plan_form.typed(terms.plan) | {"valid_from": terms.month}, stamp_of(last.etag if last else None))
     if standing is None:
         raise KeyError(key)
-    version = str(standing.profile_version)
+    version = stamp_of(standing.profile_etag)
     match key:
         case "currency":
             return TermForm(key, {"currency": standing.profile_currency or ""}, version)
@@ -128,7 +129,7 @@ def open_form(terms: Terms, key: str, drawn: str) -> TermForm:
             return TermForm(key, {"label": standing.tax_label, "rate": rate}, version)
         case "budget":
             values = {"user": "", "notebook": "", "window": "month", "limit": "", "on_limit": "notify", "warn": "", "grace": ""}
-            return TermForm(key, values, ",".join(sorted(str(one.id) for one in terms.budgets.content or ())))
+            return TermForm(key, values, "")
         case "credit":
             return TermForm(key, {"kind": "prepaid", "name": "", "amount": "", "expires": "", "priority": "50"}, drawn)
     raise KeyError(key)
@@ -136,20 +137,27 @@ def open_form(terms: Terms, key: str, drawn: str) -> TermForm:
 
 def judge(terms: Terms, key: str, typed: Mapping[str, str], now_ns: int) -> TermForm | Change:
     """What the form asks for, or the form again with what is wrong in it. Raises KeyError as :func:`open_form`."""
-    shown = open_form(terms, key, typed.get("stamp", "")[:64])
+    stamp = typed.get("stamp", "")
+    shown = replace(open_form(terms, key, stamp), stamp=stamp)
     values = {name: typed.get(name, "")[:FIELD_CHARACTERS_MAX] for name in shown.values}
-    if typed.get("stamp", "") != shown.stamp:
-        return replace(shown, values=values, problems={"form": _STALE})
+    if _STAMP.fullmatch(stamp) is None:
+        return stale(terms, key, values)
     budget = terms.budget(key)
     if budget is not None and typed.get("action") == "remove":
-        return Change("removal", {}, number=budget.id)
+        return Change("removal", {}, budget.id, stamp)
     if budget is not None and budget.origin != "operator":
         return replace(shown, problems={"form": Text("The tenant's own people set this budget. They change it; here it can be removed.")})
     problems: dict[str, Text] = {}
     change = _READERS[shown.kind](terms, values, _Collector(problems), budget, now_ns)
     if problems:
         return replace(shown, values=values, problems=problems)
-    return replace(change, once=shown.stamp) if change.kind == "credit" else change
+    return replace(change, stamp=stamp)
+
+
+def stale(terms: Terms, key: str, values: Mapping[str, str]) -> TermForm:
+    """The form as it would be opened now, with what was typed into another: saved again, it is meant. Raises KeyError."""
+    shown = open_form(terms, key, "")
+    return replace(shown, values={**shown.values, **values}, problems={"form": STALE})
 
 
 def refused(form: TermForm, sentence: Text) -> TermForm:
@@ -161,7 +169,9 @@ def refused(form: TermForm, sentence: Text) -> TermForm:
     return replace(form, problems={field: sentence})
 
 
-_STALE = Text("Somebody changed this after the form was opened: what holds now stands above. Save again if you still mean what you typed.")
+_STAMP = re.compile(r"[\x21\x23-\x7e]{0,64}")
+STALE = Text("Somebody changed this after the form was opened: what holds now stands above. Save again if you still mean what you typed.")
+"""What whoever saves later is told."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +197,12 @@ def _budget_form(key: str, budget: BudgetRow | None) -> TermForm:
         "warn": ", ".join(map(str, budget.thresholds)),
         "grace": str(budget.grace_seconds),
     }
-    return TermForm(key, values if budget.origin == "operator" else {}, str(budget.set_at_ns))
+    return TermForm(key, values if budget.origin == "operator" else {}, stamp_of(budget.etag))
+
+
+def stamp_of(tag: str | None) -> str:
+    """A tag as a form holds it."""
+    return "" if tag is None else tag.strip('"')
 
 
 def _read_budget(terms: Terms, values: Mapping[str, str], collect: _Collector, budget: BudgetRow | None, now_ns: int) -> Change:

@@ -27,6 +27,11 @@ NO_HEADERS: Mapping[str, str] = {}
 logger = logging.getLogger(__name__)
 
 
+def expecting(tag: str | None) -> dict[str, str]:
+    """The header of a change that is done only while what stands has the tag, without its quotation marks; None: while nothing does."""
+    return {"If-None-Match": "*"} if tag is None else {"If-Match": f'"{tag}"'}
+
+
 @dataclass(frozen=True)
 class Document:
     """An answer that is passed on as it is."""
@@ -64,9 +69,9 @@ class Upstream:
         async with self._call(method, token, path, self._whole, headers, **sent) as response:
             return self._decode(adapter, await response.read())
 
-    async def delete(self, token: str, path: str) -> None:
+    async def delete(self, token: str, path: str, headers: Mapping[str, str] = NO_HEADERS) -> None:
         """Has something be no more. Raises UpstreamUnavailable, UpstreamRefused."""
-        async with self._call("DELETE", token, path, self._whole):
+        async with self._call("DELETE", token, path, self._whole, headers):
             pass
 
     async def fetch(self, token: str, path: str, query: Query | None = None, headers: Mapping[str, str] = NO_HEADERS) -> Document:

@@ -19,6 +19,10 @@ class StoreUnavailable(PoolError):
     """The database cannot be written at present; the caller may try again."""
 
 
+class ChangedMeanwhile(PoolError):
+    """What was to be changed is not as whoever asked for it expects."""
+
+
 class BillingUnavailable(PoolError):
     """Billing did not take what it was sent; it will be sent again."""
 

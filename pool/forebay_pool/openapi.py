@@ -14,18 +14,28 @@ from typing_extensions import TypedDict
 
 REF = "#/components/schemas/{model}"
 JSON = "application/json"
-BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, UNAVAILABLE = 400, 401, 403, 404, 409, 503
+BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, PRECONDITION_FAILED, UNAVAILABLE = 400, 401, 403, 404, 409, 412, 503
 REFUSALS = {
     BAD_REQUEST: "The body or the path is no good; the message says which part.",
     UNAUTHORIZED: "No token, or one that is unknown, expired or revoked.",
     FORBIDDEN: "The token's scopes do not reach so far, or its user is in no tenant.",
     NOT_FOUND: "There is no such thing, or none that the bearer may know of.",
     CONFLICT: "It cannot be done in the present state; the message says why.",
+    PRECONDITION_FAILED: "What stands is not what `If-Match` or `If-None-Match` expect: somebody changed it meanwhile. Nothing was done.",
     UNAVAILABLE: "JupyterHub or the database cannot be asked right now, a limit is reached, or another pool leads: try again.",
 }
 """What each status means."""
 
 Schema = dict[str, Any]
+
+TAG: Schema = {"description": "Stands for what is set, whatever of it is used.", "required": True, "schema": {"type": "string"}}
+CONDITIONS: list[Schema] = [
+    {"name": name, "in": "header", "required": False, "description": what, "schema": {"type": "string"}}
+    for name, what in (
+        ("If-Match", "Tags, as in `ETag`: the change is done only while what stands has one of them; `*`: while anything stands."),
+        ("If-None-Match", "Tags that what stands may not have; `*`: the change is done only where nothing stands."),
+    )
+]
 
 
 class Error(TypedDict):
@@ -54,11 +64,18 @@ class Operation:
     """Beside those that follow from the rest."""
     status: int = 200
     media: str = JSON
+    tagged: bool = False
+    """Whether the answer has an ``ETag`` and a change heeds ``If-Match`` and ``If-None-Match`` (RFC 9110, section 13.1)."""
 
     @property
     def parameters(self) -> list[str]:
         """The names of what stands in the path."""
         return re.findall(r"{(\w+)}", self.path)
+
+    @property
+    def conditional(self) -> bool:
+        """Whether it is done only while what stands is as expected."""
+        return self.tagged and self.method != "GET"
 
     @property
     def statuses(self) -> list[int]:
@@ -68,6 +85,8 @@ class Operation:
             found |= {UNAUTHORIZED, UNAVAILABLE, *((FORBIDDEN,) if self.scopes else ())}
         if self.body is not None or self.query is not None or self.parameters:
             found.add(BAD_REQUEST)
+        if self.conditional:
+            found.add(PRECONDITION_FAILED)
         return sorted(found)
 
 
@@ -122,8 +141,9 @@ def _operation(operation: Operation, schemas: _Schemas) -> Schema:
         "operationId": "_".join([operation.method.lower(), *re.findall(r"\w+", operation.path.removeprefix("api/"))]),
         "responses": {str(operation.status): _answer(operation, schemas), **refused},
     }
-    if operation.parameters or operation.query is not None:
-        described["parameters"] = [*(_parameter(name) for name in operation.parameters), *_query_parameters(operation.query)]
+    conditions = CONDITIONS if operation.conditional else []
+    if operation.parameters or operation.query is not None or conditions:
+        described["parameters"] = [*(_parameter(name) for name in operation.parameters), *_query_parameters(operation.query), *conditions]
     if operation.body is not None:
         described["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas.of(operation.body, "validation")}}}
     if operation.scopes is not None:
@@ -145,4 +165,5 @@ def _query_parameters(query: type[BaseModel] | None) -> list[Schema]:
 def _answer(operation: Operation, schemas: _Schemas) -> Schema:
     if operation.answer is None:
         return {"description": "Done."}
-    return {"description": "The answer.", "content": {operation.media: {"schema": schemas.of(operation.answer, "serialization")}}}
+    answer: Schema = {"description": "The answer.", "content": {operation.media: {"schema": schemas.of(operation.answer, "serialization")}}}
+    return {**answer, "headers": {"ETag": TAG}} if operation.tagged else answer

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
 from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
+from forebay_hub.preconditions import InvalidPrecondition, precondition_in
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from forebay_pool.audit import Deed
-from forebay_pool.errors import RequestRefused
+from forebay_pool.errors import ChangedMeanwhile, RequestRefused
 from forebay_pool.events import LeaseRevoked, QuotaSet, SessionMoved, SessionParked
 from forebay_pool.handlers import Api, owns, sees_all
 from forebay_pool.parking import fate
@@ -64,26 +64,41 @@ class Quotas(Api):
 
 
 class QuotaItem(Api):
-    """``GET`` and ``PUT api/quotas/{tenant}`` and ``api/quotas/{tenant}/{user}``."""
+    """``GET`` and ``PUT api/quotas/{tenant}`` and ``api/quotas/{tenant}/{user}``, with a tag of what is set, which a change may expect."""
+
+    def compute_etag(self) -> None:
+        """Tornado's own would be of what is held and used, too."""
+
+    def check_etag_header(self) -> bool:
+        """Who reads always gets an answer: of an equal tag more may be used by now."""
+        return False
+
+    def _answer(self, account: Account) -> None:
+        row = quota_row(account, self.shell.clock_ns(), self.shell.machine.fleet)
+        self.set_header("ETag", row["etag"])
+        self.write_json(row)
 
     async def get(self, tenant: str, user: str | None = None) -> None:
         await self.bearer(SERVICE, OPERATE)
         account = self.shell.machine.accounts.find(tenant, user) or Account(tenant, user, 1)
-        self.write_json(quota_row(account, self.shell.clock_ns(), self.shell.machine.fleet))
+        self._answer(account)
 
     async def put(self, tenant: str, user: str | None = None) -> None:
         identity = await self.bearer(OPERATE)
         if not all(re.fullmatch(NAME_PATTERN, name) for name in (tenant, user) if name is not None):
             raise RequestRefused(400, "bad_request", "A name has at most 255 characters, none of them a control character.")
         quota: Quota = self.body_as(QuotaBody.model_validate_json).quota
-        known = self.shell.machine.accounts.find(tenant, user)
-        before = None if known is None or known.quota == NO_QUOTA else asdict(known.quota)
-        deed = Deed(identity.name, "quota.set", f"{tenant}/{user}" if user else tenant, before, asdict(quota))
-        await self.service.write(lambda: self.service.store.set_quota(tenant, user, quota, deed))
+        try:
+            expected = precondition_in(self.request.headers)
+            await self.service.write(lambda: self.service.store.set_quota(tenant, user, quota, identity.name, expected))
+        except InvalidPrecondition as error:
+            raise RequestRefused(400, "bad_request", str(error)) from None
+        except ChangedMeanwhile as error:
+            raise RequestRefused(412, "precondition_failed", str(error)) from None
         self.shell.apply(QuotaSet(tenant, user, quota))
         fields: dict[str, Any] = {"action": "quota_set", "tenant": tenant, "of_user": user, "user": identity.name, "quota": asdict(quota)}
         log.info("quota of %s set by %s: %s", f"{user} of {tenant}" if user else tenant, identity.name, quota, extra=fields)
-        self.write_json(quota_row(self.shell.machine.accounts.of(tenant, user), self.shell.clock_ns(), self.shell.machine.fleet))
+        self._answer(self.shell.machine.accounts.of(tenant, user))
 
 
 class Queue(Api):

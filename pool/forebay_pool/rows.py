@@ -5,8 +5,10 @@ Their types are what ``api/openapi.json`` describes: mypy holds each function to
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Literal
 
+from forebay_hub.preconditions import tag_of
 from forebay_wire.messages import Span, WaitCode
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 
@@ -90,6 +92,8 @@ class QueueRow(StandingRow):
 
 
 class QuotaRow(TypedDict):
+    etag: str
+    """Of what is set: see If-Match of the change."""
     tenant: str
     user: str | None
     devices_milli: int | None
@@ -242,6 +246,7 @@ def quota_row(account: Account, now_ns: int, fleet: Fleet) -> QuotaRow:
     quota = account.quota
     used = 0 if account.window is None else account.window.used(now_ns)
     return {
+        "etag": tag_of(asdict(quota)),
         "tenant": account.tenant,
         "user": account.user,
         "devices_milli": quota.devices_milli,

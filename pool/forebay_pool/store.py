@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from alembic import command
 from alembic.config import Config
+from forebay_hub.preconditions import ANYHOW, MISMATCH, Precondition, tag_of
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
@@ -18,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from forebay_pool import audit, failpoints, history_rows, kept_rows
 from forebay_pool.batch import Batch
-from forebay_pool.errors import Deposed, StoreUnavailable
+from forebay_pool.errors import ChangedMeanwhile, Deposed, StoreUnavailable
 from forebay_pool.host import boot_id
 from forebay_pool.kept import Kept
 from forebay_pool.policies import ModelPolicy
@@ -177,17 +178,28 @@ class Store:
         with self.engine.connect() as connection:
             return {(row.tenant, row.user): row.flavor for row in connection.execute(select(CHOICES))}
 
-    def set_quota(self, tenant: str, user: str | None, quota: Quota, deed: audit.Deed | None = None) -> None:
+    def set_quota(self, tenant: str, user: str | None, quota: Quota, who: str, expected: Precondition = ANYHOW) -> None:
+        """Writes it, and who did, if what stands is as expected. Raises ChangedMeanwhile.
+
+        Nobody can write between the look and the write: a leader's writes come one after another, and another leader's undo this one.
+        """
         row = {"tenant": tenant, "user": user or "", **asdict(quota)}
+        whose = select(QUOTAS).where(QUOTAS.c.tenant == tenant, QUOTAS.c.user == (user or ""))
         statement = self._insert(QUOTAS).values(row)
-        with self._writing(deed) as connection:
+        with self._writing() as connection:
+            found = connection.execute(whose).one_or_none()
+            before = Quota() if found is None else _quota(found)
+            if not expected.holds(tag_of(asdict(before))):
+                raise ChangedMeanwhile(MISMATCH)
             connection.execute(statement.on_conflict_do_update(index_elements=[QUOTAS.c.tenant, QUOTAS.c.user], set_=row))
+            was = None if before == Quota() else asdict(before)
+            audit.append(connection, audit.Deed(who, "quota.set", f"{tenant}/{user}" if user else tenant, was, asdict(quota)))
 
     def quotas(self) -> list[tuple[str, str | None, Quota]]:
         """Each quota with its tenant and, if it is a user's, the user."""
         with self.engine.connect() as connection:
             rows = connection.execute(select(QUOTAS)).all()
-        return [(row.tenant, row.user or None, Quota(**{f.name: getattr(row, f.name) for f in fields(Quota)})) for row in rows]
+        return [(row.tenant, row.user or None, _quota(row)) for row in rows]
 
     # What operators did
 
@@ -274,6 +286,10 @@ def _flavor_row(flavor: Flavor) -> dict[str, Any]:
     equivalents = json.dumps([_parts(e) for e in flavor.equivalents])
     bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max}
     return {"name": flavor.name, **bounds, "equivalents": equivalents}
+
+
+def _quota(row: Any) -> Quota:
+    return Quota(**{f.name: getattr(row, f.name) for f in fields(Quota)})
 
 
 def _equivalents(text: str) -> tuple[Equivalent, ...]:

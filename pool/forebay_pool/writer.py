@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from forebay_pool.batch import Batch
-from forebay_pool.errors import Deposed, StoreUnavailable
+from forebay_pool.errors import ChangedMeanwhile, Deposed, StoreUnavailable
 from forebay_pool.kept import KeptLease, KeptParking, KeptSession, KeptWorker
 from forebay_pool.types import UsageRecord
 
@@ -127,7 +127,7 @@ class Writer:
             self._wake.notify()
 
     def call(self, job: Callable[[], T]) -> Future[T]:
-        """Runs ``job`` on the thread. The future fails with StoreUnavailable where the database does."""
+        """Runs ``job`` on the thread. The future fails with StoreUnavailable, or with ChangedMeanwhile where the job does."""
         future: Future[T] = Future()
         with self._wake:
             if self._stopping or self._deposed or len(self._jobs) >= JOBS_MAX:
@@ -184,6 +184,8 @@ class Writer:
             except Deposed as error:
                 future.set_exception(StoreUnavailable(str(error)))
                 raise
+            except ChangedMeanwhile as error:
+                future.set_exception(error)
 
     def _take(self) -> Batch:
         """The next commit. What it says of standing things is taken out, its records stay in the line until they are written."""

@@ -49,6 +49,7 @@ def test_a_plan_is_in_force_from_its_month_until_the_next_one(run: Any) -> None:
     assert first.status_code == 200
     expected = {
         "tenant": "acme", "version": 1, "valid_from": "2026-12", **TERMS, "changed_at_ns": run.clock.now_ns, "changed_by": "operator",
+        "etag": '"1"',
     }  # fmt: skip
     assert first.json() == expected
     second = put(run, valid_from="2027-03", discount_bps=2000, tiers=[]).json()

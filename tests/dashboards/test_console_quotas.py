@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -35,6 +37,23 @@ def test_a_quota_that_is_saved_is_the_pools_and_comes_back_into_the_form(cloud: 
     assert (quota(cloud, "globex/globex-owner")["weight"], quota(cloud, "globex")["weight"]) == (2, 3)
     assert "saved" in cloud.post("operator", "operator/quotas", {"tenant": "globex"}).text
     assert quota(cloud, "globex")["devices_milli"] is None
+
+
+def test_whoever_saves_a_quota_that_somebody_else_changed_meanwhile_is_told_and_must_mean_it(cloud: Installation) -> None:
+    page = cloud.get("operator", "operator/quotas", params={"tenant": "contested"}).text
+    hidden = {name: unescape(value) for name, value in re.findall(r'type="hidden" name="(stamp|whose)" value="([^"]*)"', page)}
+    assert cloud.post("operator", "operator/quotas", {**hidden, "tenant": "contested", "weight": "2"}).status_code == 200
+    mine = {**hidden, "tenant": "contested", "weight": "3"}
+    stale = cloud.post("operator", "operator/quotas", mine)
+    assert (stale.status_code, "Somebody changed this" in stale.text, 'name="weight" value="3"' in stale.text) == (412, True, True)
+    assert quota(cloud, "contested")["weight"] == 2
+    again = dict(re.findall(r'type="hidden" name="(stamp|whose)" value="([^"]*)"', stale.text))
+    assert cloud.post("operator", "operator/quotas", {**mine, **again}).status_code == 200
+    assert quota(cloud, "contested")["weight"] == 3
+    other = cloud.post("operator", "operator/quotas", {**mine, "user": "somebody"})
+    assert other.status_code == 200, "what another quota was is no condition"
+    for name in ("contested", "contested/somebody"):
+        cloud.ask("pool", "operator", "PUT", f"api/quotas/{name}", json={})
 
 
 @pytest.mark.parametrize(

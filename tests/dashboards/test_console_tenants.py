@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_a_tenant_nobody_knows_is_a_404_that_says_what_to_do(cloud: Installation
         answer = cloud.get("operator", path)
         assert answer.status_code == 404
         assert "There is no tenant “umbra”" in answer.text and "directory of people" in answer.text
-    assert cloud.post("operator", "operator/tenant/umbra/terms/tax/edit", {"label": "VAT", "rate": "9", "stamp": "0"}).status_code == 404
+    assert cloud.post("operator", "operator/tenant/umbra/terms/tax/edit", {"label": "VAT", "rate": "9", "stamp": ""}).status_code == 404
     assert stands(cloud, "umbra")["known"] is False
     assert cloud.get("operator", "operator/tenant/acme/terms/budget-999999/edit").status_code == 404
     assert cloud.get("operator", "operator/tenant/acme/terms/luck/edit").status_code == 404
@@ -288,12 +289,28 @@ def test_who_saves_after_somebody_else_is_told_and_must_mean_it(
     assert save(cloud, tenant, key, **theirs).status_code == 200
     (field, value), (_, other) = [*mine.items()][-1], [*theirs.items()][-1]
     stale = cloud.post("operator", path, {**opened, **mine})
-    assert (stale.status_code, "Somebody changed this after the form was opened" in stale.text) == (400, True)
+    assert (stale.status_code, "Somebody changed this after the form was opened" in stale.text) == (412, True)
     assert f'value="{value}"' in stale.text, "what was typed stays"
     assert form(cloud, tenant, key)[field] == other, "and what the other one saved"
     stamp = re.findall(r'name="stamp" value="([^"]*)"', stale.text)[0]
     assert cloud.post("operator", path, {**opened, **mine, "stamp": stamp}).status_code == 200
     assert form(cloud, tenant, key)[field] == value
+
+
+@pytest.mark.parametrize(("key", "field"), [("quota", "weight"), ("tax", "rate"), ("plan", "discount"), ("budget", "limit")])
+def test_of_those_who_save_one_form_at_once_one_wins_and_all_others_are_told(cloud: Installation, key: str, field: str) -> None:
+    tenant = tenant_named(f"raced-{key}")
+    path, opened = f"operator/tenant/{tenant}/terms/{key}/edit", form(cloud, tenant, key) | ({"label": "VAT"} if key == "tax" else {})
+    with ThreadPoolExecutor(5) as threads:
+        answers = list(threads.map(lambda number: cloud.post("operator", path, {**opened, field: str(number)}), range(2, 7)))
+    assert sorted(answer.status_code for answer in answers) == [200, 412, 412, 412, 412]
+    assert all("Somebody changed this" in answer.text for answer in answers if answer.status_code == 412)
+    won = next(number for number, answer in enumerate(answers, 2) if answer.status_code == 200)
+    service, subject = ("pool" if key == "quota" else "billing"), {"subject": tenant, "limit": 10}
+    entries = cloud.ask(service, "operator", "GET", "api/audit", params=subject)["entries"]
+    assert len([entry for entry in entries if not entry["action"].endswith(".refused")]) == 1
+    if key != "budget":
+        assert form(cloud, tenant, key)[field] == str(won)
 
 
 def test_without_scripts_a_form_is_a_page_and_saving_leads_back(cloud: Installation) -> None:

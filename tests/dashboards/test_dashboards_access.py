@@ -184,8 +184,8 @@ def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing
         {"id": "1", "choice": "skip", "reason": "a test"},
         {"weight": "9", "on_exhausted": "wait", "on_parked_full": "stay"},
         {"valid_from": "2999-01", "discount": "5"},
-        {"currency": "EUR", "stamp": "0"},
-        {"label": "VAT", "rate": "19", "stamp": "0"},
+        {"currency": "EUR", "stamp": ""},
+        {"label": "VAT", "rate": "19", "stamp": ""},
         {"limit": "1", "on_limit": "refuse", "window": "month"},
         {"kind": "promotional", "name": "x", "amount": "1", "stamp": "x"},
     )

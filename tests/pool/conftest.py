@@ -263,8 +263,10 @@ class Pool:
         self._clients.append(Client(link))
         return self._clients[-1]
 
-    async def call(self, method: str, path: str, who: str | None = "operator", body: Any = None) -> HTTPResponse:
-        headers = {} if who is None else {"Authorization": f"token {who}"}
+    async def call(self, method: str, path: str, who: str | None = "operator", body: Any = None, **more: str) -> HTTPResponse:
+        """``more`` are headers, with ``_`` for ``-``."""
+        headers = {name.replace("_", "-"): value for name, value in more.items()}
+        headers |= {} if who is None else {"Authorization": f"token {who}"}
         text = None if body is None else body if isinstance(body, str) else json.dumps(body)
         return await AsyncHTTPClient().fetch(
             self.service.url + path, method=method, headers=headers, body=text, raise_error=False, allow_nonstandard_methods=True

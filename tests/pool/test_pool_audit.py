@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.audit import Deed, Wanted
+from forebay_pool.audit import Wanted
 from forebay_pool.errors import Deposed
 from forebay_pool.events import QuotaSet, SessionParked
 from forebay_pool.store import Store
@@ -141,12 +141,11 @@ def test_a_change_that_cannot_be_written_leaves_no_entry(tmp_path: Any) -> None:
     store = Store(f"sqlite:///{tmp_path / 'pool.sqlite3'}")
     store.migrate()
     first = store.lead("http://one")
-    deed = Deed("operator", "quota.set", "acme", None, {"weight": 2})
-    store.set_quota("acme", None, Quota(weight=2), deed)
+    store.set_quota("acme", None, Quota(weight=2), "operator")
     assert first == store.epoch
     store.epoch = first - 1
     with pytest.raises(Deposed):
-        store.set_quota("acme", None, Quota(weight=9), deed)
+        store.set_quota("acme", None, Quota(weight=9), "operator")
     assert [quota.weight for _, _, quota in store.quotas()] == [2]
     assert len(store.deeds(Wanted(), 10, None)) == 1
     store.close()

@@ -29,6 +29,7 @@ CHECKS = [
     conforms.status_code_conformance,
     conforms.content_type_conformance,
     conforms.response_schema_conformance,
+    conforms.response_headers_conformance,
 ]
 
 
@@ -127,10 +128,14 @@ class Siege:
             ("PUT api/flavors/{name}", "operator", {"name": "quarter.1gb"}, flavor),
             ("PUT api/quotas/{tenant}", "operator", {"tenant": "globex"}, quota),
             ("PUT api/quotas/{tenant}/{user}", "operator", {"tenant": "globex", "user": "ada"}, quota),
+            ("PUT api/quotas/{tenant}", "operator", {"tenant": "globex"}, quota | {"expected": '"gone"'}),
+            ("PUT api/quotas/{tenant}/{user}", "operator", {"tenant": "globex", "user": "ada"}, quota | {"expected": '"gone"'}),
         ):
             operation = next(one for one in OPERATIONS if f"{one.method} {one.path}" == key)
-            given_body = {} if body is None else {"body": body, "media_type": "application/json"}
-            self._ask(operation, self._described(operation).Case(path_parameters=parameters, **given_body), who)
+            given: dict[str, Any] = {} if body is None else {"body": {k: v for k, v in body.items() if k != "expected"}}
+            given |= {} if body is None else {"media_type": "application/json"}
+            given |= {"headers": {"If-Match": body["expected"]}} if body and "expected" in body else {}
+            self._ask(operation, self._described(operation).Case(path_parameters=parameters, **given), who)
 
     def bombard(self, operation: Operation, names: dict[str, list[str]]) -> None:
         """Good and bad bodies, paths with known and unknown names, from people with different scopes."""

@@ -114,7 +114,7 @@ def test_windows_and_shares_begin_with_what_the_records_tell(store: Store, monke
     store.write(Batch(records=[*short, *others]), deliver=False)
     quota = Quota(device_seconds=1, window_seconds=36_000)
     for user in (None, "ada", "ben"):
-        store.set_quota("acme", user, quota)
+        store.set_quota("acme", user, quota, "operator")
     history = store.kept(4 * 3600).history
     accounts = Accounts(4 * 3600)
     for account in store.quotas():

@@ -1,0 +1,13 @@
+"""Changes that expect what they change to be as somebody read it: see :mod:`forebay_hub.preconditions`."""
+
+from __future__ import annotations
+
+from forebay_hub.preconditions import MISMATCH, Precondition
+
+from forebay_billing.errors import PreconditionFailed
+
+
+def check_expected(expected: Precondition, tag: str | None) -> None:
+    """To be called in the transaction of the change; ``tag`` is of what stands, None where nothing does. Raises PreconditionFailed."""
+    if not expected.holds(tag):
+        raise PreconditionFailed(MISMATCH)

@@ -1,0 +1,53 @@
+"""Two operators who change one quota from the same point: one change is done, and whoever comes second is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Make = Callable[..., Any]
+WRITERS = 6
+
+
+@pytest.mark.parametrize("path", ["api/quotas/acme", "api/quotas/acme/ada"])
+def test_of_writers_with_one_tag_one_wins_and_the_others_change_nothing(pool: Make, database_url: str, path: str) -> None:
+    async def scenario() -> None:
+        async with pool(database_url=database_url, warm_workers=0) as running:
+            for _ in range(2):
+                seen = await running.call("GET", path)
+                tag = seen.headers["ETag"]
+                assert json.loads(seen.body)["etag"] == tag
+                weights = [json.loads(seen.body)["weight"] + number for number in range(1, 1 + WRITERS)]
+                calls = [running.call("PUT", path, body={"weight": weight}, If_Match=tag) for weight in weights]
+                answers = await asyncio.gather(*calls)
+                assert sorted(answer.code for answer in answers) == [200] + [412] * (WRITERS - 1)
+                won = next(number for number, answer in enumerate(answers) if answer.code == 200)
+                now = await running.call("GET", path)
+                assert json.loads(now.body)["weight"] == weights[won]
+                assert now.headers["ETag"] == answers[won].headers["ETag"] != tag
+                lost = json.loads(answers[won - 1].body)
+                assert lost["code"] == "precondition_failed" and "Somebody else" in lost["message"]
+            entries = (await running.get("api/audit?action=quota.set"))["entries"]
+            assert len(entries) == 2 and entries[0]["before"] == entries[1]["after"] and entries[1]["before"] is None
+        async with pool(database_url=database_url, warm_workers=0) as again:
+            assert (await again.call("GET", path)).headers["ETag"] == now.headers["ETag"], "a tag outlives the pool"
+
+    asyncio.run(scenario())
+
+
+def test_a_tag_that_is_none_is_refused_and_who_reads_is_always_answered(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            refused = await running.call("PUT", "api/quotas/acme", body={"weight": 2}, If_Match="untagged")
+            assert refused.code == 400 and "If-Match" in json.loads(refused.body)["message"]
+            exists = await running.call("PUT", "api/quotas/acme", body={"weight": 2}, If_None_Match="*")
+            assert exists.code == 412, "a quota without bounds stands for everybody"
+            tag = (await running.call("GET", "api/quotas/acme")).headers["ETag"]
+            assert (await running.call("GET", "api/quotas/acme", If_None_Match=tag)).code == 200
+            assert (await running.call("PUT", "api/quotas/acme", body={"weight": 2})).code == 200
+
+    asyncio.run(scenario())
