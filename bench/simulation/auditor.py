@@ -114,6 +114,8 @@ class Guest:
     """The worker that has its tensors."""
     forgotten: bool = False
     """Whether a pool died before it wrote which worker that is: the next one cannot know, and the session may be lost."""
+    first: str | None = None
+    """Its first worker, where a pool died before it wrote that: the next one must believe whoever of both comes back with the ticket."""
 
 
 @dataclass(eq=False)
@@ -143,6 +145,8 @@ class Auditor:
     now_ns: int = 0
     failed: set[str] = field(default_factory=set)
     """Workers that died in this step."""
+    adopted: set[str] = field(default_factory=set)
+    """Those that came back in this step, each to a session that no pool wrote to be at it."""
     parked: StayBook = field(init=False)
 
     def __post_init__(self) -> None:
@@ -152,9 +156,11 @@ class Auditor:
         """One step: what happened, then what the pool makes of it, then what must hold."""
         self.now_ns = now_ns
         self.failed.clear()
+        self.adopted.clear()
         self._happens(event)
         for instruction in instructions:
             if isinstance(instruction, Kill):
+                self._demand(instruction.worker not in self.adopted, "a worker is killed for a session that is its own", instruction.worker)
                 self._killed(instruction.worker)
         for instruction in instructions:
             self._ordered(event, instruction, instructions)
@@ -210,7 +216,10 @@ class Auditor:
         match message:
             case wire.Acquire():
                 guest.asks = message.request
-            case wire.ResumeSession() if message.worker is not None:
+            case wire.ResumeSession() if message.worker is None:
+                guest.first = None  # it never heard of it
+            case wire.ResumeSession():
+                self._adopted(guest, message.worker)
                 if message.worker != guest.home and message.session not in self.moved:
                     del self.guests[message.session]
             case wire.Cancel() if guest.asks == message.request:
@@ -241,6 +250,13 @@ class Auditor:
             case wire.ResumeWorker():
                 self._is_back(process, message)
 
+    def _adopted(self, guest: Guest, worker: str | None) -> None:
+        """The session, or its first worker, says what no pool wrote, and what the auditor saw."""
+        process = self.processes.get(worker or "")
+        if worker == guest.first and process is not None and process.heard:
+            guest.home, guest.first, guest.forgotten = worker, None, False
+            self.adopted.add(process.name)
+
     def _took_over(self, process: Process, session: str) -> None:
         """The worker has what the session had at another, if it had anything."""
         others = (other for other in self.processes.values() if other is not process and other.session == session)
@@ -259,6 +275,8 @@ class Auditor:
             process.memory_bytes, process.parked_bytes, process.left = 0, message.left.bytes, True
             self.moved.add(process.session or "")
         guest = self.guests.get(message.session or "")
+        if guest is not None and (message.epoch is not None or message.ended is not None):
+            self._adopted(guest, process.name)
         if guest is not None and process.heard and process.session == message.session:
             if message.assigned and process.fetches:
                 self._took_over(process, message.session or "")
@@ -319,8 +337,9 @@ class Auditor:
             self._falls_silent(self.processes.pop(name))
         opened = {process.name for process in self.processes.values() if process.opened}
         truly = {name: guest.home for name, guest in self.guests.items() if guest.home in opened}
+        at = {process.session: process.name for process in self.processes.values() if process.opened and not process.left}
         self.guests = {
-            session.id: self._remembered(session, known, truly.get(session.id))
+            session.id: self._remembered(session, known, truly.get(session.id), at.get(session.id))
             for session in kept.sessions
             if session.worker in known or not session.opened
         }
@@ -329,10 +348,11 @@ class Auditor:
             process.left = process.left and process.name in homes
 
     @staticmethod
-    def _remembered(session: KeptSession, known: set[str], truly: str | None) -> Guest:
+    def _remembered(session: KeptSession, known: set[str], truly: str | None, at: str | None) -> Guest:
         """A session as the next pool knows it; its tensors are truly at that worker, if it has any."""
         home = session.worker if session.worker in known else None
-        return Guest(session.tenant, session.user, session.flavor, True, session.epoch, home=home, forgotten=truly not in (None, home))
+        forgotten, first = truly not in (None, home), at if session.worker is None else None
+        return Guest(session.tenant, session.user, session.flavor, True, session.epoch, home=home, forgotten=forgotten, first=first)
 
     def _falls_silent(self, process: Process) -> None:
         """A worker that ever held a lease takes its session with it, unless the one before it still has the tensors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from forebay_pool.events import ClientSaid, SessionJoined, SessionLeft
@@ -42,12 +43,15 @@ class Client:
         self._unsent: list[Command] = []
         self._at: str | None = None
         """The worker that it was connected to last."""
+        self._ticket: str | None = None
+        """What it showed there."""
         self._cancelled: list[int] = []
 
     # What the process does
 
     def join(self) -> None:
-        self._to_pool.send(SessionJoined(self.name, bytes(32), self.tenant, self.user, self.name, self.flavor))
+        secret = hashlib.blake2b(self.name.encode(), digest_size=32).digest()
+        self._to_pool.send(SessionJoined(self.name, secret, self.tenant, self.user, self.name, self.flavor))
 
     def begin(self, span: wire.Span) -> None:
         """A cell or the process starts; the lease follows with its first device work."""
@@ -105,7 +109,10 @@ class Client:
         """It is linked again, or to another pool, that knows its session: says who is back, and what may not have been heard."""
         self._to_pool, self.unlinked_ns = self.world.link_to_pool(self.name), None
         epoch = None if self.lease is None else self.lease.epoch
-        self._say(wire.ResumeSession(session=self.name, key="0" * 64, worker=self._at, epoch=epoch, span=self.span))
+        resume = wire.ResumeSession(
+            session=self.name, key="0" * 64, worker=self._at, ticket=self._ticket, epoch=epoch, span=self.span
+        )
+        self._say(resume)
         for number in self._cancelled:
             self._say(wire.Cancel(request=number))
         if self.waits:
@@ -141,7 +148,7 @@ class Client:
         self.lease = granted
         if granted.request in (0, self.request):
             self.waits = False
-        self._connect(granted.worker)
+        self._connect(granted.worker, granted.ticket)
         self._flush()
 
     def _arrives(self, granted: wire.Granted) -> bool:
@@ -158,10 +165,10 @@ class Client:
             self._say(wire.Arrived(epoch=granted.epoch))
         return True
 
-    def _connect(self, name: str) -> None:
+    def _connect(self, name: str, ticket: str) -> None:
         worker = self.world.workers.get(name)
         if worker is not None and worker is not self._worker:
-            self._worker, self._at = worker, name
+            self._worker, self._at, self._ticket = worker, name, ticket
             self._to_worker = self.world.link_to_worker(worker)
 
     def _leave_worker(self) -> None:

@@ -83,6 +83,8 @@ class Worker:
         self.alive = True
         self.hung = False
         self.session: str | None = None
+        self._ticket: str | None = None
+        self._limit_bytes: int | None = None
         self.epoch: int | None = None
         """The open gate's lease."""
         self.device_bytes = 0
@@ -183,6 +185,8 @@ class Worker:
             parked_bytes=self._said_parked,
             assigned=self._has_assigned,
             left=self._left_as,
+            memory_limit_bytes=self._limit_bytes,
+            ticket=self._ticket,
         )
 
     # What it is told
@@ -192,7 +196,7 @@ class Worker:
         if self.responds:
             self._orders.append(order)
             if isinstance(order, wire.Open):
-                self._said_epoch, self._said_parked = order.epoch, None
+                self._said_epoch, self._said_parked, self._limit_bytes = order.epoch, None, order.memory_limit_bytes
             if not self._busy:
                 self._turn += 1
                 self._step()
@@ -281,7 +285,7 @@ class Worker:
     def _obey(self, order: wire.ToWorker) -> None:
         match order:
             case wire.Assign():
-                self.session = order.session
+                self.session, self._ticket, self._limit_bytes = order.session, order.ticket, order.memory_limit_bytes
                 self._idle_release_ns = int(order.idle_release_seconds * SECOND_NS)
                 self._heartbeat_ns = int(order.heartbeat_seconds * SECOND_NS)
                 self._take(self.world.timings.assign_ns + self._fetch(order.source), self._assigned)

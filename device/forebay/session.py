@@ -93,6 +93,8 @@ class _Link:
         """What was chosen and not answered."""
         self.over: ForebayError | None = None
         self.worker: str | None = None
+        self.ticket: str | None = None
+        """What was shown to ``worker``."""
         self.away = False
         """The session has left ``worker``, or is leaving it, and is not at another one yet."""
         self.connecting = threading.Lock()
@@ -339,7 +341,7 @@ class Session:
 
     def _connect_worker(self, link: _Link, granted: messages.Granted) -> None:
         # Noted first: an interrupt in between then looks like a broken connection, and is mended like one.
-        link.worker = granted.worker
+        link.worker, link.ticket = granted.worker, granted.ticket
         try:
             self._stream.connect(granted.address, bytes.fromhex(granted.ticket))
         except RuntimeError as error:
@@ -369,7 +371,7 @@ class Session:
                 except RuntimeError:  # nothing was sent there, and the tensors are where they were: another grant follows
                     self._send(link, messages.Unreached(epoch=granted.epoch))
                     return
-                link.worker, link.away = granted.worker, False
+                link.worker, link.ticket, link.away = granted.worker, granted.ticket, False
                 self._send(link, messages.Arrived(epoch=granted.epoch))
         self._settle_grant(link, granted, None)
 
@@ -419,7 +421,8 @@ class Session:
     def _attach(self, link: _Link, connection: ClientConnection, session: str, key: str) -> bool:
         """Says who is back, and what was asked for and not answered. False if the session was closed meanwhile."""
         epoch = link.draining_epoch if link.lease is None else link.lease.epoch
-        resume = messages.ResumeSession(session=session, key=key, worker=link.worker, epoch=epoch, span=link.span)
+        ticket = None if link.worker is None else link.ticket
+        resume = messages.ResumeSession(session=session, key=key, worker=link.worker, ticket=ticket, epoch=epoch, span=link.span)
         try:
             connection.send(resume.encode())
             answer = messages.to_client(connection.recv(RESUME_SECONDS_MAX))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from functools import lru_cache
 
 from forebay_wire import messages as wire
@@ -18,8 +19,17 @@ MESSAGES_MAX = 1_024
 def ticket(session: Session, worker: Worker) -> str:
     """What the client presents to this worker for its one session: a keyed hash of the worker's name."""
     if not worker.ticket:
-        worker.ticket = hashlib.blake2b(worker.id.encode(), key=session.secret, digest_size=32).hexdigest()
+        worker.ticket = _ticket(session, worker)
     return worker.ticket
+
+
+def is_ticket(shown: str | None, session: Session, worker: Worker) -> bool:
+    """Whether a pool gave the worker to the session: nobody else can make the ticket, since it needs the session's secret."""
+    return shown is not None and hmac.compare_digest(_ticket(session, worker), shown)
+
+
+def _ticket(session: Session, worker: Worker) -> str:
+    return hashlib.blake2b(worker.id.encode(), key=session.secret, digest_size=32).hexdigest()
 
 
 def resume_key(session: Session) -> str:

@@ -10,7 +10,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.capacity import memory_limit
 from forebay_pool.events import Restored, SessionAway, WorkerAway
-from forebay_pool.grants import assignment
+from forebay_pool.grants import assignment, is_ticket
 from forebay_pool.history import Spent
 from forebay_pool.instructions import Confirm, Forget, Kill, Meter, Show, TellWorker
 from forebay_pool.kept import Kept, KeptLease, KeptParking, KeptSession, KeptWait, KeptWorker
@@ -96,6 +96,7 @@ class Resuming(Sessions):
 
     def _resume_session(self, message: wire.ResumeSession) -> None:
         session = self._session
+        self._adopt(self.fleet.workers.get(message.worker or ""), session, message.ticket)
         worker, lease = session.worker, session.lease
         session.away_ns, session.stalled = None, False
         at = {holder.id for holder in (worker, session.image) if holder is not None} | {session.left}
@@ -115,11 +116,27 @@ class Resuming(Sessions):
         if worker is not None and worker.leave_by_ns is not None:
             self._tell(session.id, wire.Leave())
 
+    def _adopt(self, worker: Worker | None, session: Session | None, shown: str | None) -> None:
+        """A pool that died before that was written gave the session its first worker. Whoever of both is back first shows the ticket,
+        which only a pool can make. A client that came back without a worker had not heard of it, and has nothing there."""
+        if worker is None or session is None or not is_ticket(shown, session, worker):
+            return
+        free = worker.unsure and worker.state == "starting" and worker.keeps is None
+        alone = session.worker is None and session.image is None and session.request is None
+        if free and alone and session.away_ns is not None:
+            worker.state = "warm"
+            self.fleet.give(worker, session)
+            worker.state = "bound"
+            self._note("session_adopted", session=session.id, tenant=session.tenant, worker=worker.id)
+
     # A worker is back
 
     def _resume_worker(self, message: wire.ResumeWorker) -> None:
         worker = self._worker
+        if message.epoch is not None or message.ended is not None:  # else it holds nothing yet
+            self._adopt(worker, self.sessions.get(message.session or ""), message.ticket)
         session, own = worker.session, worker.session or worker.keeps
+        limit_bytes = (message.memory_limit_bytes or 0) if worker.unsure else 0
         worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
         strange = message.session is not None and (own is None or own.id != message.session)
         self.fleet.doubt(worker, strange)
@@ -129,17 +146,19 @@ class Resuming(Sessions):
             self._resume_spare(worker)
             self._show_and_settle(worker)
         else:
-            self._resume_bound(worker, session, message)
+            self._resume_bound(worker, session, message, limit_bytes)
             self._show_and_settle(worker)
         for device in worker.devices:
             seat = self.fleet.seats[device.id]
             if not seat.is_open:
                 self._close_seat(seat)
 
-    def _resume_bound(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
-        """It serves its session, and says what became of that meanwhile."""
+    def _resume_bound(self, worker: Worker, session: Session, message: wire.ResumeWorker, limit_bytes: int) -> None:
+        """It serves its session, and says what became of that meanwhile; a pool before let it hold so much, as far as that is not known."""
         if not worker.opened and (message.epoch is not None or message.ended is not None):
-            self._resume_opened(worker, session, max(worker.reserved_bytes, message.memory_bytes))
+            self._resume_opened(worker, session, max(worker.reserved_bytes, message.memory_bytes, limit_bytes))
+        elif 0 < worker.reserved_bytes < limit_bytes:
+            self._reserve_again(worker, session, limit_bytes)
         if worker.state == "assigning" and message.assigned:
             worker.state, worker.deadline_ns = "bound", None
             self._taken_over(worker, session)
@@ -168,11 +187,11 @@ class Resuming(Sessions):
         session = worker.session
         if worker.state == "starting":
             worker.state, worker.deadline_ns = "warm", None
-        elif session is not None and not worker.opened:
+        elif session is not None and not worker.opened and all(self.fleet.seats[device.id].is_open for device in worker.devices):
             worker.state, worker.deadline_ns = "assigning", self._now + int(self.limits.worker_start_seconds * SECOND)
             assign = assignment(session, worker, self.fleet.flavors[session.flavor], self.limits)
             self._out.append(TellWorker(worker.id, assign))
-        elif session is not None:
+        elif session is not None and worker.opened:
             self._fail(worker, "it came back without its session")
 
     def _resume_lease(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:

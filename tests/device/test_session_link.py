@@ -433,7 +433,7 @@ def test_a_broken_link_is_made_again_and_nothing_of_the_session_is_lost(case: Ca
     break_link(case)
     (resumed,) = case.pool.of(messages.ResumeSession)
     span = messages.Span(id="span-1", kind="cell", label="digits.ipynb", cell=3)
-    assert resumed == messages.ResumeSession(session="s-1", key=KEY, worker="w-1", epoch=1, span=span)
+    assert resumed == messages.ResumeSession(session="s-1", key=KEY, worker="w-1", ticket="ab" * 32, epoch=1, span=span)
     case.session.acquire(WORK)
     case.session.marked()
     case.session.acquire(WORK)

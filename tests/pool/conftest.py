@@ -111,7 +111,7 @@ class World:
     # What happens
 
     def join(self, session: str, flavor: str = "dev.1gb", user: str = "ada", tenant: str = "acme") -> None:
-        self.do(SessionJoined(session, b"s" * 32, tenant, user, "python train.py", flavor))
+        self.do(SessionJoined(session, session.encode().ljust(32, b"s"), tenant, user, "python train.py", flavor))
 
     def client(self, session: str, message: wire.FromClient) -> None:
         self.do(ClientSaid(session, message))

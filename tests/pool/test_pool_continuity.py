@@ -182,9 +182,9 @@ def back(w: Any, worker: str, session: str | None, epoch: int | None, **changes:
     w.worker(worker, wire.ResumeWorker(worker=worker, address="unix:/back", session=session, epoch=epoch, **(values | changes)))
 
 
-def client_back(w: Any, session: str, worker: str | None = None, epoch: int | None = None) -> None:
+def client_back(w: Any, session: str, worker: str | None = None, epoch: int | None = None, ticket: str | None = None) -> None:
     key = "0" * 64
-    w.client(session, wire.ResumeSession(session=session, key=key, worker=worker, epoch=epoch, span=SPAN))
+    w.client(session, wire.ResumeSession(session=session, key=key, worker=worker, ticket=ticket, epoch=epoch, span=SPAN))
 
 
 def test_a_lease_held_over_a_restart_goes_on_and_is_one_bill(world: Make) -> None:
@@ -353,6 +353,80 @@ def test_a_client_that_went_to_a_worker_which_is_not_back_has_lost_its_tensors(w
     after.tick()
     assert "is gone" in after.last("s").message
     assert (after.machine.sessions, after.launched) == ({}, [])
+
+
+# Where the binding of a session to its first worker was not written: only the ticket says who is whose
+
+
+def before_its_first_worker(world: Make, w: Any, **changes: Any) -> Any:
+    """The next pool, which knows the sessions as they were before they were given a worker, and the workers' processes."""
+    kept = left_by(w)
+    after = world(resume_seconds=30.0, **changes)
+    after.now = w.now + SECOND
+    forgotten = {"epoch": 0, "span": None, "worker": None, "opened": False, "reserved_bytes": 0, "waits": None}
+    after.do(Restored(Kept(tuple(replace(session, **forgotten) for session in kept.sessions), kept.workers)))
+    return after
+
+
+def ticket_of(w: Any, session: str) -> str:
+    (granted,) = [message for message in w.told(session) if isinstance(message, wire.Granted)]
+    return str(granted.ticket)
+
+
+@pytest.mark.parametrize("first", ["worker", "client"])
+def test_whoever_of_a_session_and_its_first_worker_is_back_first_proves_it_by_the_ticket(world: Make, first: str) -> None:
+    w = world(resume_seconds=30.0)
+    worker = w.lease("s")
+    ticket = ticket_of(w, "s")
+    after = before_its_first_worker(world, w)
+    if first == "client":
+        client_back(after, "s", worker, 1, ticket)
+        after.wait(1)
+    back(after, worker, "s", 1, ticket=ticket, memory_limit_bytes=2 * GIB)
+    if first == "worker":
+        after.wait(1)
+        client_back(after, "s", worker, 1, ticket)
+    assert after.killed == []
+    assert after.ordered(worker) == [wire.Close(epoch=1)]
+    assert after.last("s") == wire.LeaseClosed(lease="s.1", epoch=1, reason="failed", duration_ns=0)
+    assert after.machine.fleet.workers[worker].reserved_bytes == 2 * GIB  # a flavor that was chosen and not written allowed so much
+    after.worker(worker, wire.Closed(epoch=1))
+    after.worker(worker, wire.Starved())
+    assert after.last("s").worker == worker
+    after.wait(3)
+    after.drain("s")
+    assert [(record.id, record.duration_ns) for record in after.records] == [("s.2/1", 3 * SECOND)]
+
+
+@pytest.mark.parametrize("shown", ["nothing", "something", "the other's ticket", "the own ticket"])
+def test_without_its_ticket_neither_a_client_nor_a_worker_gets_what_is_anothers(world: Make, shown: str) -> None:
+    two = [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", 8 * GIB) for index in range(2)]
+    w = world(two, resume_seconds=30.0)
+    mine, theirs = w.lease("s"), w.lease("t")
+    own, others = ticket_of(w, "s"), ticket_of(w, "t")
+    ticket = {"nothing": None, "something": "0" * 64, "the other's ticket": others, "the own ticket": own}[shown]
+    after = before_its_first_worker(world, w, seats=two)
+    client_back(after, "s", theirs, 1, ticket)
+    assert "is gone" in after.last("s").message
+    back(after, mine, "t", 1, ticket=ticket)  # as if whoever computes there wanted what the other session sends next
+    assert after.killed == [mine]
+    back(after, theirs, "t", 1, ticket=others)
+    client_back(after, "t", theirs, 1, others)
+    after.worker(theirs, wire.Closed(epoch=1))
+    after.worker(theirs, wire.Starved())
+    assert (after.killed, after.last("t").worker) == ([mine], theirs)
+
+
+def test_a_client_that_never_heard_of_its_first_worker_gets_another_and_that_one_ends(world: Make) -> None:
+    two = [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", 8 * GIB) for index in range(2)]
+    w = world(two, resume_seconds=30.0)
+    worker = w.lease("s")
+    ticket = ticket_of(w, "s")
+    after = before_its_first_worker(world, w, seats=two)
+    client_back(after, "s")
+    back(after, worker, "s", 1, ticket=ticket)
+    assert after.killed == [worker]
+    assert after.lease("s") != worker
 
 
 def test_a_worker_without_a_session_is_warm_again_and_one_that_missed_its_session_is_told_again(world: Make) -> None:

@@ -18,6 +18,7 @@ from forebay_pool.node_events import NodeDrain
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import CloseReason, Lease, Request, Seat, Session, UsageRecord, Worker
 from forebay_wire import messages as wire
+from simulation.agenda import SECOND_NS
 from simulation.auditor import Caught
 from simulation.seeds import play, play_many
 from simulation.storm import Storm, StoryTold
@@ -29,6 +30,7 @@ FOUND = (
     2387, 2589, 2670, 3804, 3895, 4220, 4368, 4571, 4811, 4815, 4967, 5497, 7383, 9910,
 )
 """Seeds beyond those that found something once."""
+AMNESIA_SEEDS = 60
 MUTANT_SEEDS = 120
 """A broken state machine must be caught within so many."""
 
@@ -241,6 +243,10 @@ class MetersBeforeItIsCertain(StateMachine):
         self.limits = limits
 
 
+class ForgetsFirstWorkers(StateMachine):
+    def _adopt(self, worker: Worker | None, session: Session | None, shown: str | None) -> None: ...
+
+
 class SkipsWhatWasMetered(StateMachine):
     def _restore_lease(self, kept: KeptLease) -> None:
         super()._restore_lease(replace(kept, segment=kept.segment + 1))
@@ -301,10 +307,36 @@ def test_a_broken_state_machine_is_caught_by_the_auditor_alone(mutant: Callable[
     assert f"--seed {seed}" in str(story) and f"seed {seed}, " in str(story)
 
 
-def first_story(machine: Callable[..., StateMachine]) -> tuple[int, StoryTold] | None:
+class Amnesia(Storm):
+    """The database refuses, and soon after that the pool dies: again and again the next one knows less than workers and clients."""
+
+    def _strike(self) -> None:
+        if not self.calm:
+            self.disk.stopped_ns = self.agenda.now_ns
+            self.agenda.after(int(self.chance.uniform(0.05, 1) * SECOND_NS), self._forget_it)
+            self.agenda.after(int(self.chance.uniform(2, 4) * SECOND_NS), self._strike)
+
+    def _forget_it(self) -> None:
+        if not self.calm:
+            self.kill_pool()
+        self.disk.stopped_ns = None
+
+
+@pytest.mark.parametrize("first", range(0, AMNESIA_SEEDS, 10))
+def test_what_a_pool_had_not_written_costs_nobody_a_session_that_was_written(first: int) -> None:
+    for seed in range(first, first + 10):
+        Amnesia(seed).run()
+
+
+def test_a_pool_that_forgets_first_workers_is_caught() -> None:
+    caught = first_story(ForgetsFirstWorkers, Amnesia)
+    assert caught is not None and isinstance(caught[1].__cause__, Caught)
+
+
+def first_story(machine: Callable[..., StateMachine], storm: type[Storm] = Storm) -> tuple[int, StoryTold] | None:
     for seed in range(MUTANT_SEEDS):
         try:
-            Storm(seed, machine, strict=False).run()
+            storm(seed, machine, strict=False).run()
         except StoryTold as story:
             return seed, story
     return None

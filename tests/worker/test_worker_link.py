@@ -227,7 +227,7 @@ def test_tensors_whose_parking_ends_after_the_order_to_open_are_not_told_to_be_p
     standing = Standing(session="s")
     standing.heard(("parked", 0, 4096, 0, ""), 1)
     assert standing.parked_bytes == 4096
-    standing.opened(2)
+    standing.opened(Open(epoch=2, memory_limit_bytes=8192))
     standing.heard(("parked", 0, 4096, 0, ""), 2)
     assert standing.parked_bytes is None, "opening brings them back"
     standing.heard(("drained", 2, 0, 0, ""), 3)
@@ -379,6 +379,7 @@ def test_a_worker_goes_on_without_its_link_and_comes_back_with_what_it_holds(
         assert isinstance(client.reply(), stream.Data)
         resumed = pool.expect(messages.ResumeWorker)
         assert (resumed.worker, resumed.session, resumed.epoch, resumed.ended) == ("w-1", "s-1", 3, None)
+        assert (resumed.ticket, resumed.memory_limit_bytes) == (TICKET.hex(), 1 << 28)
         client.send(stream.Mark(3))
         assert pool.expect(messages.Drained).epoch == 3
 

@@ -22,6 +22,8 @@ MESSAGE_BYTES_MAX = 64 * 1024
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Text = Annotated[str, Field(max_length=2048)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Hex256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Ticket = Hex256
 Priority = Annotated[int, Field(ge=-99, le=99)]
 WaitCode = Literal["quota", "shortage", "fragmentation", "budget", "draining", "starting", "restoring", "store"]
 """Why a request waits. ``shortage``: what could serve it is held. ``fragmentation``: enough is free, but not together, or not where the
@@ -96,10 +98,12 @@ class ResumeSession(Message):
     type: Literal["resume"] = "resume"
     protocol: int = PROTOCOL
     session: Name
-    key: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    key: Hex256
     """``resume_key`` of :class:`SessionOpened`."""
     worker: Name | None = None
     """The worker that has its tensors; None if it never had one."""
+    ticket: Ticket | None = None
+    """Of :class:`Granted`, for that worker: proves to a pool that does not know of it that one before gave it to this session."""
     epoch: Count | None = None
     """Of the lease that it takes for open or draining."""
     span: Span | None = None
@@ -207,7 +211,7 @@ class Granted(Message):
     worker: Name
     address: Text
     """``unix:/path`` or ``tcp:host:port`` of the worker's command stream."""
-    ticket: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    ticket: Ticket
     """Presented in the command stream's HELLO; good for this session and worker only."""
     device: DeviceModel
     devices: Count = 1
@@ -294,7 +298,7 @@ class Left(Message):
     spilled_bytes: Count = 0
     address: Text
     """Where they are fetched: as :class:`Ready` tells the command stream's."""
-    ticket: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    ticket: Ticket
     """Presented in FETCH; good for this image as long as this worker lives."""
 
 
@@ -332,6 +336,10 @@ class ResumeWorker(Message):
     """False while it still fetches the session's storages."""
     left: Left | None = None
     """What it said of a session that left it."""
+    memory_limit_bytes: Count | None = None
+    """What it may hold on its device, as it was told last."""
+    ticket: Ticket | None = None
+    """Of :class:`Assign`: proves to a pool that does not know of it that one before gave it this session."""
 
 
 class Assigned(Message):
@@ -419,7 +427,7 @@ class Source(Message):
     """Where a session's storages are fetched from: what :class:`Left` said."""
 
     address: Text
-    ticket: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    ticket: Ticket
 
 
 class Assign(Message):
@@ -427,7 +435,7 @@ class Assign(Message):
 
     type: Literal["assign"] = "assign"
     session: Name
-    ticket: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    ticket: Ticket
     memory_limit_bytes: Count
     idle_release_seconds: Annotated[float, Field(gt=0)]
     heartbeat_seconds: Annotated[float, Field(gt=0)]

@@ -87,6 +87,9 @@ class Standing:
     """How the worker stands with its session: what it says when it comes back from a broken link."""
 
     session: str | None = None
+    ticket: str | None = None
+    """What the session's client shows."""
+    memory_limit_bytes: int | None = None
     epoch: int | None = None
     """Of the lease that is open, from the order to open it until the executor says that it is over."""
     ended: tuple[int, Literal["drained", "idle"], int, int] | None = None
@@ -99,8 +102,9 @@ class Standing:
     leader: int = 0
     """The highest epoch of a leading pool that was seen."""
 
-    def opened(self, epoch: int) -> None:
-        self.epoch, self.starved, self.parked_bytes = epoch, False, None
+    def opened(self, order: messages.Open) -> None:
+        self.epoch, self.starved, self.parked_bytes = order.epoch, False, None
+        self.memory_limit_bytes = order.memory_limit_bytes
 
     def heard(self, event: Event, now_ns: int) -> None:
         """Notes what the executor said."""
@@ -218,6 +222,8 @@ class WorkerLink:
             parked_bytes=standing.parked_bytes,
             assigned=standing.assigned,
             left=standing.left,
+            memory_limit_bytes=standing.memory_limit_bytes,
+            ticket=standing.ticket,
         )
 
     async def _converse(self, connection: ClientConnection) -> None:
@@ -270,13 +276,14 @@ class WorkerLink:
                 source = None if message.source is None else (message.source.address, bytes.fromhex(message.source.ticket))
                 executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds, source)
                 self._heartbeat_seconds = message.heartbeat_seconds
-                self._standing.session = message.session
+                self._standing.session, self._standing.ticket = message.session, message.ticket
+                self._standing.memory_limit_bytes = message.memory_limit_bytes
                 self._assigned.set()
             case _ if not self._assigned.is_set():
                 raise LinkRefused(f"the pool sent {message.type} to a worker without a session")
             case messages.Open():
                 limit_accelerator_memory(self._worker.device, message.memory_limit_bytes)
-                self._standing.opened(message.epoch)
+                self._standing.opened(message)
                 executor.open(message.epoch, message.memory_limit_bytes)
             case messages.Close():
                 executor.close(message.epoch)
