@@ -104,12 +104,23 @@ class Books:
 
     def __init__(self, connection: Connection, memory: Memory | None = None) -> None:
         self.connection = connection
-        self._memory = Memory() if memory is None else memory
-        self.look_again()
+        self._remembered = Memory() if memory is None else memory
+        self._looked = False
 
     def look_again(self) -> None:
-        """Takes note of what somebody else wrote in the same transaction."""
-        memory, row = self._memory, self.connection.execute(_HEADS).one()
+        """Takes note, when it matters, of what somebody else wrote in the same transaction."""
+        self._looked = False
+
+    @property
+    def _memory(self) -> Memory:
+        """What is remembered and still holds; many transactions never ask."""
+        if not self._looked:
+            self._look(self._remembered)
+            self._looked = True
+        return self._remembered
+
+    def _look(self, memory: Memory) -> None:
+        row = self.connection.execute(_HEADS).one()
         heads = {table.name: int(largest or 0) for table, largest in zip(_NUMBERED, row, strict=True)}
         if heads["accounts"] != memory.heads.get("accounts") or len(memory.accounts) > ACCOUNTS_REMEMBERED_MAX:
             memory.accounts = {}

@@ -78,10 +78,10 @@ def _sqlite(url: str, busy_seconds: float, begin: str) -> Engine:
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "recursive_triggers = ON"):
             connection.execute(f"PRAGMA {pragma}").close()
 
-    @event.listens_for(engine, "begin")
-    def start(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+    def start(connection: Any) -> None:
+        connection.execute(begin).close()
 
+    engine.dialect.do_begin = start  # type: ignore[assignment] # what fails there is told as of any statement
     return engine
 
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, func, insert, literal_column, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, func, insert, literal_column, or_, select, update
 
 from forebay_billing import budget_tables, schema
 from forebay_billing.budget_tables import marks, spending
 from forebay_billing.budgets import DAY_NS, FORECAST_DAYS, Budget, Spent, Subject
 from forebay_billing.money import halves, whole
 from forebay_billing.months import Month
-from forebay_billing.pieces import Where, everything, pieces
+from forebay_billing.pieces import Columns, Where, everything, pieces
 from forebay_billing.sums import halved, joined
 
 GATHERED_MAX = 200_000
@@ -41,15 +41,14 @@ class Marks:
 
 def marks_of(connection: Connection) -> Marks:
     """How far the projection has come."""
-    row = connection.execute(select(marks)).one()
+    row = connection.execute(_MARKS).one()
     return Marks(row.usage_id, row.transaction_id)
 
 
 def heads_of(connection: Connection) -> Marks:
     """How far it could come."""
-    usage = connection.execute(select(func.max(_usage.id))).scalar_one()
-    reversals = connection.execute(select(func.max(_reversals.transaction_id))).scalar_one()
-    return Marks(int(usage or 0), int(reversals or 0))
+    row = connection.execute(_HEADS).one()
+    return Marks(int(row.usage_id or 0), int(row.transaction_id or 0))
 
 
 def spent_by(connection: Connection, budgets: Sequence[Budget], now_ns: int) -> dict[int, Spent]:
@@ -60,21 +59,13 @@ def spent_by(connection: Connection, budgets: Sequence[Budget], now_ns: int) -> 
     if not budgets:
         return {}
     since = str(Month.of(Month.of(now_ns).start_ns - 1))
-    of_budgets, today = budget_tables.budgets.c, now_ns // DAY_NS
-    there = spending.join(budget_tables.budgets, of_budgets.id == spending.c.budget_id)
-    sums = (*halved(spending.c.milli, "milli"), *halved(spending.c.atto, "atto"))
-    in_force = of_budgets.removed_at_ns.is_(None)
     periods: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     days: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    by_period = select(spending.c.budget_id, spending.c.period, *sums).select_from(there)
-    recent = or_(spending.c.period >= since, of_budgets.time_window == "total")
-    for row in connection.execute(by_period.where(in_force, recent).group_by(spending.c.budget_id, spending.c.period)):
+    for row in connection.execute(_BY_PERIOD, {"since": since}):
         periods[row.budget_id][row.period] += _whole(row)
-    first = select(spending.c.budget_id, func.min(spending.c.day).label("day")).select_from(there)
-    for row in connection.execute(first.where(in_force).group_by(spending.c.budget_id)):
+    for row in connection.execute(_FIRST_DAYS):
         days[row.budget_id][row.day] += 0
-    by_day = select(spending.c.budget_id, spending.c.day, *sums).select_from(there).where(in_force, spending.c.day >= today - FORECAST_DAYS)
-    for row in connection.execute(by_day.group_by(spending.c.budget_id, spending.c.day)):
+    for row in connection.execute(_BY_DAY, {"since_day": now_ns // DAY_NS - FORECAST_DAYS}):
         days[row.budget_id][row.day] += _whole(row)
     for id, amounts in _gathered(connection, budgets, marks_of(connection), heads_of(connection)).items():
         for (period, day), atto in amounts.items():
@@ -112,18 +103,14 @@ def begin(connection: Connection, budget: Budget, earlier: Sequence[Budget]) -> 
 def _gathered(connection: Connection, budgets: Sequence[Budget], start: Marks, end: Marks) -> Amounts:
     """What the segments between the marks add to each budget."""
     tenants = sorted({budget.subject.tenant for budget in budgets})
-    if not tenants:
-        return {}
     found: Amounts = defaultdict(dict)
-    taken_back = select(_reversals.usage_id).where(
-        _reversals.transaction_id > start.transaction_id, _reversals.transaction_id <= end.transaction_id
-    )
-    wheres: tuple[Where, ...] = (
-        lambda piece: (piece.usage_id > start.usage_id, piece.usage_id <= end.usage_id, ~piece.reversal),
-        lambda piece: (piece.usage_id.in_(taken_back), piece.reversal),
-    )
-    for where in wheres:
-        rows = connection.execute(_rows(where, [_usage.tenant.in_(tenants)]))
+    statements = []
+    if end.usage_id > start.usage_id:
+        statements.append((_POSTED, {"after": start.usage_id, "until": end.usage_id}))
+    if end.transaction_id > start.transaction_id:
+        statements.append((_TAKEN_BACK, {"after": start.transaction_id, "until": end.transaction_id}))
+    for statement, marked in statements if tenants else ():
+        rows = connection.execute(statement, {**marked, "tenants": tenants})
         for id, amounts in _sums(rows, budgets).items():
             for key, atto in amounts.items():
                 found[id][key] = found[id].get(key, 0) + atto
@@ -134,7 +121,12 @@ def _rows(where: Where, of_usage: Sequence[ColumnElement[bool]]) -> Select[Any]:
     piece = pieces(where, (_usage.tenant, _usage.user_name, _usage.span_label), of_usage)
     day = (piece.started_at_ns // literal_column(str(DAY_NS), BigInteger)).label("day")
     group = (piece.tenant, piece.user_name, piece.span_label, piece.currency, piece.period, day)
-    return select(*group, *halved(piece.milli, "milli"), *halved(piece.atto, "atto")).group_by(*group)
+    return select(*group, *_atto(piece)).group_by(*group)
+
+
+def _atto(columns: Columns) -> tuple[ColumnElement[int], ...]:
+    """Sums of amounts, for :func:`_whole`."""
+    return (*halved(columns.milli, "milli"), *halved(columns.atto, "atto"))
 
 
 def _sums(rows: Iterable[Row[Any]], budgets: Sequence[Budget]) -> Amounts:
@@ -164,3 +156,37 @@ def _add(connection: Connection, budget_id: int, amounts: Mapping[tuple[str, int
 
 def _whole(row: Row[Any]) -> int:
     return whole(joined(row, "milli"), joined(row, "atto"))
+
+
+# Statements that every heartbeat needs: they are made once
+
+_after, _until = bindparam("after", type_=BigInteger), bindparam("until", type_=BigInteger)
+_of_tenants = (_usage.tenant.in_(bindparam("tenants", expanding=True)),)
+_taken_back = select(_reversals.usage_id).where(_reversals.transaction_id > _after, _reversals.transaction_id <= _until)
+_POSTED = _rows(lambda piece: (piece.usage_id > _after, piece.usage_id <= _until, ~piece.reversal), _of_tenants)
+_TAKEN_BACK = _rows(lambda piece: (piece.usage_id.in_(_taken_back), piece.reversal), _of_tenants)
+
+_budgets = budget_tables.budgets.c
+_there = spending.join(budget_tables.budgets, _budgets.id == spending.c.budget_id)
+_in_force = _budgets.removed_at_ns.is_(None)
+_recent = or_(spending.c.period >= bindparam("since"), _budgets.time_window == "total")
+_BY_PERIOD = (
+    select(spending.c.budget_id, spending.c.period, *_atto(spending.c))
+    .select_from(_there)
+    .where(_in_force, _recent)
+    .group_by(spending.c.budget_id, spending.c.period)
+)
+_FIRST_DAYS = (
+    select(spending.c.budget_id, func.min(spending.c.day).label("day")).select_from(_there).where(_in_force).group_by(spending.c.budget_id)
+)
+_BY_DAY = (
+    select(spending.c.budget_id, spending.c.day, *_atto(spending.c))
+    .select_from(_there)
+    .where(_in_force, spending.c.day >= bindparam("since_day"))
+    .group_by(spending.c.budget_id, spending.c.day)
+)
+_MARKS = select(marks)
+_HEADS = select(
+    select(func.max(_usage.id)).scalar_subquery().label("usage_id"),
+    select(func.max(_reversals.transaction_id)).scalar_subquery().label("transaction_id"),
+)

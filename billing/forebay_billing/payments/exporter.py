@@ -18,7 +18,7 @@ from forebay_billing.payments import inbox, metering, objects, outbox
 from forebay_billing.payments.delivery import Delivered, Delivery, Facts
 from forebay_billing.payments.gateway import Gateway
 from forebay_billing.payments.inbox import PaymentSink
-from forebay_billing.payments.orders import CreditNote, ExportSource, MeterEvent
+from forebay_billing.payments.orders import CreditNote, ExportSource, Mark, MeterEvent
 from forebay_billing.payments.outbox import Claim
 from forebay_billing.payments.retries import Dead, StripeFailure, next_step
 from forebay_billing.payments.terms import Terms
@@ -69,6 +69,8 @@ class Exporter:
         self._inbox = inbox.Inbox(gateway, sink)
         self._clock_ns = clock_ns
         self._chance = chance
+        self._collected: tuple[Mark, int, int] | None = None
+        """What was read last: no hour has ended since, and nothing came, where it is the same again."""
         self._threads = ThreadPoolExecutor(calls_at_once, thread_name_prefix="billing-payments")
 
     def close(self) -> None:
@@ -88,14 +90,20 @@ class Exporter:
         now_ns = self._clock_ns()
         since_ns, until_ns = (now_ns - WINDOW_NS) // metering.HOUR_NS * metering.HOUR_NS, now_ns - SETTLE_NS
 
-        def read(connection: Connection) -> metering.News:
+        def read(connection: Connection) -> metering.News | None:
+            head = source.mark(connection)
+            if self._collected == (head, since_ns, until_ns // metering.HOUR_NS):
+                return None
             mark = metering.mark_of(connection)
             changed = [] if mark is None else source.changed_hours(connection, since_ns, mark)
-            return metering.News(source.meter_hours(connection, since_ns, until_ns), changed, source.mark(connection))
+            return metering.News(source.meter_hours(connection, since_ns, until_ns), changed, head)
 
         news = self._books.read(read)
+        if news is None:
+            return 0
         made = self._books.write(lambda connection: metering.collect(connection, news, since_ns, until_ns))
         failpoints.reach("payments.collected")
+        self._collected = (news.mark, since_ns, until_ns // metering.HOUR_NS)
         return made
 
     def _send(self, held: Claim) -> bool:

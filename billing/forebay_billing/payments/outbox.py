@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Integer, Select, and_, bindparam, func, insert, or_, select, update
 
 from forebay_billing.errors import RecordConflict, UnknownRecord
 from forebay_billing.payments.orders import Customer, Order, order_of, text_of
@@ -80,8 +80,8 @@ def put(connection: Connection, order: Order, now_ns: int) -> int:
     return row_id
 
 
-def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list[Claim]:
-    """The rows that are due, oldest first, at most one of a tenant unless they are meter events. Each is the caller's for CLAIM_NS."""
+def _due() -> Select[Any]:
+    """Rows that are due at ``now_ns``, oldest first, ``most`` of them, at most one of a tenant unless they are meter events."""
     earlier = outbox.alias("earlier")
     blocked = (
         select(earlier.c.id)
@@ -95,13 +95,20 @@ def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list
         )
         .exists()
     )
-    due = (
+    return (
         select(outbox)
-        .where(outbox.c.state == "waiting", outbox.c.next_at_ns <= now_ns, ~blocked)
+        .where(outbox.c.state == "waiting", outbox.c.next_at_ns <= bindparam("now_ns"), ~blocked)
         .order_by(outbox.c.next_at_ns, outbox.c.id)
-        .limit(limit)
+        .limit(bindparam("most", type_=Integer))
     )
-    claims = [_claim_of(row, now_ns) for row in connection.execute(due)]
+
+
+_DUE = _due()
+
+
+def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list[Claim]:
+    """The rows that are due. Each is the caller's for CLAIM_NS."""
+    claims = [_claim_of(row, now_ns) for row in connection.execute(_DUE, {"now_ns": now_ns, "most": limit})]
     for held in claims:
         connection.execute(
             update(outbox)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import BigInteger, Connection, Select, bindparam, func, or_, select
 
 from forebay_billing import credit_journal, invoice_journal, invoice_queries, schema
 from forebay_billing.money import nano_of, whole
@@ -47,29 +49,21 @@ class BooksSource:
         return [credit_journal.order_of(credit) for credit in found if since_ns <= credit.granted_at_ns < until_ns]
 
     def meter_hours(self, connection: Connection, since_ns: int, until_ns: int) -> list[MeterHour]:
-        found = _sums(connection, lambda segment: (segment.started_at_ns >= since_ns, segment.started_at_ns < until_ns))
+        found = _sums(connection, _BETWEEN, {"since_ns": since_ns, "until_ns": until_ns})
         return [_hour(key, atto) for key, atto in found.items()]
 
     def mark(self, connection: Connection) -> Mark:
-        usage_id, transaction_id = (
-            connection.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one() for table in (schema.usage, schema.transactions)
-        )
-        return Mark(usage_id, transaction_id)
+        return Mark(*connection.execute(_MARK).one())
 
     def changed_hours(self, connection: Connection, until_ns: int, mark: Mark) -> list[ChangedHour]:
-        taken_back = select(schema.reversals.c.usage_id).where(schema.reversals.c.transaction_id > mark.transaction_id)
-        more = _sums(connection, lambda segment: (segment.usage_id > mark.usage_id, segment.started_at_ns < until_ns))
-        less = _sums(
-            connection,
-            lambda segment: (
-                segment.usage_id.in_(taken_back), segment.usage_id <= mark.usage_id, segment.reversal, segment.started_at_ns < until_ns,
-            ),
-        )  # fmt: skip
+        marked = {"until_ns": until_ns, "usage_id": mark.usage_id}
+        more = _sums(connection, _MORE, marked)
+        less = _sums(connection, _LESS, {**marked, "transaction_id": mark.transaction_id})
         changes = {key: more.get(key, 0) + less.get(key, 0) for key in more.keys() | less.keys()}
         if not changes:
             return []
         since_ns, end_ns = min(key[2] for key in changes) * HOUR_NS, (max(key[2] for key in changes) + 1) * HOUR_NS
-        now = _sums(connection, lambda segment: (segment.started_at_ns >= since_ns, segment.started_at_ns < end_ns))
+        now = _sums(connection, _BETWEEN, {"since_ns": since_ns, "until_ns": end_ns})
         return [ChangedHour(_hour(key, now[key]), nano_of(now[key] - atto)) for key, atto in changes.items()]
 
 
@@ -82,13 +76,33 @@ def _hour(key: Key, atto: int) -> MeterHour:
     return MeterHour(tenant, f"forebay_usage_{currency.lower()}", currency, hour * HOUR_NS, nano_of(atto))
 
 
-def _sums(connection: Connection, where: Where) -> dict[Key, int]:
-    """What the segments that ``where`` chooses cost in each hour, in atto-units."""
+def _rows(where: Where) -> Select[Any]:
+    """What the segments that ``where`` chooses cost in each hour."""
     piece = pieces(where, (schema.usage.c.tenant,))
     hour = (piece.started_at_ns // HOUR_NS).label("hour")
     key = (piece.tenant, piece.currency, hour)
     sums = (*halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
-    query = select(*key, *sums).where(or_(~piece.is_parked, costly(piece))).group_by(*key)
-    return {
-        (row.tenant, row.currency, row.hour): whole(joined(row, "milli"), joined(row, "atto")) for row in connection.execute(query)
-    }
+    return select(*key, *sums).where(or_(~piece.is_parked, costly(piece))).group_by(*key)
+
+
+def _sums(connection: Connection, rows: Select[Any], values: Mapping[str, int]) -> dict[Key, int]:
+    """The same in atto-units."""
+    found = connection.execute(rows, values)
+    return {(row.tenant, row.currency, row.hour): whole(joined(row, "milli"), joined(row, "atto")) for row in found}
+
+
+# Statements of every round: they are made once
+
+_since_ns, _until_ns, _usage_id, _transaction_id = (
+    bindparam(name, type_=BigInteger) for name in ("since_ns", "until_ns", "usage_id", "transaction_id")
+)
+_taken_back = select(schema.reversals.c.usage_id).where(schema.reversals.c.transaction_id > _transaction_id)
+_BETWEEN = _rows(lambda segment: (segment.started_at_ns >= _since_ns, segment.started_at_ns < _until_ns))
+_MORE = _rows(lambda segment: (segment.usage_id > _usage_id, segment.started_at_ns < _until_ns))
+_LESS = _rows(
+    lambda segment: (segment.usage_id.in_(_taken_back), segment.usage_id <= _usage_id, segment.reversal, segment.started_at_ns < _until_ns)
+)
+_MARK = select(
+    select(func.coalesce(func.max(schema.usage.c.id), 0)).scalar_subquery(),
+    select(func.coalesce(func.max(schema.reversals.c.transaction_id), 0)).scalar_subquery(),
+)

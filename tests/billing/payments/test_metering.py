@@ -28,6 +28,7 @@ class Usage:
 
     def __init__(self) -> None:
         self.hours: dict[tuple[str, int], int] = {}
+        self._states = [self.hours]
 
     def meter_hours(self, connection: Any, since_ns: int, until_ns: int) -> list[MeterHour]:
         return [
@@ -40,7 +41,10 @@ class Usage:
         return []
 
     def mark(self, *_: Any) -> Mark:
-        return Mark(0, 0)
+        """Goes on whenever the hours have changed."""
+        if self._states[-1] != self.hours:
+            self._states.append(dict(self.hours))
+        return Mark(len(self._states), 0)
 
 
 @pytest.fixture
@@ -372,3 +376,24 @@ def test_a_late_item_is_rounded_once(values: list[int]) -> None:
     events = [metering.MeterEvent("acme", METER, "USD", n * HOUR_NS, 1, value) for n, value in enumerate(values)]
     exact, got = sum(values), metering.late_usage(events).amount_minor
     assert abs(got * 10**7 - exact) * 2 <= 10**7
+
+
+def test_where_nothing_came_and_no_hour_ended_nothing_is_summed_up_again(shop: Any, usage: Usage, customer: Any) -> None:
+    reads: list[tuple[int, int]] = []
+    sums = usage.meter_hours
+
+    def meter_hours(connection: Any, since_ns: int, until_ns: int) -> list[MeterHour]:
+        reads.append((since_ns, until_ns))
+        return sums(connection, since_ns, until_ns)
+
+    usage.meter_hours = meter_hours  # type: ignore[method-assign]
+    shop.put(customer())
+    usage.hours = {("acme", hour(shop, 5)): 700}
+    assert [shop.exporter.collect(usage) for _ in range(3)] == [1, 0, 0]
+    assert len(reads) == 1
+    usage.hours[("acme", hour(shop, 4))] = 42
+    assert [shop.exporter.collect(usage) for _ in range(2)] == [1, 0]
+    assert len(reads) == 2
+    shop.clock.now_ns += HOUR_NS
+    shop.exporter.collect(usage)
+    assert len(reads) == 3
