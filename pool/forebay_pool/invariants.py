@@ -7,11 +7,10 @@ from collections import Counter
 from forebay_pool.capacity import memory_limit
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.placement import spares_for, spares_left
-from forebay_pool.placing import tensor_bytes
 from forebay_pool.room import residents
 from forebay_pool.state_machine import StateMachine
 from forebay_pool.stock import Stock
-from forebay_pool.types import WHOLE_MILLI, Lease, Make, Seat, Session, Worker
+from forebay_pool.types import WHOLE_MILLI, Lease, Make, Seat, Session, Worker, tensor_bytes
 
 
 def validate(machine: StateMachine, ticked: bool = False) -> None:

@@ -18,9 +18,10 @@ from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.metering import rate
 from forebay_pool.parking import Fate, ended_sentence, eviction, fate, fullness
 from forebay_pool.placement import UNBOUND, Bounds, in_want, spares_for
+from forebay_pool.refusals import not_servable, why_not_brought
 from forebay_pool.room import has_room, parking_space, surplus_bytes
 from forebay_pool.telling import Telling
-from forebay_pool.types import WHOLE_MILLI, Device, Lane, Lease, Make, Place, Request, Seat, Session, Standing, Worker
+from forebay_pool.types import WHOLE_MILLI, Device, Lane, Lease, Make, Place, Request, Seat, Session, Standing, Worker, tensor_bytes
 
 MOVERS_MAX = 4_096
 """So many of the line are gone through in a tick, to have those move whose devices stay busy."""
@@ -75,6 +76,10 @@ class Placing(Telling):
         place = None if barred else self.find_place(request) or self._find_elsewhere(request)
         if place is not None:
             self._claim(request, place)
+            return
+        hopeless = None if session.pinned else why_not_brought(session, self.fleet.flavors[session.flavor], self.fleet)
+        if hopeless is not None:
+            self._drop_request(session, not_servable(hopeless, request.number))
             return
         self.line.add(request)
         self._contend(request.lane, request)
@@ -519,9 +524,3 @@ class Keeping:
         if may is None:
             may = self._may[holder] = self._passes and self._placing.may_pass(self._request, holder)
         return not may
-
-
-def tensor_bytes(session: Session) -> int:
-    """What the session's tensors take, wherever they are."""
-    holder = session.image or session.worker
-    return 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)

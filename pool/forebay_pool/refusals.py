@@ -6,7 +6,7 @@ from forebay_wire.messages import Refused
 
 from forebay_pool.capacity import equivalents_for, gib
 from forebay_pool.fleet import Fleet
-from forebay_pool.types import Flavor, Session
+from forebay_pool.types import Flavor, Session, tensor_bytes
 
 SHUTTING_DOWN = "The pool is shutting down; try again in a minute."
 UNWRITTEN = "Usage records cannot be written at present, so no lease is opened; try again in a minute, or tell an operator."
@@ -60,14 +60,26 @@ def workers_die(number: int, attempts: int, cause: str) -> Refused:
 
 def why_not(session: Session, flavor: Flavor, fleet: Fleet) -> str | None:
     """Why the session cannot have this flavor; None if it can. Its tensors move to where it is served, unless they cannot."""
-    holder = session.image or session.worker
-    held_bytes = 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)
+    held_bytes = tensor_bytes(session)
     if held_bytes > flavor.memory_bytes:
         return f"This session holds {gib(held_bytes)}, and {flavor.name} has {gib(flavor.memory_bytes)}; free tensors first."
     worker = session.worker
     if worker is None or not session.pinned:
-        return fleet.why_not(flavor, session.tenant)
+        return fleet.why_not(flavor, session.tenant) or why_not_brought(session, flavor, fleet)
     if equivalents_for(worker.devices, flavor):
         return None
     where = f"{worker.device.id} ({worker.device.model})"
     return f"This session's tensors are on {where}, which does not serve {flavor.name}; start a new process."
+
+
+def why_not_brought(session: Session, flavor: Flavor, fleet: Fleet) -> str | None:
+    """Why no device can take what the session brings, although some serve the flavor: a gang has more memory than its first device."""
+    worker, held_bytes = session.worker, tensor_bytes(session)
+    if not held_bytes or (worker is not None and equivalents_for(worker.devices, flavor)):
+        return None
+    makes = fleet.makes_of(flavor.name)
+    most_bytes = max((memory_bytes for model, memory_bytes in makes if fleet.policy.allows(model, session.tenant)), default=held_bytes)
+    if held_bytes <= most_bytes:
+        return None
+    where = f"This session's tensors are {gib(held_bytes)} on one device, and a device of {flavor.name} has {gib(most_bytes)}"
+    return f"{where}; free tensors first, or choose another flavor."

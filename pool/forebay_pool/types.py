@@ -459,6 +459,12 @@ class Session:
         return self.worker is not None and (not self.worker.opened or self.worker.stays)
 
 
+def tensor_bytes(session: Session) -> int:
+    """What the session's tensors take, wherever they are."""
+    holder = session.image or session.worker
+    return 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Cordon:
     """Why a device is not leased."""

@@ -60,7 +60,7 @@ class Workers(Clearing):
             worker.state, worker.address, worker.deadline_ns, worker.away_ns = "warm", message.address, None, None
             self.fleet.doubt(worker, False)  # if another pool started it, it has done nothing yet
             self._note("worker_ready", worker=worker.id, device=worker.device.id, torch=message.torch, pid=message.pid)
-            self._settle(self.fleet.seats[worker.device.id])
+            self._show_and_settle(worker)
 
     def _assigned(self, message: wire.Assigned) -> None:
         worker = self._worker

@@ -355,6 +355,24 @@ def test_a_client_that_went_to_a_worker_which_is_not_back_has_lost_its_tensors(w
     assert (after.machine.sessions, after.launched) == ({}, [])
 
 
+def test_all_devices_of_a_gangs_worker_serve_again_once_that_is_ready_although_another_pool_started_it(world: Make) -> None:
+    """Found by seed 4734 of the simulator: only the first of them did."""
+    two = [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", (8 + 8 * index) * GIB) for index in range(2)]
+    flavors = [Flavor("pair", GIB, (Equivalent("cpu-dev", 2),)), Flavor("large", 16 * GIB, (Equivalent("cpu-dev"),))]
+    w = world(two, flavors, resume_seconds=30.0)
+    w.join("s", "pair")
+    w.acquire("s")
+    (launched,) = left_by(w).workers
+    worker = "before-w1"
+    after = world(two, flavors, resume_seconds=30.0)
+    after.do(Restored(Kept(workers=(replace(launched, id=worker),))))
+    after.join("t", "large")
+    after.acquire("t")
+    assert after.launched == []
+    after.ready(worker)
+    assert after.machine.sessions["t"].request.place.devices == (two[1],)
+
+
 # Where the binding of a session to its first worker was not written: only the ticket says who is whose
 
 

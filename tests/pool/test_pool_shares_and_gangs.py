@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.events import SessionLeft, WorkerGone
+from forebay_pool.events import LeaseRevoked, SessionLeft, WorkerGone
 from forebay_pool.flavors import FlavorBody
 from forebay_pool.store import Store
 from forebay_pool.types import Device, Equivalent, Flavor, Place
@@ -187,6 +187,30 @@ def test_all_devices_of_a_gang_wait_for_its_worker_to_be_gone(shared: Make) -> N
     assert [seat.state for seat in w.machine.fleet.seats.values()] == ["draining", "draining"]
     w.do(WorkerGone(worker, "exited with status 0"))
     assert [seat.state for seat in w.machine.fleet.seats.values()] == ["free", "free"]
+
+
+def test_tensors_that_no_device_of_a_gang_can_take_are_said_instead_of_waited_with(world: Make) -> None:
+    """Found by seed 2987 of the simulator: together the gang had room, but tensors are brought to its first device."""
+    large = Flavor("large", 12 * GIB, (Equivalent("big", 1),))
+    w = world([Device("main/cpu:9", "main", "cpu", 9, "big", 16 * GIB), *cpus(2)], [large, PAIR], heartbeat_seconds=1e6)
+    worker = w.lease("s", flavor="large")
+    w.client("s", wire.ChooseFlavor(flavor="pair"))
+    assert w.machine.sessions["s"].flavor == "pair"  # as long as they fit
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=10 * GIB, busy_ns=0, commands=1))
+    sentence = "This session's tensors are 10.0 GiB on one device, and a device of pair has 8.0 GiB"
+    w.do(LeaseRevoked("s", "An operator takes it back."))
+    w.wait(11)
+    w.tick()
+    w.settle()
+    refused = w.last("s")
+    assert (type(refused), refused.request, refused.code) == (wire.Refused, 0, "not_servable")
+    assert refused.message == f"{sentence}; free tensors first, or choose another flavor."
+    w.acquire("s", 2)
+    assert (w.last("s").request, w.last("s").message[: len(sentence)]) == (2, sentence)
+    w.client("s", wire.ChooseFlavor(flavor="large"))
+    w.lease("s", 3)
+    w.client("s", wire.ChooseFlavor(flavor="pair"))
+    assert (w.last("s").message[: len(sentence)], w.machine.sessions["s"].flavor) == (sentence, "large")
 
 
 @pytest.mark.parametrize(

@@ -320,6 +320,25 @@ def test_what_is_free_is_kept_for_the_gang_that_comes_first(world: Make) -> None
     assert holders(w) == {"gang"}
 
 
+def test_what_was_kept_for_somebody_whom_a_quota_stops_since_goes_to_who_comes_next(world: Make) -> None:
+    """Found by seed 3557 of the simulator: it stayed free until the next tick."""
+    w = make(world, cpus(2), FLAVORS, backfill_seconds_max=0.0)
+    allow(w, priority_max=10)
+    allow(w, user="ada", devices_milli=1000, priority_max=10)
+    ask(w, "resident", flavor="half")
+    done(w, "resident")
+    ask(w, "h1", tenant="globex", flavor="half")
+    ask(w, "h2", tenant="globex", flavor="half")
+    ask(w, "whole", tenant="globex")
+    w.wait(100)
+    ask(w, "first")  # what is free next is kept for it
+    ask(w, "resident", priority=10)
+    done(w, "whole")  # from here on the first would be over its quota
+    assert holders(w) == {"h1", "h2", "resident"}
+    ask(w, "next", tenant="globex", flavor="half")
+    assert holders(w) == {"h1", "h2", "resident", "next"}
+
+
 def test_who_is_done_before_the_gang_could_start_may_pass(world: Make) -> None:
     w = gang_waits(world, backfill_seconds_max=60.0)
     for _ in range(40):
