@@ -106,14 +106,10 @@ class Offering(Placing):
         while self._elect(make, gone):
             pass
         keeper = self._keepers.get(make)
-        if not gone and known is not None and known is not keeper and self._is_passed_over(known, keeper):
-            self._settle_make(make, gone=True)
-        elif gone or known is not keeper:
+        if not gone and known is not None and keeper is not known and keeper is not None and self._starts(keeper):
+            return  # a quota stops the one before since, or it fell behind: nobody kept this one from starting any more
+        if gone or known is not keeper:
             self._release_stopped(make, keeper)
-
-    def _is_passed_over(self, known: Request, keeper: Request | None) -> bool:
-        """Whether it stands before the new keeper, and something stops it since: whom it kept from starting, nobody does now."""
-        return keeper is None or self.line.rank(known, self._now) < self.line.rank(keeper, self._now)
 
     def _elect(self, make: Make, gone: bool) -> bool:
         """Whether somebody could start before it was known whom the make is kept for."""
