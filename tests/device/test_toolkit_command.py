@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 from forebay.toolkit import table
-from forebay.toolkit.command import main
+from forebay.toolkit.command import main, parser
 
 TOKEN = "a-token-of-the-test"
 MEDIUM = {
@@ -254,12 +255,24 @@ def test_an_address_that_cannot_be_read_is_one_sentence(
 
 
 def test_help_is_there_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    own = ("", "run", "profile", "smi", "flavor", "flavor list", "flavor set", "device", "device add", "doctor")
-    for words in (*own, "admin", "admin nodes", "admin nodes drain"):
+    every = list(commands_of(parser(), ()))
+    expected = {"run", "smi", "flavor set", "device add", "doctor", "admin nodes drain", "admin devices cordon", "admin flavors set"}
+    assert expected <= {" ".join(words) for words, _ in every}
+    for words, description in every:
         with pytest.raises(SystemExit) as ended:
-            main([*words.split(), "--help"])
+            main([*words, "--help"])
         assert ended.value.code == 0
-        assert "usage: forebay" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert said.startswith(" ".join(["usage: forebay", *words])) and description and description.split()[0] in said, words
+
+
+def commands_of(command: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str | None]]:
+    """Each command with what it says it does."""
+    yield words, command.description
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, under in action.choices.items():
+                yield from commands_of(under, (*words, name))
 
 
 def devices_of(capsys: pytest.CaptureFixture[str]) -> list[str | None]:

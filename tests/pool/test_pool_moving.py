@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -170,6 +171,32 @@ def test_a_running_loop_is_moved_by_an_operator_and_does_not_notice(
             assert reasons == ["moved"] * 4 + ["drained"]
 
     caplog.set_level("INFO")
+    asyncio.run(scenario())
+
+
+def test_a_node_that_is_emptied_in_the_middle_of_a_loop_sends_it_to_another_model_and_it_does_not_notice(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str]
+) -> None:
+    groups = [group | {"node": node} for group, node in zip(settings["devices"], ("east", "west"), strict=True)]
+
+    async def scenario() -> None:
+        async with pool(**settings | {"devices": groups}) as running, started(running) as training:
+            seen = []
+            for step in (5, 20):
+                await training.until_step(step)
+                lease, worker = session_of(running).lease, session_of(running).worker
+                assert lease is not None and lease.state == "open"
+                seen.append(worker.device.node)
+                row = json.loads((await running.call("PUT", f"api/nodes/{seen[-1]}", body={"drain": True, "grace_seconds": 1})).body)
+                assert (row["state"], row["leases"]) == ("draining", 1)
+                await running.until(lambda before=worker: session_of(running).lease and session_of(running).worker is not before)
+                await running.until(lambda node=seen[-1]: not running.machine.fleet.seats[f"{node}/cpu:0"].workers)
+                assert (await running.call("PUT", f"api/nodes/{seen[-1]}", body={"drain": False})).code == 200
+            assert set(seen) == {"east", "west"}
+            assert await training.rest() == undisturbed
+            await running.until(lambda: len(running.records()) == 3)
+            assert {record["device_model"] for record in running.records()} == {"cpu-dev", "cpu-other"}
+
     asyncio.run(scenario())
 
 

@@ -24,6 +24,8 @@ from urllib.parse import unquote
 
 from forebay.errors import ForebayError
 
+BACKUP = "copy the databases of pool and billing while they run"
+RESTORE = "put a backup's databases back; the services must be stopped"
 ORDER = ("pool", "billing")
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -178,10 +180,10 @@ def _digest(path: Path) -> str:
 
 def add_to(things: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds both actions."""
-    copies = things.add_parser("backup", help="copy the databases of pool and billing while they run")
+    copies = things.add_parser("backup", help=BACKUP, description=f"{BACKUP[0].upper()}{BACKUP[1:]}.")
     copies.add_argument("folder", type=Path, help="a new folder; it holds every tenant's usage")
     copies.set_defaults(perform=perform_backup)
-    puts = things.add_parser("restore", help="put a backup's databases back; the services must be stopped")
+    puts = things.add_parser("restore", help=RESTORE, description=f"{RESTORE[0].upper()}{RESTORE[1:]}.")
     puts.add_argument("folder", type=Path)
     puts.add_argument("--replace", action="store_true", help="also where there is a database already")
     puts.set_defaults(perform=perform_restore)
