@@ -268,6 +268,13 @@ def test_settings_that_cannot_be_used_are_one_sentence(
     assert "Traceback" not in errors
 
 
+def test_a_pool_that_starts_its_workers_itself_does_not_import_ray() -> None:
+    modules = "forebay_pool.__main__, forebay_pool.embedded, forebay_pool.service, forebay_pool.launcher"
+    asked = [sys.executable, "-c", f"import sys, {modules}; print('ray' in sys.modules, 'forebay_pool.ray_nodes' in sys.modules)"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert done.stdout == "False True\n"
+
+
 def test_help_names_every_setting(start: Start) -> None:
     output, _ = start("--help").communicate(timeout=20)
     assert all(f"  {name}: " in output for name in Settings.model_fields)

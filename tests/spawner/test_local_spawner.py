@@ -94,6 +94,12 @@ def test_nothing_of_the_hubs_own_path_reaches_a_server(spawner: LocalVirtualGpuS
     assert "PYTHONPATH" not in environment
 
 
+def test_a_server_is_not_told_where_a_ray_cluster_is(spawner: LocalVirtualGpuSpawner, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_API_SERVER_ADDRESS"):
+        monkeypatch.setenv(name, "10.0.0.1:6379")
+    assert not [name for name in start(spawner, {}) if name.startswith("RAY_")]
+
+
 @pytest.mark.parametrize("tool", ["nvidia-smi", "rocm-smi", "amd-smi"])
 def test_the_vendors_gpu_tools_show_no_gpu(spawner: LocalVirtualGpuSpawner, tool: str) -> None:
     shown = subprocess.run(["sh", "-c", tool], env=start(spawner, {}), capture_output=True, text=True, check=False)
