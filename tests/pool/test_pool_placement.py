@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from forebay_pool import stock as stock_module
@@ -173,6 +173,14 @@ def test_a_gang_that_fits_in_no_node_stays_under_one_switch_in_few_nodes() -> No
     lab = Lab(racks(), [gang(5)])
     devices = lab.take("gang")
     assert nodes_of(devices) in ({"x1", "x2"}, {"y1", "y2"})
+
+
+@pytest.mark.parametrize("spread", ["any", "switch"])
+def test_a_gang_stays_under_one_switch_although_the_emptiest_nodes_hang_on_two(spread: Literal["any", "switch"]) -> None:
+    sizes = {"x1": 4, "x2": 2, "y1": 4, "y2": 1}
+    devices = [device for name, count in sizes.items() for device in node(name, count, switch=name[0])]
+    lab = Lab(devices, [gang(6)], Policy(gang_spread=spread))
+    assert nodes_of(lab.take("gang")) == {"x1", "x2"}
 
 
 def test_a_gang_that_fits_under_no_switch_goes_anywhere_if_the_policy_lets_it() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from forebay_pool.health import Reading
-from forebay_pool.probes import AmdProbe, NvidiaProbe, probes_of
+from forebay_pool.probes import AmdProbe, Drivers, NvidiaProbe, probes_of
 from forebay_pool.types import Device
 
 Make = Callable[..., Any]
@@ -217,9 +219,25 @@ def test_an_amd_device_that_fails_to_answer_three_times_in_a_row_is_lost() -> No
     assert probe.read() == [Reading("main/hip:0", 70, 0)]
 
 
-def test_hosts_without_a_driver_have_no_probe() -> None:
+def test_a_librarys_word_is_asked_for_only_where_its_driver_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     cpu = Device("main/cpu:0", "main", "cpu", 0, "cpu-dev", 2**30)
-    assert probes_of([cpu], {}) == []
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    monkeypatch.setitem(sys.modules, "amdsmi", FakeAmdSmi({"hotspot": 70}, 0))
+    loaded, missing = tmp_path / "loaded", str(tmp_path / "missing")
+    loaded.touch()
+
+    def read(nvidia: str, amd: str) -> list[Reading]:
+        found = probes_of([cpu, *CUDA, *HIP], {"CUDA_VISIBLE_DEVICES": "GPU-two"}, Drivers(nvidia, amd))
+        return [reading for probe in found for reading in probe.read()]
+
+    assert read(missing, missing) == []
+    assert read(str(loaded), missing) == [Reading("main/cuda:0", 42, 5)]
+    assert read(missing, str(loaded)) == [Reading("main/hip:0", 70, 0)]
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
+    assert read(str(loaded), str(loaded)) == [Reading("main/hip:0", 70, 0)]
+    assert "is nvidia-ml-py installed?" in caplog.text
 
 
 def test_what_a_probe_reads_closes_the_device_of_a_running_pool(pool: Make) -> None:
