@@ -136,7 +136,7 @@ def test_a_client_that_leaves_messages_unread_is_disconnected_and_parked(pool: M
     monkeypatch.setattr("forebay_pool.links.PENDING_MESSAGES_MAX", 50)
 
     async def scenario() -> None:
-        async with pool() as running:
+        async with pool(session_heartbeat_seconds=3600) as running, asyncio.timeout(30):  # the bound ends it, and not the silence
             client = await running.client()
             await client.hello()
             granted = await client.acquire()
