@@ -137,8 +137,8 @@ class Auditor:
     segments: set[str] = field(default_factory=set)
     ended: dict[str, Held] = field(default_factory=dict)
     """Leases that are metered; the pool may die before that is written."""
-    moved: set[str] = field(default_factory=set)
-    """Sessions that left a worker of which this pool knows: their clients may still be there."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """Sessions that left a worker of which this pool knows, each with the last of them: their clients may still be there."""
     buried: dict[str, Process] = field(default_factory=dict)
     """Workers whose processes are gone; the pool may die before that is written."""
     prices: dict[str, Price] = field(default_factory=dict)
@@ -220,7 +220,7 @@ class Auditor:
                 guest.first = None  # it never heard of it
             case wire.ResumeSession():
                 self._adopted(guest, message.worker)
-                if message.worker != guest.home and message.session not in self.moved:
+                if message.worker not in (guest.home, self.moved.get(message.session)):
                     del self.guests[message.session]
             case wire.Cancel() if guest.asks == message.request:
                 guest.asks = None
@@ -237,7 +237,7 @@ class Auditor:
             case wire.Parked() if process.parking:
                 process.parking, process.memory_bytes, process.parked_bytes = False, 0, message.bytes
             case wire.Left() if process.heard:
-                self.moved.add(process.session or "")
+                self.moved[process.session or ""] = process.name
                 process.executes, process.memory_bytes, process.parked_bytes, process.left = None, 0, message.bytes, True
             case wire.Assigned() if process.heard:
                 self._took_over(process, message.session)
@@ -273,7 +273,7 @@ class Auditor:
             process.memory_bytes, process.parked_bytes = 0, message.parked_bytes
         if message.left is not None:
             process.memory_bytes, process.parked_bytes, process.left = 0, message.left.bytes, True
-            self.moved.add(process.session or "")
+            self.moved[process.session or ""] = process.name
         guest = self.guests.get(message.session or "")
         if guest is not None and (message.epoch is not None or message.ended is not None):
             self._adopted(guest, process.name)
@@ -291,7 +291,7 @@ class Auditor:
     def _pool_died(self, kept: Kept) -> None:
         """Another pool knows what was written. What was metered and not written is open again; what was granted and not written is free."""
         self.quotas.pool_died(self.now_ns)
-        self.moved = {session.id for session in kept.sessions if session.left}
+        self.moved = {session.id: session.left for session in kept.sessions if session.left}
         written = {lease.id: lease for lease in kept.leases}
         epochs = {session.id: session.epoch for session in kept.sessions}
         for name, lease in list(self.ended.items()):
