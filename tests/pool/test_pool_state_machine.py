@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.events import FlavorSet, PricesSet, SessionLeft
+from forebay_pool.events import FlavorSet, PricesSet, SessionLeft, SessionParked
 from forebay_pool.types import Device, Equivalent, Flavor, Price
 from forebay_wire import messages as wire
 
@@ -382,6 +382,19 @@ def test_the_least_recently_used_resident_is_parked_and_later_restored(world: Ma
     assert [w.machine.sessions[name].state for name in "abc"] == ["active", "parked", "resident"]
     assert w.ordered(oldest)[-1] == wire.Open(epoch=2, memory_limit_bytes=4 * GIB)
     assert len(w.records) == 3
+
+
+def test_what_one_session_has_of_a_hosts_memory_and_disk_is_not_left_for_the_next(world: Make) -> None:
+    w = world(parked_host_bytes_max=GIB, spill_bytes_max=GIB)
+    workers = {}
+    for name in ("s", "t"):
+        workers[name] = w.lease(name)
+        w.drain(name)
+    w.do(SessionParked("s"))
+    assert w.ordered(workers["s"])[-1] == wire.Park(host_bytes_max=GIB, spill_bytes_max=GIB)
+    w.worker(workers["s"], wire.Parked(bytes=GIB, spilled_bytes=GIB // 4))
+    w.do(SessionParked("t"))
+    assert w.ordered(workers["t"])[-1] == wire.Park(host_bytes_max=GIB // 4, spill_bytes_max=3 * GIB // 4)
 
 
 def test_a_session_that_waits_is_parked_after_those_that_do_not(world: Make) -> None:
