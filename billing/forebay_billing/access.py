@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forebay_hub.identity import BILLING, OPERATE, SERVICE, TENANT, Identity
@@ -16,6 +17,8 @@ class Scope:
 
     tenant: str | None
     user: str | None
+    among: Sequence[str] | None = None
+    """Only these tenants, of all."""
 
 
 def usage_scope(identity: Identity, tenant: str | None, user: str | None) -> Scope:

@@ -444,6 +444,14 @@ class TenantsQuery(_Query):
     tenant: Name | None = None
 
 
+class TenantOrderQuery(_Query):
+    """``GET api/tenants/order``."""
+
+    sort: Literal["tenant", "month", "end", "budget", "plan", "balance", "open"] = "tenant"
+    order: Literal["asc", "desc"] = "asc"
+    q: Annotated[str, StringConstraints(max_length=200, pattern=_NO_NUL)] = ""
+
+
 class ReportQuery(_Query):
     """``GET api/reports``; a tenant's admin may leave the tenant out."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -30,6 +30,8 @@ from forebay_billing.webhooks import Undelivered
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Accrued = Mapping[tuple[Subject, str], Running]
 
 STEP_SECONDS = 1.0
 """How often the marks move on, thresholds are looked at, and what is due is delivered."""
@@ -90,7 +92,25 @@ class BudgetDesk:
 
     async def standings(self, scope: Scope) -> list[Standing]:
         """How the budgets stand that concern the scope: a user's own, and those of the tenant as a whole."""
-        return [found for found in (await self._look()).standings if concerns(scope, found.budget.subject)]
+        if scope.tenant is None:
+            found = (await self._look()).standings
+        else:
+            only = [scope.tenant]
+            found = tuple(await self.beside(lambda connection, accrued: self.standings_of(connection, accrued, only)))
+        return [one for one in found if concerns(scope, one.budget.subject)]
+
+    async def beside(self, work: Callable[[Connection, Accrued], T]) -> T:
+        """Reads in one snapshot, with what runs and is not posted yet, by subject and currency."""
+        leases = self._leases.all()
+        return await self._store.read(lambda connection: work(connection, _accrued(connection, leases, self._currency_of)))
+
+    def standings_of(self, connection: Connection, accrued: Accrued, tenants: Sequence[str]) -> list[Standing]:
+        """How all budgets of some tenants stand, in the snapshot of :meth:`beside`."""
+        budgets, now_ns = active(connection, tenants), self._clock_ns()
+        spent = spending.spent_by(connection, budgets, now_ns)
+        return [
+            standing(one, spent.get(one.id, NOTHING), _running(one, accrued), self._last_rates.get(one.id, 0), now_ns) for one in budgets
+        ]
 
     async def step(self) -> int:
         """One round of the loop: moves the marks, writes alerts, delivers; returns how many deliveries were tried."""
@@ -157,9 +177,7 @@ def look(
     """All budgets in one snapshot."""
     budgets = active(connection)
     spent = spending.spent_by(connection, budgets, now_ns)
-    books = Books(connection)
-    accrued = accruals(connection, leases, lambda tenant: books.currency_of(tenant, currency_of(tenant))) if budgets else []
-    running = running_by(accrued)
+    running = _accrued(connection, leases, currency_of) if budgets else {}
     standings, due, rates = [], [], {}
     for budget in budgets:
         of_budget, runs = spent.get(budget.id, NOTHING), _running(budget, running)
@@ -169,7 +187,12 @@ def look(
     return Picture(tuple(standings), tuple(due), tuple(alert_outbox.missing(connection, due)), rates)
 
 
-def _running(budget: Budget, running: dict[tuple[Subject, str], Running]) -> Running:
+def _accrued(connection: Connection, leases: Sequence[OpenLease], currency_of: Callable[[str], str]) -> dict[tuple[Subject, str], Running]:
+    books = Books(connection)
+    return running_by(accruals(connection, leases, lambda tenant: books.currency_of(tenant, currency_of(tenant))))
+
+
+def _running(budget: Budget, running: Accrued) -> Running:
     return running.get((budget.subject, budget.currency), IDLE)
 
 

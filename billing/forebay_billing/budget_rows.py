@@ -16,15 +16,14 @@ from forebay_billing.budgets import Budget, Origin, Subject, check_new
 from forebay_billing.errors import Forbidden, TooLarge, UnknownBudget
 from forebay_billing.money import halves, nano_of, whole
 from forebay_billing.tags import check_expected
+from forebay_billing.whose import Whose, whose
 
 BUDGETS_PER_TENANT_MAX = 1000
 
 
-def active(connection: Connection, tenant: str | None = None) -> list[Budget]:
-    """The budgets that are in force, in the order in which they were first set; of one tenant where given."""
-    query = select(budgets).where(budgets.c.removed_at_ns.is_(None)).order_by(budgets.c.id)
-    if tenant is not None:
-        query = query.where(budgets.c.tenant == tenant)
+def active(connection: Connection, tenant: Whose = None) -> list[Budget]:
+    """The budgets that are in force, in the order in which they were first set; of one tenant, or some, where given."""
+    query = select(budgets).where(budgets.c.removed_at_ns.is_(None), *whose(budgets.c.tenant, tenant)).order_by(budgets.c.id)
     return [budget_of(row) for row in connection.execute(query)]
 
 

@@ -26,6 +26,7 @@ from forebay_billing.plans import Plan, plan_in
 from forebay_billing.profiles import profile_of
 from forebay_billing.rating import HOUR_NS
 from forebay_billing.sums import halved, joined
+from forebay_billing.whose import Whose, whose
 
 INVOICES_SHOWN_MAX = 1000
 
@@ -298,14 +299,14 @@ def noted_in(connection: Connection, tenant: str | None, month: Month) -> list[t
     return [by_name[name] for name in names if name in by_name]
 
 
-def _of_tenant(query: Select[Any], tenant: str | None) -> Select[Any]:
-    return query if tenant is None else query.where(invoices.c.tenant == tenant)
+def _of_tenant(query: Select[Any], tenant: Whose) -> Select[Any]:
+    return query.where(*whose(invoices.c.tenant, tenant))
 
 
 def invoices_of(
-    connection: Connection, tenant: str | None, month: Month | None = None, issued: tuple[int, int] | None = None
+    connection: Connection, tenant: Whose, month: Month | None = None, issued: tuple[int, int] | None = None
 ) -> list[Invoice]:
-    """The latest first; those of a tenant, of a month, or issued from the first until before the second moment, where given."""
+    """The latest first; those of a tenant or some, of a month, or issued from the first until before the second moment, where given."""
     query = _of_tenant(select(invoices).order_by(invoices.c.id.desc()), tenant)
     if month is not None:
         query = query.where(invoices.c.period == str(month))

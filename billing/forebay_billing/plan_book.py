@@ -18,15 +18,14 @@ from forebay_billing.plans import Plan, Terms, Tier, plan_in
 from forebay_billing.prices import PriceBook
 from forebay_billing.queries import check_tenant
 from forebay_billing.tags import check_expected
+from forebay_billing.whose import Whose, whose
 
 _plans = schema.plans.c
 
 
-def plans_of(connection: Connection, tenant: str | None) -> list[Plan]:
-    """All versions, of one tenant where given, in the order in which they were made."""
-    query = select(schema.plans).order_by(_plans.tenant, _plans.version)
-    if tenant is not None:
-        query = query.where(_plans.tenant == tenant)
+def plans_of(connection: Connection, tenant: Whose) -> list[Plan]:
+    """All versions, of one tenant, or some, where given, in the order in which they were made."""
+    query = select(schema.plans).where(*whose(_plans.tenant, tenant)).order_by(_plans.tenant, _plans.version)
     return [_plan(row) for row in connection.execute(query)]
 
 
@@ -35,7 +34,7 @@ def plan_of(connection: Connection, tenant: str, month: Month) -> Plan | None:
     return plan_in(month, plans_of(connection, tenant))
 
 
-def plans_in(connection: Connection, tenant: str | None, month: Month) -> list[Plan]:
+def plans_in(connection: Connection, tenant: Whose, month: Month) -> list[Plan]:
     """The plans in force in ``month``, by tenant."""
     by_tenant: dict[str, list[Plan]] = {}
     for plan in plans_of(connection, tenant):

@@ -24,6 +24,7 @@ from forebay_billing.prices import PriceBook
 from forebay_billing.statements import check_against_ledger, line_of, parked_line_of, statement_of
 from forebay_billing.sums import halved, joined
 from forebay_billing.types import Line, PriceVersion, Statement, UsageRecord
+from forebay_billing.whose import whose
 
 USAGE_DURATION_NS_MAX = 366 * 86_400 * 10**9
 """Longest usage record that is accepted."""
@@ -266,9 +267,7 @@ def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
 
 def visible(scope: Scope) -> list[ColumnElement[bool]]:
     """The one place where a scope becomes conditions on rows."""
-    conditions: list[ColumnElement[bool]] = []
-    if scope.tenant is not None:
-        conditions.append(_usage.tenant == scope.tenant)
+    conditions = [*whose(_usage.tenant, scope.tenant), *whose(_usage.tenant, scope.among)]
     if scope.user is not None:
         conditions.append(_usage.user_name == scope.user)
     return conditions

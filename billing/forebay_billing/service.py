@@ -86,6 +86,8 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/credits", credit_handlers.CreditsHandler),
     (r"api/credits/([^/]+)/refund", credit_handlers.CreditRefundHandler),
     (r"api/tenants", tenant_handlers.TenantsHandler),
+    (r"api/tenants/order", tenant_handlers.TenantOrderHandler),
+    (r"api/tenants/rows", tenant_handlers.TenantRowsHandler),
     (r"api/budgets", budget_handlers.BudgetsHandler),
     (r"api/budgets/([^/]+)", budget_handlers.BudgetHandler),
     (r"api/reports", report_handlers.ReportHandler),

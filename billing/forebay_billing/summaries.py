@@ -17,7 +17,7 @@ from forebay_billing.money import whole
 from forebay_billing.months import Month
 from forebay_billing.pieces import Columns, pieces
 from forebay_billing.queries import Window, visible, within
-from forebay_billing.sums import halved, joined
+from forebay_billing.sums import BILLION, halved, joined
 
 By = Literal["tenant", "user", "flavor", "kind", "notebook", "cell", "day"]
 KEYS: tuple[By, ...] = ("tenant", "user", "flavor", "kind", "notebook", "cell", "day")
@@ -62,10 +62,7 @@ def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[B
     A day is the ``zone``'s; what lasts over midnight counts on each day with the segments (an hour at most) that begin on it. Raises
     InvalidRequest for days of a window that is open or longer than DAYS_MAX.
     """
-    uncorrected = ~select(_reversals.usage_id).where(_reversals.usage_id == _usage.id).exists()
-    of_usage = (*visible(scope), *within(window), uncorrected)
-    columns = [_usage.lease, *(_usage[_COLUMNS[key]] for key in by if key not in ("flavor", "day"))]
-    piece = pieces(usage=columns, of_usage=of_usage)
+    piece = _uncorrected(scope, window, by)
     days = _days(window, zone) if "day" in by else []
     keys = [_day_of(piece, days) if key == "day" else piece[_COLUMNS[key]].label(key) for key in by]
     query = select(
@@ -86,11 +83,16 @@ def outlooks(connection: Connection, scope: Scope, now_ns: int, by: Sequence[By]
     month_ns, week_ns = Month.of(now_ns).start_ns, (today - FORECAST_DAYS) * DAY_NS
     window = Window(max(0, min(month_ns, week_ns)), (today + 1) * DAY_NS)
     by_day: dict[tuple[str, ...], dict[int, int]] = {}
-    for row in summary(connection, scope, window, [*by, "day"]):
-        day = date.fromisoformat(str(row.keys["day"])).toordinal() - date(1970, 1, 1).toordinal()
-        by_day.setdefault(_whose(row, by), {})[day] = row.cost_atto
-    for row in summary(connection, scope, Window(None, window.since_ns), by):
-        by_day.setdefault(_whose(row, by), {})[-1] = 0
+    piece = _uncorrected(scope, window, by)
+    keys, day = [*(piece[_COLUMNS[key]] for key in by), piece.currency], piece.started_at_ns // literal(DAY_NS, BigInteger)
+    sums = (*halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
+    for *who, at, milli_billions, milli, atto_billions, atto in connection.execute(select(*keys, day, *sums).group_by(*keys, day)):
+        cost = whole(int(milli_billions) * BILLION + int(milli), int(atto_billions) * BILLION + int(atto))
+        days, place = by_day.setdefault(tuple(who), {}), min(int(at), today)
+        days[place] = days.get(place, 0) + cost
+    piece = _uncorrected(scope, Window(None, window.since_ns), by)
+    for row in connection.execute(select(*(piece[_COLUMNS[key]] for key in by), piece.currency).distinct()):
+        by_day.setdefault(tuple(row), {})[-1] = 0
     found = []
     for (*whose, currency), days in sorted(by_day.items()):
         spent = sum(atto for day, atto in days.items() if day * DAY_NS >= month_ns)
@@ -98,8 +100,11 @@ def outlooks(connection: Connection, scope: Scope, now_ns: int, by: Sequence[By]
     return found
 
 
-def _whose(row: SummaryRow, by: Sequence[By]) -> tuple[str, ...]:
-    return (*(str(row.keys[key]) for key in by), row.currency)
+def _uncorrected(scope: Scope, window: Window, by: Sequence[By]) -> Columns:
+    """Pieces of usage that was not corrected, with the keys of their records."""
+    corrected = select(_reversals.usage_id).where(_reversals.usage_id == _usage.id).exists()
+    columns = [_usage.lease, *(_usage[_COLUMNS[key]] for key in by if key not in ("flavor", "day"))]
+    return pieces(usage=columns, of_usage=(*visible(scope), *within(window), ~corrected))
 
 
 def _days(window: Window, zone: tzinfo) -> list[tuple[date, int]]:

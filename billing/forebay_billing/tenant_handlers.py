@@ -1,11 +1,24 @@
-"""The endpoint of how tenants stand."""
+"""The endpoints of how tenants stand."""
 
 from __future__ import annotations
 
-from forebay_billing import documents, tenants
-from forebay_billing.access import paying_scope
-from forebay_billing.bodies import TenantsQuery
+from typing import Any
+
+from sqlalchemy import Connection
+
+from forebay_billing import documents, plan_book, tenant_order, tenants
+from forebay_billing.access import check_may_invoice, paying_scope
+from forebay_billing.bodies import TenantOrderQuery, TenantsQuery, name_of
+from forebay_billing.budget_desk import Accrued
+from forebay_billing.budget_documents import standing_json
+from forebay_billing.errors import InvalidRequest
 from forebay_billing.handlers import BillingHandler
+from forebay_billing.invoice_documents import summary_json
+from forebay_billing.invoice_queries import invoices_of
+from forebay_billing.months import Month
+
+NAMES_MAX = 200
+"""Tenants that are told of at once."""
 
 
 class TenantsHandler(BillingHandler):
@@ -21,3 +34,45 @@ class TenantsHandler(BillingHandler):
             lambda connection: tenants.standings(connection, tenant, context.settings.currency_of, context.clock_ns())
         )
         self.answer([documents.standing_json(one) for one in found])
+
+
+class TenantOrderHandler(BillingHandler):
+    """``GET api/tenants/order``: the names alone, by a column of the operator's table."""
+
+    endpoint = "tenant_order"
+
+    async def get(self) -> None:
+        check_may_invoice(await self.caller())
+        query, context = self.query(TenantOrderQuery), self.context
+
+        def work(connection: Connection, accrued: Accrued) -> tenant_order.Order:
+            descending, currency_of = query.order == "desc", context.settings.currency_of
+            return tenant_order.order(connection, query.sort, descending, query.q, currency_of, accrued, context.clock_ns())
+
+        found = await context.budgets.beside(work)
+        self.answer({"ranked": found.ranked, "unranked": found.unranked, "unmatched": found.unmatched})
+
+
+class TenantRowsHandler(BillingHandler):
+    """``GET api/tenants/rows?tenant=&tenant=``: all that the table shows of some tenants, in one snapshot."""
+
+    endpoint = "tenant_rows"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        check_may_invoice(identity)
+        names, context = [name_of(name, "tenant") for name in self.get_query_arguments("tenant", strip=False)], self.context
+        if set(self.request.query_arguments) - {"tenant"} or len(names) > NAMES_MAX:
+            raise InvalidRequest(f"tenant: name up to {NAMES_MAX} tenants, and nothing else.")
+
+        def work(connection: Connection, accrued: Accrued) -> dict[str, Any]:
+            now_ns = context.clock_ns()
+            standings = tenants.standings(connection, names, context.settings.currency_of, now_ns)
+            return {
+                "standings": [documents.standing_json(one) for one in standings],
+                "budgets": [standing_json(one, identity) for one in context.budgets.standings_of(connection, accrued, names)],
+                "plans": [plan_book.plan_answer(plan) for plan in plan_book.plans_in(connection, names, Month.of(now_ns))],
+                "open_invoices": [summary_json(one) for one in invoices_of(connection, names) if one.state == "open"],
+            }
+
+        self.answer(await context.budgets.beside(work))

@@ -18,6 +18,7 @@ from forebay_billing.money import whole
 from forebay_billing.profiles import Version
 from forebay_billing.queries import Balance
 from forebay_billing.summaries import Outlook
+from forebay_billing.whose import Whose, whose
 
 _ACCOUNTS: tuple[Callable[[str], str], ...] = (receivable, held, credit_of)
 """The accounts that every tenant has, in the order in which a balance names them."""
@@ -35,12 +36,36 @@ class Standing:
     balances: tuple[Balance, ...]
 
 
-def standings(connection: Connection, tenant: str | None, currency_of: Callable[[str], str], now_ns: int) -> list[Standing]:
-    """All tenants that anything was written down for, by name; or the one that is named, whether anything was or not.
+@dataclass(frozen=True)
+class Named:
+    """A tenant, and what else it is found by."""
+
+    tenant: str
+    legal_name: str
+    currency: str
+
+
+def names(connection: Connection, currency_of: Callable[[str], str]) -> list[Named]:
+    """All tenants that anything was written down for, without what."""
+    versions, accounts = _profiles(connection, None), schema.accounts.c.name
+    query = select(accounts).where(or_(*(accounts.startswith(account(""), autoescape=True) for account in _ACCOUNTS)))
+    known = {*versions, *_agreed(connection, None), *(_owner(row.name)[0] for row in connection.execute(query))}
+    return [
+        Named(
+            name,
+            versions[name].profile.legal_name if name in versions else "",
+            _billed_in(versions.get(name)) or currency_of(name),
+        )
+        for name in known
+    ]
+
+
+def standings(connection: Connection, tenant: Whose, currency_of: Callable[[str], str], now_ns: int) -> list[Standing]:
+    """All tenants that anything was written down for, by name; or the one, or those, that are named, whether anything was or not.
 
     ``currency_of`` is what the settings bill a tenant in.
     """
-    balances, outlooks, versions = _balances(connection, tenant), _outlooks(connection, tenant, now_ns), _profiles(connection, tenant)
+    balances, outlooks, versions = balances_of(connection, tenant), outlooks_of(connection, tenant, now_ns), _profiles(connection, tenant)
     known = {*balances, *outlooks, *versions, *_agreed(connection, tenant)}
     return [
         Standing(
@@ -51,7 +76,7 @@ def standings(connection: Connection, tenant: str | None, currency_of: Callable[
             tuple(outlooks.get(name, ())),
             tuple(balances.get(name, ())),
         )
-        for name in (sorted(known) if tenant is None else [tenant])
+        for name in (sorted(known) if tenant is None else [tenant] if isinstance(tenant, str) else tenant)
     ]
 
 
@@ -59,12 +84,14 @@ def _billed_in(version: Version | None) -> str | None:
     return None if version is None else version.profile.currency
 
 
-def _balances(connection: Connection, tenant: str | None) -> dict[str, list[Balance]]:
+def balances_of(connection: Connection, tenant: Whose) -> dict[str, list[Balance]]:
+    """By tenant and currency, of all that have accounts."""
     accounts, rows = schema.accounts.c, schema.balances.c
     if tenant is None:
         of_tenants = or_(*(accounts.name.startswith(account(""), autoescape=True) for account in _ACCOUNTS))
     else:
-        of_tenants = accounts.name.in_([account(tenant) for account in _ACCOUNTS])
+        names = [tenant] if isinstance(tenant, str) else tenant
+        of_tenants = accounts.name.in_([account(name) for name in names for account in _ACCOUNTS])
     joined = schema.accounts.outerjoin(schema.balances, rows.account_id == accounts.id)
     query = select(accounts.name, rows.currency, rows.milli, rows.atto).select_from(joined).where(of_tenants)
     sums: dict[str, dict[str, list[int]]] = defaultdict(dict)
@@ -85,25 +112,24 @@ def _owner(account: str) -> tuple[str, int]:
     return account.removeprefix(_ACCOUNTS[place]("")), place
 
 
-def _outlooks(connection: Connection, tenant: str | None, now_ns: int) -> dict[str, list[Outlook]]:
+def outlooks_of(connection: Connection, tenant: Whose, now_ns: int) -> dict[str, list[Outlook]]:
+    """How this month goes, by tenant."""
+    scope = Scope(tenant, None) if tenant is None or isinstance(tenant, str) else Scope(None, None, tenant)
     found: dict[str, list[Outlook]] = defaultdict(list)
-    for one in summaries.outlooks(connection, Scope(tenant, None), now_ns, ["tenant"]):
+    for one in summaries.outlooks(connection, scope, now_ns, ["tenant"]):
         found[str(one.keys["tenant"])].append(one)
     return found
 
 
-def _profiles(connection: Connection, tenant: str | None) -> dict[str, Version]:
-    query = select(profile_rows).order_by(profile_rows.c.version)
-    if tenant is not None:
-        query = query.where(profile_rows.c.tenant == tenant)
+def _profiles(connection: Connection, tenant: Whose) -> dict[str, Version]:
+    query = select(profile_rows).where(*whose(profile_rows.c.tenant, tenant)).order_by(profile_rows.c.version)
     return {row.tenant: profiles.version_of(row) for row in connection.execute(query)}
 
 
-def _agreed(connection: Connection, tenant: str | None) -> set[str]:
+def _agreed(connection: Connection, tenant: Whose) -> set[str]:
     """Tenants that have a plan or a budget, or had one."""
     found: set[str] = set()
     for table in (schema.plans, budgets):
-        query = select(table.c.tenant).distinct()
-        rows: list[Row[tuple[str]]] = list(connection.execute(query if tenant is None else query.where(table.c.tenant == tenant)))
+        rows: list[Row[tuple[str]]] = list(connection.execute(select(table.c.tenant).where(*whose(table.c.tenant, tenant)).distinct()))
         found |= {row.tenant for row in rows}
     return found

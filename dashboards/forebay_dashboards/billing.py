@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter
 
@@ -25,6 +25,8 @@ from forebay_dashboards.rows import (
     Standing,
     SummaryRow,
     SurchargeVersion,
+    TenantOrder,
+    TenantRows,
     UsagePage,
 )
 from forebay_dashboards.times import Period
@@ -50,6 +52,8 @@ _BUDGETS = TypeAdapter(tuple[BudgetRow, ...])
 _ANYTHING: TypeAdapter[object] = TypeAdapter(object)
 _RECONCILIATION = TypeAdapter(Reconciliation)
 _STANDINGS = TypeAdapter(tuple[Standing, ...])
+_TENANT_ORDER = TypeAdapter(TenantOrder)
+_TENANT_ROWS = TypeAdapter(TenantRows)
 _CHANNELS = TypeAdapter(tuple[Channel, ...])
 _RECIPIENTS = TypeAdapter(tuple[Recipient, ...])
 _OUTBOX = TypeAdapter(OutboxPage)
@@ -159,6 +163,14 @@ class Billing:
     async def invoices(self, token: str, tenant: str | None = None, state: str | None = None) -> tuple[InvoiceRow, ...]:
         """Finalised invoices, the latest first; of all tenants where none is given, which an operator may ask."""
         return await self._upstream.read(_INVOICES, token, "api/invoices", {"tenant": tenant, "state": state})
+
+    async def tenant_order(self, token: str, sort: str, order: str, search: str) -> TenantOrder:
+        """All tenants that billing knows, by a column that is billing's: ``tenant``, ``month``, ``end``, ``budget``, ``plan``, …"""
+        return await self._upstream.read(_TENANT_ORDER, token, "api/tenants/order", {"sort": sort, "order": order, "q": search})
+
+    async def tenant_rows(self, token: str, names: Sequence[str]) -> TenantRows:
+        """All that the table shows of some of them."""
+        return await self._upstream.read(_TENANT_ROWS, token, f"api/tenants/rows?{urlencode([('tenant', name) for name in names])}")
 
     async def standings(self, token: str, tenant: str | None = None) -> tuple[Standing, ...]:
         """How tenants stand: all that anything was written down for, or the one that is given."""

@@ -464,6 +464,24 @@ class Standing(Row):
     balances: tuple[Balance, ...]
 
 
+class TenantOrder(Row):
+    """Names of tenants: those that a column says something of, in its order; the others that were found; and those that were not."""
+
+    ranked: tuple[str, ...]
+    unranked: tuple[str, ...]
+    unmatched: tuple[str, ...]
+
+
+class TenantRows(Row):
+    """What billing has of some tenants."""
+
+    standings: tuple[Standing, ...] = ()
+    budgets: tuple[BudgetRow, ...] = ()
+    plans: tuple[Plan, ...] = ()
+    """Those in force."""
+    open_invoices: tuple[InvoiceRow, ...] = ()
+
+
 class Channel(Row):
     """Where alerts go, and how deliveries stand; without a tenant those of all."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest, nsmallest
 from typing import Any, Generic, Literal
@@ -94,7 +94,7 @@ class Query:
 class Page(Generic[R]):
     """Some of ``count`` rows that were found among ``among``; ``first`` is the number of the first one here."""
 
-    rows: list[Seen[R]]
+    rows: list[R]
     first: int
     count: int
     among: int
@@ -115,7 +115,7 @@ def read_query(arguments: Mapping[str, str], table: Table[Any]) -> Query:
     return Query(search, sort, "asc" if order == "asc" else "desc", int(page))
 
 
-def select(table: Table[R], rows: Collection[Seen[R]], query: Query) -> Page[R]:
+def select(table: Table[R], rows: Collection[Seen[R]], query: Query) -> Page[Seen[R]]:
     """The page of those rows in which every word of the search occurs; the last one where there are not so many."""
     words = query.search.casefold().split()
     found = [seen for seen in rows if all(word in seen.text for word in words)] if words else list(rows)
@@ -127,6 +127,15 @@ def select(table: Table[R], rows: Collection[Seen[R]], query: Query) -> Page[R]:
     skipped = (asked.page - 1) * ROWS_PER_PAGE
     shown = _ordered(found, lambda seen: _rank(sort(seen.row)), asked.order, skipped + ROWS_PER_PAGE)[skipped:]
     return Page(shown, skipped + 1 if shown else 0, len(found), len(rows), asked, pages)
+
+
+def cut(rows: Sequence[R], among: int, query: Query) -> Page[R]:
+    """The page of rows that are found and in order already; the last one where there are not so many."""
+    pages = max(1, -(-len(rows) // ROWS_PER_PAGE))
+    asked = replace(query, page=min(query.page, pages))
+    skipped = (asked.page - 1) * ROWS_PER_PAGE
+    shown = list(rows[skipped : skipped + ROWS_PER_PAGE])
+    return Page(shown, skipped + 1 if shown else 0, len(rows), among, asked, pages)
 
 
 def pace_ms(took_seconds: float) -> int:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
 from forebay_hub.languages import Text
 
-from forebay_dashboards.mirror import Seen
-from forebay_dashboards.rows import WHOLE_MILLI, Balance, BudgetRow, ForecastRow, InvoiceRow, Lease, Plan, Quota, Standing
-from forebay_dashboards.tables import Column, Table
+from forebay_dashboards.rows import WHOLE_MILLI, Balance, BudgetRow, ForecastRow, InvoiceRow, Lease, Plan, Quota, TenantOrder, TenantRows
+from forebay_dashboards.tables import Column, Page, Query, Table, cut
 
 
 @dataclass(frozen=True)
@@ -44,20 +43,17 @@ class TenantRow:
         return None if self.budget is None else used_milli(self.budget)
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What a table is made of."""
+Held = Mapping[str, tuple[int, int]]
+"""By tenant: how many leases are open, and the thousandths of devices that they hold."""
 
-    names: Iterable[str]
-    """Of JupyterHub's groups."""
-    standings: tuple[Standing, ...]
-    budgets: tuple[BudgetRow, ...]
-    quotas: tuple[Quota, ...]
-    plans: tuple[Plan, ...]
-    """Those in force."""
-    open_invoices: tuple[InvoiceRow, ...]
-    leases: Iterable[Lease]
 
+def _sorted_by_billing(row: TenantRow) -> None:
+    """Billing orders by its own columns: see :func:`arranged`."""
+
+
+BILLINGS = _sorted_by_billing
+OURS = ("tenant", "held", "leases")
+"""Columns that billing knows nothing of, or not of every tenant."""
 
 TENANTS: Table[TenantRow] = Table(
     name="tenants",
@@ -65,20 +61,14 @@ TENANTS: Table[TenantRow] = Table(
     topics=("leases", "usage", "tenants"),
     columns=(
         Column("tenant", Text("Tenant"), lambda row: row.tenant, "w-who"),
-        Column(
-            "month", Text("This month"), lambda row: _by_currency(row, [(one.currency, one.spent_nano) for one in row.month]), number=True
-        ),
-        Column(
-            "end", Text("At its end"), lambda row: _by_currency(row, [(one.currency, one.forecast_nano) for one in row.month]), number=True
-        ),
-        Column("budget", Text("Budget used"), lambda row: row.budget_milli, number=True),
+        Column("month", Text("This month"), BILLINGS, number=True),
+        Column("end", Text("At its end"), BILLINGS, number=True),
+        Column("budget", Text("Budget used"), BILLINGS, number=True),
         Column("held", Text("Devices held"), lambda row: row.held_milli, number=True),
         Column("leases", Text("Leases"), lambda row: row.leases, "w-short", number=True),
-        Column("plan", Text("Plan"), lambda row: None if row.plan is None else (row.plan.discount_bps, row.plan.valid_from)),
-        Column(
-            "balance", Text("Balance"), lambda row: _by_currency(row, [(b.currency, b.available_nano) for b in row.balances]), number=True
-        ),
-        Column("open", Text("Open invoices"), lambda row: [(one.currency, Decimal(one.total)) for one in row.owed], number=True),
+        Column("plan", Text("Plan"), BILLINGS),
+        Column("balance", Text("Balance"), BILLINGS, number=True),
+        Column("open", Text("Open invoices"), BILLINGS, number=True),
     ),
     first="tenant",
     order="asc",
@@ -97,34 +87,53 @@ def used_milli(budget: BudgetRow) -> int | None:
     return used * WHOLE_MILLI // budget.limit_nano
 
 
-def tenant_rows(sources: Sources) -> list[Seen[TenantRow]]:
-    """A row for each tenant that anything is known of."""
-    standings = {one.tenant: one for one in sources.standings}
-    plans = {one.tenant: one for one in sources.plans}
-    quotas = {one.tenant: one for one in sources.quotas if one.user is None}
-    owed, leases = _owed(sources.open_invoices), _held(sources.leases)
+def arranged(order: TenantOrder, others: Iterable[str], leases: Held, query: Query) -> Page[str]:
+    """Names of the tenants on the page that is asked for.
+
+    ``order`` is how billing orders those that it knows, ``others`` are the names that JupyterHub or the pool know. Who has nothing in a
+    column comes before all who have, as in every table.
+    """
+    words, known = query.search.casefold().split(), {*order.ranked, *order.unranked, *order.unmatched}
+    new = {name for name in others if name not in known}
+    found = [name for name in new if all(word in name.casefold() for word in words)]
+    rest, descending = sorted([*order.unranked, *found]), query.order == "desc"
+    if query.sort not in OURS:
+        names = [*order.ranked, *rest] if descending else [*rest, *order.ranked]
+    elif query.sort == "tenant":
+        names = sorted([*order.ranked, *rest], reverse=descending)
+    else:
+        place = 0 if query.sort == "leases" else 1
+        names = sorted(sorted([*order.ranked, *rest]), key=lambda name: leases.get(name, (0, 0))[place], reverse=descending)
+    return cut(names, len(known) + len(new), query)
+
+
+def tenant_rows(names: Sequence[str], known: TenantRows, quotas: Iterable[Quota], leases: Held) -> list[TenantRow]:
+    """A row for each name, in their order."""
+    standings = {one.tenant: one for one in known.standings}
+    plans = {one.tenant: one for one in known.plans}
+    of_tenants = {one.tenant: one for one in quotas if one.user is None}
+    owed = _owed(known.open_invoices)
     budgets: dict[str, BudgetRow] = {}
-    for one in sources.budgets:
+    for one in known.budgets:
         so_far = budgets.get(one.tenant)
         if so_far is None or (used_milli(one) or 0) > (used_milli(so_far) or 0):
             budgets[one.tenant] = one
     rows = []
-    for name in sorted({*sources.names, *standings, *plans, *quotas, *owed, *leases, *budgets}):
+    for name in names:
         standing, (count, held_milli) = standings.get(name), leases.get(name, (0, 0))
         row = TenantRow(
             tenant=name,
             currency="" if standing is None else standing.currency,
             month=() if standing is None else standing.month,
             budget=budgets.get(name),
-            quota=quotas.get(name),
+            quota=of_tenants.get(name),
             plan=plans.get(name),
             balances=() if standing is None else standing.balances,
             owed=owed.get(name, ()),
             leases=count,
             held_milli=held_milli,
         )
-        words = (name, "" if standing is None else standing.legal_name or "", row.currency)
-        rows.append(Seen(row, 0, "\n".join(words).casefold()))
+        rows.append(row)
     return rows
 
 
@@ -138,16 +147,10 @@ def _owed(invoices: Iterable[InvoiceRow]) -> dict[str, tuple[Owed, ...]]:
     }
 
 
-def _held(leases: Iterable[Lease]) -> dict[str, tuple[int, int]]:
-    """By tenant: how many leases are open, and the thousandths of devices that they hold."""
+def held_by(leases: Iterable[Lease]) -> Held:
+    """What tenants hold now."""
     found: dict[str, tuple[int, int]] = {}
     for lease in leases:
         count, held = found.get(lease.tenant, (0, 0))
         found[lease.tenant] = (count + 1, held + lease.devices * lease.share_milli)
     return found
-
-
-def _by_currency(row: TenantRow, amounts: list[tuple[str, int]]) -> tuple[str, int] | None:
-    """Amounts are ordered within their currency: that which the tenant is billed in, where there are several."""
-    of_own = [found for found in amounts if found[0] == row.currency] or amounts
-    return of_own[0] if of_own else None

@@ -7,10 +7,12 @@ import time
 
 from forebay_hub.languages import Text
 
+from forebay_dashboards.rows import TenantOrder, TenantRows
 from forebay_dashboards.sections import attempt
 from forebay_dashboards.table_pages import TableVisit
-from forebay_dashboards.tables import select
-from forebay_dashboards.tenant_table import TENANTS, Sources, tenant_rows
+from forebay_dashboards.tenant_table import OURS, TENANTS, arranged, held_by, tenant_rows
+
+NOBODY = TenantOrder(ranked=(), unranked=(), unmatched=())
 
 
 class TenantsPage(TableVisit):
@@ -22,19 +24,17 @@ class TenantsPage(TableVisit):
         query = self.asked(TENANTS)
         begun = time.monotonic()  # what pool and billing take counts, too
         pool, billing, token = self.services.pool, self.services.billing, self.token
-        names, standings, budgets, quotas, plans, invoices = await asyncio.gather(
+        column = "tenant" if query.sort in OURS else query.sort
+        names, order, quotas = await asyncio.gather(
             attempt(self.services.people.tenants(), Text("Tenants that used nothing yet")),
-            attempt(billing.standings(token), Text("Usage and balances")),
-            attempt(billing.budgets(token, None), Text("Budgets")),
+            attempt(billing.tenant_order(token, column, query.order, query.search), Text("Usage and balances")),
             attempt(pool.quotas(token), Text("Quotas")),
-            attempt(billing.plans_in_force(token, None), Text("Plans")),
-            attempt(billing.invoices(token, state="open"), Text("Open invoices")),
         )
-        sources = Sources(
-            names.content or (), standings.content or (), budgets.content or (), quotas.content or (), plans.content or (),
-            invoices.content or (), [seen.row for seen in self.services.feed.mirror.seen_leases()],
-        )  # fmt: skip
-        found = select(TENANTS, tenant_rows(sources), query)
-        sections = (names, standings, budgets, quotas, plans, invoices)
-        problems = [section.problem for section in sections if section.problem]
-        self.show_table(part, TENANTS, found, [seen.row for seen in found.rows], lambda: time.monotonic() - begun, problems)
+        leases = held_by(seen.row for seen in self.services.feed.mirror.seen_leases())
+        others = {*(names.content or ()), *leases, *(one.tenant for one in quotas.content or ())}
+        found = arranged(order.content or NOBODY, others, leases, query)
+        known = await attempt(billing.tenant_rows(token, found.rows), Text("Usage and balances")) if order.content else order
+        content = known.content if isinstance(known.content, TenantRows) else TenantRows()
+        rows = tenant_rows(found.rows, content, quotas.content or (), leases)
+        problems = [section.problem for section in (names, known, quotas) if section.problem]
+        self.show_table(part, TENANTS, found, rows, lambda: time.monotonic() - begun, problems)

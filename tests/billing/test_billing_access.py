@@ -85,6 +85,8 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "change the tax of acme": ("PUT", "/api/profiles/acme", {"json": {"tax_bps": 0}}, {"operator"}),
     "tenants that whoever asks may see": ("GET", "/api/tenants", {}, PAYS_SOME),
     "how acme stands": ("GET", "/api/tenants?tenant=acme", {}, PAYS_ACME),
+    "names of tenants in an order": ("GET", "/api/tenants/order?sort=budget", {}, {"operator"}),
+    "rows of tenants": ("GET", "/api/tenants/rows?tenant=acme&tenant=globex", {}, {"operator"}),
     "credits of acme": ("GET", "/api/credits?tenant=acme", {}, PAYS_ACME),
     "grant credit": (
         "POST", "/api/credits", {"json": {"tenant": "acme", "kind": "prepaid", "name": "x", "amount_minor": 1}}, {"operator"},

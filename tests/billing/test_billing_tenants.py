@@ -60,3 +60,52 @@ def test_an_owner_sees_how_the_own_tenant_stands_and_no_other(running: Any, usag
     running.post_usage(usage("a/1"), usage("b/1", tenant="globex"))
     assert list(stand(running, "acme-owner")) == ["acme"]
     assert running.get("acme-owner", "/api/tenants", tenant="globex").status_code == 403
+
+
+def ordered(running: Any, sort: str, order: str = "asc", **more: str) -> tuple[list[str], list[str], list[str]]:
+    found = running.get("operator", "/api/tenants/order", sort=sort, order=order, **more).json()
+    return found["ranked"], found["unranked"], found["unmatched"]
+
+
+def test_tenants_are_ordered_by_each_column_of_the_operators_table(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    run, day_ns = running_anywhere, NOVEMBER.start_ns + 14 * DAY_NS
+    for tenant, hours in (("acme", 3), ("globex", 1), ("initech", 2)):
+        assert run.post_usage(usage(f"{tenant}/1", tenant=tenant, started_at_ns=day_ns, duration_ns=hours * HOUR_NS)).status_code == 200
+    for tenant, limit in (("acme", 10**12), ("globex", 10**9)):
+        assert run.request("operator", "PUT", "/api/budgets", json={"tenant": tenant, "limit_nano": limit}).status_code == 200
+    plan = {"currency": "USD", "valid_from": "2026-11", "discount_bps": 100}
+    for tenant, bps in (("initech", 500), ("acme", 100)):
+        assert run.request("operator", "PUT", f"/api/plans/{tenant}", json={**plan, "discount_bps": bps}).status_code == 200
+    assert run.request("operator", "PUT", "/api/profiles/planned", json={"legal_name": "Zeta Works"}).status_code == 200
+    by_use = ["globex", "initech", "acme"]
+    assert ordered(run, "tenant") == (["acme", "globex", "initech", "planned"], [], [])
+    assert ordered(run, "tenant", "desc")[0] == ["planned", "initech", "globex", "acme"]
+    for sort, ascending in (("month", by_use), ("end", by_use), ("balance", by_use[::-1]), ("budget", ["acme", "globex"])):
+        rest = sorted({"acme", "globex", "initech", "planned"} - set(ascending))
+        assert ordered(run, sort) == (ascending, rest, []), sort
+        assert ordered(run, sort, "desc") == (ascending[::-1], rest, []), sort
+    assert ordered(run, "plan") == (["acme", "initech"], ["globex", "planned"], [])
+    assert ordered(run, "open") == ([], ["acme", "globex", "initech", "planned"], [])
+    run.clock.now_ns = Month(2027, 1).start_ns
+    for tenant in ("acme", "globex"):
+        assert run.request("operator", "POST", "/api/invoices", json={"tenant": tenant, "month": "2026-11"}).status_code == 200
+    assert ordered(run, "open")[0] == ["globex", "acme"]
+    assert ordered(run, "month", q="zeta usd") == ([], ["planned"], ["acme", "globex", "initech"])
+
+
+def test_rows_of_some_tenants_are_what_each_ones_own_endpoints_tell(running: Any, usage: Callable[..., UsageRecord]) -> None:
+    for tenant in ("acme", "globex", "initech"):
+        assert running.post_usage(usage(f"{tenant}/1", tenant=tenant)).status_code == 200
+        assert running.request("operator", "PUT", "/api/budgets", json={"tenant": tenant, "limit_nano": 10**9}).status_code == 200
+        plan = {"currency": "USD", "valid_from": "2026-11", "discount_bps": 100}
+        assert running.request("operator", "PUT", f"/api/plans/{tenant}", json=plan).status_code == 200
+    found = running.request("operator", "GET", "/api/tenants/rows?tenant=initech&tenant=acme&tenant=umbra").json()
+    assert [row["tenant"] for row in found["standings"]] == ["initech", "acme", "umbra"]
+    for row in found["standings"]:
+        assert running.get("operator", "/api/tenants", tenant=row["tenant"]).json() == [row]
+    for kind in ("budgets", "plans"):
+        each = [running.get("operator", f"/api/{kind}", tenant=tenant).json() for tenant in ("acme", "initech")]
+        assert sorted(found[kind], key=lambda row: row["tenant"]) == [one for of in each for one in of]
+    assert running.request("operator", "GET", "/api/tenants/rows?tenant=a&user=b").status_code == 400
+    for path in ("/api/tenants/rows?tenant=acme", "/api/tenants/order"):
+        assert running.get("acme-owner", path).status_code == 403

@@ -45,7 +45,7 @@ def test_whoever_saves_a_quota_that_somebody_else_changed_meanwhile_is_told_and_
     assert cloud.post("operator", "operator/quotas", {**hidden, "tenant": "contested", "weight": "2"}).status_code == 200
     mine = {**hidden, "tenant": "contested", "weight": "3"}
     stale = cloud.post("operator", "operator/quotas", mine)
-    assert (stale.status_code, "Somebody changed this" in stale.text, 'name="weight" value="3"' in stale.text) == (412, True, True)
+    assert (stale.status_code, "Somebody changed this" in stale.text, 'value="3"' in stale.text) == (412, True, True)
     assert quota(cloud, "contested")["weight"] == 2
     again = dict(re.findall(r'type="hidden" name="(stamp|whose)" value="([^"]*)"', stale.text))
     assert cloud.post("operator", "operator/quotas", {**mine, **again}).status_code == 200

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 from dashboards_installation import PEOPLE, Installation, eventually, person
-from forebay_dashboards.rows import BudgetRow, InvoiceRow, Lease, Plan, Quota, Span
-from forebay_dashboards.tables import read_query, select
-from forebay_dashboards.tenant_table import TENANTS, Owed, Sources, tenant_rows, used_milli
+from forebay_dashboards.rows import BudgetRow, InvoiceRow, Lease, Plan, Quota, Span, TenantOrder, TenantRows
+from forebay_dashboards.tables import ROWS_PER_PAGE, read_query
+from forebay_dashboards.tenant_table import TENANTS, Owed, arranged, held_by, tenant_rows, used_milli
 
 PAGE = "operator/tenant/{}"
 
@@ -368,17 +368,62 @@ def test_a_row_has_the_fullest_budget_and_open_invoices_by_currency() -> None:
          "tiers": (), "commitment_nano": 0, "changed_at_ns": 0, "changed_by": "o"}
     )  # fmt: skip
     budgets = (budget("a", 10), budget("a", 90), budget("a", 20))
-    rows = {seen.row.tenant: seen.row for seen in tenant_rows(Sources(["d"], (), budgets, quotas, (plan,), tuple(invoices), leases))}
-    assert list(rows) == ["a", "b", "c", "d"]
+    known = TenantRows(budgets=budgets, plans=(plan,), open_invoices=tuple(invoices))
+    rows = {row.tenant: row for row in tenant_rows(["d", "b", "c", "a"], known, quotas, held_by(leases))}
+    assert list(rows) == ["d", "b", "c", "a"], "in the order in which they were asked for"
     assert rows["a"].owed == (Owed("EUR", 1, "3.00"), Owed("USD", 2, "0.30"))
     assert (rows["a"].budget_milli, rows["b"].budget_milli) == (900, None)
     assert (rows["b"].leases, rows["b"].held_milli, rows["b"].quota) == (2, 2000, quotas[0])
     assert rows["c"].plan == plan
 
 
-@pytest.mark.parametrize("column", [column.name for column in TENANTS.columns])
-def test_tenants_are_sorted_by_each_column_whether_they_have_something_there_or_not(column: str) -> None:
-    rows = tenant_rows(Sources(["x", "y"], (), (budget("a", 10),), (), (), (), []))
-    for order in ("asc", "desc"):
-        page = select(TENANTS, rows, read_query({"sort": column, "order": order}, TENANTS))
-        assert sorted(seen.row.tenant for seen in page.rows) == ["a", "x", "y"]
+@pytest.mark.parametrize(
+    ("column", "ascending", "descending"),
+    [
+        ("tenant", "abcxy", "yxcba"),
+        *((name, "acxyb", "bacxy") for name in ("held", "leases")),
+        *((name, "axycb", "bcaxy") for name in ("month", "end", "budget", "plan", "balance", "open")),
+    ],
+)
+def test_tenants_are_sorted_by_each_column_whether_billing_knows_them_or_not(column: str, ascending: str, descending: str) -> None:
+    for way, ranked, expected in (("asc", ("c", "b"), ascending), ("desc", ("b", "c"), descending)):
+        order = TenantOrder(ranked=ranked, unranked=("a",), unmatched=())
+        page = arranged(order, {"x", "y", "a"}, {"b": (1, 500)}, read_query({"sort": column, "order": way}, TENANTS))
+        assert ("".join(page.rows), page.first, page.count, page.among) == (expected, 1, 5, 5)
+
+
+def test_what_is_searched_for_is_found_among_those_that_billing_does_not_know_too() -> None:
+    order = TenantOrder(ranked=("firm-1",), unranked=(), unmatched=("other",))
+    page = arranged(order, {"firm-2", "other", "third"}, {}, read_query({"q": "FIRM"}, TENANTS))
+    assert (page.rows, page.count, page.among) == (["firm-1", "firm-2"], 2, 4)
+
+
+def test_a_page_of_many_tenants_takes_as_many_calls_and_rows_as_one_of_few(cloud: Installation) -> None:
+    names = [f"many-{number:03}" for number in range(3 * ROWS_PER_PAGE)]
+    usage = [_record(name, 10**9 * (number + 1)) for number, name in enumerate(names)]
+    cloud.ask("billing", "service", "POST", "api/usage", json={"records": usage})
+    for sort in [column.name for column in TENANTS.columns]:
+        counts = []
+        for search in ("many-000", "many"):
+            before = _calls(cloud)
+            page = cloud.get("operator", f"operator/tenants/rows?q={search}&sort={sort}&order=desc").text
+            counts.append({key: count - before.get(key, 0) for key, count in _calls(cloud).items() if count != before.get(key, 0)})
+        assert len(re.findall(r'<tr id="tenant-', page)) == ROWS_PER_PAGE
+        assert counts[0] == counts[1] and counts[1][("billing", "answered")] == 2, (sort, counts)
+    page = cloud.get("operator", "operator/tenants/rows?q=many&sort=month&order=desc&page=2").text
+    assert re.findall(r'<tr id="tenant-(many-\d+)', page) == names[::-1][ROWS_PER_PAGE : 2 * ROWS_PER_PAGE]
+
+
+def _record(tenant: str, duration_ns: int) -> dict[str, Any]:
+    return {
+        "source": "pool", "id": tenant, "tenant": tenant, "user": "u", "session": "s", "lease": tenant, "flavor": "dev.1gb",
+        "span": {"id": "x", "kind": "cell", "label": "n.ipynb", "cell": 1}, "device_model": "null", "devices": 1,
+        "started_at_ns": time.time_ns() - 10**12, "duration_ns": duration_ns, "close_reason": "drained",
+    }  # fmt: skip
+
+
+def _calls(cloud: Installation) -> dict[tuple[str, str], int]:
+    """What the pages have asked of pool and billing so far, by how it went."""
+    text = httpx.get(cloud.urls["dashboards"] + "metrics").text
+    found = re.findall(r'upstream_calls_total{outcome="(\w+)",service="(\w+)"} ([\d.]+)', text)
+    return {(service, outcome): int(float(count)) for outcome, service, count in found if service in ("pool", "billing")}
