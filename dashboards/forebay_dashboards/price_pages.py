@@ -159,4 +159,5 @@ class PlansPage(Visit):
     async def _show(self, typed: dict[str, str], problem: Text | None, preview: Preview | None = None, saved: Text | None = None) -> None:
         plans = await attempt(self.services.billing.plans(self.token), Text("Plans"))
         newest_first = sorted(plans.content or (), key=lambda plan: (plan.tenant, -plan.version))
-        self.show("operator_plans.html", typed=typed, problem=problem or plans.problem, preview=preview, saved=saved, plans=newest_first)
+        filled = {**dict.fromkeys(TypedPlan.model_fields, ""), **typed}
+        self.show("operator_plans.html", typed=filled, problem=problem or plans.problem, preview=preview, saved=saved, plans=newest_first)
