@@ -12,6 +12,7 @@ from forebay_hub.languages import Text, plural
 from forebay_dashboards import codes
 from forebay_dashboards.access import View
 from forebay_dashboards.actions import DEVICE_ACTIONS, NODE_ACTIONS, SESSION_ACTIONS, Action, read_cause, read_grace
+from forebay_dashboards.causes import cause
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.visitor import Problem, Visit
 
@@ -109,7 +110,7 @@ class DeviceAction(ActionPage):
             return None
         where = {"model": device.model, "node": device.node, "state": codes.word(device.state, "state")}
         if device.cause:
-            return Text("%(model)s on %(node)s, %(state)s: %(cause)s", cause=device.cause, **where)
+            return Text("%(model)s on %(node)s, %(state)s: %(cause)s", cause=cause(device.cause), **where)
         return Text("%(model)s on %(node)s, %(state)s", **where)
 
     async def do(self, name: str, act: str) -> Text:

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from forebay_hub.languages import Text, as_sent
+from forebay_hub.languages import Text
 
 from forebay_dashboards import codes
+from forebay_dashboards.causes import cause
 from forebay_dashboards.mirror import Mirror
 from forebay_dashboards.rows import WHOLE_MILLI, Device, Flavor, Lease, Node, Session
 
@@ -136,7 +137,7 @@ def _node_alerts(nodes: Iterable[Node]) -> list[Alert]:
 def _story(node: Node) -> Text:
     words = {"lost": Text("It was given up"), "draining": Text("It is being drained")}
     story = words.get(node.state) or codes.word(node.state, "state")
-    return Text("%(story)s: %(cause)s", story=story, cause=node.cause) if node.cause else Text("%(story)s.", story=story)
+    return Text("%(story)s: %(cause)s", story=story, cause=cause(node.cause)) if node.cause else Text("%(story)s.", story=story)
 
 
 def _device_alerts(devices: Iterable[Device]) -> list[Alert]:
@@ -145,7 +146,7 @@ def _device_alerts(devices: Iterable[Device]) -> list[Alert]:
             "device",
             device.device,
             "closed" if device.cordoned else "look",
-            as_sent(device.cause) if device.cause else Text("No cause was given."),
+            cause(device.cause) if device.cause else Text("No cause was given."),
         )
         for device in devices
         if device.state != "lost" and (device.cordoned or device.cause)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
-from forebay_hub.languages import Text, as_sent
+from forebay_hub.languages import Text
 from pydantic import TypeAdapter, ValidationError
 from yarl import URL
 
+from forebay_dashboards.causes import refusal
 from forebay_dashboards.errors import SERVICES, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.metrics import UPSTREAM_CALLS
 
@@ -119,7 +120,8 @@ class Upstream:
         code, message = "refused", Text("The %(service)s service refused this (%(answer)s).", service=name, answer=answer)
         try:
             body = json.loads(await response.read())
-            code, message = str(body["code"]), as_sent(str(body["message"])[:MESSAGE_CHARACTERS_MAX])
+            code = str(body["code"])
+            message = refusal(code, str(body["message"])[:MESSAGE_CHARACTERS_MAX])
         except (ValueError, KeyError, TypeError):
             logger.warning("action=unexpected_refusal service=%s status=%d", self.name, response.status)
         if response.status >= 500:
