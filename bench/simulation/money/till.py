@@ -162,6 +162,10 @@ class Till:
         """Sends what is due. Raises Killed."""
         self.desk.exporter.step()
 
+    def look_again(self) -> None:
+        """Reads at Stripe what no webhook has told of for long. Raises Killed."""
+        self.desk.exporter.look_again()
+
     def close_months(self) -> None:
         """Finalises what is due, and writes off credits. Raises Killed."""
         self._loop.run_until_complete(self._closer.sweep())

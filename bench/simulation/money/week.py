@@ -46,6 +46,8 @@ ROUNDS_MAX = 60
 LINES_TOLD = 60
 LOST_ANSWERS = 0.3
 """Of an operator's errands: each is sent again until an answer comes."""
+GIVEN_UP = 0.5
+"""Of Stripe's webhooks about invoices and credit notes: they never come."""
 CALM_ROUND_NS = 15 * SECOND_NS
 """How often billing's loops turn when nothing goes wrong any more: the pool takes its time to come to rest."""
 STRIPE_FAULTS = ("busy", "conflict", "error_before", "error_after", "lost_before", "lost_after", "denied")
@@ -277,6 +279,8 @@ class Week(Storm):
                 if self.calm or self.chance.random() < 0.4:
                     self.till.collect()
                 self.till.step()
+                if self.calm or self.chance.random() < 0.2:
+                    self.till.look_again()
                 if self.till.expire():
                     raise Caught("money is held of which nobody has spoken for too long")
                 if self.calm or self.chance.random() < 0.2:
@@ -294,10 +298,13 @@ class Week(Storm):
         self._hear_stripe()
 
     def _hear_stripe(self) -> None:
-        """Webhooks come in any order, until one was taken."""
+        """Webhooks come in any order, until one was taken, or Stripe gives it up: what meters tell comes once, or nobody knows of it."""
         waiting, self.emulator.webhooks = self.emulator.webhooks, []
         self.chance.shuffle(waiting)
         for payload, secret in waiting:
+            if secret == Emulator.secret and self.chance.random() < GIVEN_UP:
+                self.reached["webhooks lost for good"] += 1
+                continue
             header = {"Stripe-Signature": self.emulator.signature(payload, secret)}
             response = self.till.call("POST", "/api/payments/webhook", payload.encode(), header)
             self.see_to_billing()

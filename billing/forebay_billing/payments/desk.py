@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 STEP_SECONDS = 1.0
 COLLECT_SECONDS = 300.0
+LOOK_SECONDS = 60.0
 REFUSALS_AUDITED_PER_MINUTE = 30
 """Anybody can send webhooks that are refused; the audit must not grow as fast as they like. All are counted and logged."""
 
@@ -158,13 +159,16 @@ class Desk:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        collect_at = loop.time()
+        collect_at = look_at = loop.time()
         while not self._stop.is_set():
             busy = False
             try:
                 if self._terms.mode == "meters" and loop.time() >= collect_at:
                     collect_at = loop.time() + COLLECT_SECONDS
                     await asyncio.to_thread(self.exporter.collect, self._source)
+                if loop.time() >= look_at:
+                    look_at = loop.time() + LOOK_SECONDS
+                    await asyncio.to_thread(self.exporter.look_again)
                 done = await asyncio.to_thread(self.exporter.step)
                 busy = done.sent > 0 or done.events > 0
                 self._on_counts(await self._store.read(outbox.unsettled), done.sent, done.failed)

@@ -31,6 +31,9 @@ SETTLE_NS = 300 * 10**9
 """Usage of an hour is read this long after its end, so that most of its records are there and one event carries them."""
 WINDOW_NS = 40 * 86_400 * 10**9
 """Hours this old are looked at again for late records; of older ones those to which something came."""
+LOOK_AGAIN_NS = 6 * 3600 * 10**9
+"""An open invoice of which no webhook has told for so long is read again."""
+LOOKED_AT_MAX = 64
 
 T = TypeVar("T")
 
@@ -105,6 +108,23 @@ class Exporter:
         failpoints.reach("payments.collected")
         self._collected = (news.mark, since_ns, until_ns // metering.HOUR_NS)
         return made
+
+    def look_again(self) -> int:
+        """Reads the open invoices of which nothing was heard for LOOK_AGAIN_NS: webhooks may be lost for good. How many had changed."""
+        now_ns = self._clock_ns()
+        unread = self._books.read(lambda connection: objects.unread(connection, now_ns - LOOK_AGAIN_NS, LOOKED_AT_MAX))
+        changed = 0
+        for known in unread:
+            try:
+                found = self._inbox.look(known, self._clock_ns())
+            except StripeFailure as failure:
+                log.warning("action=payments.look.failed invoice=%s cause=%s error=%r", known.subject, failure.cause, str(failure))
+                break
+            if self._books.write(partial(self._inbox.take_looked, known=found)):
+                changed += 1
+                log.info("action=payments.looked tenant=%s invoice=%s status=%s", known.tenant, known.subject, found.status)
+            failpoints.reach("payments.looked")
+        return changed
 
     def _send(self, held: Claim) -> bool:
         now_ns = self._clock_ns()

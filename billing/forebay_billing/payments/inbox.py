@@ -1,6 +1,7 @@
 """Webhooks: verified and written down at once, handled after, each by reading the object's present state from Stripe.
 
-So their order does not matter, and neither does it how often one arrives. An event is a hint that something changed.
+So their order does not matter, and neither does it how often one arrives. An event is a hint that something changed. Stripe gives up
+sending one after three days: what can still change there is read again now and then without any.
 """
 
 from __future__ import annotations
@@ -154,14 +155,31 @@ class Inbox:
             return
         gone = None if change.deleted_customer is None else objects.find_stripe(connection, change.deleted_customer)
         for known in (*change.known, *([] if gone is None else [replace(gone, status="deleted", refreshed_at_ns=now_ns)])):
-            before = objects.find(connection, known.kind, known.subject)
-            if before is not None and before.stripe_id != known.stripe_id:
-                continue
-            objects.save(connection, known)
-            if before is None or replace(before, refreshed_at_ns=known.refreshed_at_ns) != known:
-                self._sink(connection, before, known)
+            self._take(connection, known)
         for identifier, reason in change.refused:
             outbox.bury(connection, identifier.removeprefix("forebay-"), now_ns, reason)
+
+    def look(self, known: Known, now_ns: int) -> Known:
+        """How an invoice stands at Stripe now. Raises StripeFailure."""
+        found = self._read_invoice(known.stripe_id, now_ns).known
+        return found[0] if found else replace(known, status="deleted", refreshed_at_ns=now_ns)
+
+    def take_looked(self, connection: Connection, known: Known) -> bool:
+        """Writes what :meth:`look` found, and tells the sink; false where it is not news, or was read again since."""
+        before = objects.find(connection, known.kind, known.subject)
+        if before is not None and before.refreshed_at_ns > known.refreshed_at_ns:
+            return False
+        return self._take(connection, known)
+
+    def _take(self, connection: Connection, known: Known) -> bool:
+        before = objects.find(connection, known.kind, known.subject)
+        if before is not None and before.stripe_id != known.stripe_id:
+            return False
+        objects.save(connection, known)
+        differs = before is None or replace(before, refreshed_at_ns=known.refreshed_at_ns) != known
+        if differs:
+            self._sink(connection, before, known)
+        return differs
 
     def _read_invoice(self, stripe_id: str, now_ns: int) -> Change:
         invoice = self._retrieve("invoice", lambda client: client.v1.invoices.retrieve(stripe_id))

@@ -12,6 +12,9 @@ from forebay_billing.payments.tables import objects
 STATUS_ORDER = ("draft", "open", "uncollectible", "paid", "void", "deleted")
 """An answer that was on its way while a webhook came must not take an invoice back to where it was."""
 
+CHANGING = ("draft", "open", "uncollectible")
+"""How an invoice stands that may be paid or made void."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -45,6 +48,13 @@ def of_kind(connection: Connection, kind: str, tenant: str | None) -> list[Known
     if tenant is not None:
         query = query.where(objects.c.tenant == tenant)
     return [known for row in connection.execute(query) if (known := _known(row)) is not None]
+
+
+def unread(connection: Connection, before_ns: int, limit: int) -> list[Known]:
+    """Invoices that can still change at Stripe and were not read since ``before_ns``, those first that were not for longest."""
+    query = select(objects).where(objects.c.kind == "invoice", objects.c.status.in_(CHANGING), objects.c.refreshed_at_ns < before_ns)
+    rows = connection.execute(query.order_by(objects.c.refreshed_at_ns, objects.c.subject).limit(limit))
+    return [known for row in rows if (known := _known(row)) is not None]
 
 
 def save(connection: Connection, known: Known) -> Known | None:

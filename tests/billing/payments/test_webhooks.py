@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from forebay_billing.errors import BadWebhook
 from forebay_billing.payments import inbox
+from forebay_billing.payments.exporter import LOOK_AGAIN_NS
 from forebay_billing.payments.orders import CreditNote
 from forebay_billing.payments.tables import events
 from hypothesis import given
@@ -190,3 +191,30 @@ def test_a_signed_body_that_is_no_event_is_refused_and_never_an_error_of_ours(bo
 def test_bytes_that_are_no_text_are_refused(payload: bytes) -> None:
     with pytest.raises(BadWebhook):
         inbox.verified(payload, "t=1800000000,v1=00", ["whsec_one"], NOW_NS)
+
+
+def test_what_a_lost_webhook_would_have_told_is_read_some_hours_later(billed: Any) -> None:
+    client = billed.gateway.client.v1
+    billed.hear_all()
+    client.invoices.pay(stripe_id(billed, "2026-000001"))
+    client.invoices.void_invoice(stripe_id(billed, "2026-000002"))
+    billed.emulator.webhooks.clear()
+    assert billed.exporter.look_again() == 0 and billed.known("invoice", "2026-000001").status == "open"
+    billed.clock.now_ns += LOOK_AGAIN_NS + 10**9
+    billed.emulator.faults.add(Fault("busy", "GET "))
+    assert billed.exporter.look_again() == 0
+    assert billed.exporter.look_again() == 2
+    assert sorted(billed.heard) == [("2026-000001", "open", "paid"), ("2026-000002", "open", "void")]
+    billed.clock.now_ns += LOOK_AGAIN_NS + 10**9
+    assert billed.exporter.look_again() == 0
+    assert len(billed.heard) == 2
+
+
+def test_what_a_webhook_told_meanwhile_is_not_undone_by_an_older_answer(billed: Any) -> None:
+    billed.hear_all()
+    older = billed.known("invoice", "2026-000001")
+    billed.clock.now_ns += 10**9
+    billed.gateway.client.v1.invoices.pay(older.stripe_id)
+    billed.hear_all()
+    assert not billed.books.write(lambda connection: billed.exporter._inbox.take_looked(connection, older))
+    assert billed.known("invoice", "2026-000001").status == "paid"
