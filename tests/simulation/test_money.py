@@ -32,8 +32,10 @@ from forebay_billing.webhooks import Undelivered
 from forebay_billing.writer import Committer, Job
 from forebay_pool.outbox import Outbox
 from forebay_pool.store import Store as PoolStore
+from simulation.auditor import Caught
 from simulation.money.accountant import Price, parts_of
 from simulation.money.fate import Killed
+from simulation.money.limits import LimitBook, Stretch
 from simulation.money.week import Week
 from simulation.seeds import play, play_many
 from simulation.storm import StoryTold
@@ -366,3 +368,19 @@ def test_a_broken_service_is_caught(breaks: Break, monkeypatch: pytest.MonkeyPat
             assert f"--world money --seed {seed}" in str(story)
             return
     raise AssertionError(f"{MUTANT_SEEDS} seeds found nothing")
+
+
+@pytest.mark.parametrize(("ends_s", "told_again_s", "caught"), [(15, 8, False), (25, 8, True), (25, 24, True)])
+def test_a_lease_that_goes_on_after_the_grace_is_caught_however_often_the_drain_is_told_again(
+    ends_s: int, told_again_s: int, caught: bool
+) -> None:
+    """Every heartbeat tells it again, with a grace of its own: the shortest counts."""
+    second, subject = 10**9, ("acme", None)
+    moments = [(at_s * second, "drain", (at_s + 5) * second) for at_s in sorted({2, 5, told_again_s})]
+    lease = Stretch(("acme", "ann"), second, ends_s * second, 7)
+    check = lambda: LimitBook()._check_let_go(subject, moments, lease.cost, 30 * second)  # noqa: E731 - called twice
+    if not caught:
+        check()
+        return
+    with pytest.raises(Caught, match="go on"):
+        check()

@@ -167,7 +167,7 @@ class Accountant:
 
     def _known_then(self, connection: Connection, at_ns: int) -> list[Price]:
         """The versions that were there when a record came: a record from the future, by a clock that is ahead, has the price of then."""
-        query = text(f"SELECT flavor, currency, version FROM {VERSIONS} WHERE changed_at_ns < :at_ns")  # noqa: S608 - ours
+        query = text(f"SELECT flavor, currency, version FROM {VERSIONS} WHERE changed_at_ns <= :at_ns")  # noqa: S608 - ours
         known = {tuple(found) for found in connection.execute(query, {"at_ns": at_ns})}
         return [price for price in self._prices if (price.flavor, price.currency, price.version) in known]
 

@@ -2,7 +2,8 @@
 
 The overspend of a budget that drains is bounded by what its subject costs
 
-* from the last heartbeat that was answered "open" until the next one that was answered (while billing or the pool is down none is),
+* from the last heartbeat that was answered "open" until the next one that was answered (while billing or the pool is down none is;
+  one that billing takes for late, since a new pool's clock is behind the last one's, tells it nothing),
 * and whenever a pool is new and was not answered yet,
 * and by what had been used at that last "open" and had not reached billing,
 * and, by as much as prices rose meanwhile, in the grace,
@@ -25,8 +26,9 @@ from simulation.money.tariffs import NANO
 
 SETTLING_NS = SECOND_NS
 """What a drain keeps back for the answer's way."""
-LETS_GO_NS = 9 * SECOND_NS
-"""A worker that is told to close has done it by then, was killed, or is no longer believed: close_seconds, a lost link, slow links."""
+LETS_GO_NS = 10 * SECOND_NS
+"""A worker that is told to close has done it by then, was killed, or is no longer believed: close_seconds, a lost link, slow links; and
+the second by which a grace that became shorter may be exceeded."""
 STRICTNESS = ("open", "wait", "refuse", "drain")
 Subject = tuple[str, str | None]
 
@@ -120,16 +122,16 @@ class LimitBook:
                 self._check_alerts(beat, subject, body, used, alerts)
                 self._check_answer(beat, subject, body, used, nano_per_second)
                 if body["on_limit"] == "drain" and beat.at_ns < calm_ns:
-                    if beat.told.get(subject, ("open", 0))[0] == "open":
-                        opens[subject] = (beat, used)
-                    else:
+                    if beat.told.get(subject, ("open", 0))[0] != "open":
                         self.drained.add(subject)
+                    elif not beat.overtaken or subject not in opens or opens[subject][0].in_force[subject] != body:
+                        opens[subject] = (beat, used)
         for subject, (beat, used) in opens.items():
             self._check_overspend(subject, beat, used, [one for one in stretches if covers(subject, one.subject)], calm_ns)
 
     def _known(self, beat: Beat, subject: Subject) -> tuple[int, int]:
         """What billing must have counted when it answered, and what a second of the open leases cost."""
-        mine = [one for one in self._posted if covers(subject, one.subject) and one.since_ns < beat.asked_ns]
+        mine = [one for one in self._posted if covers(subject, one.subject) and one.since_ns <= beat.asked_ns]
         used = sum(one.atto for one in mine if one.until_ns > beat.asked_ns)
         there, nano_per_second = {one.id for one in mine}, 0
         for id, lease in beat.named.items():
@@ -175,6 +177,7 @@ class LimitBook:
         spent = lambda since_ns, until_ns: sum(one.cost(since_ns, until_ns) for one in stretches)  # noqa: E731 - reads better
         missing = spent(0, beat.at_ns) - used
         foreseen = {one.at_ns: self._known(one, subject)[1] for one in self.beats}
+        self._check_let_go(subject, moments, spent, calm_ns)
         blind, risen, slack, state, over_ns, since_ns = 0, 0, 0, "open", 0, beat.at_ns
         for at_ns, next_state, next_over_ns in [*moments, (calm_ns, "open", 0)]:
             if state == "open":
@@ -183,8 +186,6 @@ class LimitBook:
                 end_ns = max(since_ns, min(at_ns, over_ns))
                 risen += max(0, spent(since_ns, end_ns) - foreseen.get(since_ns, 0) * (end_ns - since_ns))
                 slack += spent(max(since_ns, over_ns), max(at_ns, over_ns))
-                if spent(over_ns + LETS_GO_NS, at_ns):
-                    raise Caught(f"leases of {subject} go on, {(at_ns - over_ns) / SECOND_NS:.3f} s after the grace of a drain")
             state, over_ns, since_ns = next_state, next_over_ns, at_ns
         over = spent(0, calm_ns) - limit
         if any(one[1] == "drain" for one in moments):
@@ -192,3 +193,13 @@ class LimitBook:
         if over > blind + missing + risen + slack:
             most = f"{blind} + {missing} + {risen} + {slack}"
             raise Caught(f"{subject} spent {over} atto-units above the limit; {most} are the most that it may be")
+
+    def _check_let_go(
+        self, subject: Subject, moments: Sequence[tuple[int, str, int]], spent: Callable[[int, int], int], calm_ns: int
+    ) -> None:
+        """However often a drain is told again, the leases end with the shortest grace. Raises Caught."""
+        over_ns: int | None = None
+        for at_ns, state, next_over_ns in [*moments, (calm_ns, "open", 0)]:
+            if over_ns is not None and spent(over_ns + LETS_GO_NS, at_ns):
+                raise Caught(f"leases of {subject} go on, {(at_ns - over_ns) / SECOND_NS:.3f} s after the grace of a drain")
+            over_ns = None if state != "drain" else next_over_ns if over_ns is None else min(over_ns, next_over_ns)
