@@ -1,6 +1,7 @@
 #include "inference.h"
 
 #include <ATen/Functions.h>
+#include <ATen/OpMathType.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <c10/util/Exception.h>
@@ -259,6 +260,11 @@ Prediction only_arguments(const OperatorInfo& info) {
   return prediction;
 }
 
+void give_type(ResultGeometry& result, at::ScalarType dtype) {
+  result.storage_bytes = result.storage_bytes / static_cast<int64_t>(c10::elementSize(result.dtype)) * static_cast<int64_t>(c10::elementSize(dtype));
+  result.dtype = dtype;
+}
+
 // A CPU keeps a normalization's statistics in the input's type unless its parameters are of another, then in float; GPUs always widen
 // half precision. A batch norm that does not train leaves them empty there.
 void correct_for_cpu(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
@@ -274,8 +280,7 @@ void correct_for_cpu(const OperatorInfo& info, const torch::jit::Stack& stack, P
   for (size_t index = 1; index < 3; ++index) {
     auto& item = prediction.results[index].items.front();
     if (empty) item = ResultGeometry{.sizes = {0}, .strides = {1}};
-    item.storage_bytes = item.storage_bytes / static_cast<int64_t>(c10::elementSize(item.dtype)) * static_cast<int64_t>(c10::elementSize(dtype));
-    item.dtype = dtype;
+    give_type(item, dtype);
   }
 }
 
@@ -283,10 +288,13 @@ void correct_for_cpu(const OperatorInfo& info, const torch::jit::Stack& stack, P
 void keep_type_of_input(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
   if (info.name != "aten::native_group_norm_backward" || !info.overload.empty()) return;
   auto& item = prediction.results.front().items.front();
-  const auto dtype = stack[1].toTensor().scalar_type();
-  if (!item.defined || item.dtype == dtype) return;
-  item.storage_bytes = item.storage_bytes / static_cast<int64_t>(c10::elementSize(item.dtype)) * static_cast<int64_t>(c10::elementSize(dtype));
-  item.dtype = dtype;
+  if (item.defined) give_type(item, stack[1].toTensor().scalar_type());
+}
+
+// The logarithms of attention's sums are kept as wide as they are computed. Up to 2.12 the meta kernel says float of doubles, too.
+void keep_type_of_sums(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
+  if (info.name != "aten::_scaled_dot_product_flash_attention_for_cpu" || !info.overload.empty()) return;
+  give_type(prediction.results[1].items.front(), at::toOpMathType(stack[0].toTensor().scalar_type()));
 }
 
 // Devices keep a convolution's channels last where one of its inputs has them so; the meta kernel does not say it.
@@ -358,6 +366,7 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   auto prediction = prediction_of(info, trial.results);
   if (worker_is_cpu) correct_for_cpu(info, stack, prediction);
   keep_type_of_input(info, stack, prediction);
+  keep_type_of_sums(info, stack, prediction);
   keep_channels_last(info, stack, prediction);
   return prediction;
 }

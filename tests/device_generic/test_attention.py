@@ -18,14 +18,16 @@ FORMS = {
 }
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
-def test_attention_and_its_gradients_are_the_cpu_s(form: str, choice: list[SDPBackend]) -> None:
+def test_attention_and_its_gradients_are_the_cpu_s(form: str, choice: list[SDPBackend], dtype: torch.dtype) -> None:
     heads = 2 if form == "grouped" else 4
-    here = [torch.randn(2, count, 7, 8, requires_grad=True) for count in (4, heads, heads)]
+    here = [torch.randn(2, count, 7, 8, dtype=dtype, requires_grad=True) for count in (4, heads, heads)]
     there = [tensor.detach().cuda().requires_grad_() for tensor in here]
-    moved = {name: value.cuda() if isinstance(value, torch.Tensor) else value for name, value in FORMS[form].items()}
-    expected = scaled_dot_product_attention(*here, **FORMS[form])
+    given = {name: value.to(dtype) if name == "attn_mask" and form == "biased" else value for name, value in FORMS[form].items()}
+    moved = {name: value.cuda() if isinstance(value, torch.Tensor) else value for name, value in given.items()}
+    expected = scaled_dot_product_attention(*here, **given)
     with sdpa_kernel(choice):
         actual = scaled_dot_product_attention(*there, **moved)
     torch.testing.assert_close(actual.cpu(), expected)
