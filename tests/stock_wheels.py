@@ -28,13 +28,15 @@ SWEEP = "tests/device/test_operator_sweep.py"
 TESTS = {
     "torch.cuda": ("tests/device/test_cuda_facade.py", "tests/device/test_stock_builds.py"),
     "virtual device": ("tests/virtual_device",),
+    "frameworks": ("tests/frameworks",),
+    "modules and optimizers": ("tests/device_generic",),
 }
 """Name → arguments of pytest."""
+ON_THE_DEVICE = ("virtual device", "frameworks", "modules and optimizers")
 TRAINING = "examples/train.py"
-ON_THE_DEVICE = ("virtual device", TRAINING)
 INSTALL_SECONDS_MAX = 3600
 COMPILE_SECONDS_MAX = 3600
-TEST_SECONDS_MAX = 900
+TEST_SECONDS_MAX = 1800
 LINES_SHOWN = 25
 DESCRIBE = "import json, torch; print(json.dumps([torch.__version__, torch.version.cuda]))"
 TELLING = re.compile(r"(E  |FAILED |ERROR )|.*\berror\b", re.IGNORECASE)
