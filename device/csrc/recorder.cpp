@@ -199,7 +199,7 @@ void check_geometry(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
   if (wire::carries_geometry(sizes, strides)) return;
   TORCH_CHECK(sizes.size() <= wire::kDimsMax, "a tensor of ", sizes.size(), " dimensions: PyTorch's operators take at most ", wire::kDimsMax, " of them");
   TORCH_CHECK(false, "a tensor of sizes ", sizes, " and strides ", strides, ": the virtual device takes numbers from 0 to ", wire::kStorageBytesMax,
-              " there, also of tensors without elements");
+              " there, also of tensors without elements, and as many elements");
 }
 
 void put_tensor(wire::Writer& out, const at::Tensor& tensor) {
@@ -301,6 +301,7 @@ std::vector<size_t> tensor_numbers(const OperatorInfo& info, const Stack& stack)
 void put_geometry(wire::Writer& out, const ResultGeometry& item) {
   if (!item.defined) return out.tag(OutputTag::kNone);
   check_geometry(item.sizes, item.strides);
+  check_storage_bytes(item.storage_bytes);
   out.tag(OutputTag::kNew);
   wire::put_geometry(out, static_cast<uint8_t>(item.dtype), 0, item.sizes, item.strides);
   out.varint(static_cast<uint64_t>(item.storage_bytes));

@@ -60,6 +60,7 @@ c10::DataPtr make_data(c10::DeviceIndex device, uint64_t id, int64_t bytes) {
 
 struct DeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
+    check_storage_bytes(static_cast<int64_t>(bytes));
     const c10::DeviceIndex device = current_device();
     auto& stream = CommandStream::of(device);
     const uint64_t id = stream.new_storage();
@@ -87,6 +88,12 @@ void reset_peak_memory(c10::DeviceIndex device) {
 
 c10::DeviceIndex device_at(const void* address) { return static_cast<c10::DeviceIndex>(reinterpret_cast<uintptr_t>(address) >> kDeviceShift); }
 
+void check_storage_bytes(int64_t bytes) {
+  const auto tib = [](int64_t count) { return static_cast<double>(count) / (int64_t{1} << 40); };
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes >= 0 && bytes <= wire::kStorageBytesMax, "out of memory: ", tib(bytes), " TiB requested for one tensor, at most ",
+                   tib(wire::kStorageBytesMax), " TiB can be");
+}
+
 c10::Allocator* device_allocator() {
   static DeviceAllocator allocator;
   return &allocator;
@@ -111,6 +118,7 @@ StorageHandle& handle_of(const c10::TensorImpl& tensor) {
 void resize_storage(const c10::Storage& storage, int64_t bytes) {
   auto* impl = storage.unsafeGetStorageImpl();
   TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
+  check_storage_bytes(bytes);
   auto& handle = handle_of_data(impl->data_ptr());
   CommandStream::of(handle).contents().forget(handle);
   CommandStream::of(handle).resize(handle, bytes);

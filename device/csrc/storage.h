@@ -32,6 +32,9 @@ struct MemoryUse {
 MemoryUse memory_use(c10::DeviceIndex device);
 void reset_peak_memory(c10::DeviceIndex device);
 
+// Throws OutOfMemoryError for more than any device has: a worker would take it for a broken stream, and not for too much.
+void check_storage_bytes(int64_t bytes);
+
 // The allocator behind torch.empty(..., device="cuda"): it tells the current device's worker.
 c10::Allocator* device_allocator();
 

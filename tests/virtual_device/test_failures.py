@@ -119,8 +119,9 @@ def test_more_dimensions_than_pytorch_has_are_refused_and_the_session_lives() ->
         lambda: torch.empty(2**50, 0, device="cuda").nonzero(),
         lambda: torch.nonzero_static(torch.tensor(1.0, device="cuda"), size=2**62),
         lambda: torch.ones(1, device="cuda").as_strided((1,), (2**60,)) + 1,
+        lambda: torch.ones(1, device="cuda").expand(2**30, 2, 2**20).sum(),
     ],
-    ids=["sizes", "sizes in a question", "sizes of a result", "strides"],
+    ids=["sizes", "sizes in a question", "sizes of a result", "strides", "elements"],
 )
 def test_sizes_that_the_stream_cannot_carry_are_refused_and_the_session_lives(use: Callable[[], torch.Tensor]) -> None:
     kept = torch.ones(2, device="cuda")
@@ -134,6 +135,33 @@ def test_too_little_memory_says_what_was_asked_for_and_what_there_is() -> None:
     with pytest.raises(torch.cuda.OutOfMemoryError, match=r"forebay flavor set"):
         torch.empty(1 << 40, dtype=torch.uint8, device="cuda").sum().item()
     assert kept.sum().item() == 4.0
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda kept: torch.empty(2**45, device="cuda"),
+        lambda kept: torch.empty(2**62, dtype=torch.uint8, device="cuda"),
+        lambda kept: torch.arange(2**46, device="cuda"),
+        lambda kept: kept[:1].expand(2**45) * 2,
+        lambda kept: torch.outer(kept[:1].expand(2**23), kept[:1].expand(2**23)),
+        lambda kept: kept[:1].expand(2**43).to(torch.complex128),
+        lambda kept: kept.clone().resize_(2**46),
+        lambda kept: kept.clone().untyped_storage().resize_(2**48),
+    ],
+    ids=["empty", "bytes", "arange", "product", "outer", "cast", "resize", "storage"],
+)
+def test_more_memory_than_any_device_has_is_too_much_at_once_and_the_session_lives(use: Callable[[torch.Tensor], object]) -> None:
+    kept = torch.ones(4, device="cuda")
+    with pytest.raises(torch.cuda.OutOfMemoryError, match="TiB requested"):
+        use(kept)
+    assert kept.sum().item() == 4.0
+    assert torch.cuda.memory_allocated() < 2**30, "what was not made is counted"
+
+
+def test_a_tensor_without_elements_has_sizes_as_it_likes_and_the_session_lives() -> None:
+    assert (torch.empty(2**29, 2**29, 0, device="cuda") + 1).shape == (2**29, 2**29, 0)
+    assert torch.ones(3, device="cuda").sum().item() == 3.0
 
 
 def test_what_the_device_cannot_hold_is_refused_by_name() -> None:

@@ -31,12 +31,9 @@ Layout checked_layout(uint64_t id, const wire::Geometry& geometry) {
   if (layout.conj && !c10::isComplexType(layout.dtype)) throw wire::WireError("a conjugate bit on a tensor that is not complex");
   layout.item_bytes = static_cast<int64_t>(layout.type.itemsize());
   layout.span = wire::span_of(geometry);
-  __int128 numel = 1;
-  for (const int64_t size : geometry.sizes) {
-    numel *= size;
-    if (numel > wire::kStorageBytesMax) throw wire::WireError("a tensor of more elements than can be served");
-  }
-  layout.numel = static_cast<int64_t>(numel);
+  const std::optional<int64_t> numel = wire::elements_of(geometry.sizes);
+  if (!numel) throw wire::WireError("a tensor of more elements than can be served");
+  layout.numel = *numel;
   layout.sizes = geometry.sizes;
   layout.strides = geometry.strides;
   if (layout.span > wire::kStorageBytesMax / layout.item_bytes) throw wire::WireError("a tensor larger than a storage may be");

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -312,11 +313,24 @@ void put_geometry(Writer& out, uint8_t dtype, uint8_t flags, const Sizes& sizes,
   for (const int64_t stride : strides) out.varint(static_cast<uint64_t>(stride));
 }
 
-// Whether get_geometry would take it: a tensor without elements, or a dimension of one element, may have sizes and strides beyond any storage.
+// Elements of a tensor; nothing where they are more than can be served, as those of an expanded one may be.
+template <typename Sizes>
+std::optional<int64_t> elements_of(const Sizes& sizes) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
+  __int128 count = 1;
+  for (const int64_t size : sizes) {
+    count *= size;
+    if (count > kStorageBytesMax) return std::nullopt;
+  }
+  return static_cast<int64_t>(count);
+}
+
+// Whether it would be taken: a tensor without elements, or a dimension of one element, may have sizes and strides beyond any storage.
 template <typename Sizes, typename Strides>
 bool carries_geometry(const Sizes& sizes, const Strides& strides) {
   const auto fits = [](int64_t number) { return number >= 0 && number <= kStorageBytesMax; };
-  return sizes.size() <= kDimsMax && std::all_of(sizes.begin(), sizes.end(), fits) && std::all_of(strides.begin(), strides.end(), fits);
+  return sizes.size() <= kDimsMax && std::all_of(sizes.begin(), sizes.end(), fits) && std::all_of(strides.begin(), strides.end(), fits) &&
+         elements_of(sizes).has_value();
 }
 
 inline Geometry get_geometry(Reader& in) {
@@ -333,9 +347,9 @@ inline Geometry get_geometry(Reader& in) {
 
 // Elements a view spans from its offset on (0 when it has none); throws where that overflows what a storage may hold.
 inline int64_t span_of(const Geometry& geometry) {
+  if (std::find(geometry.sizes.begin(), geometry.sizes.end(), 0) != geometry.sizes.end()) return 0;
   __int128 last = 0;
   for (size_t dim = 0; dim < geometry.sizes.size(); ++dim) {
-    if (geometry.sizes[dim] == 0) return 0;
     last += static_cast<__int128>(geometry.sizes[dim] - 1) * geometry.strides[dim];
     if (last >= kStorageBytesMax) throw WireError("a tensor larger than a storage may be");
   }
