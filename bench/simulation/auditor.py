@@ -351,7 +351,7 @@ class Auditor:
     def _remembered(session: KeptSession, known: set[str], truly: str | None, at: str | None) -> Guest:
         """A session as the next pool knows it; its tensors are truly at that worker, if it has any."""
         home = session.worker if session.worker in known else None
-        forgotten, first = truly not in (None, home), at if session.worker is None else None
+        forgotten, first = truly not in (None, home), at if home is None else None
         return Guest(session.tenant, session.user, session.flavor, True, session.epoch, home=home, forgotten=forgotten, first=first)
 
     def _falls_silent(self, process: Process) -> None:
