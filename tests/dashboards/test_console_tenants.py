@@ -303,8 +303,11 @@ def test_of_those_who_save_one_form_at_once_one_wins_and_all_others_are_told(clo
     path, opened = f"operator/tenant/{tenant}/terms/{key}/edit", form(cloud, tenant, key) | ({"label": "VAT"} if key == "tax" else {})
     with ThreadPoolExecutor(5) as threads:
         answers = list(threads.map(lambda number: cloud.post("operator", path, {**opened, field: str(number)}), range(2, 7)))
-    assert sorted(answer.status_code for answer in answers) == [200, 412, 412, 412, 412]
-    assert all("Somebody changed this" in answer.text for answer in answers if answer.status_code == 412)
+    told = {412: "Somebody changed this"}
+    if key == "budget":  # which is a new one: whoever comes late enough sees that it is there
+        told[400] = "There is a budget of just this already"
+    lost = [answer for answer in answers if answer.status_code != 200]
+    assert len(lost) == 4 and all(told[answer.status_code] in answer.text for answer in lost)
     won = next(number for number, answer in enumerate(answers, 2) if answer.status_code == 200)
     service, subject = ("pool" if key == "quota" else "billing"), {"subject": tenant, "limit": 10}
     entries = cloud.ask(service, "operator", "GET", "api/audit", params=subject)["entries"]
