@@ -182,7 +182,7 @@ def bills_what_it_has_already(patch: pytest.MonkeyPatch) -> None:
 
 
 def answers_before_the_commit(patch: pytest.MonkeyPatch) -> None:
-    commits = Committer.commit
+    commits, died = Committer.commit, set[Committer]()
 
     def commit(self: Committer, group: Sequence[Job]) -> None:
         for job in group:
@@ -197,8 +197,9 @@ def answers_before_the_commit(patch: pytest.MonkeyPatch) -> None:
             try:
                 commits(self, [Job(work, Future())])
             except Killed:
-                if not job.future.done():
-                    raise
+                if not job.future.done() or self in died:
+                    raise  # whoever died answers no more
+                died.add(self)
 
     patch.setattr(Committer, "commit", commit)
 
