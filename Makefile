@@ -13,12 +13,13 @@ export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 BIN := .venv/bin
 HALVES := test-devices test-services
 DEVICES := tests/device tests/pool tests/simulation tests/wire tests/worker
+PARTS := test-programs test-generic
 APART := tests/virtual_device tests/frameworks tests/device_generic
 PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(BIN)/pytest $(PYTEST_ARGS)
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_hub forebay_spawner forebay_dashboards forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
-.PHONY: help setup up test $(HALVES) test-long test-wheels lint docs bench
+.PHONY: help setup up test $(HALVES) $(PARTS) test-long test-wheels lint docs bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -37,15 +38,17 @@ test: ## set up, lint, and run every test
 	@$(MAKE) --no-print-directory lint
 	@echo "Half of the tests beside the other half; what each says comes when it is done"
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going $(HALVES)
-	FOREBAY_URL=local $(PYTEST) tests/virtual_device tests/frameworks
-	FOREBAY_URL=local $(PYTEST) tests/device_generic # apart: PyTorch's own test modules forbid their process to set flags
+	@$(MAKE) --no-print-directory --jobs=1 $(PARTS) # apart: PyTorch's own test modules forbid their process to set flags
 
-# what failed runs once more, alone: some tests look at the clock, and the other half may have had the processors
-$(HALVES):
+# what failed runs once more, alone: some tests look at the clock, and others may have had the processors
+$(HALVES) $(PARTS):
 	$(PYTEST) -o cache_dir=build/$@ $(ROOMS) || $(PYTEST) -o cache_dir=build/$@ --last-failed --last-failed-no-failures=none $(ROOMS)
 
 test-devices: ROOMS = $(DEVICES)
 test-services: ROOMS = tests $(addprefix --ignore=,$(DEVICES) $(APART))
+test-programs: ROOMS = tests/virtual_device tests/frameworks
+test-generic: ROOMS = tests/device_generic
+$(PARTS): export FOREBAY_URL := local
 
 test-long: ## ten thousand seeds of faults in the pool, five thousand in all between a device and Stripe, on every core
 	@$(SETUP) --dev
