@@ -14,6 +14,7 @@ from forebay.toolkit.backup import BackupError, back_up, database_of, restore
 from forebay.toolkit.command import main
 from forebay_billing.types import UsageRecord
 from forebay_pool.batch import Batch
+from forebay_pool.kept import KeptSession
 from forebay_pool.store import Store as PoolStore
 from forebay_pool.types import UsageRecord as Metered
 from forebay_wire import messages as wire
@@ -90,6 +91,32 @@ def test_restored_books_agree_and_take_what_came_since_once(
     assert deliver(pool, running_anywhere) == {"accepted": 1, "duplicates": 20}
     assert deliver(pool, running_anywhere) == {"accepted": 0, "duplicates": 0}
     assert running_anywhere.get("operator", "/api/check").json() == {"differences": []}
+
+
+def test_the_pools_own_database_goes_back_and_the_pool_goes_on(
+    database_url: str, usage: Usage, tmp_path: Path, postgres_programs: None
+) -> None:
+    """On both kinds of database: what was open and not delivered is again, what came later is not, and numbers go on."""
+    store, span = PoolStore(database_url), wire.Span(id="s", kind="cell", label="a.ipynb", cell=1)
+    store.migrate()
+    epoch = store.lead("http://here")
+    session = KeptSession("open", bytes(32), "acme", "ada", "x", "dev.1gb", 1, 1, span, None, False, 0, None, 0, None)
+    store.write(Batch(records=[metered(usage("before/1"))], sessions={"open": session}), deliver=True)
+    assert main(["admin", "backup", str(tmp_path / "copy"), "--only", "pool", "--pool", database_url]) == 0
+    store.write(Batch(records=[metered(usage("after/1"))], sessions={"open": None}), deliver=True)
+    store.close()
+    assert main(["admin", "restore", str(tmp_path / "copy"), "--replace", "--only", "pool", "--pool", database_url]) == 0
+    store = PoolStore(database_url)
+    try:
+        store.migrate()
+        assert store.kept().sessions == (session,)
+        assert [row.payload["id"] for row in store.undelivered("pool", 10)] == ["before/1"]
+        assert store.lead("http://there") == epoch + 1
+        store.write(Batch(records=[metered(usage("later/1"))], sessions={"open": None}), deliver=True)
+        assert [row.payload["id"] for row in store.undelivered("pool", 10)] == ["before/1", "later/1"]
+        assert store.kept().sessions == ()
+    finally:
+        store.close()
 
 
 def test_pool_and_billing_go_back_together(running: Any, pool: PoolStore, usage: Usage, tmp_path: Path) -> None:
