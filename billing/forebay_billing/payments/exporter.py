@@ -20,7 +20,7 @@ from forebay_billing.payments.gateway import Gateway
 from forebay_billing.payments.inbox import PaymentSink
 from forebay_billing.payments.orders import CreditNote, ExportSource, Mark, MeterEvent
 from forebay_billing.payments.outbox import Claim
-from forebay_billing.payments.retries import Dead, StripeFailure, next_step
+from forebay_billing.payments.retries import OF_ALL_CALLS, Dead, StripeFailure, next_step
 from forebay_billing.payments.terms import Terms
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,9 @@ class Exporter:
                 found = self._inbox.look(known, self._clock_ns())
             except StripeFailure as failure:
                 log.warning("action=payments.look.failed invoice=%s cause=%s error=%r", known.subject, failure.cause, str(failure))
-                break
+                if failure.cause in OF_ALL_CALLS:
+                    break
+                continue
             if self._books.write(partial(self._inbox.take_looked, known=found)):
                 changed += 1
                 log.info("action=payments.looked tenant=%s invoice=%s status=%s", known.tenant, known.subject, found.status)

@@ -17,6 +17,8 @@ Cause = Literal["unreachable", "busy", "conflict", "indeterminate", "denied", "r
 """``unreachable``: no answer, so it may have happened. ``busy``: 429. ``conflict``: 409, the same key is under way. ``indeterminate``: a
 5xx, which the same key would replay for ever, or a key that was used with other parameters. ``denied``: 401 or 403, the API key and
 not the call is wrong. ``refused``: it will never be taken."""
+OF_ALL_CALLS: tuple[Cause, ...] = ("unreachable", "busy", "denied")
+"""What fails because of these would fail with any other object, too."""
 
 
 class StripeFailure(Exception):

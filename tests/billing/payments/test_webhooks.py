@@ -210,6 +210,17 @@ def test_what_a_lost_webhook_would_have_told_is_read_some_hours_later(billed: An
     assert len(billed.heard) == 2
 
 
+def test_an_invoice_that_cannot_be_read_keeps_no_other_from_it(billed: Any) -> None:
+    billed.hear_all()
+    paid = stripe_id(billed, "2026-000002")
+    billed.gateway.client.v1.invoices.pay(paid)
+    billed.emulator.webhooks.clear()
+    billed.clock.now_ns += LOOK_AGAIN_NS + 10**9
+    billed.emulator.faults.add(Fault("error_before", f"GET /v1/invoices/{stripe_id(billed, '2026-000001')}"))
+    assert billed.exporter.look_again() == 1
+    assert (billed.known("invoice", "2026-000002").status, billed.emulator.faults.left) == ("paid", 0)
+
+
 def test_what_a_webhook_told_meanwhile_is_not_undone_by_an_older_answer(billed: Any) -> None:
     billed.hear_all()
     older = billed.known("invoice", "2026-000001")
