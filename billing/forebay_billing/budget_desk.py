@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -17,7 +17,7 @@ from forebay_billing.access import Scope
 from forebay_billing.alert_outbox import Parcel
 from forebay_billing.books import Books
 from forebay_billing.budget_rows import active
-from forebay_billing.budgets import IDLE, NOTHING, Budget, Due, Running, Standing, Subject, Verdict, alerts_due, standing, verdicts
+from forebay_billing.budgets import IDLE, NOTHING, Accrued, Budget, Due, Running, Standing, Subject, Verdict, alerts_due, standing, verdicts
 from forebay_billing.couriers import Courier
 from forebay_billing.open_leases import OpenLease, OpenLeases, accruals, running_by
 from forebay_billing.payments.retries import GIVE_UP_NS, backoff_seconds
@@ -30,8 +30,6 @@ from forebay_billing.webhooks import Undelivered
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-Accrued = Mapping[tuple[Subject, str], Running]
 
 STEP_SECONDS = 1.0
 """How often the marks move on, thresholds are looked at, and what is due is delivered."""
@@ -187,7 +185,7 @@ def look(
     return Picture(tuple(standings), tuple(due), tuple(alert_outbox.missing(connection, due)), rates)
 
 
-def _accrued(connection: Connection, leases: Sequence[OpenLease], currency_of: Callable[[str], str]) -> dict[tuple[Subject, str], Running]:
+def _accrued(connection: Connection, leases: Sequence[OpenLease], currency_of: Callable[[str], str]) -> Accrued:
     books = Books(connection)
     return running_by(accruals(connection, leases, lambda tenant: books.currency_of(tenant, currency_of(tenant))))
 

@@ -98,6 +98,9 @@ class Running:
 
 IDLE = Running({})
 
+Accrued = Mapping[tuple[Subject, str], Running]
+"""By subject and currency."""
+
 
 @dataclass(frozen=True)
 class Spent:
@@ -171,14 +174,23 @@ class Verdict:
 
 def standing(budget: Budget, spent: Spent, running: Running, last_rate: int, now_ns: int) -> Standing:
     """How the budget stands. ``last_rate`` is what a second of the subject's leases cost when any last ran, in nano-units."""
-    month = str(Month.of(now_ns))
-    if budget.window == "month":
-        period, spent_atto, running_atto = month, spent.by_period.get(month, 0), running.accrued_atto.get(month, 0)
-    else:
-        period, spent_atto, running_atto = TOTAL, spent.total_atto, running.total_atto
+    period = period_of(budget, now_ns)
+    spent_atto, running_atto = used_in(period, spent, running)
     used_atto = spent_atto + running_atto
     state, grace = _state(budget, budget.limit_atto - used_atto, running.rate_nano_per_second, last_rate)
     return Standing(budget, period, spent_atto, running_atto, state, grace, forecast(used_atto, spent.by_day, now_ns))
+
+
+def period_of(budget: Budget, now_ns: int) -> str:
+    """What the limit is for now: TOTAL, or the month."""
+    return TOTAL if budget.window == "total" else str(Month.of(now_ns))
+
+
+def used_in(period: str, spent: Spent, running: Running) -> tuple[int, int]:
+    """What was posted in the period (TOTAL, or a month), and what runs in it, in atto-units."""
+    if period == TOTAL:
+        return spent.total_atto, running.total_atto
+    return spent.by_period.get(period, 0), running.accrued_atto.get(period, 0)
 
 
 def _state(budget: Budget, left_atto: int, rate: int, last_rate: int) -> tuple[State, int]:
@@ -209,11 +221,7 @@ def alerts_due(budget: Budget, spent: Spent, running: Running, now_ns: int) -> l
     """Every threshold that is reached, told before or not, in a fixed order: whoever writes them down writes each once."""
     due = []
     for period in windows(budget, now_ns):
-        used = (
-            spent.total_atto + running.total_atto
-            if period == TOTAL
-            else spent.by_period.get(period, 0) + running.accrued_atto.get(period, 0)
-        )
+        used = sum(used_in(period, spent, running))
         due += [Due(budget, period, share, used) for share in budget.thresholds if used * 100 >= budget.limit_atto * share]
     return due
 

@@ -17,7 +17,7 @@ from forebay_billing.money import whole
 from forebay_billing.months import Month
 from forebay_billing.pieces import Columns, pieces
 from forebay_billing.queries import Window, visible, within
-from forebay_billing.sums import BILLION, halved, joined
+from forebay_billing.sums import halved, joined
 
 By = Literal["tenant", "user", "flavor", "kind", "notebook", "cell", "day"]
 KEYS: tuple[By, ...] = ("tenant", "user", "flavor", "kind", "notebook", "cell", "day")
@@ -86,10 +86,9 @@ def outlooks(connection: Connection, scope: Scope, now_ns: int, by: Sequence[By]
     piece = _uncorrected(scope, window, by)
     keys, day = [*(piece[_COLUMNS[key]] for key in by), piece.currency], piece.started_at_ns // literal(DAY_NS, BigInteger)
     sums = (*halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
-    for *who, at, milli_billions, milli, atto_billions, atto in connection.execute(select(*keys, day, *sums).group_by(*keys, day)):
-        cost = whole(int(milli_billions) * BILLION + int(milli), int(atto_billions) * BILLION + int(atto))
-        days, place = by_day.setdefault(tuple(who), {}), min(int(at), today)
-        days[place] = days.get(place, 0) + cost
+    for row in connection.execute(select(*keys, day, *sums).group_by(*keys, day)):
+        days, place = by_day.setdefault(tuple(row[: len(keys)]), {}), min(int(row[len(keys)]), today)
+        days[place] = days.get(place, 0) + whole(joined(row, "milli"), joined(row, "atto"))
     piece = _uncorrected(scope, Window(None, window.since_ns), by)
     for row in connection.execute(select(*(piece[_COLUMNS[key]] for key in by), piece.currency).distinct()):
         by_day.setdefault(tuple(row), {})[-1] = 0

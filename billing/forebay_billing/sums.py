@@ -6,13 +6,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, func
 
-BILLION = 10**9
+_BILLION = 10**9
 
 
 def halved(column: ColumnElement[int], name: str) -> tuple[ColumnElement[int], ColumnElement[int]]:
     """Sums of the billions and of the rest; :func:`joined` puts them together."""
-    return func.sum(column // BILLION).label(f"{name}_billions"), func.sum(column % BILLION).label(f"{name}_rest")
+    return func.sum(column // _BILLION).label(f"{name}_billions"), func.sum(column % _BILLION).label(f"{name}_rest")
 
 
 def joined(row: Row[*tuple[Any, ...]], name: str) -> int:
-    return int(row._mapping[f"{name}_billions"]) * BILLION + int(row._mapping[f"{name}_rest"])
+    return int(row._mapping[f"{name}_billions"]) * _BILLION + int(row._mapping[f"{name}_rest"])

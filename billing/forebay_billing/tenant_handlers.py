@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 from forebay_billing import documents, plan_book, tenant_order, tenants
 from forebay_billing.access import check_may_invoice, paying_scope
 from forebay_billing.bodies import TenantOrderQuery, TenantsQuery, name_of
-from forebay_billing.budget_desk import Accrued
 from forebay_billing.budget_documents import standing_json
+from forebay_billing.budgets import Accrued
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.handlers import BillingHandler
 from forebay_billing.invoice_documents import summary_json

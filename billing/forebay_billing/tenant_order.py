@@ -10,14 +10,13 @@ from sqlalchemy import Connection
 
 from forebay_billing import plan_book, spending, tenants
 from forebay_billing.budget_rows import active
-from forebay_billing.budgets import IDLE, NOTHING, Running, Subject
+from forebay_billing.budgets import IDLE, NOTHING, Accrued, period_of, used_in
 from forebay_billing.invoice_queries import invoices_of
 from forebay_billing.months import Month
 
 Sort = Literal["tenant", "month", "end", "budget", "plan", "balance", "open"]
 WHOLE_MILLI = 1000
 Key = tuple[str | int, ...]
-Accrued = Mapping[tuple[Subject, str], Running]
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,12 @@ def order(
     connection: Connection, sort: Sort, descending: bool, search: str, currency_of: Callable[[str], str], accrued: Accrued, now_ns: int
 ) -> Order:
     """Of all tenants that anything was written down for; a tenant is found by words of its name, legal name and currency."""
-    keys = _KEYS[sort](connection, accrued, now_ns)
     words, found = search.casefold().split(), tenants.names(connection, currency_of)
     matched = [one for one in found if all(word in f"{one.tenant}\n{one.legal_name}\n{one.currency}".casefold() for word in words)]
     kept = {one.tenant for one in matched}
     if sort == "tenant":
         return Order(sorted(kept, reverse=descending), [], sorted(one.tenant for one in found if one.tenant not in kept))
+    keys = _KEYS[sort](connection, accrued, now_ns)
     ranks = {one.tenant: _own(keys[one.tenant], one.currency) for one in matched if keys.get(one.tenant)}
     ranked = sorted(sorted(ranks), key=lambda name: ranks[name], reverse=descending)
     return Order(ranked, sorted(kept - ranks.keys()), sorted(one.tenant for one in found if one.tenant not in kept))
@@ -50,10 +49,6 @@ def _own(keys: Sequence[Key], currency: str) -> Key:
 
 
 Keys = Mapping[str, Sequence[Key]]
-
-
-def _by_name(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
-    return {}
 
 
 def _by_month(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
@@ -68,14 +63,11 @@ def _by_end(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
 
 def _by_budget(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
     """By how much of the fullest one is used, what runs included."""
-    budgets, month, found = active(connection), str(Month.of(now_ns)), dict[str, int]()
+    budgets, found = active(connection), dict[str, int]()
     spent = spending.spent_by(connection, budgets, now_ns)
     for budget in budgets:
-        posted, runs = spent.get(budget.id, NOTHING), accrued.get((budget.subject, budget.currency), IDLE)
-        if budget.window == "month":
-            used = posted.by_period.get(month, 0) + runs.accrued_atto.get(month, 0)
-        else:
-            used = posted.total_atto + runs.total_atto
+        runs = accrued.get((budget.subject, budget.currency), IDLE)
+        used = sum(used_in(period_of(budget, now_ns), spent.get(budget.id, NOTHING), runs))
         full = used * WHOLE_MILLI // budget.limit_atto if budget.limit_atto else (WHOLE_MILLI if used else 0)
         found[budget.subject.tenant] = max(full, found.get(budget.subject.tenant, 0))
     return {name: [(full,)] for name, full in found.items()}
@@ -101,7 +93,6 @@ def _by_open(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
 
 
 _KEYS: Mapping[Sort, Callable[[Connection, Accrued, int], Keys]] = {
-    "tenant": _by_name,
     "month": _by_month,
     "end": _by_end,
     "budget": _by_budget,

@@ -172,8 +172,8 @@ class Billing:
         """All that the table shows of some of them."""
         return await self._upstream.read(_TENANT_ROWS, token, f"api/tenants/rows?{urlencode([('tenant', name) for name in names])}")
 
-    async def standings(self, token: str, tenant: str | None = None) -> tuple[Standing, ...]:
-        """How tenants stand: all that anything was written down for, or the one that is given."""
+    async def standings(self, token: str, tenant: str) -> tuple[Standing, ...]:
+        """How the tenant stands: one row, whether anything was written down for it or not."""
         return await self._upstream.read(_STANDINGS, token, "api/tenants", {"tenant": tenant})
 
     async def set_profile(self, token: str, tenant: str, body: Mapping[str, object], expected: Mapping[str, str]) -> None:

@@ -266,7 +266,7 @@ def _stand(group: Group) -> tuple[list[int], dict[int, Seat]]:
         free_milli = seat.open_milli
         if free_milli:
             shares.append(free_milli)
-            order = (seat.failures, seat.taken_bytes, seat.number)  # seat_order, without the calls
+            order = seat_order(seat)
             if free_milli not in best or order < least[free_milli]:
                 best[free_milli], least[free_milli] = seat, order
     shares.sort()
