@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
-from forebay_pool.capacity import memory_limit
 from forebay_pool.events import Restored, SessionAway, WorkerAway
 from forebay_pool.grants import assignment, is_ticket
 from forebay_pool.history import Spent
@@ -104,7 +103,7 @@ class Resuming(Sessions):
             self._end(session, "failed", f"The worker {message.worker} that held this session's tensors is gone.")
             return
         if worker is not None and worker.id == message.worker and not worker.opened:
-            self._resume_opened(worker, session, worker.reserved_bytes if worker.unsure else None)
+            self._resume_opened(worker, session)
         session.span = session.span or message.span
         self._tell_flavor(session)
         if message.epoch is not None and (lease is None or lease.epoch != message.epoch):
@@ -155,10 +154,11 @@ class Resuming(Sessions):
 
     def _resume_bound(self, worker: Worker, session: Session, message: wire.ResumeWorker, limit_bytes: int) -> None:
         """It serves its session, and says what became of that meanwhile; a pool before let it hold so much, as far as that is not known."""
-        if not worker.opened and (message.epoch is not None or message.ended is not None):
-            self._resume_opened(worker, session, max(worker.reserved_bytes, message.memory_bytes, limit_bytes))
-        elif 0 < worker.reserved_bytes < limit_bytes:
-            self._reserve_again(worker, session, limit_bytes)
+        if message.epoch is not None or message.ended is not None:
+            if not worker.opened:
+                self._resume_opened(worker, session)
+            if limit_bytes and worker.parked_bytes is None:
+                self._reserve_again(worker, session, max(message.memory_bytes, limit_bytes))
         if worker.state == "assigning" and message.assigned:
             worker.state, worker.deadline_ns = "bound", None
             self._taken_over(worker, session)
@@ -173,14 +173,11 @@ class Resuming(Sessions):
         elif message.starved:
             self._starve(session)
 
-    def _resume_opened(self, worker: Worker, session: Session, memory_bytes: int | None) -> None:
-        """It had a lease, as it says or its client that went there, by a pool that died before that was written. None: it holds nothing."""
+    def _resume_opened(self, worker: Worker, session: Session) -> None:
+        """It had a lease, as it says or its client that went there, by a pool that died before that was written."""
         worker.opened = True
-        if memory_bytes is not None:
-            self._reserve_again(worker, session, memory_bytes)
-        else:
-            self._touch(session)
-            self._keep(session)
+        self._touch(session)
+        self._keep(session)
 
     def _resume_spare(self, worker: Worker) -> None:
         """It serves nobody as far as it knows: it is ready, or did not hear of its session, or has lost it."""
@@ -230,14 +227,15 @@ class Resuming(Sessions):
         elif worker.restoring:
             worker.restoring, worker.deadline_ns = False, None
         elif worker.parked_bytes is not None:  # brought back for a lease, by a pool that died before it was written
-            memory_bytes, worker.parked_bytes = max(worker.parked_bytes, message.memory_bytes), None
+            memory_bytes, worker.parked_bytes = max(worker.parked_bytes, message.memory_bytes, message.memory_limit_bytes or 0), None
             self._reserve_again(worker, session, memory_bytes)
 
     def _reserve_again(self, worker: Worker, session: Session, memory_bytes: int) -> None:
-        """Sets aside what a pool that died before it was written had given the session there: so much, or its flavor's limit."""
-        self.fleet.reserve(worker, max(memory_bytes, memory_limit(self.fleet.flavors[session.flavor], worker.device)))
-        self._touch(session)
-        self._keep(session)
+        """Sets aside what a pool that died before it was written had given the session there, be its flavor another one by now."""
+        if worker.reserved_bytes < memory_bytes:
+            self.fleet.reserve(worker, memory_bytes)
+            self._touch(session)
+            self._keep(session)
 
     # Where another pool stopped
 

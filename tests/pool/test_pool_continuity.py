@@ -391,8 +391,9 @@ def ticket_of(w: Any, session: str) -> str:
     return str(granted.ticket)
 
 
+@pytest.mark.parametrize("limit_bytes", [GIB // 2, 2 * GIB])
 @pytest.mark.parametrize("first", ["worker", "client"])
-def test_whoever_of_a_session_and_its_first_worker_is_back_first_proves_it_by_the_ticket(world: Make, first: str) -> None:
+def test_whoever_of_a_session_and_its_first_worker_is_back_first_proves_it_by_the_ticket(world: Make, first: str, limit_bytes: int) -> None:
     w = world(resume_seconds=30.0)
     worker = w.lease("s")
     ticket = ticket_of(w, "s")
@@ -400,14 +401,14 @@ def test_whoever_of_a_session_and_its_first_worker_is_back_first_proves_it_by_th
     if first == "client":
         client_back(after, "s", worker, 1, ticket)
         after.wait(1)
-    back(after, worker, "s", 1, ticket=ticket, memory_limit_bytes=2 * GIB)
+    back(after, worker, "s", 1, ticket=ticket, memory_limit_bytes=limit_bytes)
     if first == "worker":
         after.wait(1)
         client_back(after, "s", worker, 1, ticket)
     assert after.killed == []
     assert after.ordered(worker) == [wire.Close(epoch=1)]
     assert after.last("s") == wire.LeaseClosed(lease="s.1", epoch=1, reason="failed", duration_ns=0)
-    assert after.machine.fleet.workers[worker].reserved_bytes == 2 * GIB  # a flavor that was chosen and not written allowed so much
+    assert after.machine.fleet.workers[worker].reserved_bytes == limit_bytes  # a flavor that was chosen and not written allowed so much
     after.worker(worker, wire.Closed(epoch=1))
     after.worker(worker, wire.Starved())
     assert after.last("s").worker == worker
