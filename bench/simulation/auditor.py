@@ -337,9 +337,8 @@ class Auditor:
             self._falls_silent(self.processes.pop(name))
         opened = {process.name for process in self.processes.values() if process.opened}
         truly = {name: guest.home for name, guest in self.guests.items() if guest.home in opened}
-        at = {process.session: process.name for process in self.processes.values() if process.opened and not process.left}
         self.guests = {
-            session.id: self._remembered(session, known, truly.get(session.id), at.get(session.id))
+            session.id: self._remembered(session, known, truly.get(session.id), self._opened_for(session.id))
             for session in kept.sessions
             if session.worker in known or not session.opened
         }
@@ -355,14 +354,23 @@ class Auditor:
         return Guest(session.tenant, session.user, session.flavor, True, session.epoch, home=home, forgotten=forgotten, first=first)
 
     def _falls_silent(self, process: Process) -> None:
-        """A worker that ever held a lease takes its session with it, unless the one before it still has the tensors."""
+        """A worker that ever held a lease takes its session with it, unless the one before it still has the tensors; one that never did
+        makes way for the one that truly was the first."""
         if process.heard:
             process.heard = False
             self.failed.add(process.name)
             guest = self.guests.get(process.session or "")
-            if process.opened and guest is not None and guest.home == process.name:
-                if not self._goes_back(process):
-                    del self.guests[process.session or ""]
+            if guest is None or guest.home != process.name:
+                return
+            if process.opened and not self._goes_back(process):
+                del self.guests[process.session or ""]
+            elif not process.opened and guest.forgotten:
+                guest.home, guest.first = None, self._opened_for(process.session)
+
+    def _opened_for(self, session: str | None) -> str | None:
+        """The worker that held a lease for the session last, and did not let it go."""
+        newest = reversed(self.processes.values())
+        return next((one.name for one in newest if one.session == session and one.opened and not one.left), None)
 
     def _goes_back(self, process: Process) -> bool:
         """Whether the session that was fetched to this worker still is where it was before."""
