@@ -32,6 +32,7 @@ from forebay_pool.events import (
 from forebay_pool.instructions import Confirm, Instruction, Kill, Launch, Meter, MeterParked, TellClient, TellWorker
 from forebay_pool.kept import Kept, KeptSession
 from forebay_pool.node_events import DeviceSet, NodeDrain
+from forebay_pool.tariff import Tariff
 from forebay_pool.types import Device, Flavor, Price, UsageRecord
 from forebay_wire import messages as wire
 
@@ -141,7 +142,7 @@ class Auditor:
     """Sessions that left a worker of which this pool knows, each with the last of them: their clients may still be there."""
     buried: dict[str, Process] = field(default_factory=dict)
     """Workers whose processes are gone; the pool may die before that is written."""
-    prices: dict[str, Price] = field(default_factory=dict)
+    tariff: Tariff = field(default_factory=Tariff)
     now_ns: int = 0
     failed: set[str] = field(default_factory=set)
     """Workers that died in this step."""
@@ -206,7 +207,7 @@ class Auditor:
             case FlavorSet():
                 self.flavors[event.flavor.name] = event.flavor
             case PricesSet():
-                self.prices = dict(event.prices)
+                self.tariff = event.tariff
             case Tick():
                 self.unix_offset_ns = event.unix_offset_ns
             case ShutDown():
@@ -463,6 +464,7 @@ class Auditor:
             case wire.SessionOpened() if told.session in self.guests:
                 self.guests[told.session].welcome = True
                 self.guests[told.session].flavor = told.message.flavor.name
+                self._check_price(told.session, told.message.flavor)
             case wire.Refused() if told.session in self.guests:
                 self._refused(told.session, told.message)
             case wire.SessionLost():
@@ -493,10 +495,19 @@ class Auditor:
         self.granted.add(granted.lease)
         guest.epoch = granted.epoch
         opened_unix_ns = self.now_ns + self.unix_offset_ns
-        price = self.prices.get(guest.flavor)
+        price = self._check_price(session, granted.flavor)
         self.leases[granted.lease] = Held(
             granted.lease, session, process, granted.epoch, self.now_ns, opened_unix_ns, self.now_ns, price
         )
+
+    def _check_price(self, session: str, told: wire.Flavor) -> Price | None:
+        """What a second costs the session's tenant: there are no surcharges here."""
+        guest, tariff = self.guests[session], self.tariff
+        currency = tariff.currencies.get(guest.tenant) or tariff.currency
+        price = None if currency is None else Price(tariff.prices.get((told.name, currency)), currency)
+        wanted = (None, None) if price is None else (price.nano_per_second, price.currency)
+        self._demand((told.price_nano_per_second, told.currency) == wanted, "a tenant is told a price that is not its own", session)
+        return price
 
     def _metered(self, event: Event, record: UsageRecord, all_of_them: list[Instruction]) -> None:
         """Segments follow one another from the grant on, and end at full hours and at the lease's end, so that they sum to its time."""
@@ -648,4 +659,4 @@ def share_of(flavor: Flavor, devices: tuple[Device, ...]) -> int:
 
 def cost(duration_ns: int, price: Price | None) -> int | None:
     """In nano-units, half to even."""
-    return None if price is None else round(Fraction(duration_ns * price.nano_per_second, 1_000_000_000))
+    return None if price is None or price.nano_per_second is None else round(Fraction(duration_ns * price.nano_per_second, 1_000_000_000))

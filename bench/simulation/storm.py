@@ -11,7 +11,8 @@ from forebay_pool.events import ClientSaid, Event, FlavorSet, PricesSet, Session
 from forebay_pool.instructions import Instruction
 from forebay_pool.invariants import validate
 from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Device, Equivalent, Flavor, Limits, Price
+from forebay_pool.tariff import Tariff
+from forebay_pool.types import Device, Equivalent, Flavor, Limits
 from forebay_wire.messages import ResumeSession, ResumeWorker
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda
@@ -71,7 +72,7 @@ class Storm(Outages):
         self._nodes = sorted({device.node for device in devices})
         self._lost_nodes: set[str] = set()
         self._names = 0
-        self._prices: dict[str, Price] = {}
+        self._tariff = Tariff()
 
     def make_machine(self, name: str) -> StateMachine:
         return self._machine(self.devices, dict(self.served), self.limits, name, self.unix_offset_ns)
@@ -81,7 +82,7 @@ class Storm(Outages):
         return self.operator.quotas_set()
 
     def closures(self) -> list[Event]:
-        return [*self.operator.closures_set(), PricesSet(self._prices)]
+        return [*self.operator.closures_set(), PricesSet(self._tariff)]
 
     def _patience_ns(self) -> int:
         """Within so long a worker that was told to park has done it, was given up, or was killed; the pool looks at every tick."""
@@ -245,11 +246,10 @@ class Storm(Outages):
 
     def _set_prices(self, share: float) -> None:
         if not self.down:
-            self._prices = {name: self._price() for name in self.flavor_names if self.chance.random() < share}
-            self.apply(PricesSet(self._prices))
-
-    def _price(self) -> Price:
-        return Price(self.chance.randrange(10**12), "USD")
+            dollars = {name: self.chance.randrange(10**12) for name in self.flavor_names if self.chance.random() < share}
+            won = {(name, "KRW"): 3 * nano for name, nano in dollars.items() if nano % 4}
+            self._tariff = Tariff({(name, "USD"): nano for name, nano in dollars.items()} | won, {}, "USD", {self.tenants[-1]: "KRW"})
+            self.apply(PricesSet(self._tariff))
 
     def _clear_up(self) -> None:
         """Faults stop: there is a pool, flavors can be served again, nothing is closed or stopped by a quota, the database writes."""

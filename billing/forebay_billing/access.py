@@ -63,6 +63,12 @@ def plan_scope(identity: Identity, tenant: str | None) -> str | None:
     return identity.tenant
 
 
+def check_may_see_currencies(identity: Identity) -> None:
+    """What each tenant is billed in. Raises Forbidden unless the caller is an operator or one of our services."""
+    if not (identity.may(OPERATE) or identity.may(SERVICE)):
+        raise Forbidden(f"{identity.name} needs the scope {OPERATE} or {SERVICE} to see what tenants are billed in.")
+
+
 def check_may_audit(identity: Identity) -> None:
     """Raises Forbidden unless the caller is an operator."""
     if not identity.may(OPERATE):

@@ -91,6 +91,13 @@ def parked_price_ids(connection: Connection) -> dict[ParkedPrice, int]:
     return dict(zip(parked_prices(connection), ids, strict=True))
 
 
+def profile_currencies(connection: Connection) -> dict[str, str | None]:
+    """What tenants are billed in by their profiles; None where one leaves it to the settings."""
+    profiles = invoice_tables.profiles.c
+    rows = connection.execute(select(profiles.tenant, profiles.currency).order_by(profiles.version))
+    return {row.tenant: row.currency for row in rows}
+
+
 def past(connection: Connection, flavor: str, currency: str) -> Past:
     """What a price of ``flavor`` in ``currency`` may not change any more."""
     rated, periods = schema.rated.c, schema.periods.c
@@ -167,9 +174,7 @@ class Books:
     def currency_of(self, tenant: str, otherwise: str) -> str:
         """What ``tenant`` is billed in: by its profile, else ``otherwise``."""
         if self._memory.currencies is None:
-            profiles = invoice_tables.profiles.c
-            rows = self.connection.execute(select(profiles.tenant, profiles.currency).order_by(profiles.version))
-            self._memory.currencies = {row.tenant: row.currency for row in rows}
+            self._memory.currencies = profile_currencies(self.connection)
         return self._memory.currencies.get(tenant) or otherwise
 
     def append_profile(self, values: Mapping[str, Any]) -> None:

@@ -92,6 +92,7 @@ ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
     (r"api/budgets/([^/]+)", budget_handlers.BudgetHandler),
     (r"api/reports", report_handlers.ReportHandler),
     (r"api/reports/recipients", report_handlers.RecipientsHandler),
+    (r"api/currencies", tenant_handlers.CurrenciesHandler),
     (r"api/reports/recipients/([^/]+)", report_handlers.RecipientHandler),
     (r"api/alerts", alert_handlers.AlertsHandler),
     (r"api/alerts/channels", alert_handlers.ChannelsHandler),

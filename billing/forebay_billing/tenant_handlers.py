@@ -7,8 +7,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from forebay_billing import documents, plan_book, tenant_order, tenants
-from forebay_billing.access import check_may_invoice, paying_scope
-from forebay_billing.bodies import TenantOrderQuery, TenantsQuery, name_of
+from forebay_billing.access import check_may_invoice, check_may_see_currencies, paying_scope
+from forebay_billing.bodies import NoQuery, TenantOrderQuery, TenantsQuery, name_of
+from forebay_billing.books import profile_currencies
 from forebay_billing.budget_documents import standing_json
 from forebay_billing.budgets import Accrued
 from forebay_billing.errors import InvalidRequest
@@ -34,6 +35,20 @@ class TenantsHandler(BillingHandler):
             lambda connection: tenants.standings(connection, tenant, context.settings.currency_of, context.clock_ns())
         )
         self.answer([documents.standing_json(one) for one in found])
+
+
+class CurrenciesHandler(BillingHandler):
+    """``GET api/currencies``: what tenants are billed in; those that are not named, in ``currency``."""
+
+    endpoint = "currencies"
+
+    async def get(self) -> None:
+        check_may_see_currencies(await self.caller())
+        self.query(NoQuery)
+        settings, profiles = self.context.settings, await self.context.store.read(profile_currencies)
+        named = settings.tenant_currencies | {tenant: currency for tenant, currency in profiles.items() if currency is not None}
+        others = {tenant: currency for tenant, currency in sorted(named.items()) if currency != settings.currency}
+        self.answer({"currency": settings.currency, "tenants": others})
 
 
 class TenantOrderHandler(BillingHandler):

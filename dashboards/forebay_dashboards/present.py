@@ -14,7 +14,7 @@ from forebay_dashboards.rows import Lease, Session
 
 @dataclass(frozen=True)
 class Running:
-    """An open lease at the moment it is shown; ``cost_nano`` is None where nobody bills."""
+    """An open lease at the moment it is shown; ``cost_nano`` is None where nobody bills, or no price is known."""
 
     lease: Lease
     duration_ns: int

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
 from forebay_pool.errors import BillingRefused, BillingUnavailable
 from forebay_pool.heartbeats import Budget
-from forebay_pool.types import BudgetState, Price
+from forebay_pool.tariff import Tariff
+from forebay_pool.types import BudgetState
 
 CONNECT_SECONDS = 2.0
 REQUEST_SECONDS = 10.0
@@ -36,6 +37,13 @@ class _SurchargeRow(BaseModel):
     currency: str
 
 
+class _Currencies(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    currency: str
+    tenants: dict[str, str]
+
+
 class _BudgetRow(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
@@ -55,6 +63,9 @@ class _HeartbeatAnswer(BaseModel):
 
 _PRICES = TypeAdapter(list[_PriceRow])
 _SURCHARGES = TypeAdapter(list[_SurchargeRow])
+_CURRENCIES = TypeAdapter(_Currencies)
+
+T = TypeVar("T")
 
 
 class BillingClient:
@@ -77,23 +88,24 @@ class BillingClient:
             raise BillingUnavailable(f"billing's budgets cannot be read: {error}") from None
         return [Budget(row.tenant, row.user, row.span, row.state, row.sentence, row.grace_seconds) for row in answer.budgets]
 
-    async def prices(self) -> dict[str, Price]:
-        """Today's price of each flavor that has one. Raises BillingUnavailable."""
-        response = await self._fetch("GET", "api/prices", None)
-        try:
-            rows = _PRICES.validate_json(response.body)
-        except ValidationError as error:
-            raise BillingUnavailable(f"billing's prices cannot be read: {error}") from None
-        return {row.flavor: Price(row.price_nano_per_second, row.currency) for row in rows}
+    async def tariff(self) -> Tariff:
+        """What flavors and models of devices cost today, and what tenants are billed in. Raises BillingUnavailable."""
+        prices = await self._read("api/prices", _PRICES)
+        surcharges = await self._read("api/surcharges", _SURCHARGES)
+        currencies = await self._read("api/currencies", _CURRENCIES)
+        return Tariff(
+            {(row.flavor, row.currency): row.price_nano_per_second for row in prices},
+            {(row.model, row.currency): row.surcharge_nano_per_second for row in surcharges},
+            currencies.currency,
+            currencies.tenants,
+        )
 
-    async def surcharges(self) -> dict[tuple[str, str], int]:
-        """What models cost today beside the flavor's price, of those that do. Raises BillingUnavailable."""
-        response = await self._fetch("GET", "api/surcharges", None)
+    async def _read(self, path: str, answer: TypeAdapter[T]) -> T:
+        response = await self._fetch("GET", path, None)
         try:
-            rows = _SURCHARGES.validate_json(response.body)
+            return answer.validate_json(response.body)
         except ValidationError as error:
-            raise BillingUnavailable(f"billing's surcharges cannot be read: {error}") from None
-        return {(row.model, row.currency): row.surcharge_nano_per_second for row in rows}
+            raise BillingUnavailable(f"billing's answer to GET {path} cannot be read: {error}") from None
 
     async def _fetch(self, method: str, path: str, body: str | None) -> HTTPResponse:
         request = HTTPRequest(

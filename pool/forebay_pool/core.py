@@ -29,12 +29,10 @@ from forebay_pool.types import (
     Node,
     Parking,
     Place,
-    Price,
     Request,
     Seat,
     Session,
     SessionState,
-    Surcharges,
 )
 
 
@@ -58,8 +56,6 @@ class Core:
         self.lengths = Lengths()
         self.arrivals = Arrivals()
         self.sessions: dict[str, Session] = {}
-        self.prices: Mapping[str, Price] = {}
-        self.surcharges: Surcharges = {}
         self.accepting = True
         self.stopping = False
         self.story = Story()

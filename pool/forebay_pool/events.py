@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from forebay_wire import messages as wire
 
 from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
-from forebay_pool.types import BudgetState, Flavor, Price, Quota, Surcharges
+from forebay_pool.tariff import Tariff
+from forebay_pool.types import BudgetState, Flavor, Quota
 
 if TYPE_CHECKING:
     from forebay_pool.kept import Kept
@@ -152,10 +152,9 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class PricesSet:
-    """What billing says flavors, and models of devices beside them, cost from now on."""
+    """What billing says usage costs from now on."""
 
-    prices: Mapping[str, Price]
-    surcharges: Surcharges = field(default_factory=dict)
+    tariff: Tariff
 
 
 @dataclass(frozen=True, slots=True)

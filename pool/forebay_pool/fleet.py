@@ -16,6 +16,7 @@ from forebay_pool.placement import UNBOUND, Bounds, Placement
 from forebay_pool.policies import Policy
 from forebay_pool.ranking import Ranking
 from forebay_pool.stock import Stock
+from forebay_pool.tariff import Tariff
 from forebay_pool.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Make, Node, Place, Seat, Session, Worker
 
 NAMES_MAX = 4
@@ -52,6 +53,7 @@ class Fleet:
         self.workers: dict[str, Worker] = {}
         self.flavors: dict[str, Flavor] = dict(flavors)
         self.policy = policy or Policy()
+        self.tariff = Tariff()
         self.serving: dict[str, dict[str, Worker]] = {}
         """Workers with a session, or with the tensors of one that left, by tenant."""
         self.demand = Demand(self.flavors)
@@ -91,6 +93,12 @@ class Fleet:
     def set_policy(self, policy: Policy) -> None:
         self.policy = policy
         self.capacity.forget()
+
+    def set_tariff(self, tariff: Tariff) -> None:
+        if tariff.surcharges != self.tariff.surcharges:
+            for stock in self.stocks.values():
+                stock.forget_ways()
+        self.tariff = tariff
 
     def _index_flavors(self) -> None:
         self.capacity.forget()
@@ -237,7 +245,7 @@ class Fleet:
 
     def choose(self, flavor: Flavor, tenant: str, room_for_workers: bool, bounds: Bounds = UNBOUND) -> Place | None:
         """The best free place for a session without tensors."""
-        return self.placement.choose(flavor, tenant, self.policy, room_for_workers, bounds)
+        return self.placement.choose(flavor, tenant, self.policy, self.tariff, room_for_workers, bounds)
 
     def is_fragmented(self, flavor: Flavor, tenant: str) -> bool:
         """Whether as much is free as the flavor takes, though not together; asked where no place was found."""

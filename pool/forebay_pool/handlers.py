@@ -146,8 +146,8 @@ class FlavorApi(Api):
     """What both endpoints of flavors share."""
 
     def row(self, flavor: Flavor, identity: Identity) -> FlavorRow:
-        machine = self.shell.machine
-        return flavor_row(flavor, machine.fleet, machine.prices.get(flavor.name), machine.outlook(flavor, identity.tenant or ""))
+        machine, tenant = self.shell.machine, identity.tenant or ""
+        return flavor_row(flavor, machine.fleet, machine.fleet.tariff.price_of(flavor.name, tenant), machine.outlook(flavor, tenant))
 
 
 class Flavors(FlavorApi):

@@ -103,8 +103,8 @@ def rate(price: Price | None, surcharges: Surcharges, place: Place) -> Price | N
 
     Whole nano-units: a surcharge that is none for the share is rounded (half-even) here, as billing rounds it, and nothing after it is.
     """
-    if price is None:
-        return None
+    if price is None or price.nano_per_second is None:
+        return price
     nano_per_second = surcharges.get((place.devices[0].model, price.currency), 0)
     surcharge = round_half_even(nano_per_second * len(place.devices) * place.share_milli, WHOLE_MILLI)
     return Price(price.nano_per_second + surcharge, price.currency)
@@ -112,7 +112,7 @@ def rate(price: Price | None, surcharges: Surcharges, place: Place) -> Price | N
 
 def cost_nano(duration_ns: int, price: Price | None) -> int | None:
     """What the user is told a lease cost. Billing computes the exact amount itself, and rounds once, on the statement."""
-    return None if price is None else round_half_even(duration_ns * price.nano_per_second, SECOND_NS)
+    return None if price is None or price.nano_per_second is None else round_half_even(duration_ns * price.nano_per_second, SECOND_NS)
 
 
 def round_half_even(amount: int, divisor: int) -> int:

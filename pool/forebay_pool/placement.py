@@ -12,6 +12,7 @@ from forebay_pool.fragmentation import Demand
 from forebay_pool.policies import Policy
 from forebay_pool.ranking import Candidate, ForebayRanking, Rank, Ranking, candidate
 from forebay_pool.stock import Group, Stock, seat_order
+from forebay_pool.tariff import Tariff
 from forebay_pool.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Make, Place, Seat, Session, Worker
 from forebay_pool.ways import File, Size
 
@@ -56,6 +57,8 @@ class Need(NamedTuple):
 
     flavor: Flavor
     equivalent: Equivalent
+    surcharge: int
+    """Of the equivalent's model, for who asks."""
     bounds: Bounds
 
     def bytes_on(self, device: Device) -> int:
@@ -135,7 +138,9 @@ class Placement:
         """Every device of the model of which something may be leased."""
         return iter(()) if model not in self.stocks else self.stocks[model].free_seats()
 
-    def choose(self, flavor: Flavor, tenant: str, policy: Policy, room_for_workers: bool, bounds: Bounds) -> Place | None:
+    def choose(
+        self, flavor: Flavor, tenant: str, policy: Policy, tariff: Tariff, room_for_workers: bool, bounds: Bounds
+    ) -> Place | None:
         """The best place: fewest failures of workers, then as the ranking says; None if there is none now."""
         best = Best(self._ranking, self._demand, policy, bounds.least_bytes)
         for equivalent in flavor.equivalents:
@@ -148,7 +153,7 @@ class Placement:
                 continue
             if bounds.kept is not None and all(bounds.kept.has_make(make) for make in stock.makes):
                 continue
-            need = Need(flavor, equivalent, bounds)
+            need = Need(flavor, equivalent, tariff.surcharge_of(equivalent.model, tenant), bounds)
             if equivalent.count == 1:
                 self._look_at_spares(best, stock, need, room_for_workers)
             if room_for_workers and not _look_at_nodes(best, stock, need, policy) and equivalent.count > 1:
@@ -189,7 +194,7 @@ class Placement:
 def _look_at_nodes(best: Best, stock: Stock, need: Need, policy: Policy) -> bool:
     """File by file, until none that follows can be better; whether there is a place in one node."""
     found = False
-    for floor, file in stock.best_for(Size(need.equivalent, need.flavor.memory_bytes), policy):
+    for floor, file in stock.best_for(Size(need.equivalent, need.flavor.memory_bytes, need.surcharge), policy):
         if best.beats(floor):
             return True
         seats = _best_seats(stock, file, need)
@@ -244,7 +249,7 @@ def _fits(seat: Seat, need: Need) -> bool:
 
 def _candidate(seat: Seat, need: Need, stock: Stock) -> Candidate:
     started = need.equivalent.count == 1 and spares_left(seat) > 0
-    return candidate(seat, stock.groups[seat.device.node].profile, need.equivalent, need.flavor.memory_bytes, started)
+    return candidate(seat, stock.groups[seat.device.node].profile, need.equivalent, need.flavor.memory_bytes, started, need.surcharge)
 
 
 def _gang_apart(stock: Stock, need: Need, policy: Policy) -> list[Seat]:

@@ -373,7 +373,7 @@ class Placing(Telling):
         if not held or session.lease is not None or worker is None or worker.devices != place.devices:
             name = place.devices[0].id
             raise InvariantBroken(f"{name} cannot be leased to session {session.id}\n{self.story.of(session.id, name)}")
-        flavor = self.fleet.flavors[session.flavor]
+        flavor, tariff = self.fleet.flavors[session.flavor], self.fleet.tariff
         session.epoch += 1
         session.request, session.span = None, request.span
         worker.parked_bytes, worker.opened, worker.starved, worker.stays, session.avoid = None, True, False, False, ()
@@ -386,7 +386,7 @@ class Placing(Telling):
             span=request.span,
             flavor=flavor,
             place=place,
-            price=rate(self.prices.get(flavor.name), self.surcharges, place),
+            price=rate(tariff.price_of(flavor.name, session.tenant), tariff.surcharges, place),
             waited_ns=self._now - request.arrived_ns,
             priority=request.priority,
             order=request.order,

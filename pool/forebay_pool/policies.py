@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
-
-from forebay_pool.types import Surcharges
 
 Preference = Literal["cheapest", "fastest", "packed"]
 """Of equal places: the least surcharge and the least computing power that do, the most, or where least is left in the node."""
@@ -31,9 +28,6 @@ class Policy:
     preference: Preference = "cheapest"
     gang_spread: GangSpread = "any"
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)
-    dearness: Mapping[str, int] = field(default_factory=dict)
-    """What the models' surcharges come to, as billing told them, for comparison alone: of all currencies together, since most pools have
-    one."""
 
     def allows(self, model: str, tenant: str) -> bool:
         policy = self.models.get(model)
@@ -41,9 +35,3 @@ class Policy:
 
     def with_model(self, policy: ModelPolicy) -> Policy:
         return replace(self, models={**self.models, policy.model: policy})
-
-    def with_surcharges(self, surcharges: Surcharges) -> Policy:
-        dearness: dict[str, int] = defaultdict(int)
-        for (model, _), nano_per_second in surcharges.items():
-            dearness[model] += nano_per_second
-        return replace(self, dearness=dict(dearness))

@@ -22,13 +22,15 @@ class Candidate(NamedTuple):
     """What must be parked to make room."""
     spare: bool
     """Whether a worker is started there already."""
+    surcharge: int
+    """What a second of a whole device costs who asks beside the flavor's price, in nano-units of its currency."""
 
 
-def candidate(seat: Seat, profile: Profile, equivalent: Equivalent, memory_bytes: int, spare: bool) -> Candidate:
+def candidate(seat: Seat, profile: Profile, equivalent: Equivalent, memory_bytes: int, spare: bool, surcharge: int) -> Candidate:
     """The seat as a place for a flavor with so much memory."""
     device_bytes = seat.device.memory_bytes
     beyond = seat.taken_bytes - device_bytes + (memory_bytes if memory_bytes < device_bytes else device_bytes)
-    return Candidate(seat, equivalent, profile, beyond if beyond > 0 else 0, spare)
+    return Candidate(seat, equivalent, profile, beyond if beyond > 0 else 0, spare, surcharge)
 
 
 class Ranking(Protocol):
@@ -70,4 +72,4 @@ def _preference(candidate: Candidate, policy: Policy) -> tuple[int, ...]:
         return (-power,)
     if policy.preference == "packed":
         return (sum(candidate.profile) - equivalent.count * equivalent.share_milli,)
-    return (policy.dearness.get(device.model, 0), power)
+    return (candidate.surcharge, power)

@@ -392,7 +392,7 @@ class Service:
         if self.billing is None:
             return
         try:
-            self.shell.prices_changed(PricesSet(await self.billing.prices(), await self.billing.surcharges()))
+            self.shell.prices_changed(PricesSet(await self.billing.tariff()))
         except BillingUnavailable as error:
             log.warning("%s", error, extra={"action": "prices_unknown"})
 

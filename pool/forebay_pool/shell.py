@@ -286,7 +286,7 @@ class Shell:
             self.board.flush()
 
     def prices_changed(self, event: PricesSet) -> None:
-        if (event.prices, event.surcharges) != (self.machine.prices, self.machine.surcharges):
+        if event.tariff != self.machine.fleet.tariff:
             self.apply(event)
 
     def store_changed(self, accepting: bool) -> None:

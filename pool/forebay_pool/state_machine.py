@@ -122,10 +122,7 @@ class StateMachine(Operations):
         return out
 
     def _prices_set(self, event: PricesSet) -> None:
-        self.prices = event.prices
-        if event.surcharges != self.surcharges:
-            self.surcharges = event.surcharges
-            self.fleet.set_policy(self.fleet.policy.with_surcharges(event.surcharges))
+        self.fleet.set_tariff(event.tariff)
 
     def _store_changed(self, event: StoreChanged) -> None:
         self.accepting = event.accepting

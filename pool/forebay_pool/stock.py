@@ -216,6 +216,10 @@ class Stock:
         way.refresh(policy, self._best_of)
         return ((floor, file) for floor, _, _, file in islice(way.order, FILES_MAX))
 
+    def forget_ways(self) -> None:
+        """Other sizes are asked for from now on."""
+        self._ways.clear()
+
     def _best_of(self, file: File) -> Seat:
         return self._numbered[file.orders[0][2]].best[file.share_milli]
 

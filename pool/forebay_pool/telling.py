@@ -37,7 +37,7 @@ class Telling(Parkings):
     _walked_changes = -1
 
     def _tell_flavor(self, session: Session) -> None:
-        flavor = flavor_message(self.fleet.flavors[session.flavor], self.prices.get(session.flavor))
+        flavor = flavor_message(self.fleet.flavors[session.flavor], self.fleet.tariff.price_of(session.flavor, session.tenant))
         opened = wire.SessionOpened(
             session=session.id,
             flavor=flavor,

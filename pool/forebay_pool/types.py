@@ -115,7 +115,8 @@ class Place:
 class Price:
     """What one second of a flavor costs, in nano-units of ``currency``."""
 
-    nano_per_second: int
+    nano_per_second: int | None
+    """None: there is no price in the currency."""
     currency: str
 
 

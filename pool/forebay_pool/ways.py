@@ -33,10 +33,11 @@ class File:
 
 
 class Size(NamedTuple):
-    """What is needed: one device, or a share of one, and memory."""
+    """What is needed: one device, or a share of one, and memory; and what it costs beside the flavor's price."""
 
     equivalent: Equivalent
     memory_bytes: int
+    surcharge: int
 
 
 class Way:
@@ -83,7 +84,8 @@ class Way:
         self.stale.clear()
 
     def _floor(self, best: Seat, profile: Profile, policy: Policy) -> Rank:
-        alone = candidate(best, profile, self._size.equivalent, self._size.memory_bytes, False)
+        equivalent, memory_bytes, surcharge = self._size
+        alone = candidate(best, profile, equivalent, memory_bytes, False, surcharge)
         return (best.failures, *self._ranking.rank(alone, self._demand, policy))
 
 

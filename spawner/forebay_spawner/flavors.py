@@ -54,9 +54,9 @@ class Offer(Answer):
 
     @property
     def rate(self) -> str:
-        """What an hour of computing costs, for example ``0.36 USD``; "free" where nobody bills."""
+        """What an hour of computing costs, for example ``0.36 USD``, if there is a price; "free" where nobody bills."""
         if self.price_nano_per_second is None:
-            return in_context("price", "free")
+            return in_context("price", "free") if self.currency is None else Text("no price in %(currency)s", currency=self.currency)
         return amount(self.price_nano_per_second * SECONDS_PER_HOUR, self.currency or "")
 
     @property

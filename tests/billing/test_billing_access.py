@@ -87,6 +87,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "how acme stands": ("GET", "/api/tenants?tenant=acme", {}, PAYS_ACME),
     "names of tenants in an order": ("GET", "/api/tenants/order?sort=budget", {}, {"operator"}),
     "rows of tenants": ("GET", "/api/tenants/rows?tenant=acme&tenant=globex", {}, {"operator"}),
+    "currencies of tenants": ("GET", "/api/currencies", {}, SEES_ALL),
     "credits of acme": ("GET", "/api/credits?tenant=acme", {}, PAYS_ACME),
     "grant credit": (
         "POST", "/api/credits", {"json": {"tenant": "acme", "kind": "prepaid", "name": "x", "amount_minor": 1}}, {"operator"},

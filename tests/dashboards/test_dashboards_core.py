@@ -11,10 +11,11 @@ from forebay_dashboards.access import Owner
 from forebay_dashboards.audience import Audience, AudienceFull
 from forebay_dashboards.deliveries import AWAITED_MAX, PATIENCE_NS, Deliveries
 from forebay_dashboards.event_stream import BUFFER_BYTES_MAX, EventParser, EventTooLong, ServerEvent, encode
-from forebay_dashboards.mirror import Mirror, Snapshot
+from forebay_dashboards.mirror import Mirror, Seen, Snapshot
 from forebay_dashboards.present import running
 from forebay_dashboards.rows import Device, Lease, SummaryRow, UsageRecord
 from forebay_dashboards.spend import by_tenant, sums
+from forebay_dashboards.templating import open_environment
 from forebay_hub.identity import OPERATE, TENANT, Identity
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,3 +206,12 @@ def test_spend_is_grouped_by_tenant() -> None:
         ("acme", ["a", "z"], 3),
         ("globex", ["b"], 5),
     ]
+
+
+@pytest.mark.parametrize(
+    ("price", "currency", "said"), [(None, None, "not billed"), (None, "KRW", "no price in KRW"), (10**9, "KRW", "at 3600.00 KRW/h")]
+)
+def test_a_lease_says_what_it_costs_or_why_it_does_not(price: int | None, currency: str | None, said: str) -> None:
+    page = open_environment("/", "/hub/home").get_template("macros.html").module
+    run = running(Seen(lease(price_nano_per_second=price, currency=currency), 0), 0)
+    assert said in page.ticking_cost(run)  # type: ignore[attr-defined] # a macro

@@ -70,11 +70,19 @@ class _Surcharges(RequestHandler):
         self.write("[]")
 
 
+class _Currencies(RequestHandler):
+    def get(self) -> None:
+        self.write({"currency": "EUR", "tenants": {}})
+
+
 @asynccontextmanager
 async def billing_service() -> AsyncIterator[Billing]:
     billing = Billing()
     own = {"billing": billing}
-    routes = [("/b/api/usage", _Usage, own), ("/b/api/prices", _Prices, own), ("/b/api/surcharges", _Surcharges)]
+    routes = [
+        *(("/b/api/usage", _Usage, own), ("/b/api/prices", _Prices, own)),
+        *(("/b/api/surcharges", _Surcharges), ("/b/api/currencies", _Currencies)),
+    ]
     server = HTTPServer(Application(routes, log_function=lambda _: None))
     sockets = bind_sockets(0, "127.0.0.1")
     server.add_sockets(sockets)

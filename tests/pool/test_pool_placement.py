@@ -12,6 +12,7 @@ from forebay_pool.fragmentation import Demand
 from forebay_pool.placement import GROUPS_MAX, Bounds
 from forebay_pool.policies import ModelPolicy, Policy
 from forebay_pool.ranking import ForebayRanking, Ranking
+from forebay_pool.tariff import Tariff
 from forebay_pool.types import Device, Equivalent, Flavor, Place, Session
 from simulation.rankings import BestFitRanking, FirstFitRanking, FragmentationRanking, RandomRanking
 
@@ -129,9 +130,22 @@ def test_of_equivalents_the_operators_preference_decides(preference: Any, model:
 
 def test_the_cheapest_is_the_one_with_the_least_surcharge() -> None:
     either = flavor("either", Equivalent("fast"), Equivalent("slow"))
-    policy = Policy("cheapest").with_surcharges({("slow", "USD"): 5})
-    lab = Lab([*node("f", 2, "fast", speed=400), *node("s", 2, "slow")], [either], policy)
+    lab = Lab([*node("f", 2, "fast", speed=400), *node("s", 2, "slow")], [either], Policy("cheapest"))
+    lab.fleet.set_tariff(Tariff({}, {("slow", "USD"): 5}, "USD"))
     assert lab.choose("either")[0].startswith("f/")
+
+
+def test_the_cheapest_is_so_in_the_currency_of_who_asks() -> None:
+    either = flavor("either", Equivalent("fast"), Equivalent("slow"))
+    lab = Lab([*node("f", 2, "fast", speed=400), *node("s", 2, "slow")], [either], Policy("cheapest"))
+    surcharges = {("slow", "USD"): 5, ("fast", "USD"): 4, ("slow", "KRW"): 4_000, ("fast", "KRW"): 5_000}
+    lab.fleet.set_tariff(Tariff({}, surcharges, "USD", {"globex": "KRW"}))
+    chosen = [(lab.choose("either", tenant) or [""])[0][0] for tenant in ("acme", "globex", "acme")]
+    assert chosen == ["f", "s", "f"]
+    lab.fleet.set_tariff(Tariff({}, {("fast", "KRW"): 1}, "USD", {"acme": "KRW"}))
+    assert [(lab.choose("either", tenant) or [""])[0][0] for tenant in ("acme", "globex")] == ["s", "s"]
+    lab.fleet.set_tariff(Tariff({}, {("slow", "KRW"): 1}, "USD", {"acme": "KRW"}))
+    assert [(lab.choose("either", tenant) or [""])[0][0] for tenant in ("acme", "globex")] == ["f", "s"]
 
 
 def test_packed_fills_the_fullest_node_first() -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from forebay_pool.endpoints import OPERATIONS
 from forebay_pool.events import PricesSet
-from forebay_pool.types import Price
+from forebay_pool.tariff import Tariff
 from forebay_wire import messages as wire
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -24,7 +24,7 @@ Make = Callable[..., Any]
 def test_a_lease_opens_closes_and_its_usage_is_on_disk(pool: Make) -> None:
     async def scenario() -> None:
         async with pool() as running:
-            running.service.shell.apply(PricesSet({"dev.1gb": Price(10**9, "USD")}))
+            running.service.shell.apply(PricesSet(Tariff({("dev.1gb", "USD"): 10**9}, currency="USD")))
             client = await running.client()
             opened = await client.hello()
             assert (opened.flavor.name, opened.flavor.price_nano_per_second) == ("dev.1gb", 10**9)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from forebay_pool.events import FlavorSet, PricesSet, SessionLeft, SessionParked
+from forebay_pool.tariff import Tariff
 from forebay_pool.types import Device, Equivalent, Flavor, Price
 from forebay_wire import messages as wire
 
@@ -20,12 +21,18 @@ def cpus(count: int, gib: int = 8) -> list[Device]:
     return [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", gib * GIB) for index in range(count)]
 
 
+def priced(nano_per_second: int) -> PricesSet:
+    """All are billed in dollars but globex, in won, in which dev.4gb has no price."""
+    prices = {("dev.1gb", "USD"): nano_per_second, ("dev.1gb", "KRW"): 1_400 * nano_per_second, ("dev.4gb", "USD"): 7}
+    return PricesSet(Tariff(prices, {}, "USD", {"globex": "KRW"}))
+
+
 # Sessions
 
 
 def test_a_hello_is_answered_with_the_session_and_its_flavor(world: Make) -> None:
     w = world()
-    w.do(PricesSet({"dev.1gb": Price(2_990_000_000, "USD")}))
+    w.do(priced(2_990_000_000))
     w.join("s")
     opened = w.last("s")
     assert opened == wire.SessionOpened(
@@ -92,7 +99,7 @@ def test_the_first_lease_starts_a_worker_assigns_it_and_opens(world: Make) -> No
 
 def test_a_lease_is_metered_from_grant_to_drained_and_waiting_is_free(world: Make) -> None:
     w = world()
-    w.do(PricesSet({"dev.1gb": Price(3, "USD")}))
+    w.do(priced(3))
     w.join("s")
     w.acquire("s")
     w.wait(7)
@@ -108,11 +115,34 @@ def test_a_lease_is_metered_from_grant_to_drained_and_waiting_is_free(world: Mak
     assert w.machine.sessions["s"].state == "resident"
 
 
+def test_each_tenant_is_told_the_price_in_its_own_currency(world: Make) -> None:
+    w = world(cpus(2))
+    w.do(priced(SECOND))
+    for session, tenant, nano, currency in (("s", "acme", SECOND, "USD"), ("t", "globex", 1_400 * SECOND, "KRW")):
+        w.join(session, tenant=tenant)
+        assert (w.last(session).flavor.price_nano_per_second, w.last(session).flavor.currency) == (nano, currency)
+        w.lease(session)
+        w.wait(2)
+        w.drain(session)
+        assert w.last(session).cost_nano == 2 * nano
+
+
+def test_who_is_billed_in_a_currency_without_a_price_is_told_so_and_no_others_price(world: Make) -> None:
+    w = world()
+    w.do(priced(SECOND))
+    w.join("t", "dev.4gb", tenant="globex")
+    assert w.last("t").flavor == wire.Flavor(name="dev.4gb", memory_bytes=4 * GIB, currency="KRW")
+    w.lease("t")
+    assert w.machine.sessions["t"].lease.price == Price(None, "KRW")
+    w.drain("t")
+    assert w.last("t").cost_nano is None
+
+
 def test_a_price_that_changes_has_effect_on_later_leases_alone(world: Make) -> None:
     w = world()
-    w.do(PricesSet({"dev.1gb": Price(SECOND, "USD")}))
+    w.do(priced(SECOND))
     w.lease("s")
-    w.do(PricesSet({"dev.1gb": Price(9 * SECOND, "USD")}))
+    w.do(priced(9 * SECOND))
     w.wait(2)
     w.drain("s")
     assert w.last("s").cost_nano == 2 * SECOND

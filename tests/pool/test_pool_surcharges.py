@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_billing import settings as books
-from forebay_billing.service import Service as Billing
-from forebay_billing.service import authenticator_of
-from forebay_hub.identity import OPERATE, SERVICE
 from forebay_pool.metering import rate
+from forebay_pool.tariff import Tariff
 from forebay_pool.types import Device, Place, Price
 from forebay_wire import messages as wire
-from tornado.httpclient import AsyncHTTPClient
+from price_books import POOL, Books, billing
 
 Make = Callable[..., Any]
-OPERATOR = "token-of-the-operator"
-POOL = "token-of-the-pool-service"
 GPU = Device("main/null:0", "main", "null", 0, "gpu", 2**30)
 SIZES = {
     "whole": [{"model": "gpu", "count": 1}],
@@ -34,51 +27,6 @@ PRICES = {"whole": 1_000, "quarter": 77, "pair": 3, "plain": 5}
 SURCHARGE = 1_002
 """A quarter of it is 250.5, which is rounded to the even 250."""
 PARTS = {"whole": 1_002, "quarter": 250, "pair": 2_004, "plain": 0}
-
-
-class Books:
-    """A billing service in this process, and an operator's calls to it."""
-
-    def __init__(self, service: Billing) -> None:
-        self.url = f"http://127.0.0.1:{service.port}/"
-
-    async def ask(self, method: str, path: str, body: Any = None) -> Any:
-        headers = {"Authorization": f"token {OPERATOR}"}
-        text = None if body is None else json.dumps(body)
-        response = await AsyncHTTPClient().fetch(self.url + path, method=method, headers=headers, body=text)
-        return json.loads(response.body)
-
-    async def surcharge(self, nano: int, valid_from_ns: int | None = None) -> int:
-        """Sets that of the model gpu; returns from when on it is valid."""
-        body = {"surcharge_nano_per_second": nano, "currency": "USD", "valid_from_ns": valid_from_ns}
-        return int((await self.ask("PUT", "api/surcharges/gpu", body))["valid_from_ns"])
-
-    async def records(self, count: int) -> list[dict[str, Any]]:
-        """The newest usage, as soon as there are so many records."""
-        async with asyncio.timeout(20):
-            while True:
-                found: list[dict[str, Any]] = (await self.ask("GET", "api/usage"))["records"]
-                if len(found) >= count:
-                    return found
-                await asyncio.sleep(0.02)
-
-
-@asynccontextmanager
-async def billing(path: Path) -> AsyncIterator[Books]:
-    callers = (
-        books.TokenSettings(token=OPERATOR, name="operator", kind="user", scopes=frozenset({OPERATE})),
-        books.TokenSettings(token=POOL, name="pool", kind="service", scopes=frozenset({SERVICE})),
-    )
-    settings = books.Settings(database_url=f"sqlite:///{path}/billing.sqlite3", port=0, tokens=callers)
-    service = Billing(settings, authenticator_of(settings), time.time_ns)
-    try:
-        opened = Books(service)
-        for flavor, price in PRICES.items():
-            body = {"price_nano_per_second": price, "currency": "USD", "valid_from_ns": 0, "new": True}
-            await opened.ask("PUT", f"api/prices/{flavor}", body)
-        yield opened
-    finally:
-        await service.close()
 
 
 def on_gpus(opened: Books) -> dict[str, Any]:
@@ -94,7 +42,13 @@ async def set_up(running: Any, opened: Books) -> None:
         answer = await running.call("PUT", f"api/flavors/{flavor}", body={"memory_bytes": 2**28, "equivalents": equivalents})
         assert answer.code == 200, answer.body
     await opened.surcharge(SURCHARGE, 0)
-    await running.until(lambda: set(PRICES) <= set(running.machine.prices) and bool(running.machine.surcharges))
+    await running.until(lambda: len(tariff(running).prices) >= len(PRICES) and bool(tariff(running).surcharges))
+
+
+def tariff(running: Any) -> Tariff:
+    """What billing told the pool last."""
+    told: Tariff = running.machine.fleet.tariff
+    return told
 
 
 async def one_lease(running: Any, flavor: str, then: Callable[[], Any] | None = None) -> tuple[wire.Granted, wire.LeaseClosed]:
@@ -109,7 +63,7 @@ async def one_lease(running: Any, flavor: str, then: Callable[[], Any] | None = 
 
 def test_a_gang_pays_the_surcharge_for_each_device_and_a_share_for_its_thousandths(pool: Make, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with billing(tmp_path) as opened, pool(**on_gpus(opened)) as running:
+        async with billing(tmp_path, PRICES) as opened, pool(**on_gpus(opened)) as running:
             await set_up(running, opened)
             closed = {}
             for flavor in SIZES:
@@ -134,7 +88,7 @@ def test_a_gang_pays_the_surcharge_for_each_device_and_a_share_for_its_thousandt
 
 def test_a_surcharge_that_changes_in_the_middle_of_a_lease_is_paid_from_then_on_and_told_to_the_next(pool: Make, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with billing(tmp_path) as opened, pool(**on_gpus(opened)) as running:
+        async with billing(tmp_path, PRICES) as opened, pool(**on_gpus(opened)) as running:
             await set_up(running, opened)
             changed_ns = 0
 
@@ -142,7 +96,7 @@ def test_a_surcharge_that_changes_in_the_middle_of_a_lease_is_paid_from_then_on_
                 nonlocal changed_ns
                 await asyncio.sleep(0.05)
                 changed_ns = await opened.surcharge(9)
-                await running.until(lambda: running.machine.surcharges == {("gpu", "USD"): 9})
+                await running.until(lambda: tariff(running).surcharges == {("gpu", "USD"): 9})
 
             _, first = await one_lease(running, "whole", raise_it)
             granted, second = await one_lease(running, "whole")
@@ -163,15 +117,15 @@ def test_a_surcharge_that_changes_in_the_middle_of_a_lease_is_paid_from_then_on_
 def test_of_equivalents_the_one_with_the_least_surcharge_in_the_price_book_is_lent(pool: Make, tmp_path: Path) -> None:
     async def scenario() -> None:
         devices = [{"kind": "null", "model": model, "memory": "4 GiB"} for model in ("gpu", "tpu")]
-        async with billing(tmp_path) as opened, pool(**on_gpus(opened) | {"devices": devices}) as running:
+        async with billing(tmp_path, PRICES) as opened, pool(**on_gpus(opened) | {"devices": devices}) as running:
             either = [{"model": "gpu", "count": 1}, {"model": "tpu", "count": 1}]
             assert (await running.call("PUT", "api/flavors/plain", body={"memory_bytes": 2**28, "equivalents": either})).code == 200
             await opened.surcharge(SURCHARGE)
-            await running.until(lambda: bool(running.machine.surcharges))
+            await running.until(lambda: bool(tariff(running).surcharges))
             granted, _ = await one_lease(running, "plain")
             assert granted.device.model == "tpu"
             await opened.ask("PUT", "api/surcharges/tpu", {"surcharge_nano_per_second": SURCHARGE + 1, "currency": "USD"})
-            await running.until(lambda: len(running.machine.surcharges) == 2)
+            await running.until(lambda: len(tariff(running).surcharges) == 2)
             granted, _ = await one_lease(running, "plain")
             assert granted.device.model == "gpu"
 

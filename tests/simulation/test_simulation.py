@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from forebay_pool.events import BudgetSet, Event, QuotaSet, Tick
+from forebay_pool.events import BudgetSet, Event, PricesSet, QuotaSet, Tick
 from forebay_pool.instructions import Instruction, Kill, Meter
 from forebay_pool.kept import KeptLease
 from forebay_pool.metering import HOUR_NS
@@ -252,6 +252,11 @@ class SkipsWhatWasMetered(StateMachine):
         super()._restore_lease(replace(kept, segment=kept.segment + 1))
 
 
+class BillsAllInOneCurrency(StateMachine):
+    def _prices_set(self, event: PricesSet) -> None:
+        super()._prices_set(PricesSet(replace(event.tariff, currencies={})))
+
+
 class LosesASegment(StateMachine):
     def _meter_passed(self) -> None:
         count = len(self._out)
@@ -282,6 +287,7 @@ MUTANTS: list[Callable[..., StateMachine]] = [
     LetsTheHungLive,
     KeepsLeasesOfTheDeparted,
     RoundsUp,
+    BillsAllInOneCurrency,
     ForgetsQuotas,
     ForgetsWindows,
     SpendsWithoutABudget,

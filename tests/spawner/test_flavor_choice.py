@@ -26,11 +26,15 @@ SMALL, LARGE, ABSENT = offer("small"), offer("large"), offer("absent", servable=
         (1, "0.0000036 USD"),
         (10**9, "3600.00 USD"),
         (0, "0.00 USD"),
-        (None, "free"),
+        (None, "no price in USD"),
     ],
 )
 def test_the_rate_is_exact_per_hour(price: int | None, rate: str) -> None:
     assert offer("any", price=price).rate == rate
+
+
+def test_it_is_free_where_nobody_bills() -> None:
+    assert Offer(name="any", memory_bytes=1, servable=True).rate == "free"
 
 
 def test_the_last_choice_is_preselected() -> None:
