@@ -19,8 +19,10 @@ from typing import Any, Protocol
 
 from forebay_pool.health import APPLICATION_XIDS, Reading
 
-AMD_NOT_SUPPORTED = (2, 3)
-"""AMDSMI_STATUS_NOT_SUPPORTED and AMDSMI_STATUS_NOT_YET_IMPLEMENTED."""
+AMD_NOT_SUPPORTED = (2, 3, 10)
+"""AMDSMI_STATUS_NOT_SUPPORTED, AMDSMI_STATUS_NOT_YET_IMPLEMENTED, and AMDSMI_STATUS_NO_PERM, which says nothing of the device."""
+AMD_NUMBERS_END = 0xFFFF
+"""From here on no number is a power in watts: the library has 0xFFFF or 0xFFFFFFFF where a device does not measure it."""
 MIB = 2**20
 SILENT_READINGS_MAX = 3
 """An AMD device that fails to answer so often in a row is lost; its library has no error that says so."""
@@ -64,17 +66,31 @@ class NvidiaProbe:
         self._nvml = nvml
         self._handles: dict[str, Any] = {}
         self._events: dict[str, Any] = {}
+        self._lost: dict[str, str] = {}
+        """Why a device was out of reach from the beginning."""
         nvml.nvmlInit()
         names = None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
         for device in devices:
             name = str(device.index) if names is None else names[device.index] if device.index < len(names) else None
             if name is not None:
-                self._watch(device.id, name)
+                self._find(device.id, name)
 
-    def _watch(self, device: str, name: str) -> None:
+    def _find(self, device: str, name: str) -> None:
+        """One that cannot be found keeps no other from being watched."""
         nvml = self._nvml
-        handle = nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
-        self._handles[device] = handle
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
+        except nvml.NVMLError as error:
+            if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
+                self._lost[device] = str(error)
+            else:
+                log.warning("%s is not watched: %s", device, error, extra={"action": "probe_limited", "device": device})
+        else:
+            self._handles[device] = handle
+            self._watch(device, handle)
+
+    def _watch(self, device: str, handle: Any) -> None:
+        nvml = self._nvml
         try:
             events = nvml.nvmlEventSetCreate()
             nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
@@ -84,12 +100,13 @@ class NvidiaProbe:
             self._events[device] = events
 
     def read(self) -> list[Reading]:
-        return [self._read(device, handle) for device, handle in self._handles.items()]
+        lost = [Reading(device, lost=why) for device, why in self._lost.items()]
+        return [*(self._read(device, handle) for device, handle in self._handles.items()), *lost]
 
     def _read(self, device: str, handle: Any) -> Reading:
         nvml = self._nvml
         try:
-            celsius = self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+            celsius = self._celsius(handle)
             errors = self._ask(nvml.nvmlDeviceGetTotalEccErrors, handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
             return replace(Reading(device, celsius, errors, self._xid(device)), **self._figures(handle))
         except nvml.NVMLError as error:
@@ -97,6 +114,13 @@ class NvidiaProbe:
                 return Reading(device, lost=str(error))
             log.warning("%s cannot be read: %s", device, error, extra={"action": "probe_failed", "device": device})
             return Reading(device)
+
+    def _celsius(self, handle: Any) -> int | None:
+        """By the call that drivers have had ever since and lose with CUDA 14, or by the one that takes its place."""
+        nvml = self._nvml
+        celsius = self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+        later = getattr(nvml, "nvmlDeviceGetTemperatureV", None)
+        return self._ask(later, handle, nvml.NVML_TEMPERATURE_GPU) if celsius is None and later is not None else celsius
 
     def _figures(self, handle: Any) -> dict[str, Any]:
         """What is only shown; what the driver does not tell of it is left out."""
@@ -127,7 +151,7 @@ class NvidiaProbe:
         try:
             return int(call(*arguments))
         except self._nvml.NVMLError as error:
-            if error.value == self._nvml.NVML_ERROR_NOT_SUPPORTED:
+            if error.value in (self._nvml.NVML_ERROR_NOT_SUPPORTED, self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND):
                 return None
             raise
 
@@ -140,9 +164,11 @@ class NvidiaProbe:
                 news = int(nvml.nvmlEventSetWait_v2(events, 0).eventData)
                 xid = news if xid is None or news not in APPLICATION_XIDS else xid
             except nvml.NVMLError as error:
-                if error.value == nvml.NVML_ERROR_TIMEOUT:
-                    return xid
-                raise
+                if error.value == nvml.NVML_ERROR_GPU_IS_LOST:
+                    raise
+                if error.value != nvml.NVML_ERROR_TIMEOUT:
+                    log.warning("%s tells no Xids: %s", device, error, extra={"action": "probe_limited", "device": device})
+                return xid
         return xid
 
 
@@ -169,7 +195,7 @@ class AmdProbe:
             counts = self._ask(smi.amdsmi_get_gpu_total_ecc_count, handle)
         except smi.AmdSmiLibraryException as error:
             self._silent[device] = self._silent.get(device, 0) + 1
-            return Reading(device, lost=str(error)) if self._silent[device] >= SILENT_READINGS_MAX else Reading(device)
+            return Reading(device, lost=_amd_words(error)) if self._silent[device] >= SILENT_READINGS_MAX else Reading(device)
         self._silent[device] = 0
         reading = Reading(device, celsius, None if counts is None else int(counts["uncorrectable_count"]))
         return replace(reading, **self._figures(handle))
@@ -213,7 +239,18 @@ def _number(value: object) -> int | None:
 
 def _first(*values: object) -> float | None:
     """The first that is a number above zero: what a device does not measure is 0 or no number."""
-    return next((float(value) for value in values if isinstance(value, int | float) and value > 0), None)
+    return next((float(value) for value in values if isinstance(value, int | float) and 0 < value < AMD_NUMBERS_END), None)
+
+
+def _amd_words(error: Any) -> str:
+    """What AMD SMI's error says; as a text it has several lines."""
+    status, _, words = str(error.get_error_info()).partition(" - ")
+    return f"{one_line(words)} ({status})"
+
+
+def one_line(text: object) -> str:
+    """What an error says, with the line breaks that libraries put into it taken out."""
+    return " ".join(str(text).split())
 
 
 def probes_of(devices: Iterable[Watched], environ: Mapping[str, str], drivers: Drivers = DRIVERS) -> list[Probe]:
@@ -233,7 +270,8 @@ def _made(module: str, package: str, make: Callable[[Any], Probe]) -> list[Probe
     try:
         return [make(importlib.import_module(module))]
     except Exception as error:  # a driver's library may raise anything, and devices compute without it
-        log.warning("the devices' health is not watched (%r); is %s installed?", error, package, extra={"action": "probe_missing"})
+        why = f"{type(error).__name__}: {one_line(error)}"
+        log.warning("the devices' health is not watched (%s); is %s installed?", why, package, extra={"action": "probe_missing"})
         return []
 
 

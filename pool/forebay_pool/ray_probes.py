@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 
 from forebay_pool import health, probes
 from forebay_pool.health import Reading
-from forebay_pool.probes import DRIVERS, Drivers, HostWatch, NamedDevice
+from forebay_pool.probes import DRIVERS, Drivers, HostWatch, NamedDevice, one_line
 from forebay_pool.ray_launcher import SHARE_OF_A_CPU, on_node
 from forebay_pool.ray_nodes import RayNode
 from forebay_pool.types import Device
@@ -78,7 +78,7 @@ class RayProbe:
         try:
             return [Reading(**asdict(reading)) for reading in ray.get(watch.answer)]  # the node has a class of its own
         except RayError as error:
-            self._give_up(node, str(error))
+            self._give_up(node, one_line(error))
             return []
         finally:
             watch.answer = None

@@ -31,12 +31,14 @@ class FakeNvml:
 
     NVMLError = NVMLError
     NVML_TEMPERATURE_GPU, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, nvmlEventTypeXidCriticalError = 0, 1, 0, 8
-    NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_GPU_IS_LOST = 3, 10, 15
+    NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_GPU_IS_LOST = 3, 10, 13, 15
 
     def __init__(self) -> None:
         self.celsius: dict[int, int | NVMLError] = {0: 40, 1: 41, 2: 42}
         self.errors: dict[int, int | NVMLError] = {0: 0, 1: NVMLError(3), 2: 5}
-        self.xids: dict[int, list[int]] = {0: [], 1: [], 2: []}
+        self.xids: dict[int, list[int | NVMLError]] = {0: [], 1: [], 2: []}
+        self.handles: dict[int, int | NVMLError] = {}
+        """Where a device's handle is not its number."""
         self.figures: dict[str, Any] = {}
         """What the calls for figures that are only shown answer; the others are not supported."""
 
@@ -44,7 +46,7 @@ class FakeNvml:
         return None
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
+        return self._answer(self.handles.get(index, index))
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
         return {"GPU-two": 2}[uuid]
@@ -60,7 +62,7 @@ class FakeNvml:
         assert timeout_ms == 0
         if not self.xids[events[0]]:
             raise NVMLError(self.NVML_ERROR_TIMEOUT)
-        return SimpleNamespace(eventData=self.xids[events[0]].pop(0))
+        return SimpleNamespace(eventData=self._answer(self.xids[events[0]].pop(0)))
 
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
         return self._answer(self.celsius[handle])
@@ -118,6 +120,33 @@ def test_a_lost_nvidia_device_is_said_to_be_lost_and_the_others_are_read() -> No
     assert (first.lost, second.temperature_celsius) == ("NVML error 15", 41)
 
 
+def test_a_device_that_is_lost_or_missing_from_the_beginning_keeps_no_other_from_being_read() -> None:
+    nvml = FakeNvml()
+    nvml.handles[0] = NVMLError(15)
+    assert NvidiaProbe(nvml, CUDA).read() == [Reading("main/cuda:1", 41, None), Reading("main/cuda:0", lost="NVML error 15")]
+    nvml.handles[0] = NVMLError(6)
+    assert NvidiaProbe(nvml, CUDA).read() == [Reading("main/cuda:1", 41, None)]
+
+
+def test_a_driver_without_the_older_call_tells_the_temperature_by_the_newer_one() -> None:
+    class NewerNvml(FakeNvml):
+        def nvmlDeviceGetTemperatureV(self, handle: int, sensor: int) -> int:
+            return 96
+
+    nvml = NewerNvml()
+    nvml.celsius[0] = NVMLError(13)
+    assert [reading.temperature_celsius for reading in NvidiaProbe(nvml, CUDA).read()] == [96, 41]
+
+
+def test_xids_that_cannot_be_asked_for_hide_no_temperature() -> None:
+    nvml = FakeNvml()
+    nvml.celsius[1] = 99
+    nvml.xids[1] = [79, NVMLError(999)]
+    assert NvidiaProbe(nvml, CUDA).read()[1] == Reading("main/cuda:1", 99, None, xid=79)
+    nvml.xids[1] = [NVMLError(15)]
+    assert NvidiaProbe(nvml, CUDA).read()[1].lost == "NVML error 15"
+
+
 def test_an_error_that_says_nothing_of_the_device_leaves_it_unknown() -> None:
     nvml = FakeNvml()
     nvml.celsius[0] = NVMLError(999)
@@ -140,9 +169,17 @@ def test_devices_are_numbered_as_workers_see_them() -> None:
 
 
 class AmdSmiLibraryException(Exception):
+    """As the library's own: a text of two lines, and the words of the error apart."""
+
     def __init__(self, err_code: int) -> None:
-        super().__init__(f"Error code: {err_code}")
+        super().__init__(err_code)
         self.err_code = err_code
+
+    def get_error_info(self) -> str:
+        return "AMDSMI_STATUS_NOT_FOUND - Device Not found"
+
+    def __str__(self) -> str:
+        return f"Error code:\n\t{self.err_code} | {self.get_error_info()}"
 
 
 class FakeAmdSmi:
@@ -200,7 +237,7 @@ def test_figures_of_amd_devices_are_read_and_what_is_no_number_is_left_out() -> 
     }
     figures = {"utilisation_percent": 12, "memory_used_bytes": 2**30, "memory_free_bytes": 63 * 2**30}
     assert AmdProbe(smi, HIP).read() == [Reading("main/hip:0", 50, 0, **figures, power_watts=95.0, uuid="40ff-1002")]
-    smi.figures = {"activity": {"gfx_activity": "N/A"}}
+    smi.figures = {"activity": {"gfx_activity": "N/A"}, "power": {"current_socket_power": 0xFFFFFFFF, "average_socket_power": 0xFFFF}}
     assert AmdProbe(smi, HIP).read() == [Reading("main/hip:0", 50, 0)]
 
 
@@ -210,11 +247,16 @@ def test_amd_devices_are_read_at_their_hottest_spot_or_else_the_edge() -> None:
     assert AmdProbe(lacking, HIP).read() == [Reading("main/hip:0", 60, None)]
 
 
+def test_an_amd_device_whose_errors_the_pool_may_not_read_is_not_lost() -> None:
+    probe = AmdProbe(FakeAmdSmi({"hotspot": 60}, AmdSmiLibraryException(10)), HIP)
+    assert [probe.read() for _ in range(4)] == [[Reading("main/hip:0", 60, None)]] * 4
+
+
 def test_an_amd_device_that_fails_to_answer_three_times_in_a_row_is_lost() -> None:
     smi = FakeAmdSmi({"hotspot": AmdSmiLibraryException(31), "edge": 60}, 0)
     probe = AmdProbe(smi, HIP)
     assert [probe.read()[0].lost is None for _ in range(2)] == [True, True]
-    assert probe.read()[0].lost == "Error code: 31"
+    assert probe.read()[0].lost == "Device Not found (AMDSMI_STATUS_NOT_FOUND)"
     smi.celsius["hotspot"] = 70
     assert probe.read() == [Reading("main/hip:0", 70, 0)]
 
@@ -238,6 +280,16 @@ def test_a_librarys_word_is_asked_for_only_where_its_driver_is_loaded(
     monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
     assert read(str(loaded), str(loaded)) == [Reading("main/hip:0", 70, 0)]
     assert "is nvidia-ml-py installed?" in caplog.text
+
+    def cannot_begin() -> None:
+        raise AmdSmiLibraryException(31)
+
+    monkeypatch.setattr(sys.modules["amdsmi"], "amdsmi_init", cannot_begin)
+    assert read(missing, str(loaded)) == []
+    assert caplog.messages[-1] == (
+        "the devices' health is not watched (AmdSmiLibraryException: Error code: 31 | AMDSMI_STATUS_NOT_FOUND - Device Not found);"
+        " is amdsmi installed?"
+    )
 
 
 def test_what_a_probe_reads_closes_the_device_of_a_running_pool(pool: Make) -> None:
