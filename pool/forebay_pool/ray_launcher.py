@@ -22,6 +22,7 @@ from forebay_pool import ray_host
 from forebay_pool.errors import SettingsError
 from forebay_pool.kept import KeptWorker
 from forebay_pool.launcher import WorkerCommand
+from forebay_pool.probes import one_line
 from forebay_pool.ray_nodes import RayNode, named_apart
 from forebay_pool.types import Device
 
@@ -36,6 +37,9 @@ WATCH_SECONDS = 0.5
 OUTPUT_SECONDS = 1.0
 """How often workers' output is fetched."""
 CONNECT_SECONDS_MAX = 60.0
+KNOCK_SECONDS_MAX = 10.0
+AUTO = "auto"
+"""Ray finds the cluster on this host by itself, or says that there is none."""
 
 log = logging.getLogger(__name__)
 cloudpickle.register_pickle_by_value(ray_host)  # type: ignore[no-untyped-call] # so that nodes need no package of ours
@@ -73,11 +77,20 @@ class RayLauncher:
     async def open(self) -> None:
         """Joins the cluster and learns its nodes. Raises SettingsError where there is none."""
         try:
+            await self._knock()
             await asyncio.wait_for(asyncio.to_thread(self._connect), CONNECT_SECONDS_MAX)
-        except (RayError, ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
-            raise SettingsError(f"no Ray cluster answers at {self._address!r} ({error}): start one, or set ray_address") from None
+        except (RayError, OSError, RuntimeError, ValueError) as error:
+            why = one_line(error) or f"nothing within {CONNECT_SECONDS_MAX:g} s"
+            raise SettingsError(f"no Ray cluster answers at {self._address!r} ({why}): start one, or set ray_address") from None
         await self._look()
         self._watcher = asyncio.create_task(self._watch_nodes(), name="Ray's nodes")
+
+    async def _knock(self) -> None:
+        """Raises OSError where nobody listens: Ray itself would try again for minutes, and keep the process from ending meanwhile."""
+        if self._address != AUTO:
+            host, _, port = self._address.rpartition(":")
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), KNOCK_SECONDS_MAX)
+            writer.close()
 
     def _connect(self) -> None:
         ray.init(address=self._address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
@@ -95,7 +108,7 @@ class RayLauncher:
             try:
                 await self._look()
             except RayError as error:
-                log.warning("Ray does not tell its nodes: %s", error, extra={"action": "nodes_unknown"})
+                log.warning("Ray does not tell its nodes: %s", one_line(error), extra={"action": "nodes_unknown"})
 
     async def _look(self) -> None:
         rows = await asyncio.to_thread(ray.nodes)
@@ -147,7 +160,7 @@ class RayLauncher:
             cause = str(error)
         except RayError as error:
             cause = f"Ray could not start it ({type(error).__name__})"
-            log.warning("worker %s: %s", worker, error, extra={"action": "ray_failed", "worker": worker})
+            log.warning("worker %s: %s", worker, one_line(error), extra={"action": "ray_failed", "worker": worker})
         finally:
             self._tasks.pop(worker, None)
             self._actors.pop(worker, None)

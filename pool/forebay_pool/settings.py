@@ -17,6 +17,8 @@ from forebay_pool.policies import GangSpread, Preference
 from forebay_pool.types import Device, Limits
 
 NODE_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
+RAY_ADDRESS_PATTERN = r"^(auto|[^/\s]+:[0-9]{1,5})$"
+"""No word with which Ray would start a cluster of its own, and write a token for it into the home folder."""
 ENVIRONMENT_PREFIX = "FOREBAY_POOL_"
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 WORKER_ENVIRONMENT = (
@@ -91,7 +93,9 @@ class Settings(BaseModel):
     placement_preference: Preference = Field("cheapest", description="Among equal places: cheapest, fastest, or packed (fullest node).")
     gang_spread: GangSpread = Field("any", description="How far apart devices that are leased together may be: node, switch, or any.")
     launcher: Literal["local", "ray"] = Field("local", description="Who starts workers: local (child processes), or ray (a Ray cluster).")
-    ray_address: str = Field("auto", min_length=1, description="The Ray cluster, as host:port; auto finds one on this host.")
+    ray_address: str = Field(
+        "auto", pattern=RAY_ADDRESS_PATTERN, description="The Ray cluster, as host:port; auto finds one on this host."
+    )
     advertise_url: str | None = Field(
         None, pattern="^https?://", description="Address of this pool, prefix included, as workers on other nodes reach it; none: its own."
     )

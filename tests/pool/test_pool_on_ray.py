@@ -19,11 +19,13 @@ import pytest
 from forebay_wire import messages as wire
 
 ray = pytest.importorskip("ray")
+from forebay_pool.errors import SettingsError  # noqa: E402
 from forebay_pool.health import Reading, judge  # noqa: E402
 from forebay_pool.probes import Drivers  # noqa: E402
 from forebay_pool.ray_nodes import RayNode, devices_of  # noqa: E402
 from forebay_pool.ray_probes import RayProbe  # noqa: E402
 from forebay_pool.settings import DeviceGroup  # noqa: E402
+from ray.util import placement_group_table  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -123,6 +125,19 @@ def worker_process(worker: str) -> psutil.Process:
     return next(process for process, command in running if worker in command and "forebay_worker" in command)
 
 
+def test_a_cluster_that_does_not_answer_is_told_at_once_in_a_sentence(pool: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(SettingsError, match=rf"^no Ray cluster answers at '{address}' \(.*Connect call failed.*\): start one, or set"):
+            async with pool(launcher="ray", ray_address=address):
+                pass
+
+    began = time.monotonic()
+    asyncio.run(scenario())
+    assert time.monotonic() - began < 10
+
+
 def test_workers_run_on_the_nodes_that_their_labels_say_and_die_with_their_actor(on_ray: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with on_ray() as running:
@@ -180,6 +195,38 @@ def test_a_gang_holds_devices_of_several_nodes_and_gives_all_of_them_back(on_ray
             assert running.records()[0]["devices"] == 2
 
     asyncio.run(scenario())
+
+
+def descends_from(process: psutil.Process, node: Any) -> bool:
+    """Whether the node's Ray started it."""
+    return bool({one.pid for one in process.parents()} & {info.process.pid for infos in node.all_processes.values() for info in infos})
+
+
+def test_a_gang_is_a_placement_group_on_its_nodes_and_nothing_of_a_pool_outlives_it(
+    on_ray: Callable[..., Any], cluster: RayCluster
+) -> None:
+    async def scenario() -> None:
+        async with on_ray(resume_seconds=30.0) as running:
+            await put_flavor(running, "pair", {"model": "cpu-dev", "count": 2})
+            await put_flavor(running, "fast", {"model": "cpu-fast", "count": 1})
+            _, granted = await lease(running, "pair")
+            (group,) = [one for one in placement_group_table().values() if one["name"] == granted.worker]
+            there = {node.node_id for name, node in cluster.nodes.items() if name in ("n0", "n1")}
+            assert (group["state"], set(group["bundles_to_node_id"].values())) == ("CREATED", there)
+            process = worker_process(granted.worker)
+            assert descends_from(process, cluster.nodes["n0"])
+            _, alone = await lease(running, "fast")
+            assert descends_from(worker_process(alone.worker), cluster.nodes["n2"])
+            assert not [name for name in process.environ() if name.startswith("RAY_")]
+        assert not ray.is_initialized()
+
+    asyncio.run(scenario())
+    ray.init(address=cluster.cluster.address, namespace="forebay", log_to_driver=False, configure_logging=False)
+    try:
+        assert ray.util.list_named_actors() == []
+        assert {one["state"] for one in placement_group_table().values()} == {"REMOVED"}
+    finally:
+        ray.shutdown()
 
 
 def test_workers_on_ray_are_taken_over_by_the_pool_that_leads_next(on_ray: Callable[..., Any]) -> None:

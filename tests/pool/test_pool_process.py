@@ -250,6 +250,7 @@ def test_as_a_managed_service_it_serves_where_jupyterhub_says_and_asks_it_whose_
         ("heartbeat_seconds = 0", {}, "setting heartbeat_seconds: Input should be greater than 0"),
         ('[[devices]]\nkind = "tpu"\nmodel = "x"\nmemory = "1 GiB"', {}, "setting devices.0.kind: Input should be 'cpu', 'cuda'"),
         ('[[devices]]\nkind = "cpu"\nmodel = "x"\nmemory = "lots"', {}, "write for example 4 GiB"),
+        ('launcher = "ray"\nray_address = "local"', {}, "setting ray_address: String should match pattern '^(auto|"),
         ("", {"FOREBAY_POOL_NONSENSE": "1"}, "FOREBAY_POOL_NONSENSE names no setting"),
         ("", {}, "hub_api_url is not set"),
         ('database_url = "sqlite:////nowhere/at/all/x.sqlite"\nhub_api_url = "http://127.0.0.1:1"', {}, "cannot be opened"),
