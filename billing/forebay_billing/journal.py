@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
+from forebay_hub.preconditions import ANYHOW, Precondition
 from sqlalchemy import Row, insert, select
 
 from forebay_billing import bulk, reservations, schema
@@ -16,9 +17,10 @@ from forebay_billing.errors import AlreadyCorrected, RecordConflict, TooLarge, U
 from forebay_billing.ledger import REVENUE, balanced, receivable, transfer
 from forebay_billing.money import halves, whole
 from forebay_billing.months import Month
-from forebay_billing.price_list import Change, PriceList, changes
+from forebay_billing.price_list import Change, PriceList, changes, prices_tag
 from forebay_billing.prices import seed_prices
 from forebay_billing.rating import open_period, parked_segments_of, segments_of
+from forebay_billing.tags import check_expected
 from forebay_billing.types import (
     PARKED,
     AnyPrice,
@@ -99,37 +101,59 @@ def change_price(
     clock_ns: Callable[[], int],
     who: str,
     new: bool = False,
+    expected: Precondition = ANYHOW,
 ) -> PriceVersion:
-    """Appends a version, and says so in the audit. See :meth:`PriceBook.next_version`."""
+    """Appends a version, and says so in the audit. ``expected`` is of all versions in the currency.
+
+    Raises PreconditionFailed; see :meth:`PriceBook.next_version`.
+    """
     book, past = books.price_book(), books.past(flavor, currency)
+    check_expected(expected, book.tag(flavor, currency))
     version = book.next_version(flavor, currency, price_nano_per_second, valid_from_ns, clock_ns(), who, new, past)
     append_price(books, book.at(flavor, currency, version.valid_from_ns), version)
     return version
 
 
 def change_parked_price(
-    books: Books, currency: str, price_nano_per_gib_hour: int, valid_from_ns: int | None, clock_ns: Callable[[], int], who: str
-) -> ParkedPrice:
-    """Appends a version, and says so in the audit. See :meth:`ParkedBook.next_version`."""
+    books: Books, currency: str, price_nano_per_gib_hour: int, valid_from_ns: int | None, clock_ns: Callable[[], int], who: str,
+    expected: Precondition = ANYHOW,
+) -> ParkedPrice:  # fmt: skip
+    """Appends a version, and says so in the audit. ``expected`` is of all versions in the currency.
+
+    Raises PreconditionFailed; see :meth:`ParkedBook.next_version`.
+    """
     book, past = books.parked_book(), books.past(PARKED, currency)
+    check_expected(expected, book.tag(PARKED, currency))
     version = book.next_version(currency, price_nano_per_gib_hour, valid_from_ns, clock_ns(), who, past)
     append_price(books, book.at(PARKED, currency, version.valid_from_ns), version)
     return version
 
 
 def change_surcharge(
-    books: Books, model: str, currency: str, nano_per_second: int, valid_from_ns: int | None, clock_ns: Callable[[], int], who: str
-) -> SurchargeVersion:
-    """Appends a version, and says so in the audit. See :meth:`SurchargeBook.next_version`."""
+    books: Books, model: str, currency: str, nano_per_second: int, valid_from_ns: int | None, clock_ns: Callable[[], int], who: str,
+    expected: Precondition = ANYHOW,
+) -> SurchargeVersion:  # fmt: skip
+    """Appends a version, and says so in the audit. ``expected`` is of all versions in the currency.
+
+    Raises PreconditionFailed; see :meth:`SurchargeBook.next_version`.
+    """
     book, key = books.price_book().surcharges, priced_model(model)
+    check_expected(expected, book.tag(key, currency))
     version = book.next_version(model, currency, nano_per_second, valid_from_ns, clock_ns(), who, books.past(key, currency))
     append_price(books, book.at(key, currency, version.valid_from_ns), version)
     return version
 
 
-def apply_price_list(books: Books, wanted: PriceList, clock_ns: Callable[[], int], who: str) -> list[Change]:
-    """Makes the price book say what the list says, all of it or nothing; returns what that changed. See :func:`price_list.changes`."""
-    found = changes(wanted, books.price_book(), books.parked_book(), books.past, clock_ns(), who)
+def apply_price_list(
+    books: Books, wanted: PriceList, clock_ns: Callable[[], int], who: str, expected: Precondition = ANYHOW
+) -> list[Change]:
+    """Makes the price book say what the list says, all of it or nothing; returns what that changed. ``expected`` is of all prices.
+
+    Raises PreconditionFailed; see :func:`price_list.changes`.
+    """
+    book, parked = books.price_book(), books.parked_book()
+    check_expected(expected, prices_tag(book, parked))
+    found = changes(wanted, book, parked, books.past, clock_ns(), who)
     for change in found:
         append_price(books, change.before, change.after)
     return found

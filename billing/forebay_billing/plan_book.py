@@ -17,7 +17,7 @@ from forebay_billing.months import Month
 from forebay_billing.plans import Plan, Terms, Tier, plan_in
 from forebay_billing.prices import PriceBook
 from forebay_billing.queries import check_tenant
-from forebay_billing.tags import check_expected
+from forebay_billing.tags import check_expected, version_tag
 from forebay_billing.whose import Whose, whose
 
 _plans = schema.plans.c
@@ -54,7 +54,7 @@ def change_plan(
     UnknownFlavor, UnknownTenant, ClosedToPlans.
     """
     versions = plans_of(books.connection, tenant)
-    check_expected(expected, plan_tag(versions[-1]) if versions else None)
+    check_expected(expected, version_tag(versions[-1].version) if versions else None)
     check_terms(tenant, terms, currency, books.price_book())
     if not versions and not new:
         _check_known(books.connection, tenant)
@@ -101,12 +101,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 def plan_answer(plan: Plan) -> dict[str, Any]:
     """A version with its tag, which a change may expect while there is none after it."""
-    return {**plan_json(plan), "etag": plan_tag(plan)}
-
-
-def plan_tag(plan: Plan) -> str:
-    """Of all of a tenant's versions, this being the last."""
-    return f'"{plan.version}"'
+    return {**plan_json(plan), "etag": version_tag(plan.version)}
 
 
 def terms_json(terms: Terms) -> dict[str, Any]:

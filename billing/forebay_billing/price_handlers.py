@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
@@ -30,11 +32,24 @@ from forebay_billing.months import Month
 from forebay_billing.parked import ParkedBook
 from forebay_billing.plans import Plan
 from forebay_billing.previews import Row, preview
-from forebay_billing.price_list import Change, changes, price_list_of, text_of
-from forebay_billing.prices import NOTHING_RATED
+from forebay_billing.price_list import Change, changes, price_list_of, prices_tag, text_of
+from forebay_billing.prices import NOTHING_RATED, Book, Version
+from forebay_billing.tags import version_tag
 from forebay_billing.types import PARKED, ParkedPrice, PriceVersion, SurchargeVersion, priced_model
 
+V = TypeVar("V", bound=Version)
+
 log = logging.getLogger(__name__)
+
+
+def _tagged(document: Callable[[V], dict[str, Any]], versions: Iterable[V], book: Book[V]) -> list[dict[str, Any]]:
+    """Versions, each with the tag of all there are of the same: what a change may expect."""
+    return [{**document(version), "etag": book.tag(version.flavor, version.currency)} for version in versions]
+
+
+def _made(document: Callable[[V], dict[str, Any]]) -> Callable[[V], dict[str, Any]]:
+    """Of a new version, which is the last."""
+    return lambda version: {**document(version), "etag": version_tag(version.version)}
 
 
 class PricesHandler(BillingHandler):
@@ -49,10 +64,10 @@ class PricesHandler(BillingHandler):
         if query.flavor is not None:
             book.check_flavor(query.flavor)
         if query.history == "1":
-            self.answer([documents.price_history_json(price) for price in book.history(query.flavor)])
+            self.answer(_tagged(documents.price_history_json, book.history(query.flavor), book))
             return
-        current = book.current(self.context.clock_ns())
-        self.answer([documents.price_json(price) for price in current if query.flavor in (None, price.flavor)])
+        current = (price for price in book.current(self.context.clock_ns()) if query.flavor in (None, price.flavor))
+        self.answer(_tagged(documents.price_json, current, book))
 
 
 class PriceHandler(BillingHandler):
@@ -64,15 +79,14 @@ class PriceHandler(BillingHandler):
         identity = await self.caller()
         check_may_change_books(identity)
         self.query(NoQuery)
-        flavor, body = name_of(flavor, "flavor"), self.body(PriceBody)
+        flavor, body, expected = name_of(flavor, "flavor"), self.body(PriceBody), self.expected()
 
         def work(books: Books) -> PriceVersion:
-            return journal.change_price(
-                books, flavor, body.currency, body.price_nano_per_second, body.valid_from_ns, self.context.clock_ns, identity.name, body.new
-            )
+            amount, start_ns, clock_ns = body.price_nano_per_second, body.valid_from_ns, self.context.clock_ns
+            return journal.change_price(books, flavor, body.currency, amount, start_ns, clock_ns, identity.name, body.new, expected)
 
         attempt = Attempt("price.change", f"{flavor}/{body.currency:.80}", body.model_dump())
-        price = await self.change(identity, work, documents.price_json, attempt)
+        price = await self.change(identity, work, _made(documents.price_json), attempt)
         if price is not None:
             log.info(
                 "action=price.change who=%s flavor=%s currency=%s version=%d price_nano_per_second=%d valid_from_ns=%d",
@@ -89,7 +103,7 @@ class ParkedPricesHandler(BillingHandler):
         await self.caller()
         self.query(NoQuery)
         found = await self.context.store.read(parked_prices)
-        self.answer([documents.parked_price_json(price) for price in found])
+        self.answer(_tagged(documents.parked_price_json, found, ParkedBook(found)))
 
 
 class ParkedPriceHandler(BillingHandler):
@@ -101,14 +115,14 @@ class ParkedPriceHandler(BillingHandler):
         identity = await self.caller()
         check_may_change_books(identity)
         self.query(NoQuery)
-        currency, body = name_of(currency, "currency"), self.body(ParkedPriceBody)
+        currency, body, expected = name_of(currency, "currency"), self.body(ParkedPriceBody), self.expected()
 
         def work(books: Books) -> ParkedPrice:
             amount, start_ns = body.price_nano_per_gib_hour, body.valid_from_ns
-            return journal.change_parked_price(books, currency, amount, start_ns, self.context.clock_ns, identity.name)
+            return journal.change_parked_price(books, currency, amount, start_ns, self.context.clock_ns, identity.name, expected)
 
         attempt = Attempt("price.change", f"{PARKED}/{currency}", body.model_dump())
-        price = await self.change(identity, work, documents.parked_price_json, attempt)
+        price = await self.change(identity, work, _made(documents.parked_price_json), attempt)
         if price is not None:
             log.info(
                 "action=parked-price.change who=%s currency=%s version=%d price_nano_per_gib_hour=%d valid_from_ns=%d",
@@ -126,7 +140,7 @@ class SurchargesHandler(BillingHandler):
         query = self.query(SurchargesQuery)
         book = (await self.context.store.price_book()).surcharges
         found = book.history() if query.history == "1" else book.current(self.context.clock_ns())
-        self.answer([documents.surcharge_json(version) for version in found])
+        self.answer(_tagged(documents.surcharge_json, found, book))
 
 
 class SurchargeHandler(BillingHandler):
@@ -138,14 +152,14 @@ class SurchargeHandler(BillingHandler):
         identity = await self.caller()
         check_may_change_books(identity)
         self.query(NoQuery)
-        model, body = name_of(model, "model"), self.body(SurchargeBody)
+        model, body, expected = name_of(model, "model"), self.body(SurchargeBody), self.expected()
 
         def work(books: Books) -> SurchargeVersion:
             amount, start_ns = body.surcharge_nano_per_second, body.valid_from_ns
-            return journal.change_surcharge(books, model, body.currency, amount, start_ns, self.context.clock_ns, identity.name)
+            return journal.change_surcharge(books, model, body.currency, amount, start_ns, self.context.clock_ns, identity.name, expected)
 
         attempt = Attempt("price.change", f"{priced_model(model)}/{body.currency:.80}", body.model_dump())
-        version = await self.change(identity, work, documents.surcharge_json, attempt)
+        version = await self.change(identity, work, _made(documents.surcharge_json), attempt)
         if version is not None:
             log.info(
                 "action=surcharge.change who=%s model=%s currency=%s version=%d surcharge_nano_per_second=%d valid_from_ns=%d",
@@ -162,21 +176,32 @@ class PriceListHandler(BillingHandler):
         await self.caller()
         self.query(NoQuery)
         now_ns = self.context.clock_ns()
-        text = await self.context.store.read(
-            lambda connection: text_of(queries.price_book(connection), ParkedBook(parked_prices(connection)), now_ns)
-        )
+
+        def work(connection: Connection) -> tuple[str, str]:
+            book, parked = queries.price_book(connection), ParkedBook(parked_prices(connection))
+            return prices_tag(book, parked), text_of(book, parked, now_ns)
+
+        etag, text = await self.context.store.read(work)
+        self.set_header("ETag", etag)
         self.set_header("Content-Type", "application/yaml; charset=utf-8")
         self.finish(text)
+
+    def compute_etag(self) -> None:
+        """Tornado's own would be of the time in the text, too."""
+
+    def check_etag_header(self) -> bool:
+        """Who reads always gets an answer: of equal prices others may be in force by now."""
+        return False
 
     async def put(self) -> None:
         identity = await self.caller()
         check_may_change_books(identity)
         self.query(NoQuery)
-        text = self.text(PRICE_LIST_BYTES_MAX)
+        text, expected = self.text(PRICE_LIST_BYTES_MAX), self.expected()
         wanted = await asyncio.to_thread(price_list_of, text)
         done = await self.change(
             identity,
-            lambda books: journal.apply_price_list(books, wanted, self.context.clock_ns, identity.name),
+            lambda books: journal.apply_price_list(books, wanted, self.context.clock_ns, identity.name, expected),
             documents.changes_json,
             Attempt("price-list.apply", "price list", {"text": text}),
         )

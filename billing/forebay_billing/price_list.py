@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
 
+from forebay_hub.preconditions import tag_of
+
 from forebay_billing import yaml_tree
 from forebay_billing.errors import InvalidPriceList
 from forebay_billing.money import decimal_text, round_half_even
@@ -113,6 +115,11 @@ def text_of(book: PriceBook, parked: ParkedBook, now_ns: int) -> str:
                 hourly = decimal_text(step.amount_nano * per, NANO_DECIMALS).rstrip("0").rstrip(".")
                 lines.append(f"{indent}  - {{{start}{kept}: {step.amount_nano}}}  # {said}: {hourly}\n")
     return "".join(lines)
+
+
+def prices_tag(book: PriceBook, parked: ParkedBook) -> str:
+    """Of all prices that there are, those that are to come too."""
+    return tag_of({"/".join(key): a_book.tag(*key) for a_book in (book, book.surcharges, parked) for key in a_book.keys()})
 
 
 def changes(

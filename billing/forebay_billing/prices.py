@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from forebay_billing.errors import ClosedToPrices, InvalidPrice, KnownFlavor, UnknownFlavor
 from forebay_billing.money import decimals_of
 from forebay_billing.months import Month, time_text
+from forebay_billing.tags import version_tag
 from forebay_billing.types import MODEL, PriceVersion, SurchargeVersion, priced_model
 
 PRICE_NANO_PER_SECOND_MAX = 10**15
@@ -99,6 +100,11 @@ class Book(Generic[V]):
     def versions(self, flavor: str, currency: str) -> list[V]:
         """All of one flavor in one currency."""
         return list(self._versions.get((flavor, currency), ()))
+
+    def tag(self, flavor: str, currency: str) -> str | None:
+        """Of all versions of one flavor in one currency, those that are to come too; None where there is none."""
+        last = max((version.version for version in self._versions.get((flavor, currency), ())), default=None)
+        return None if last is None else version_tag(last)
 
     def changes(self, flavor: str, currency: str, after_ns: int, before_ns: int) -> list[int]:
         """The moments in (after, before) from which another version is in force, in order."""

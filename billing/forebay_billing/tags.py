@@ -11,3 +11,8 @@ def check_expected(expected: Precondition, tag: str | None) -> None:
     """To be called in the transaction of the change; ``tag`` is of what stands, None where nothing does. Raises PreconditionFailed."""
     if not expected.holds(tag):
         raise PreconditionFailed(MISMATCH)
+
+
+def version_tag(version: int) -> str:
+    """Of all versions of something, this being the last."""
+    return f'"{version}"'

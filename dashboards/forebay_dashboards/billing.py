@@ -77,31 +77,34 @@ class Billing:
         return await self._upstream.read(_PRICES, token, "api/prices", {"history": 1, "flavor": flavor})
 
     async def set_price(
-        self, token: str, flavor: str, nano_per_second: int, currency: str, first: bool, start_ns: int | None = None
+        self, token: str, flavor: str, nano_per_second: int, currency: str, first: bool, start_ns: int | None, expected: Mapping[str, str]
     ) -> PriceVersion:
-        """The new version; it applies to device time from its start on (None: at once). ``first``: billing has no price for it yet."""
+        """The new version, as far as ``expected`` allows; it applies to device time from its start on (None: at once). ``first``: billing
+        has no price for it yet.
+        """
         body = {"price_nano_per_second": nano_per_second, "currency": currency, "new": first, "valid_from_ns": start_ns}
-        return await self._upstream.write(_PRICE, token, f"api/prices/{quote(flavor, safe='')}", body)
+        return await self._upstream.write(_PRICE, token, f"api/prices/{quote(flavor, safe='')}", body, headers=expected)
 
     async def surcharges(self, token: str) -> tuple[SurchargeVersion, ...]:
         """All versions of all models' surcharges, the oldest first."""
         return await self._upstream.read(_SURCHARGES, token, "api/surcharges", {"history": 1})
 
-    async def set_surcharge(self, token: str, model: str, body: dict[str, object]) -> SurchargeVersion:
-        """The new version; it applies to device time from its start on."""
-        return await self._upstream.write(_SURCHARGE, token, f"api/surcharges/{quote(model, safe='')}", body)
+    async def set_surcharge(self, token: str, model: str, body: dict[str, object], expected: Mapping[str, str]) -> SurchargeVersion:
+        """The new version, as far as ``expected`` allows; it applies to device time from its start on."""
+        return await self._upstream.write(_SURCHARGE, token, f"api/surcharges/{quote(model, safe='')}", body, headers=expected)
 
-    async def price_list(self, token: str) -> str:
-        """The price book as a text."""
-        return (await self._upstream.fetch(token, "api/price-list")).body.decode("utf-8")
+    async def price_list(self, token: str) -> tuple[str, str | None]:
+        """The price book as a text, and its tag."""
+        found = await self._upstream.fetch(token, "api/price-list")
+        return found.body.decode("utf-8"), found.headers.get("ETag")
 
     async def compare_price_list(self, token: str, text: str) -> PriceChanges:
         """What the list would change."""
         return await self._upstream.write(_CHANGES, token, "api/price-list/diff", text, "POST")
 
-    async def apply_price_list(self, token: str, text: str) -> PriceChanges:
-        """What the list changed."""
-        return await self._upstream.write(_CHANGES, token, "api/price-list", text)
+    async def apply_price_list(self, token: str, text: str, expected: Mapping[str, str]) -> PriceChanges:
+        """What the list changed, as far as ``expected`` allows."""
+        return await self._upstream.write(_CHANGES, token, "api/price-list", text, headers=expected)
 
     async def preview(self, token: str, body: Mapping[str, object]) -> Preview:
         """What a month would have cost at other prices or plans."""
@@ -116,7 +119,7 @@ class Billing:
         return await self._upstream.read(_PLANS, token, "api/plans", {"tenant": tenant})
 
     async def set_plan(self, token: str, tenant: str, body: Mapping[str, object], expected: Mapping[str, str] = NO_HEADERS) -> Plan:
-        """The new version, as far as ``expected`` allows: see :func:`upstream.expecting`."""
+        """The new version, as far as ``expected`` allows: see :func:`stamps.expecting`."""
         return await self._upstream.write(_PLAN, token, f"api/plans/{quote(tenant, safe='')}", body, headers=expected)
 
     async def audit(self, token: str, asked: Query) -> AuditPage:

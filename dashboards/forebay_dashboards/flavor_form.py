@@ -14,6 +14,7 @@ from forebay_dashboards.errors import FormError, MoneyError
 from forebay_dashboards.money import Price, format_price_per_hour, parse_price_per_hour
 from forebay_dashboards.quantities import format_memory_exactly, parse_memory
 from forebay_dashboards.rows import Equivalent, Flavor, PriceVersion
+from forebay_dashboards.stamps import stamp_of
 from forebay_dashboards.times import start_of
 
 EQUIVALENTS_MAX = 32
@@ -36,7 +37,7 @@ Each = Annotated[tuple[T, ...], BeforeValidator(_several), Field(max_length=CURR
 
 
 class Typed(BaseModel):
-    """The fields of the form as they arrive; price, currency and version are there once for each currency, in the same order."""
+    """The fields of the form as they arrive; price, currency and stamp are there once for each currency, in the same order."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,8 +45,10 @@ class Typed(BaseModel):
     equivalents: Annotated[str, Field(max_length=4096)] = ""
     price: Each[Annotated[str, Field(max_length=64)]] = ()
     currency: Each[Annotated[str, Field(max_length=16)]] = ()
-    version: Each[Annotated[int, Field(ge=0)]] = ()
-    """The version of the price that the form showed; 0 where there was none."""
+    stamp: Each[Annotated[str, Field(max_length=64)]] = ()
+    """Of all prices in the currency that there were; empty where there was none."""
+    flavor_stamp: Annotated[str, Field(max_length=64)] = ""
+    """Of memory and equivalents."""
     use_price: Annotated[str, Field(max_length=64)] = ""
     """Currency and rounded price that was offered, if its button was pressed; it counts instead of what was typed."""
 
@@ -54,8 +57,8 @@ class Typed(BaseModel):
 
     @model_validator(mode="after")
     def _same_length(self) -> Typed:
-        if not len(self.price) == len(self.currency) == len(self.version):
-            raise ValueError("each price needs a currency and a version")
+        if not len(self.price) == len(self.currency) == len(self.stamp):
+            raise ValueError("each price needs a currency and a stamp")
         return self
 
 
@@ -66,6 +69,9 @@ class FlavorRow:
     name: str
     flavor: Flavor | None
     prices: tuple[PriceVersion, ...]
+    """Those in force."""
+    stamps: Mapping[str, str] = field(default_factory=dict)
+    """By currency, of all its prices, those that are to come too: what an editor needs."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ class PriceField:
     currency: str
     text: str
     in_force: PriceVersion | None
+    stamp: str = ""
     problem: Text | None = None
     offer: str | None = None
     """The rounded price that may be taken instead of what was typed."""
@@ -94,6 +101,7 @@ class Editor:
     problems: Mapping[str, Text] = field(default_factory=dict)
     """A sentence by field; under ``form`` what concerns no single field."""
     start: str = ""
+    flavor_stamp: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,7 @@ class NewPrice:
     nano_per_second: int
     currency: str
     first: bool = False
+    stamp: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,6 +124,16 @@ class Edit:
     prices: tuple[NewPrice, ...]
     start_ns: int | None = None
     """When the prices begin to hold; None: at once."""
+    flavor_stamp: str = ""
+
+
+@dataclass(frozen=True)
+class Unsaved:
+    """Why an edit was not saved, or not all of it."""
+
+    problem: Text
+    flavor_saved: bool
+    saved_currencies: frozenset[str]
 
 
 def table(flavors: tuple[Flavor, ...], prices: tuple[PriceVersion, ...]) -> tuple[FlavorRow, ...]:
@@ -127,12 +146,16 @@ def table(flavors: tuple[Flavor, ...], prices: tuple[PriceVersion, ...]) -> tupl
 
 def open_editor(row: FlavorRow) -> Editor:
     """The form with the values in force."""
-    shown = tuple(PriceField(price.currency, format_price_per_hour(price.price_nano_per_second), price) for price in row.prices)
+    shown = tuple(
+        PriceField(price.currency, format_price_per_hour(price.price_nano_per_second), price, row.stamps.get(price.currency, ""))
+        for price in row.prices
+    )
     return Editor(
         row=row,
         memory=format_memory_exactly(row.flavor.memory_bytes) if row.flavor else "",
         equivalents=format_equivalents(row.flavor.equivalents) if row.flavor else "",
         prices=(*shown, EMPTY),
+        flavor_stamp=stamp_of(row.flavor.etag) if row.flavor else "",
     )
 
 
@@ -146,8 +169,8 @@ def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
     start_ns = _collect(problems, "start", lambda: start_of(typed.start), None)
     fields: list[PriceField] = []
     prices: list[NewPrice] = []
-    for currency, text, version in zip(typed.currency, typed.price, typed.version, strict=True):
-        judged, price = _judge_price(row, currency.strip().upper(), text, version, typed.use_price)
+    for currency, text, stamp in zip(typed.currency, typed.price, typed.stamp, strict=True):
+        judged, price = _judge_price(row, currency.strip().upper(), text, stamp, typed.use_price)
         if judged.currency and judged.currency in [earlier.currency for earlier in fields]:
             twice = Text("%(currency)s is there twice. Give each currency one price.", currency=judged.currency)
             judged = replace(judged, problem=twice)
@@ -156,35 +179,53 @@ def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
     if start_ns is not None and not prices and not any(judged.problem for judged in fields):
         problems["start"] = Text("No price was changed, so nothing begins then. Change a price, or leave this empty.")
     if problems or any(judged.problem for judged in fields):
-        spare = () if any(judged.in_force is None for judged in fields) else (EMPTY,)
-        return Editor(row, typed.memory, typed.equivalents, (*fields, *spare), problems, typed.start)
+        return _editor(row, typed, fields, problems, typed.flavor_stamp)
     flavor = row.flavor
     flavor_changed = flavor is not None and (flavor.memory_bytes, flavor.equivalents) != (memory_bytes, equivalents)
-    return Edit(memory_bytes, equivalents, flavor_changed, tuple(prices), start_ns)
+    return Edit(memory_bytes, equivalents, flavor_changed, tuple(prices), start_ns, typed.flavor_stamp)
 
 
-def _judge_price(row: FlavorRow, currency: str, text: str, version: int, use_price: str) -> tuple[PriceField, NewPrice | None]:
+def reopen(row: FlavorRow, typed: Typed, unsaved: Unsaved) -> Editor:
+    """The form with what was typed, over what stands now: beside it what somebody else has changed. Saved again, it is meant."""
+    problems, stamp_now = {"form": unsaved.problem}, stamp_of(row.flavor.etag) if row.flavor else ""
+    if row.flavor is not None and not unsaved.flavor_saved and typed.flavor_stamp != stamp_now:
+        problems["memory"] = _changed(row.flavor)
+    fields = []
+    for currency, text, stamp in zip((one.strip().upper() for one in typed.currency), typed.price, typed.stamp, strict=True):
+        now = PriceField(currency, text, _in_force(row, currency), row.stamps.get(currency, ""))
+        stale = now.stamp != stamp and currency not in unsaved.saved_currencies
+        fields.append(replace(now, problem=_stale(now.in_force, currency)) if stale else now)
+    return _editor(row, typed, fields, problems, stamp_now)
+
+
+def _editor(row: FlavorRow, typed: Typed, fields: list[PriceField], problems: dict[str, Text], stamp: str) -> Editor:
+    spare = () if any(shown.in_force is None for shown in fields) else (EMPTY,)
+    return Editor(row, typed.memory, typed.equivalents, (*fields, *spare), problems, typed.start, stamp)
+
+
+def _in_force(row: FlavorRow, currency: str) -> PriceVersion | None:
+    return next((price for price in row.prices if price.currency == currency), None)
+
+
+def _judge_price(row: FlavorRow, currency: str, text: str, stamp: str, use_price: str) -> tuple[PriceField, NewPrice | None]:
     """The field with what is wrong in it, and the new price that it asks for, if any."""
-    in_force = next((price for price in row.prices if price.currency == currency), None)
+    in_force = _in_force(row, currency)
     offered_currency, _, offered = use_price.partition(" ")
     text = offered if offered and offered_currency == currency else text
-    shown = PriceField(currency, text, in_force)
+    shown = PriceField(currency, text, in_force, stamp)
     if in_force is None and not text.strip():
-        gone = Text("Billing has no price in %(currency)s any more.", currency=currency)
-        return (shown, None) if not version else (replace(shown, problem=gone), None)
+        return shown, None
     if re.fullmatch("[A-Z]{3}", currency) is None:
         return replace(shown, problem=Text("Name the currency of the price by its three letters, such as USD.")), None
     try:
         price = parse_price_per_hour(text)
     except MoneyError as error:
         return replace(shown, problem=error.text), None
-    if version != (0 if in_force is None else in_force.version):
-        return replace(shown, problem=_stale(in_force, currency)), None
     if not price.exact:
         return replace(shown, problem=_inexact(price, shown), offer=format_price_per_hour(price.nano_per_second)), None
     if in_force is not None and price.nano_per_second == in_force.price_nano_per_second:
         return shown, None
-    return shown, NewPrice(price.nano_per_second, currency, first=not row.prices)
+    return shown, NewPrice(price.nano_per_second, currency, first=not row.stamps, stamp=stamp)
 
 
 def parse_equivalents(text: str) -> tuple[Equivalent, ...]:
@@ -244,12 +285,23 @@ def _collect(problems: dict[str, Text], name: str, read: Callable[[], T], otherw
 
 def _stale(in_force: PriceVersion | None, currency: str) -> Text:
     if in_force is None:
-        return Text("The price in %(currency)s is gone since this form was opened. Look again.", currency=currency)
+        return Text(
+            "There are prices in %(currency)s that are to come. Look at the prices, and save again if you still mean it.", currency=currency
+        )
     return Text(
-        "The price was changed to %(price)s %(currency)s per hour after this form was opened. "
-        "Look again, and save again if you still mean it.",
+        "Somebody else changed the prices in %(currency)s after this form was opened: now it is %(price)s per hour. "
+        "Save again if you still mean it.",
         price=format_price_per_hour(in_force.price_nano_per_second),
         currency=currency,
+    )
+
+
+def _changed(flavor: Flavor) -> Text:
+    return Text(
+        "Somebody else changed memory and equivalents after this form was opened: now they are %(memory)s, and %(equivalents)s. "
+        "Save again if you still mean what you typed.",
+        memory=format_memory_exactly(flavor.memory_bytes),
+        equivalents=format_equivalents(flavor.equivalents),
     )
 
 

@@ -12,15 +12,16 @@ from pydantic import ValidationError
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
-from forebay_dashboards.flavor_form import Edit, Editor, FlavorRow, Typed, judge, open_editor, table
+from forebay_dashboards.flavor_form import Edit, Editor, FlavorRow, Typed, Unsaved, judge, open_editor, reopen, table
 from forebay_dashboards.rows import Flavor, PriceVersion
 from forebay_dashboards.sections import Section, attempt
 from forebay_dashboards.spend import by_tenant, sums
+from forebay_dashboards.stamps import expecting, overtaken, stamp_of
 from forebay_dashboards.times import Period, moment, period
 from forebay_dashboards.visitor import Problem, Visit, not_so
 
 FIELD_CHARACTERS_MAX = 4096
-REPEATED = ("price", "currency", "version")
+REPEATED = ("price", "currency", "stamp")
 """Fields of the flavor editor that are there once for each currency."""
 PAGE = "operator_flavors.html"
 
@@ -145,20 +146,30 @@ class FlavorEditPage(FlavorTable):
     page = "operator_flavor_edit"
 
     async def get(self, name: str) -> None:
-        await self._show_editor(open_editor(await self.row(name)))
+        await self._show_editor(open_editor(await self.stamped_row(name)))
 
     async def post(self, name: str) -> None:
-        row = await self.row(name)
-        judged = judge(row, self._typed())
+        row, typed = await self.stamped_row(name), self._typed()
+        judged = judge(row, typed)
         if isinstance(judged, Editor):
             await self._show_editor(judged)
             return
-        problem = await self._save(row, judged)
-        fresh = await self.row(name)
-        if problem is not None:
-            await self._show_editor(replace(open_editor(fresh), problems={"form": problem}))
+        unsaved = await self._save(row, judged)
+        fresh = await self.stamped_row(name)
+        if unsaved is not None:
+            await self._show_editor(reopen(fresh, typed, unsaved))
         else:
             await self._show_saved(fresh, judged)
+
+    async def stamped_row(self, name: str) -> FlavorRow:
+        """The row, and the stamps of its prices, which are read first: then what is shown is never older than they are. Raises Problem."""
+        try:
+            versions = await self.services.billing.price_history(self.token, name)
+        except UpstreamRefused:
+            versions = ()
+        except UpstreamUnavailable as error:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Not right now"), error.text) from None
+        return replace(await self.row(name), stamps={one.currency: stamp_of(one.etag) for one in versions})
 
     def _typed(self) -> Typed:
         arguments: dict[str, object] = {}
@@ -173,19 +184,23 @@ class FlavorEditPage(FlavorTable):
             where = ".".join(map(str, first["loc"])) or "price"
             raise not_so(FormError(Text("The field %(name)s cannot be used: %(problem)s.", name=where, problem=first["msg"]))) from None
 
-    async def _save(self, row: FlavorRow, edit: Edit) -> Text | None:
-        """Writes what changed, the pool's part first; returns a sentence about what could not be saved."""
-        saved = Text("Nothing was saved.")
+    async def _save(self, row: FlavorRow, edit: Edit) -> Unsaved | None:
+        """Writes what changed, the pool's part first."""
+        saved, flavor_saved, currencies = Text("Nothing was saved."), False, frozenset[str]()
         try:
             if edit.flavor_changed:
                 residents_max = None if row.flavor is None else row.flavor.residents_max
-                await self.services.pool.set_flavor(self.token, row.name, edit.memory_bytes, edit.equivalents, residents_max)
+                await self.services.pool.set_flavor(
+                    self.token, row.name, edit.memory_bytes, edit.equivalents, residents_max, expecting(edit.flavor_stamp)
+                )
+                flavor_saved = True
                 saved = Text("Memory and equivalents were saved; the price was not.") if edit.prices else saved
                 logger.info("action=flavor_changed who=%s flavor=%s memory_bytes=%d", self.visitor.name, row.name, edit.memory_bytes)
             for new in edit.prices:
                 price = await self.services.billing.set_price(
-                    self.token, row.name, new.nano_per_second, new.currency, new.first, edit.start_ns
+                    self.token, row.name, new.nano_per_second, new.currency, new.first, edit.start_ns, expecting(new.stamp)
                 )
+                currencies |= {new.currency}
                 saved = Text(
                     "What comes before the price in %(currency)s was saved, and this price too; what comes after it was not.",
                     currency=new.currency,
@@ -195,7 +210,8 @@ class FlavorEditPage(FlavorTable):
                     self.visitor.name, row.name, price.currency, price.price_nano_per_second, price.version,
                 )  # fmt: skip
         except (UpstreamRefused, UpstreamUnavailable) as error:
-            return Text("%(saved)s %(problem)s", saved=saved, problem=error.text)
+            problem = saved if overtaken(error) else Text("%(saved)s %(problem)s", saved=saved, problem=error.text)
+            return Unsaved(problem, flavor_saved, currencies)
         finally:
             self.services.audience.tell_all("prices")
         return None

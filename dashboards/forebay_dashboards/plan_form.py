@@ -31,6 +31,9 @@ class TypedPlan(BaseModel):
     tiers: Entry = ""
     commitment: Entry = ""
     new: Literal["", "1"] = ""
+    stamp: Annotated[str, Field(max_length=64)] = ""
+    whose: Annotated[str, Field(max_length=128)] = ""
+    """Of what the form was opened with, if it was."""
     action: Literal["preview", "save"] = "save"
 
     def terms(self) -> dict[str, object]:

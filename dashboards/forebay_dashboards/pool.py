@@ -51,12 +51,13 @@ class Pool:
         return await self._upstream.read(_FLAVORS, token, "api/flavors")
 
     async def set_flavor(
-        self, token: str, name: str, memory_bytes: int, equivalents: tuple[Equivalent, ...], residents_max: int | None
-    ) -> None:
-        """Takes effect on leases opened from then on."""
+        self, token: str, name: str, memory_bytes: int, equivalents: tuple[Equivalent, ...], residents_max: int | None,
+        expected: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        """Takes effect on leases opened from then on, as far as ``expected`` allows: see :func:`stamps.expecting`."""
         rows = [row.model_dump() for row in equivalents]
         body = {"memory_bytes": memory_bytes, "equivalents": rows, "residents_max": residents_max}
-        await self._upstream.write(_ANYTHING, token, f"api/flavors/{quote(name, safe='')}", body)
+        await self._upstream.write(_ANYTHING, token, f"api/flavors/{quote(name, safe='')}", body, headers=expected)
 
     async def command_session(self, token: str, session: str, command: str) -> None:
         """``park``, ``move`` or ``revoke``."""
@@ -89,16 +90,16 @@ class Pool:
     async def set_quota(
         self, token: str, tenant: str, user: str | None, body: Mapping[str, Any], expected: Mapping[str, str] = NO_HEADERS
     ) -> None:
-        """Replaces it, as far as ``expected`` allows: see :func:`upstream.expecting`."""
+        """Replaces it, as far as ``expected`` allows: see :func:`stamps.expecting`."""
         await self._upstream.write(_ANYTHING, token, _quota_path(tenant, user), body, headers=expected)
 
     async def models(self, token: str) -> tuple[Model, ...]:
         """Each model there is, or that has a policy."""
         return await self._upstream.read(_MODELS, token, "api/models")
 
-    async def set_model(self, token: str, model: str, tenants: list[str] | None) -> None:
-        """Who may have it; None: all."""
-        await self._upstream.write(_ANYTHING, token, f"api/models/{quote(model, safe='')}", {"tenants": tenants})
+    async def set_model(self, token: str, model: str, tenants: list[str] | None, expected: Mapping[str, str]) -> None:
+        """Who may have it (None: all), as far as ``expected`` allows."""
+        await self._upstream.write(_ANYTHING, token, f"api/models/{quote(model, safe='')}", {"tenants": tenants}, headers=expected)
 
     def events(self, token: str, silence_seconds: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """The event stream, entered once the pool has begun to send."""

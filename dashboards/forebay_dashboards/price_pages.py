@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from http import HTTPStatus
 from typing import TypeVar
 
 from forebay_hub.languages import Text
 from pydantic import BaseModel, ValidationError
 
-from forebay_dashboards import times
+from forebay_dashboards import plan_form, times
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, MoneyError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.plan_form import TypedPlan
 from forebay_dashboards.rows import Preview, PriceChanges
 from forebay_dashboards.sections import attempt
-from forebay_dashboards.surcharge_form import TypedSurcharge
+from forebay_dashboards.stamps import STALE, THERE, expecting, overtaken, stamp_for, stamp_of
+from forebay_dashboards.surcharge_form import TypedSurcharge, filled_with
 from forebay_dashboards.visitor import Visit, not_so
 
 F = TypeVar("F", bound=BaseModel)
 
+FIELD_CHARACTERS_MAX = 255
 LIST_CHARACTERS_MAX = 60_000
 """What fits a form; a longer list is applied by the command line."""
 
@@ -44,11 +47,13 @@ class PriceListPage(Visit):
 
     async def get(self) -> None:
         found = await attempt(self.services.billing.price_list(self.token), Text("Prices"))
-        self._show(found.content or "", found.problem)
+        text, tag = found.content or ("", None)
+        self._show(text, stamp_of(tag), found.problem)
 
     async def post(self) -> None:
         text = self.get_body_argument("list", "", strip=False).replace("\r\n", "\n")
         action, month = self.get_body_argument("action", "compare"), self.get_body_argument("month", "")
+        stamp = self.get_body_argument("stamp", "")
         if len(text) > LIST_CHARACTERS_MAX:
             raise not_so(
                 FormError(
@@ -60,22 +65,40 @@ class PriceListPage(Visit):
         billing, changes, preview = self.services.billing, None, None
         try:
             if action == "apply":
-                changes = await billing.apply_price_list(self.token, text)
+                changes = await billing.apply_price_list(self.token, text, expecting(stamp))
                 self.services.audience.tell_all("prices")
                 logger.info("action=price_list_applied who=%s changes=%d", self.visitor.name, len(changes.changes))
-                text = await billing.price_list(self.token)
+                text, tag = await billing.price_list(self.token)
+                stamp = stamp_of(tag)
             elif action == "preview":
                 preview = await billing.preview(self.token, {"price_list": text, "month": month or None})
             else:
                 changes = await billing.compare_price_list(self.token, text)
         except (UpstreamRefused, UpstreamUnavailable) as error:
-            self._show(text, error.text)
+            if overtaken(error):
+                await self._show_overtaken(text, month)
+            else:
+                self._show(text, stamp, error.text)
             return
-        self._show(text, None, changes, preview, applied=action == "apply", month=month)
+        self._show(text, stamp, None, changes, preview, applied=action == "apply", month=month)
+
+    async def _show_overtaken(self, text: str, month: str) -> None:
+        """What the list would make of the prices as somebody else has left them."""
+        billing = self.services.billing
+        now = await attempt(billing.price_list(self.token), Text("Prices"))
+        changes = await attempt(billing.compare_price_list(self.token, text), Text("Prices"))
+        self.set_status(HTTPStatus.PRECONDITION_FAILED)
+        told = Text(
+            "Somebody changed prices after this page was opened, and nothing was saved. "
+            "What your list would change now stands below; apply it again if you still mean it."
+        )
+        problem = now.problem or changes.problem or told
+        self._show(text, stamp_of(now.content[1]) if now.content else "", problem, changes.content, month=month)
 
     def _show(
         self,
         text: str,
+        stamp: str,
         problem: Text | None,
         changes: PriceChanges | None = None,
         preview: Preview | None = None,
@@ -83,25 +106,31 @@ class PriceListPage(Visit):
         month: str = "",
     ) -> None:
         values = {"changes": changes, "preview": preview, "applied": applied, "month": month[:16]}
-        self.show("operator_price_list.html", text=text, problem=problem, **values)
+        self.show("operator_price_list.html", text=text, stamp=stamp, problem=problem, **values)
 
 
 class SurchargesPage(Visit):
-    """``GET operator/surcharges`` shows all versions and a form, ``POST`` saves one."""
+    """``GET operator/surcharges?model=&currency=`` shows all versions and one's last in the form, ``POST`` saves one."""
 
     view: View = "operator"
     page = "operator_surcharges"
 
     async def get(self) -> None:
-        await self._show({}, None)
+        model, currency = (self.get_query_argument(name, "")[:FIELD_CHARACTERS_MAX] for name in ("model", "currency"))
+        await self._show({}, None, opened=f"{model}/{currency}")
 
     async def post(self) -> None:
         arguments = {name: self.get_body_argument(name) for name in self.request.body_arguments if name != "_xsrf"}
         typed = typed_as(TypedSurcharge, arguments)
+        stamp = stamp_for(typed.subject, arguments)
         try:
-            version = await self.services.billing.set_surcharge(self.token, typed.model.strip(), typed.body())
+            version = await self.services.billing.set_surcharge(self.token, typed.model.strip(), typed.body(), expecting(stamp))
         except (FormError, MoneyError, UpstreamRefused, UpstreamUnavailable) as error:
-            await self._show(arguments, error.text)
+            if overtaken(error):
+                self.set_status(HTTPStatus.PRECONDITION_FAILED)
+                await self._show(arguments, STALE if stamp else THERE, opened=typed.subject)
+            else:
+                await self._show(arguments, error.text)
             return
         self.services.audience.tell_all("prices")
         logger.info("action=surcharge_changed who=%s model=%s version=%d", self.visitor.name, version.model, version.version)
@@ -117,30 +146,33 @@ class SurchargesPage(Visit):
             ),
         )
 
-    async def _show(self, typed: dict[str, str], problem: Text | None, saved: Text | None = None) -> None:
+    async def _show(self, typed: dict[str, str], problem: Text | None, saved: Text | None = None, opened: str = "") -> None:
+        """The page; ``opened`` is the model and currency whose last version goes into the form, but for what was typed."""
         found, devices = await asyncio.gather(
             attempt(self.services.billing.surcharges(self.token), Text("Surcharges")),
             attempt(self.services.pool.devices(self.token), Text("Devices")),
         )
         versions = sorted(found.content or (), key=lambda one: (one.model, one.currency, -one.version))
         models = sorted({*(device.model for device in devices.content or ()), *(one.model for one in versions)})
-        values = {"typed": typed, "problem": problem or found.problem, "saved": saved, "models": models}
+        last = next((one for one in versions if f"{one.model}/{one.currency}" == opened), None)
+        filled = typed if last is None else {**filled_with(last), **typed, "stamp": stamp_of(last.etag), "whose": opened}
+        values = {"typed": filled, "problem": problem or found.problem, "saved": saved, "models": models}
         self.show("operator_surcharges.html", versions=versions, **values)
 
 
 class PlansPage(Visit):
-    """``GET operator/plans`` shows all plans and a form, ``POST`` previews or saves one."""
+    """``GET operator/plans?tenant=`` shows all plans and a tenant's last in the form, ``POST`` previews or saves one."""
 
     view: View = "operator"
     page = "operator_plans"
 
     async def get(self) -> None:
-        await self._show({}, None)
+        await self._show({}, None, opened=self.get_query_argument("tenant", "")[:FIELD_CHARACTERS_MAX])
 
     async def post(self) -> None:
         arguments = {name: self.get_body_argument(name) for name in self.request.body_arguments if name != "_xsrf"}
         typed = typed_as(TypedPlan, arguments)
-        billing = self.services.billing
+        billing, stamp = self.services.billing, stamp_for(typed.tenant, arguments)
         try:
             terms = typed.terms()
             if typed.action == "preview":
@@ -148,16 +180,27 @@ class PlansPage(Visit):
                 await self._show(arguments, None, await billing.preview(self.token, asked))
                 return
             body = {**terms, "valid_from": typed.valid_from.strip(), "new": bool(typed.new)}
-            plan = await billing.set_plan(self.token, typed.tenant, body)
+            plan = await billing.set_plan(self.token, typed.tenant, body, expecting(stamp))
         except (FormError, MoneyError, UpstreamRefused, UpstreamUnavailable) as error:
-            await self._show(arguments, error.text)
+            if overtaken(error):
+                self.set_status(HTTPStatus.PRECONDITION_FAILED)
+                await self._show(arguments, STALE if stamp else THERE, opened=typed.tenant)
+            else:
+                await self._show(arguments, error.text)
             return
         logger.info("action=plan_changed who=%s tenant=%s version=%d", self.visitor.name, plan.tenant, plan.version)
         saved = Text("The plan of %(tenant)s from %(month)s is saved.", tenant=plan.tenant, month=plan.valid_from)
         await self._show({}, None, saved=saved)
 
-    async def _show(self, typed: dict[str, str], problem: Text | None, preview: Preview | None = None, saved: Text | None = None) -> None:
+    async def _show(
+        self, typed: dict[str, str], problem: Text | None, preview: Preview | None = None, saved: Text | None = None, opened: str = ""
+    ) -> None:
+        """The page; ``opened`` is the tenant whose last plan goes into the form, but for what was typed."""
         plans = await attempt(self.services.billing.plans(self.token), Text("Plans"))
         newest_first = sorted(plans.content or (), key=lambda plan: (plan.tenant, -plan.version))
-        filled = {**dict.fromkeys(TypedPlan.model_fields, ""), **typed}
+        last = next((plan for plan in newest_first if plan.tenant == opened), None)
+        filled = dict.fromkeys(TypedPlan.model_fields, "") | typed
+        if last is not None:
+            agreed = {"tenant": last.tenant, "currency": last.currency, "valid_from": last.valid_from, **plan_form.typed(last)}
+            filled |= agreed | typed | {"stamp": stamp_of(last.etag), "whose": opened}
         self.show("operator_plans.html", typed=filled, problem=problem or plans.problem, preview=preview, saved=saved, plans=newest_first)

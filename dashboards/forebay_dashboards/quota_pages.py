@@ -13,8 +13,8 @@ from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavai
 from forebay_dashboards.quota_form import FIELDS, NAMES_CHARACTERS_MAX, read_quota, read_tenants, typed
 from forebay_dashboards.rows import Quota
 from forebay_dashboards.sections import attempt
-from forebay_dashboards.tenant_terms import STALE, stamp_of
-from forebay_dashboards.upstream import NO_HEADERS, expecting
+from forebay_dashboards.stamps import STALE, expecting, overtaken, stamp_for, stamp_of
+from forebay_dashboards.upstream import NO_HEADERS
 from forebay_dashboards.visitor import Visit
 
 FIELD_CHARACTERS_MAX = 255
@@ -48,11 +48,11 @@ class QuotasPage(Visit):
         try:
             whose = await (self._save_model(model) if model else self._save_quota(form))
         except (FormError, UpstreamRefused, UpstreamUnavailable) as error:
-            if isinstance(error, UpstreamRefused) and error.status == HTTPStatus.PRECONDITION_FAILED:
+            if overtaken(error) and not model:
                 await self._show_stale(form)
                 return
-            refused = isinstance(error, (FormError, UpstreamRefused))
-            self.set_status(HTTPStatus.BAD_REQUEST if refused else HTTPStatus.SERVICE_UNAVAILABLE)
+            refused = HTTPStatus.PRECONDITION_FAILED if overtaken(error) else HTTPStatus.BAD_REQUEST
+            self.set_status(HTTPStatus.SERVICE_UNAVAILABLE if isinstance(error, UpstreamUnavailable) else refused)
             await self._show(form, error.text)
             return
         logger.info("action=operator_limits_set who=%s subject=%s", self.visitor.name, whose)
@@ -60,7 +60,8 @@ class QuotasPage(Visit):
 
     async def _save_quota(self, form: dict[str, str]) -> str:
         tenant, user, body = read_quota(form)
-        expected = expecting(form["stamp"]) if form["stamp"] and form["whose"] == _whose(tenant, user) else NO_HEADERS
+        stamp = stamp_for(_whose(tenant, user), form)
+        expected = expecting(stamp) if stamp else NO_HEADERS
         await self.services.pool.set_quota(self.token, tenant, user, body, expected)
         return Text("%(user)s of %(tenant)s", user=user, tenant=tenant) if user else tenant
 
@@ -73,7 +74,7 @@ class QuotasPage(Visit):
 
     async def _save_model(self, model: str) -> str:
         tenants = read_tenants(self.get_body_argument("tenants", "")[:NAMES_CHARACTERS_MAX])
-        await self.services.pool.set_model(self.token, model, tenants)
+        await self.services.pool.set_model(self.token, model, tenants, expecting(self.get_body_argument("model_stamp", "")))
         return model
 
     async def _show(self, form: dict[str, str], problem: Text | None, saved: Text | None = None) -> None:

@@ -53,6 +53,7 @@ class Equivalent(Row):
 class Flavor(Row):
     """A size of virtual device. ``servable`` says whether this installation has devices for it, ``reason`` why not."""
 
+    etag: Tag = None
     name: str
     memory_bytes: Count
     equivalents: tuple[Equivalent, ...] = ()
@@ -170,8 +171,9 @@ class Node(Row):
 
 
 class PriceVersion(Row):
-    """A price in force from ``valid_from_ns`` (Unix time) until the next version."""
+    """A price in force from ``valid_from_ns`` (Unix time) until the next version. The tag is of all versions in the currency."""
 
+    etag: Tag = None
     flavor: str
     price_nano_per_second: Count
     currency: Currency
@@ -182,8 +184,11 @@ class PriceVersion(Row):
 
 
 class SurchargeVersion(Row):
-    """What a whole device of a model costs beside the flavor's price, in force from ``valid_from_ns`` until the next version."""
+    """What a whole device of a model costs beside the flavor's price, in force from ``valid_from_ns`` until the next version. The tag is
+    of all versions of the model's in the currency.
+    """
 
+    etag: Tag = None
     model: str
     surcharge_nano_per_second: Count
     currency: Currency
@@ -580,6 +585,7 @@ class Quota(Row):
 class Model(Row):
     """A model of devices, and the tenants that may have it; None: all."""
 
+    etag: Tag = None
     model: str
     devices: Count
     free: Count

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.money import format_price_per_hour, parse_price_per_hour
+from forebay_dashboards.rows import SurchargeVersion
 from forebay_dashboards.times import start_of
 
 
@@ -22,6 +23,14 @@ class TypedSurcharge(BaseModel):
     price: Annotated[str, Field(max_length=64)]
     start: Annotated[str, Field(max_length=32)] = ""
     """As a browser sends a date and a time; in UTC."""
+    stamp: Annotated[str, Field(max_length=64)] = ""
+    whose: Annotated[str, Field(max_length=160)] = ""
+    """Of what the form was opened with, if it was."""
+
+    @property
+    def subject(self) -> str:
+        """Model and currency."""
+        return f"{self.model.strip()}/{self.currency.strip().upper()}"
 
     def body(self) -> dict[str, object]:
         """As billing takes it. Raises FormError, MoneyError."""
@@ -40,3 +49,9 @@ class TypedSurcharge(BaseModel):
             "currency": self.currency.strip().upper(),
             "valid_from_ns": start_of(self.start),
         }
+
+
+def filled_with(version: SurchargeVersion) -> dict[str, str]:
+    """The fields with what a version says."""
+    price = format_price_per_hour(version.surcharge_nano_per_second)
+    return {"model": version.model, "currency": version.currency, "price": price}

@@ -19,10 +19,10 @@ from forebay_dashboards.errors import UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.present import visible_leases, visible_queue
 from forebay_dashboards.rows import Quota, Standing
 from forebay_dashboards.sections import Section, attempt
+from forebay_dashboards.stamps import expecting, overtaken
 from forebay_dashboards.tenant import TenantFacts
 from forebay_dashboards.tenant_terms import FIELD_CHARACTERS_MAX, Change, TermForm, Terms, judge, open_form, refused, stale
 from forebay_dashboards.times import month_of, recent_months
-from forebay_dashboards.upstream import expecting
 from forebay_dashboards.visitor import Problem
 
 PAGE = "operator_tenant.html"
@@ -190,7 +190,7 @@ class TermEditPage(TenantDesk):
             raise _gone(key) from None
 
     async def _save(self, name: str, change: Change) -> None:
-        billing, token, expected = self.services.billing, self.token, expecting(change.stamp or None)
+        billing, token, expected = self.services.billing, self.token, expecting(change.stamp)
         match change.kind:
             case "quota":
                 await self.services.pool.set_quota(token, name, None, change.body, expected)
@@ -207,7 +207,7 @@ class TermEditPage(TenantDesk):
 
     async def _show_refused(self, terms: Terms, key: str, typed: Mapping[str, str], error: UpstreamRefused | UpstreamUnavailable) -> None:
         """The form with what was typed and why it was not saved: beside its field, or beside what somebody else has made of it."""
-        if isinstance(error, UpstreamRefused) and error.status == HTTPStatus.PRECONDITION_FAILED:
+        if overtaken(error):
             now = await self.terms(terms.tenant)
             form = self._formed(now, key, lambda: stale(now, key, {}))
             await self._show_form(now, replace(form, values={**form.values, **_among(typed, form)}))

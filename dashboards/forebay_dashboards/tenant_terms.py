@@ -15,6 +15,7 @@ from forebay_dashboards.errors import FormError, MoneyError
 from forebay_dashboards.money import format_decimal, parse_decimal
 from forebay_dashboards.rows import BudgetRow, Plan, Quota, Standing
 from forebay_dashboards.sections import Section
+from forebay_dashboards.stamps import STALE, STAMP, stamp_of
 from forebay_dashboards.times import moment, nanoseconds
 
 T = TypeVar("T")
@@ -140,7 +141,7 @@ def judge(terms: Terms, key: str, typed: Mapping[str, str], now_ns: int) -> Term
     stamp = typed.get("stamp", "")
     shown = replace(open_form(terms, key, stamp), stamp=stamp)
     values = {name: typed.get(name, "")[:FIELD_CHARACTERS_MAX] for name in shown.values}
-    if _STAMP.fullmatch(stamp) is None:
+    if STAMP.fullmatch(stamp) is None:
         return stale(terms, key, values)
     budget = terms.budget(key)
     if budget is not None and typed.get("action") == "remove":
@@ -169,11 +170,6 @@ def refused(form: TermForm, sentence: Text) -> TermForm:
     return replace(form, problems={field: sentence})
 
 
-_STAMP = re.compile(r"[\x21\x23-\x7e]{0,64}")
-STALE = Text("Somebody changed this after the form was opened: what holds now stands above. Save again if you still mean what you typed.")
-"""What whoever saves later is told."""
-
-
 @dataclass(frozen=True)
 class _Collector:
     """Reads fields, and keeps what is wrong with each."""
@@ -198,11 +194,6 @@ def _budget_form(key: str, budget: BudgetRow | None) -> TermForm:
         "grace": str(budget.grace_seconds),
     }
     return TermForm(key, values if budget.origin == "operator" else {}, stamp_of(budget.etag))
-
-
-def stamp_of(tag: str | None) -> str:
-    """A tag as a form holds it."""
-    return "" if tag is None else tag.strip('"')
 
 
 def _read_budget(terms: Terms, values: Mapping[str, str], collect: _Collector, budget: BudgetRow | None, now_ns: int) -> Change:

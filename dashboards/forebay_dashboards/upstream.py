@@ -28,11 +28,6 @@ NO_HEADERS: Mapping[str, str] = {}
 logger = logging.getLogger(__name__)
 
 
-def expecting(tag: str | None) -> dict[str, str]:
-    """The header of a change that is done only while what stands has the tag, without its quotation marks; None: while nothing does."""
-    return {"If-None-Match": "*"} if tag is None else {"If-Match": f'"{tag}"'}
-
-
 @dataclass(frozen=True)
 class Document:
     """An answer that is passed on as it is."""

@@ -58,7 +58,11 @@ OPERATIONS = (
     ),
     Operation("GET", "api/worker", "The link of a worker that this pool started (WebSocket)", refusals=(BAD_REQUEST,), status=SWITCHING),
     Operation("GET", "api/flavors", "All flavors, whether they can be had and why not, and their prices", list[FlavorRow]),
-    Operation("PUT", "api/flavors/{name}", "Makes a flavor, or changes one for later leases", FlavorRow, FlavorBody, scopes=(OPERATE,)),
+    Operation(
+        *("PUT", "api/flavors/{name}", "Makes a flavor, or changes one for later leases", FlavorRow, FlavorBody),
+        scopes=(OPERATE,),
+        tagged=True,
+    ),
     Operation("GET", "api/leases", "Open leases", list[LeaseRow], scopes=STAFF),
     Operation("GET", "api/sessions", "Sessions; users see their own", list[SessionRow], scopes=EVERYBODY),
     Operation(
@@ -107,6 +111,7 @@ OPERATIONS = (
     Operation(
         *("PUT", "api/models/{model}", "Says who may have a model", ModelRow, ModelBody),
         scopes=(OPERATE,),
+        tagged=True,
         refusals=(NOT_FOUND,),
     ),
     Operation("GET", "api/forecast", "What each flavor's demand will come to", list[Forecast], scopes=STAFF),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -49,6 +49,12 @@ class FlavorBody(BaseModel):
 
     def named(self, name: str) -> Flavor:
         return Flavor(name, self.memory_bytes, tuple(e.equivalent() for e in self.equivalents), self.residents_max)
+
+
+def settings_of(flavor: Flavor) -> dict[str, Any]:
+    """What an operator sets of a flavor."""
+    equivalents = [{"model": one.model, "count": one.count, "share_milli": one.share_milli} for one in flavor.equivalents]
+    return {"memory_bytes": flavor.memory_bytes, "equivalents": equivalents, "residents_max": flavor.residents_max}
 
 
 class _Seed(BaseModel):

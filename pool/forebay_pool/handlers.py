@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, Identity, IdentityRefused, IdentityUnavailable
+from forebay_hub.preconditions import InvalidPrecondition, Precondition, precondition_in
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.httputil import HTTPHeaders
@@ -18,7 +19,7 @@ from tornado.web import HTTPError, RequestHandler
 
 from forebay_pool.audit import Deed
 from forebay_pool.board import Watcher
-from forebay_pool.errors import RequestRefused, StoreUnavailable
+from forebay_pool.errors import ChangedMeanwhile, RequestRefused, StoreUnavailable
 from forebay_pool.events import FlavorSet, SessionDismissed
 from forebay_pool.flavors import NAME_PATTERN, FlavorBody
 from forebay_pool.rows import FlavorRow, device_row, flavor_row, lease_row, session_row
@@ -89,6 +90,13 @@ class Api(RequestHandler):
         except ValidationError as error:
             raise RequestRefused(400, "bad_request", f"{_first_fault(error)}.") from None
 
+    def expected(self) -> Precondition:
+        """What ``If-Match`` and ``If-None-Match`` ask for. Raises RequestRefused."""
+        try:
+            return precondition_in(self.request.headers)
+        except InvalidPrecondition as error:
+            raise RequestRefused(400, "bad_request", str(error)) from None
+
     def query_as(self, model: Callable[[Any], BaseModel]) -> Any:
         """What stands behind the question mark. Raises RequestRefused."""
         try:
@@ -97,7 +105,7 @@ class Api(RequestHandler):
             raise RequestRefused(400, "bad_request", f"The query is no good: {_first_fault(error)}.") from None
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        if not isinstance(value, (RequestRefused, StoreUnavailable, HTTPError)):
+        if not isinstance(value, (RequestRefused, ChangedMeanwhile, StoreUnavailable, HTTPError)):
             log.error("%s %s", self.request.method, self.request.path, exc_info=(typ, value, tb), extra={"action": "request_failed"})
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
@@ -105,6 +113,8 @@ class Api(RequestHandler):
         code, message = "error", self._reason
         if isinstance(error, RequestRefused):
             status_code, code, message = error.status, error.code, error.message
+        elif isinstance(error, ChangedMeanwhile):
+            status_code, code, message = 412, "precondition_failed", str(error)
         elif isinstance(error, StoreUnavailable):
             status_code, code, message = 503, "store_unavailable", str(error)
         elif status_code == 404:
@@ -166,19 +176,13 @@ class FlavorItem(FlavorApi):
         identity = await self.bearer(OPERATE)
         if re.fullmatch(NAME_PATTERN, name) is None:
             raise RequestRefused(400, "bad_request", f"{name!r} is no name of a flavor: use a-z, 0-9, dot, dash, underscore, 64 at most.")
-        flavor = self.body_as(FlavorBody.model_validate_json).named(name)
-        known = self.shell.machine.fleet.flavors.get(name)
-        deed = Deed(identity.name, "flavor.set", name, None if known is None else _settings(known), _settings(flavor))
-        await self.service.write(lambda: self.service.store.set_flavor(flavor, deed))
+        flavor, expected = self.body_as(FlavorBody.model_validate_json).named(name), self.expected()
+        await self.service.write(lambda: self.service.store.set_flavor(flavor, identity.name, expected))
         self.shell.apply(FlavorSet(flavor))
         log.info("flavor_set %s by %s", name, identity.name, extra={"action": "flavor_set", "flavor": name, "user": identity.name})
-        self.write_json(self.row(flavor, identity))
-
-
-def _settings(flavor: Flavor) -> dict[str, Any]:
-    """What an operator sets of a flavor."""
-    equivalents = [{"model": one.model, "count": one.count, "share_milli": one.share_milli} for one in flavor.equivalents]
-    return {"memory_bytes": flavor.memory_bytes, "equivalents": equivalents, "residents_max": flavor.residents_max}
+        row = self.row(flavor, identity)
+        self.set_header("ETag", row["etag"])
+        self.write_json(row)
 
 
 class Leases(Api):

@@ -117,18 +117,13 @@ class ModelItem(Api):
         if model not in fleet.stocks and model not in fleet.policy.models:
             raise RequestRefused(404, "no_model", f"There is no device of the model {model!r}.")
         tenants = None if body.tenants is None else frozenset(body.tenants)
-        policy = ModelPolicy(model, tenants)
-        known = fleet.policy.models.get(model)
-        deed = Deed(identity.name, "model.set", model, None if known is None else _settings(known), _settings(policy))
-        await self.service.write(lambda: self.service.store.set_model(policy, deed))
+        policy, expected = ModelPolicy(model, tenants), self.expected()
+        await self.service.write(lambda: self.service.store.set_model(policy, identity.name, expected))
         self.shell.apply(PolicySet(fleet.policy.with_model(policy)))
         log.info("model %s set by %s", model, identity.name, extra={"action": "model_set", "model": model, "user": identity.name})
-        self.write_json(model_row(model, fleet))
-
-
-def _settings(policy: ModelPolicy) -> dict[str, object]:
-    """What an operator sets of a model."""
-    return {"tenants": None if policy.tenants is None else sorted(policy.tenants)}
+        row = model_row(model, fleet)
+        self.set_header("ETag", row["etag"])
+        self.write_json(row)
 
 
 class Forecasts(Api):

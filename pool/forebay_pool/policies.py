@@ -20,6 +20,11 @@ class ModelPolicy:
     tenants: frozenset[str] | None = None
     """None: all."""
 
+    @property
+    def settings(self) -> dict[str, list[str] | None]:
+        """What an operator sets of a model."""
+        return {"tenants": None if self.tenants is None else sorted(self.tenants)}
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:

@@ -8,10 +8,9 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
 from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
-from forebay_hub.preconditions import InvalidPrecondition, precondition_in
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from forebay_pool.errors import ChangedMeanwhile, RequestRefused
+from forebay_pool.errors import RequestRefused
 from forebay_pool.events import LeaseRevoked, QuotaSet, SessionMoved, SessionParked
 from forebay_pool.handlers import Api, owns, sees_all
 from forebay_pool.parking import fate
@@ -88,13 +87,8 @@ class QuotaItem(Api):
         if not all(re.fullmatch(NAME_PATTERN, name) for name in (tenant, user) if name is not None):
             raise RequestRefused(400, "bad_request", "A name has at most 255 characters, none of them a control character.")
         quota: Quota = self.body_as(QuotaBody.model_validate_json).quota
-        try:
-            expected = precondition_in(self.request.headers)
-            await self.service.write(lambda: self.service.store.set_quota(tenant, user, quota, identity.name, expected))
-        except InvalidPrecondition as error:
-            raise RequestRefused(400, "bad_request", str(error)) from None
-        except ChangedMeanwhile as error:
-            raise RequestRefused(412, "precondition_failed", str(error)) from None
+        expected = self.expected()
+        await self.service.write(lambda: self.service.store.set_quota(tenant, user, quota, identity.name, expected))
         self.shell.apply(QuotaSet(tenant, user, quota))
         fields: dict[str, Any] = {"action": "quota_set", "tenant": tenant, "of_user": user, "user": identity.name, "quota": asdict(quota)}
         log.info("quota of %s set by %s: %s", f"{user} of {tenant}" if user else tenant, identity.name, quota, extra=fields)

@@ -13,8 +13,10 @@ from forebay_wire.messages import Span, WaitCode
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 
 from forebay_pool.estimates import Outlook
+from forebay_pool.flavors import settings_of
 from forebay_pool.fleet import Fleet
 from forebay_pool.parking import parked_bytes
+from forebay_pool.policies import ModelPolicy
 from forebay_pool.quotas import Account
 from forebay_pool.room import residents
 from forebay_pool.types import (
@@ -143,6 +145,8 @@ class NodeRow(TypedDict):
 
 
 class ModelRow(TypedDict):
+    etag: str
+    """Of what is set: see If-Match of the change."""
     model: str
     devices: int
     free: int
@@ -160,6 +164,8 @@ class EquivalentRow(TypedDict):
 
 
 class FlavorRow(TypedDict):
+    etag: str
+    """Of what is set: see If-Match of the change."""
     name: str
     memory_bytes: int
     equivalents: list[EquivalentRow]
@@ -310,7 +316,7 @@ def node_row(node: Node) -> NodeRow:
 
 
 def model_row(model: str, fleet: Fleet) -> ModelRow:
-    stock, policy = fleet.stocks.get(model), fleet.policy.models.get(model)
+    stock, policy = fleet.stocks.get(model), fleet.policy.models.get(model, ModelPolicy(model))
     if stock is not None:
         stock.refresh()
     return {
@@ -318,13 +324,15 @@ def model_row(model: str, fleet: Fleet) -> ModelRow:
         "devices": 0 if stock is None else stock.count,
         "free": 0 if stock is None else stock.free,
         "closed": 0 if stock is None else stock.closed,
-        "tenants": None if policy is None or policy.tenants is None else sorted(policy.tenants),
+        "etag": tag_of(policy.settings),
+        "tenants": policy.settings["tenants"],
     }
 
 
 def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlook) -> FlavorRow:
     why_not = fleet.why_not(flavor)
     return {
+        "etag": tag_of(settings_of(flavor)),
         "name": flavor.name,
         "memory_bytes": flavor.memory_bytes,
         "equivalents": [_equivalent_row(equivalent, fleet) for equivalent in flavor.equivalents],

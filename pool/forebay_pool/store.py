@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from forebay_pool import audit, failpoints, history_rows, kept_rows
 from forebay_pool.batch import Batch
 from forebay_pool.errors import ChangedMeanwhile, Deposed, StoreUnavailable
+from forebay_pool.flavors import settings_of
 from forebay_pool.host import boot_id
 from forebay_pool.kept import Kept
 from forebay_pool.policies import ModelPolicy
@@ -127,16 +128,21 @@ class Store:
         with self._writing() as connection:
             connection.execute(self._insert(FLAVORS).on_conflict_do_nothing(), [_flavor_row(flavor) for flavor in flavors])
 
-    def set_flavor(self, flavor: Flavor, deed: audit.Deed | None = None) -> None:
+    def set_flavor(self, flavor: Flavor, who: str, expected: Precondition = ANYHOW) -> None:
+        """Writes it, and who did, if what stands is as expected. Raises ChangedMeanwhile."""
         row = _flavor_row(flavor)
         statement = self._insert(FLAVORS).values(row)
-        with self._writing(deed) as connection:
+        with self._writing() as connection:
+            found = connection.execute(select(FLAVORS).where(FLAVORS.c.name == flavor.name)).one_or_none()
+            before = None if found is None else settings_of(_flavor(found))
+            _check_expected(expected, None if before is None else tag_of(before))
             connection.execute(statement.on_conflict_do_update(index_elements=[FLAVORS.c.name], set_=row))
+            audit.append(connection, audit.Deed(who, "flavor.set", flavor.name, before, settings_of(flavor)))
 
     def flavors(self) -> dict[str, Flavor]:
         with self.engine.connect() as connection:
             rows = connection.execute(select(FLAVORS).order_by(FLAVORS.c.memory_bytes, FLAVORS.c.name)).all()
-        return {row.name: Flavor(row.name, row.memory_bytes, _equivalents(row.equivalents), row.residents_max) for row in rows}
+        return {row.name: _flavor(row) for row in rows}
 
     # Nodes, devices and models
 
@@ -153,18 +159,23 @@ class Store:
         with self.engine.connect() as connection:
             return [(row.kind, row.name, row.cause) for row in connection.execute(select(CLOSURES).order_by(CLOSURES.c.name))]
 
-    def set_model(self, policy: ModelPolicy, deed: audit.Deed | None = None) -> None:
+    def set_model(self, policy: ModelPolicy, who: str, expected: Precondition = ANYHOW) -> None:
+        """Writes it, and who did, if what stands is as expected: nothing is what everybody may have. Raises ChangedMeanwhile."""
         tenants = None if policy.tenants is None else json.dumps(sorted(policy.tenants))
         row = {"model": policy.model, "tenants": tenants}
         statement = self._insert(MODEL_POLICIES).values(row)
-        with self._writing(deed) as connection:
+        with self._writing() as connection:
+            found = connection.execute(select(MODEL_POLICIES).where(MODEL_POLICIES.c.model == policy.model)).one_or_none()
+            before = ModelPolicy(policy.model) if found is None else _policy(found)
+            _check_expected(expected, tag_of(before.settings))
             connection.execute(statement.on_conflict_do_update(index_elements=[MODEL_POLICIES.c.model], set_=row))
+            was = None if found is None else before.settings
+            audit.append(connection, audit.Deed(who, "model.set", policy.model, was, policy.settings))
 
     def models(self) -> dict[str, ModelPolicy]:
         with self.engine.connect() as connection:
             rows = connection.execute(select(MODEL_POLICIES)).all()
-        tenants = {row.model: None if row.tenants is None else frozenset(json.loads(row.tenants)) for row in rows}
-        return {row.model: ModelPolicy(row.model, tenants[row.model]) for row in rows}
+        return {row.model: _policy(row) for row in rows}
 
     # Choices
 
@@ -189,8 +200,7 @@ class Store:
         with self._writing() as connection:
             found = connection.execute(whose).one_or_none()
             before = Quota() if found is None else _quota(found)
-            if not expected.holds(tag_of(asdict(before))):
-                raise ChangedMeanwhile(MISMATCH)
+            _check_expected(expected, tag_of(asdict(before)))
             connection.execute(statement.on_conflict_do_update(index_elements=[QUOTAS.c.tenant, QUOTAS.c.user], set_=row))
             was = None if before == Quota() else asdict(before)
             audit.append(connection, audit.Deed(who, "quota.set", f"{tenant}/{user}" if user else tenant, was, asdict(quota)))
@@ -286,6 +296,20 @@ def _flavor_row(flavor: Flavor) -> dict[str, Any]:
     equivalents = json.dumps([_parts(e) for e in flavor.equivalents])
     bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max}
     return {"name": flavor.name, **bounds, "equivalents": equivalents}
+
+
+def _check_expected(expected: Precondition, tag: str | None) -> None:
+    """``tag`` is of what stands, None where nothing does. Raises ChangedMeanwhile."""
+    if not expected.holds(tag):
+        raise ChangedMeanwhile(MISMATCH)
+
+
+def _flavor(row: Any) -> Flavor:
+    return Flavor(row.name, row.memory_bytes, _equivalents(row.equivalents), row.residents_max)
+
+
+def _policy(row: Any) -> ModelPolicy:
+    return ModelPolicy(row.model, None if row.tenants is None else frozenset(json.loads(row.tenants)))
 
 
 def _quota(row: Any) -> Quota:

@@ -31,12 +31,31 @@ def plan(running: Any) -> dict[str, Any]:
     return found[-1]
 
 
+def price(running: Any) -> dict[str, Any]:
+    found: list[dict[str, Any]] = running.get("operator", "/api/prices", flavor="dev.1gb", history=1).json()
+    return [one for one in found if one["currency"] == "EUR"][-1]
+
+
+def surcharge(running: Any) -> dict[str, Any]:
+    found: list[dict[str, Any]] = running.get("operator", "/api/surcharges", history=1).json()
+    return found[-1]
+
+
+def parked_price(running: Any) -> dict[str, Any]:
+    found: list[dict[str, Any]] = running.get("operator", "/api/parked-prices").json()
+    return found[-1]
+
+
 KINDS: dict[str, tuple[str, Callable[[int], dict[str, Any]], Callable[[Any], dict[str, Any]]]] = {
     "budget": ("/api/budgets", lambda n: {"tenant": "acme", "limit_nano": n}, budget),
     "tax": ("/api/profiles/acme", lambda n: {"tax_label": "VAT", "tax_bps": n}, profile),
     "currency": ("/api/profiles/acme", lambda n: {"currency": CURRENCIES[n]}, profile),
     "plan": ("/api/plans/acme", lambda n: {"currency": "USD", "valid_from": "2027-01", "discount_bps": n, "new": True}, plan),
+    "price": ("/api/prices/dev.1gb", lambda n: {"currency": "EUR", "price_nano_per_second": n}, price),
+    "surcharge": ("/api/surcharges/MI250", lambda n: {"currency": "EUR", "surcharge_nano_per_second": n}, surcharge),
+    "parked price": ("/api/parked-prices/EUR", lambda n: {"price_nano_per_gib_hour": n}, parked_price),
 }
+CHANGES = ("budget.set", "profile.change", "plan.change", "price.change")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,8 +78,44 @@ def test_of_writers_with_one_tag_one_wins_and_the_others_change_nothing(running_
     now = read(running_anywhere)
     assert now["etag"] != made["etag"]
     assert now.items() >= {k: v for k, v in body(WRITERS + second.index(200)).items() if k != "new"}.items()
-    done = [entry["action"] for entry in running_anywhere.get("operator", "/api/audit").json()["entries"]]
-    assert len([action for action in done if action in ("budget.set", "profile.change", "plan.change")]) == 2
+    entries = running_anywhere.get("operator", "/api/audit", who="operator").json()["entries"]
+    assert len([entry for entry in entries if entry["action"] in CHANGES]) == 2
+
+
+def test_of_writers_of_the_price_list_with_one_tag_one_wins_and_the_others_change_nothing(running_anywhere: Any) -> None:
+    before = running_anywhere.get("operator", "/api/price-list")
+    begin = Barrier(WRITERS)
+
+    def write(number: int) -> int:
+        begin.wait()
+        text = f"prices: {{dev.1gb: {{USD: [{{nano_per_second: {1000 + number}}}]}}}}"
+        expected = {"If-Match": before.headers["ETag"]}
+        status: int = running_anywhere.request("operator", "PUT", "/api/price-list", content=text, headers=expected).status_code
+        return status
+
+    with ThreadPoolExecutor(WRITERS) as threads:
+        answers = list(threads.map(write, range(WRITERS)))
+    assert sorted(answers) == [200] + [412] * (WRITERS - 1)
+    (now,) = running_anywhere.get("operator", "/api/prices", flavor="dev.1gb").json()
+    assert (now["version"], now["price_nano_per_second"]) == (2, 1000 + answers.index(200))
+    after = running_anywhere.get("operator", "/api/price-list").headers["ETag"]
+    assert after != before.headers["ETag"]
+    again = running_anywhere.request("operator", "GET", "/api/price-list", headers={"If-None-Match": after})
+    assert again.status_code == 200, "the text says which prices are in force, the tag only which there are"
+
+
+def test_a_price_that_is_to_come_counts_among_those_that_a_change_expects(running_anywhere: Any) -> None:
+    def put(nano: int, headers: dict[str, str], **more: int) -> Any:
+        body = {"currency": "USD", "price_nano_per_second": nano, **more}
+        return running_anywhere.request("operator", "PUT", "/api/prices/dev.1gb", json=body, headers=headers)
+
+    (seen,) = running_anywhere.get("operator", "/api/prices", flavor="dev.1gb").json()
+    scheduled = put(5, {"If-Match": seen["etag"]}, valid_from_ns=2 * 10**18).json()
+    (now,) = running_anywhere.get("operator", "/api/prices", flavor="dev.1gb").json()
+    assert (now["version"], now["etag"]) == (seen["version"], scheduled["etag"]), "the price in force is the same, the tag is not"
+    assert put(6, {"If-Match": seen["etag"]}).status_code == 412
+    assert put(6, {"If-None-Match": "*"}).status_code == 412
+    assert put(6, {"If-Match": now["etag"]}).status_code == 200
 
 
 def test_a_refusal_says_what_happened_and_a_change_without_a_condition_is_done_as_ever(running: Any) -> None:

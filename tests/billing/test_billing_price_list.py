@@ -295,8 +295,9 @@ def test_a_surcharge_is_set_listed_refused_and_found_in_the_audit(running_anywhe
     assert (first.status_code, first.json()["version"], first.json()["changed_by"]) == (200, 1, "operator")
     assert run.set_surcharge("MI250", 5, caller="acme-owner").status_code == 403
     later = run.set_surcharge("MI250", 200_000, valid_from_ns=run.clock.now_ns + 5).json()
-    assert run.get("acme-member", "/api/surcharges").json() == [first.json()]
-    assert run.get("acme-member", "/api/surcharges", history="1").json() == [first.json(), later]
+    in_force = {**first.json(), "etag": later["etag"]}
+    assert run.get("acme-member", "/api/surcharges").json() == [in_force]
+    assert run.get("acme-member", "/api/surcharges", history="1").json() == [in_force, later]
     assert run.post_usage(usage(device_model="MI250")).status_code == 200
     refused = run.set_surcharge("MI250", 1, valid_from_ns=usage().started_at_ns)
     assert (refused.status_code, refused.json()["code"]) == (409, "already_rated")

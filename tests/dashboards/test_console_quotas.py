@@ -56,6 +56,20 @@ def test_whoever_saves_a_quota_that_somebody_else_changed_meanwhile_is_told_and_
         cloud.ask("pool", "operator", "PUT", f"api/quotas/{name}", json={})
 
 
+def model_stamp(cloud: Installation) -> str:
+    """Of who may have the model ``null``, as the page shows it."""
+    page = cloud.get("operator", "operator/quotas").text
+    return dict(re.findall(r'name="model" value="(\w+)"><input type="hidden" name="model_stamp" value="([^"]*)"', page))["null"]
+
+
+def test_whoever_saves_the_policy_of_a_model_that_somebody_else_changed_meanwhile_is_told(cloud: Installation) -> None:
+    opened = model_stamp(cloud)
+    assert cloud.post("operator", "operator/quotas", {"model": "null", "tenants": "acme, globex", "model_stamp": opened}).status_code == 200
+    stale = cloud.post("operator", "operator/quotas", {"model": "null", "tenants": "acme", "model_stamp": opened})
+    assert (stale.status_code, "Somebody else changed this" in stale.text, 'value="acme, globex"' in stale.text) == (412, True, True)
+    assert cloud.post("operator", "operator/quotas", {"model": "null", "tenants": "", "model_stamp": model_stamp(cloud)}).status_code == 200
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -86,10 +100,11 @@ def test_a_model_is_kept_for_tenants_and_given_back_to_all(cloud: Installation) 
     def tenants() -> Any:
         return next(row["tenants"] for row in cloud.ask("pool", "operator", "GET", "api/models") if row["model"] == "null")
 
-    assert "saved" in cloud.post("operator", "operator/quotas", {"model": "null", "tenants": "acme, globex"}).text
+    form = {"model": "null", "tenants": "acme, globex", "model_stamp": model_stamp(cloud)}
+    assert "saved" in cloud.post("operator", "operator/quotas", form).text
     assert tenants() == ["acme", "globex"]
     assert 'value="acme, globex"' in cloud.get("operator", "operator/quotas").text
-    assert "saved" in cloud.post("operator", "operator/quotas", {"model": "null", "tenants": ""}).text
+    assert "saved" in cloud.post("operator", "operator/quotas", {"model": "null", "tenants": "", "model_stamp": model_stamp(cloud)}).text
     assert tenants() is None
     refused = cloud.post("operator", "operator/quotas", {"model": "no such model", "tenants": "acme"})
     assert (refused.status_code, "There is no device of the model" in refused.text) == (400, True)

@@ -176,7 +176,7 @@ def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing
 
     before = stands()
     forms = (
-        {"memory": "1 GiB", "equivalents": "1 null", "price": "0.36", "currency": "USD", "version": "1"},
+        {"memory": "1 GiB", "equivalents": "1 null", "price": "0.36", "currency": "USD", "stamp": "1"},
         {"action": "apply", "list": "flavors: {dev.1gb: {USD: 0.36}}"},
         {"action": "save", "tenant": "acme", "currency": "USD", "valid_from": "2999-01", "discount": "5"},
         {"tenant": "acme", "weight": "9"},

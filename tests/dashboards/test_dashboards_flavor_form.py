@@ -14,20 +14,23 @@ from forebay_dashboards.flavor_form import (
     FlavorRow,
     NewPrice,
     Typed,
+    Unsaved,
     format_equivalents,
     judge,
     open_editor,
     parse_equivalents,
+    reopen,
     table,
 )
 from forebay_dashboards.rows import Equivalent, Flavor, PriceVersion
+from forebay_hub.languages import Text
 from hypothesis import given
 from hypothesis import strategies as st
 
-FLAVOR = Flavor(name="dev.1gb", memory_bytes=2**30, equivalents=(Equivalent(model="cpu-dev", count=1),), servable=True)
-PRICE = PriceVersion(flavor="dev.1gb", price_nano_per_second=100_000, currency="USD", valid_from_ns=0, version=4)
-ROW = FlavorRow("dev.1gb", FLAVOR, (PRICE,))
-UNCHANGED = {"memory": "1 GiB", "equivalents": "1 cpu-dev", "price": "0.36", "currency": "USD", "version": 4}
+FLAVOR = Flavor(name="dev.1gb", memory_bytes=2**30, equivalents=(Equivalent(model="cpu-dev", count=1),), servable=True, etag='"f"')
+PRICE = PriceVersion(flavor="dev.1gb", price_nano_per_second=100_000, currency="USD", valid_from_ns=0, version=4, etag='"4"')
+ROW = FlavorRow("dev.1gb", FLAVOR, (PRICE,), {"USD": "4"})
+UNCHANGED = {"memory": "1 GiB", "equivalents": "1 cpu-dev", "price": "0.36", "currency": "USD", "stamp": "4", "flavor_stamp": "f"}
 
 
 def judged(**changes: Any) -> Editor | Edit:
@@ -44,13 +47,14 @@ def test_the_form_opens_with_the_values_in_force_and_saving_it_changes_nothing()
     editor = open_editor(ROW)
     assert (editor.memory, editor.equivalents) == ("1 GiB", "1 cpu-dev")
     assert [(field.currency, field.text) for field in editor.prices] == [("USD", "0.36"), ("", "")]
-    assert judged() == Edit(2**30, FLAVOR.equivalents, flavor_changed=False, prices=())
+    assert [field.stamp for field in editor.prices] == ["4", ""] and editor.flavor_stamp == "f"
+    assert judged() == Edit(2**30, FLAVOR.equivalents, flavor_changed=False, prices=(), flavor_stamp="f")
 
 
 def test_an_exact_price_is_taken_over() -> None:
     edit = judged(price="3.6")
     assert isinstance(edit, Edit)
-    assert (edit.prices, edit.flavor_changed) == ((NewPrice(1_000_000, "USD"),), False)
+    assert (edit.prices, edit.flavor_changed) == ((NewPrice(1_000_000, "USD", stamp="4"),), False)
 
 
 def test_a_price_begins_at_the_moment_that_was_typed_and_one_that_is_none_is_told_beside_it() -> None:
@@ -70,7 +74,7 @@ def test_a_price_that_cannot_be_billed_exactly_is_offered_rounded_and_saved_only
     assert "2.99 USD per hour is not a whole number of nano-USD per second" in (editor.prices[0].problem or "")
     accepted = judged(price="2.99", use_price="USD 2.9900016")
     assert isinstance(accepted, Edit)
-    assert accepted.prices == (NewPrice(830_556, "USD"),)
+    assert accepted.prices == (NewPrice(830_556, "USD", stamp="4"),)
 
 
 def test_a_price_below_zero_is_refused_and_what_was_typed_is_kept() -> None:
@@ -85,8 +89,20 @@ def test_every_wrong_field_is_named_at_once() -> None:
     assert problems(memory="64 GB", equivalents="many", price="free").keys() == {"memory", "equivalents", "price USD"}
 
 
-def test_a_form_that_was_overtaken_by_another_operator_is_not_saved() -> None:
-    assert "was changed to 0.36 USD per hour after this form was opened" in problems(price="7.2", version=3)["price USD"]
+def test_what_was_refused_as_overtaken_comes_back_as_typed_over_what_stands_now_and_what_was_saved_is_not_told_of() -> None:
+    jpy = PRICE.model_copy(update={"currency": "JPY", "version": 2})
+    now = FlavorRow("dev.1gb", FLAVOR.model_copy(update={"etag": '"g"'}), (PRICE, jpy), {"USD": "4", "JPY": "2", "EUR": "1"})
+    fields = {"price": ["7.2", "3", "1"], "currency": ["USD", "JPY", "EUR"], "stamp": ["3", "1", ""], "memory": "2 GiB"}
+    typed = Typed.model_validate({**UNCHANGED, **fields})
+    editor = reopen(now, typed, Unsaved(Text("Nothing was saved."), False, frozenset({"JPY"})))
+    assert [(field.text, field.stamp) for field in editor.prices] == [("7.2", "4"), ("3", "2"), ("1", "1")]
+    usd, saved, to_come = (field.problem for field in editor.prices)
+    assert usd is not None and "changed the prices in USD after this form was opened: now it is 0.36 per hour" in usd
+    assert saved is None and to_come is not None and "prices in EUR that are to come" in to_come
+    assert (editor.memory, editor.flavor_stamp) == ("2 GiB", "g")
+    assert "now they are 1 GiB, and 1 cpu-dev" in editor.problems["memory"]
+    kept = reopen(now, typed, Unsaved(Text("Nothing was saved."), True, frozenset({"JPY"})))
+    assert kept.problems.keys() == {"form"} and kept.flavor_stamp == "g"
 
 
 def test_unknown_fields_are_refused() -> None:
@@ -100,12 +116,12 @@ def test_a_flavor_without_a_price_keeps_its_editor_for_the_rest() -> None:
 
 
 def test_each_currency_has_its_price_and_only_what_changes_is_saved() -> None:
-    row = FlavorRow("dev.1gb", FLAVOR, (PRICE, PRICE.model_copy(update={"currency": "JPY", "version": 1})))
+    row = FlavorRow("dev.1gb", FLAVOR, (PRICE, PRICE.model_copy(update={"currency": "JPY"})), {"USD": "4", "JPY": "1"})
     assert [field.currency for field in open_editor(row).prices] == ["USD", "JPY", ""]
-    fields = {**UNCHANGED, "price": ["0.36", "3.6", "7.2"], "currency": ["USD", "JPY", " eur "], "version": [4, 1, 0]}
+    fields = {**UNCHANGED, "price": ["0.36", "3.6", "7.2"], "currency": ["USD", "JPY", " eur "], "stamp": ["4", "1", ""]}
     edit = judge(row, Typed.model_validate(fields))
     assert isinstance(edit, Edit)
-    assert edit.prices == (NewPrice(1_000_000, "JPY"), NewPrice(2_000_000, "EUR"))
+    assert edit.prices == (NewPrice(1_000_000, "JPY", stamp="1"), NewPrice(2_000_000, "EUR"))
     inexact = judge(row, Typed.model_validate({**fields, "price": ["0.36", "2.99", "7.2"]}))
     assert isinstance(inexact, Editor)
     assert [bool(field.offer) for field in inexact.prices] == [False, True, False]
@@ -114,7 +130,7 @@ def test_each_currency_has_its_price_and_only_what_changes_is_saved() -> None:
 def test_a_flavor_without_a_price_gets_its_first_one() -> None:
     row = FlavorRow("dev.1gb", FLAVOR, ())
     assert [(field.currency, field.text) for field in open_editor(row).prices] == [("", "")]
-    edit = judge(row, Typed.model_validate({**UNCHANGED, "price": "3.6", "currency": "usd", "version": 0}))
+    edit = judge(row, Typed.model_validate({**UNCHANGED, "price": "3.6", "currency": "usd", "stamp": ""}))
     assert isinstance(edit, Edit)
     assert edit.prices == (NewPrice(1_000_000, "USD", first=True),)
 
@@ -124,17 +140,15 @@ def test_a_flavor_without_a_price_gets_its_first_one() -> None:
     [
         ({"currency": ""}, "Name the currency"),
         ({"currency": "US"}, "Name the currency"),
-        ({"price": ["1.8", "3.6"], "currency": ["USD", "USD"], "version": [4, 4]}, "is there twice"),
-        ({"currency": "JPY", "version": 4}, "is gone since this form was opened"),
-        ({"version": 0}, "was changed to 0.36 USD per hour"),
+        ({"price": ["1.8", "3.6"], "currency": ["USD", "USD"], "stamp": ["4", "4"]}, "is there twice"),
     ],
 )
 def test_a_price_without_a_place_in_the_book_is_refused(changes: dict[str, Any], says: str) -> None:
     assert says in " ".join(problems(**{"price": "3.6", **changes}).values())
 
 
-def test_prices_that_lack_a_currency_or_a_version_are_refused() -> None:
-    with pytest.raises(ValueError, match="each price needs a currency and a version"):
+def test_prices_that_lack_a_currency_or_a_stamp_are_refused() -> None:
+    with pytest.raises(ValueError, match="each price needs a currency and a stamp"):
         Typed.model_validate({**UNCHANGED, "price": ["1", "2"]})
 
 
@@ -189,7 +203,10 @@ def test_the_table_holds_what_either_service_knows() -> None:
 
 def form_of(cloud: Installation, flavor: str) -> dict[str, str]:
     """The fields of the editor as the page shows them."""
-    page = cloud.get("operator", f"operator/flavors/{flavor}/edit", headers={"HX-Request": "true"}).text
+    return fields_of(cloud.get("operator", f"operator/flavors/{flavor}/edit", headers={"HX-Request": "true"}).text)
+
+
+def fields_of(page: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     for name, value in re.findall(r'<input[^>]* name="(\w+)" value="([^"]*)"', page):
         fields.setdefault(name, value)  # the empty field of another currency comes last
@@ -270,9 +287,29 @@ def test_a_price_that_is_refused_changes_nothing_and_the_form_comes_back_with_a_
 def test_two_operators_do_not_overwrite_each_other(cloud: Installation) -> None:
     opened = form_of(cloud, "medium.128gb")
     assert "is saved" in cloud.post("operator", "operator/flavors/medium.128gb/edit", {**opened, "price": "3.6"}).text
-    answer = cloud.post("operator", "operator/flavors/medium.128gb/edit", {**opened, "price": "36"})
-    assert "was changed to 3.60 USD per hour after this form was opened" in answer.text
-    assert price_of(cloud, "medium.128gb") == 1_000_000
+    mine = {**opened, "price": "36", "memory": "7 GiB"}
+    answer = cloud.post("operator", "operator/flavors/medium.128gb/edit", {**mine, "memory": opened["memory"]})
+    assert "changed the prices in USD after this form was opened: now it is 3.60 per hour" in answer.text
+    assert "Nothing was saved." in answer.text and price_of(cloud, "medium.128gb") == 1_000_000
+    saved = cloud.post("operator", "operator/flavors/medium.128gb/edit", {**opened, "price": "3.6", "memory": "6 GiB"})
+    assert "is saved" in saved.text
+    refused = cloud.post("operator", "operator/flavors/medium.128gb/edit", mine)
+    assert "changed memory and equivalents after this form was opened: now they are 6 GiB" in refused.text
+    assert 'value="7 GiB"' in refused.text and price_of(cloud, "medium.128gb") == 1_000_000
+    again = fields_of(refused.text)
+    assert (again["memory"], again["price"]) == ("7 GiB", "36")
+    assert "is saved" in cloud.post("operator", "operator/flavors/medium.128gb/edit", again).text
+    assert price_of(cloud, "medium.128gb") == 10_000_000
+
+
+def test_a_price_that_is_to_come_keeps_a_form_that_did_not_show_it_from_being_saved_unseen(cloud: Installation) -> None:
+    path = "operator/flavors/8xlarge.4096gb/edit"
+    opened = form_of(cloud, "8xlarge.4096gb")
+    assert "is saved" in cloud.post("operator", path, {**opened, "price": "3.6", "start": "2033-01-01T00:00"}).text
+    refused = cloud.post("operator", path, {**opened, "price": "36"})
+    assert "Somebody else changed the prices in USD" in refused.text
+    assert "is saved" in cloud.post("operator", path, fields_of(refused.text)).text
+    assert price_of(cloud, "8xlarge.4096gb") == 10_000_000
 
 
 def test_the_editor_works_without_scripts(cloud: Installation) -> None:
@@ -288,9 +325,9 @@ def test_a_first_price_and_a_price_in_another_currency_are_set_on_the_page(cloud
     served = {"memory_bytes": 2**30, "equivalents": [{"model": "null", "count": 1}]}
     cloud.ask("pool", "operator", "PUT", "api/flavors/fresh.1gb", json=served)
     opened = form_of(cloud, "fresh.1gb")
-    assert (opened["currency"], opened["price"], opened["version"]) == ("", "", "0")
+    assert (opened["currency"], opened["price"], opened["stamp"]) == ("", "", "")
     assert "is saved" in cloud.post("operator", "operator/flavors/fresh.1gb/edit", {**opened, "currency": "USD", "price": "3.6"}).text
-    again = {**form_of(cloud, "fresh.1gb"), "currency": ["USD", "JPY"], "price": ["3.6", "360"], "version": ["1", "0"]}
+    again = {**form_of(cloud, "fresh.1gb"), "currency": ["USD", "JPY"], "price": ["3.6", "360"], "stamp": ["1", ""]}
     saved = cloud.post("operator", "operator/flavors/fresh.1gb/edit", again).text
     assert "is saved" in saved and "3.60 USD/h" in saved and "360.00 JPY/h" in saved
     found = [row for row in cloud.ask("billing", "operator", "GET", "api/prices") if row["flavor"] == "fresh.1gb"]
@@ -298,7 +335,7 @@ def test_a_first_price_and_a_price_in_another_currency_are_set_on_the_page(cloud
         ("JPY", 100_000_000, 1),
         ("USD", 1_000_000, 1),
     ]
-    refused = cloud.post("operator", "operator/flavors/fresh.1gb/edit", {**form_of(cloud, "fresh.1gb"), "currency": "QQQ", "version": "0"})
+    refused = cloud.post("operator", "operator/flavors/fresh.1gb/edit", {**form_of(cloud, "fresh.1gb"), "currency": "QQQ", "stamp": ""})
     assert "Nothing was saved." in refused.text and "is not a currency of ISO 4217" in refused.text
 
 

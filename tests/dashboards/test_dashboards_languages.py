@@ -152,11 +152,11 @@ def test_a_refusal_is_in_the_readers_language_too(
 LIST = "prices: {dev.4gb: {USD: [{from: 2033-01-01T00:00:00Z, per_hour: 3.6}]}}"
 FORMS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("operator", "operator/flavors/dev.4gb/edit", {"memory": "64 GB", "equivalents": "many", "price": "much", "currency": "USD",
-                                                   "version": "1"}),
+                                                   "stamp": "1"}),
     ("operator", "operator/flavors/dev.4gb/edit", {"memory": "0.3 B", "equivalents": "1 null, 2 null", "price": "2.99", "currency": "USD",
-                                                   "version": "1"}),
+                                                   "stamp": "1"}),
     ("operator", "operator/flavors/dev.4gb/edit", {"memory": "1 GiB", "equivalents": "0 null", "price": "-1", "currency": "dollars",
-                                                   "version": "0"}),
+                                                   "stamp": ""}),
     ("operator", "operator/plans", {"tenant": "acme", "currency": "USD", "discount": "much"}),
     ("operator", "operator/plans", {"tenant": "acme", "currency": "USD", "tiers": "x"}),
     ("operator", "operator/plans", {"tenant": "acme", "currency": "USD", "free_hours": "a=0.0000001", "action": "preview"}),

@@ -21,6 +21,12 @@ def listed(cloud: Installation) -> str:
     return html.unescape(found[1])
 
 
+def stamp(cloud: Installation) -> str:
+    found = re.search('name="stamp" value="([^"]*)"', cloud.get("operator", "operator/price-list").text)
+    assert found is not None
+    return html.unescape(found[1])
+
+
 def send(cloud: Installation, path: str, **fields: Any) -> str:
     answer = cloud.post("operator", path, fields, fragment=False)
     assert answer.status_code == 200, answer.text
@@ -36,9 +42,9 @@ def test_the_price_list_is_compared_previewed_and_applied_on_the_page(cloud: Ins
     assert "What it would change" in compared and "216.00 USD/h" in compared and "0.00005 USD" in compared
     assert "at these terms" in send(cloud, "operator/price-list", list=edited, action="preview", month="2026-01")
     assert listed(cloud).splitlines()[2:] == text.splitlines()[2:]
-    assert "The price list is applied." in send(cloud, "operator/price-list", list=edited, action="apply")
+    assert "The price list is applied." in send(cloud, "operator/price-list", list=edited, action="apply", stamp=stamp(cloud))
     assert "60000000" in listed(cloud) and "nano_per_gib_hour: 50000" in listed(cloud)
-    refused = send(cloud, "operator/price-list", list="prices: {x: 1}", action="apply")
+    refused = send(cloud, "operator/price-list", list="prices: {x: 1}", action="apply", stamp=stamp(cloud))
     assert "Line 1 of the price list: 'x' needs names with values below it." in refused
     entries = send_get(cloud, "operator/audit")
     assert "12xlarge.6144gb/USD" in entries and "price_nano_per_second 60000000" in entries
@@ -46,6 +52,48 @@ def test_the_price_list_is_compared_previewed_and_applied_on_the_page(cloud: Ins
 
 def send_get(cloud: Installation, path: str) -> str:
     return html.unescape(cloud.get("operator", path).text)
+
+
+def hidden(page: str) -> dict[str, str]:
+    """What a form holds of what it was opened with."""
+    return {name: html.unescape(value) for name, value in re.findall(r'type="hidden" name="(stamp|whose)" value="([^"]*)"', page)}
+
+
+PAGES: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
+    "operator/surcharges": ({"model": "H901", "currency": "EUR", "price": "0.36"}, {"model": "H901", "currency": "EUR"}, "price", "0.72"),
+    "operator/plans": (
+        {**PLAN, "tenant": "planned", "valid_from": "2032-05", "new": "1", "action": "save"},
+        {"tenant": "planned"},
+        "discount",
+        "20",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_of_two_operators_who_save_one_surcharge_or_plan_the_second_is_told_and_must_mean_it(cloud: Installation, path: str) -> None:
+    form, asked, field, other = PAGES[path]
+    for opens, amount, sentence in ((False, "10.8", "There is one already"), (True, "14.4", "Somebody changed this after")):
+        mine = {**form, **(hidden(cloud.get("operator", path, params=asked).text) if opens else {})}
+        theirs = {**mine, field: amount}
+        assert cloud.post("operator", path, theirs, fragment=False).status_code == 200
+        refused = cloud.post("operator", path, {**mine, field: other}, fragment=False)
+        assert (refused.status_code, sentence in refused.text) == (412, True)
+        assert f'value="{other}"' in refused.text, "what was typed stays"
+        assert amount in refused.text, "what holds now stands above"
+        assert cloud.post("operator", path, {**mine, **hidden(refused.text), field: other}, fragment=False).status_code == 200
+
+
+def test_whoever_applies_a_price_list_that_was_read_before_somebody_elses_change_sees_what_it_would_do_now(cloud: Installation) -> None:
+    opened, text = stamp(cloud), "prices: {48xlarge.24576gb: {USD: [{per_hour: 3.6}]}}"
+    cloud.ask("billing", "operator", "PUT", "api/surcharges/H902", json={"surcharge_nano_per_second": 5, "currency": "USD"})
+    form = {"list": text, "action": "apply", "stamp": opened}
+    refused = cloud.post("operator", "operator/price-list", form, fragment=False)
+    assert (refused.status_code, "What it would change" in refused.text, "per_hour: 3.6" in refused.text) == (412, True, True)
+    assert "Somebody changed prices after this page was opened" in refused.text
+    before = cloud.ask("billing", "operator", "GET", "api/prices", params={"flavor": "48xlarge.24576gb"})
+    assert before[0]["version"] == 1
+    assert "The price list is applied." in send(cloud, "operator/price-list", **{**form, **hidden(refused.text)})
 
 
 def test_a_plan_is_previewed_and_saved_on_the_page(cloud: Installation) -> None:
@@ -67,7 +115,10 @@ def test_a_surcharge_is_saved_scheduled_and_refused_on_the_page(cloud: Installat
     form = {"model": "H900", "currency": "usd", "price": "0.36", "start": ""}
     saved = send(cloud, "operator/surcharges", **form)
     assert "The surcharge of H900 in USD is saved; it holds from" in saved and "100,000 nano-USD" in saved
-    later = send(cloud, "operator/surcharges", **{**form, "price": "0.72", "start": "2031-01-01T00:00"})
+    page = cloud.get("operator", "operator/surcharges", params={"model": "H900", "currency": "USD"}).text
+    opened = hidden(page)
+    assert (opened["whose"], 'value="0.36"' in page) == ("H900/USD", True)
+    later = send(cloud, "operator/surcharges", **{**form, **opened, "price": "0.72", "start": "2031-01-01T00:00"})
     assert "it holds from 2031-01-01 00:00:00 UTC on" in later and "200,000 nano-USD" in later
     for change, sentence in (
         ({"price": "0.3"}, "0.3 an hour cannot be billed exactly; the nearest that can is"),
@@ -75,7 +126,7 @@ def test_a_surcharge_is_saved_scheduled_and_refused_on_the_page(cloud: Installat
         ({"start": "tomorrow"}, "“tomorrow” is not a date and a time, such as 2026-12-01T00:00."),
         ({"currency": "XYZ"}, "'XYZ' is not a currency of ISO 4217"),
     ):
-        assert sentence in send(cloud, "operator/surcharges", **{**form, **change})
+        assert sentence in send(cloud, "operator/surcharges", **{**form, **opened, "stamp": "2", **change})
     found = cloud.ask("billing", "operator", "GET", "api/surcharges", params={"history": 1})
     assert [one["surcharge_nano_per_second"] for one in found if one["model"] == "H900"] == [100_000, 200_000]
     assert '"H900":' in listed(cloud)

@@ -65,7 +65,7 @@ def test_another_site_cannot_make_an_operators_browser_change_a_price(browser: h
     cloud.hub.sign_in_as = "operator"
     page = browser.get("operator/flavors/4xlarge.2048gb/edit").text
     fields = dict(re.findall(r'<input[^>]* name="(\w+)" value="([^"]*)"', page))
-    form = {**fields, "price": "36", "currency": "USD", "version": "1"}
+    form = {**fields, "price": "36", "currency": "USD", "stamp": "1"}
     foreign = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "cross-site"}
     stolen = browser.post("operator/flavors/4xlarge.2048gb/edit", data={**form, "_xsrf": ""}, headers=foreign, follow_redirects=False)
     assert stolen.status_code == 403

@@ -39,6 +39,53 @@ def test_of_writers_with_one_tag_one_wins_and_the_others_change_nothing(pool: Ma
     asyncio.run(scenario())
 
 
+FLAVOR = {"memory_bytes": 2**30, "equivalents": [{"model": "cpu-dev", "count": 1, "share_milli": 1000}], "residents_max": None}
+LISTED: dict[str, tuple[str, str, Callable[[int], dict[str, Any]]]] = {
+    "flavor": ("api/flavors", "dev.1gb", lambda number: {**FLAVOR, "residents_max": number}),
+    "model": ("api/models", "cpu-dev", lambda number: {"tenants": [f"tenant-{number}"]}),
+}
+
+
+@pytest.mark.parametrize("kind", LISTED)
+def test_of_writers_of_a_flavor_or_a_model_with_one_tag_one_wins(pool: Make, database_url: str, kind: str) -> None:
+    path, name, body = LISTED[kind]
+
+    async def row(running: Any) -> dict[str, Any]:
+        found: list[dict[str, Any]] = await running.get(path)
+        return next(one for one in found if name in (one.get("name"), one.get("model")))
+
+    async def scenario() -> None:
+        async with pool(database_url=database_url, warm_workers=0) as running:
+            for turn in range(2):
+                tag = (await row(running))["etag"]
+                wanted = [body(1 + turn * WRITERS + number) for number in range(WRITERS)]
+                calls = [running.call("PUT", f"{path}/{name}", body=one, If_Match=tag) for one in wanted]
+                answers = await asyncio.gather(*calls)
+                assert sorted(answer.code for answer in answers) == [200] + [412] * (WRITERS - 1)
+                won = next(number for number, answer in enumerate(answers) if answer.code == 200)
+                now = await row(running)
+                assert now.items() >= wanted[won].items() or (kind == "flavor" and now["residents_max"] == wanted[won]["residents_max"])
+                assert now["etag"] == answers[won].headers["ETag"] != tag
+            entries = (await running.get(f"api/audit?action={kind}.set"))["entries"]
+            assert len(entries) == 2 and entries[0]["before"] == entries[1]["after"]
+        async with pool(database_url=database_url, warm_workers=0) as again:
+            assert (await row(again))["etag"] == now["etag"], "a tag outlives the pool"
+
+    asyncio.run(scenario())
+
+
+def test_a_new_flavor_is_made_where_none_stands(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            made = await running.call("PUT", "api/flavors/made.1gb", body=FLAVOR, If_None_Match="*")
+            assert made.code == 200
+            assert (await running.call("PUT", "api/flavors/made.1gb", body=FLAVOR, If_None_Match="*")).code == 412
+            assert (await running.call("PUT", "api/flavors/other.1gb", body=FLAVOR, If_Match=made.headers["ETag"])).code == 412
+            assert (await running.call("PUT", "api/models/cpu-dev", body={}, If_None_Match="*")).code == 412, "everybody may have it"
+
+    asyncio.run(scenario())
+
+
 def test_a_tag_that_is_none_is_refused_and_who_reads_is_always_answered(pool: Make) -> None:
     async def scenario() -> None:
         async with pool(warm_workers=0) as running:

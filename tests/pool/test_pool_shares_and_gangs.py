@@ -244,7 +244,7 @@ def test_the_store_keeps_shares_and_reads_what_earlier_versions_wrote(tmp_path: 
     store = Store(f"sqlite:///{tmp_path / 'pool.sqlite'}")
     store.migrate()
     mixed = Flavor("mixed", GIB, (Equivalent("a", 4), Equivalent("b", 1, 250)))
-    store.set_flavor(mixed)
+    store.set_flavor(mixed, "operator")
     with store.engine.begin() as connection:
         connection.exec_driver_sql("""insert into flavors (name, memory_bytes, equivalents) values ('old', 5, '[["a", 1], ["b", 2]]')""")
     assert store.flavors()["mixed"] == mixed

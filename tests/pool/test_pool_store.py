@@ -56,7 +56,7 @@ def test_seeds_do_not_undo_what_an_operator_set(store: Store) -> None:
     seed = Flavor("dev.1gb", GIB, (Equivalent("cpu-dev", 1),))
     changed = Flavor("dev.1gb", 2 * GIB, (Equivalent("MI250", 16), Equivalent("cpu-dev", 1)))
     store.seed_flavors([seed])
-    store.set_flavor(changed)
+    store.set_flavor(changed, "operator")
     store.seed_flavors([seed])
     assert store.flavors() == {"dev.1gb": changed}
 
