@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -88,8 +89,9 @@ class Service:
 
     def unreachable(self, why: object) -> PoolUnreachable:
         """The error that says that nobody answers here, and how to find out more."""
+        said = " ".join(str(why).split())
         return PoolUnreachable(
-            f"The {self.name} at {self.url} ({self.variable}) cannot be reached: {why}. Run `forebay doctor` to find out more."
+            f"The {self.name} at {self.url} ({self.variable}) cannot be reached: {said}. Run `forebay doctor` to find out more."
         )
 
     def _call(self, method: str, path: str, body: bytes | None, kind: str = "application/json") -> bytes:
@@ -109,7 +111,7 @@ class Service:
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refusal(error.code, error.read(RESPONSE_BYTES_MAX)) from None
-        except OSError as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a host's name that cannot be one
             raise self.unreachable(getattr(error, "reason", error)) from None
 
     def _decoded(self, text: bytes) -> Any:
@@ -117,8 +119,12 @@ class Service:
             return None
         try:
             return json.loads(text)
-        except ValueError:
-            raise PoolUnreachable(f"What answers at {self.url} is not a Forebay {self.name}; check {self.variable}.") from None
+        except (ValueError, RecursionError):
+            raise self.no_service() from None
+
+    def no_service(self) -> PoolUnreachable:
+        """The error that says that something else answers here."""
+        return PoolUnreachable(f"What answers at {self.url} is not a Forebay {self.name}; check {self.variable}.")
 
     def _refusal(self, status: int, text: bytes) -> PoolRefused | PoolUnreachable:
         try:
@@ -126,7 +132,7 @@ class Service:
             if error["code"] == FOLLOWER:
                 return PoolUnreachable(str(error["message"]))
             return PoolRefused(str(error["message"]), str(error["code"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass
         if status in (401, 403):
             sentence = f"The {self.name} at {self.url} does not accept this token; set {TOKEN_VARIABLE} to one that is valid."

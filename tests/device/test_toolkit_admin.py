@@ -181,6 +181,13 @@ def test_devices_that_cannot_be_are_said_before_the_pool_is_asked(admin: Run, ca
     assert "--served-by" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("wrong", ["soon", "nan", "1e999"])
+def test_a_number_that_is_none_is_said_before_the_pool_is_asked(admin: Run, capsys: pytest.CaptureFixture[str], wrong: str) -> None:
+    with pytest.raises(SystemExit):
+        admin("nodes", "drain", "main", "--grace", wrong)
+    assert f"argument --grace: {wrong} is not a number from 0 on" in capsys.readouterr().err
+
+
 def test_quotas_of_a_tenant_and_of_a_user_are_set(admin: Run) -> None:
     bounds = ("--devices", "0.5", "--device-hours", "10", "--window-days", "7", "--revoke", "--priority-max", "5", "--weight", "2")
     assert admin("quotas", "set", "globex", *bounds, "--parked", "3MiB") == (0, "The quota of globex is set.\n", "")

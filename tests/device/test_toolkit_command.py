@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -101,6 +102,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.refusal is None:
             self.server.choice = body["flavor"]
         self._answer(body)
+
+    do_POST = do_PUT
 
     def _answer(self, found: Any) -> None:
         status, content = (200, json.dumps(found).encode()) if found is not None else (404, b"no such page")
@@ -201,11 +204,97 @@ def test_a_stale_token_is_said(rest_pool: RestPool, capsys: pytest.CaptureFixtur
     assert "does not accept this token; set FOREBAY_TOKEN" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("body", [b"<html>a web site</html>", b'{"hello": "world"}', b'["row"]'])
+@pytest.mark.parametrize("body", [b"<html>a web site</html>", b'{"hello": "world"}', b'["row"]', b"[" * 100_000])
 def test_an_address_that_is_no_pool_is_said(rest_pool: RestPool, capsys: pytest.CaptureFixture[str], body: bytes) -> None:
     rest_pool.refusal = (200, body)
     assert main(["smi"]) == 1
     assert "is not a Forebay pool; check FOREBAY_URL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"{}", b"[]"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "admin nodes drain main",
+        "admin devices cordon main/cpu:0",
+        "admin models set MI250",
+        "admin quotas set acme",
+        "admin sessions revoke s-1",
+        "admin sessions move s-1",
+    ],
+)
+def test_what_something_else_answered_is_not_said_to_be_done(
+    rest_pool: RestPool, capsys: pytest.CaptureFixture[str], words: str, body: bytes
+) -> None:
+    rest_pool.refusal = (200, body)
+    assert main(words.split()) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"forebay: What answers at {rest_pool.url}/ is not a Forebay pool; check FOREBAY_URL.\n")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-x\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\n" + 101 * b"A: b\r\n" + b"\r\n",
+    ],
+)
+def test_what_speaks_no_http_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: bytes
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def say_it() -> None:
+            with server.accept()[0] as peer:
+                peer.recv(65_536)
+                peer.sendall(answer)
+
+        thread = threading.Thread(target=say_it)
+        thread.start()
+        monkeypatch.setenv("FOREBAY_URL", f"http://127.0.0.1:{server.getsockname()[1]}/")
+        monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
+        assert main(["admin", "nodes", "list"]) == 1
+        thread.join()
+    said = capsys.readouterr().err
+    assert said.startswith("forebay: The pool at http://127.0.0.1:") and "cannot be reached: " in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("url", ["http://a..b/", "http://127.0.0.1:1/x y/", "http://127.0.0.1:1/\u00e9/"])
+def test_an_address_that_leads_nowhere_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    monkeypatch.setenv("FOREBAY_URL", url)
+    monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
+    assert main(["smi"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"forebay: The pool at {url} (FOREBAY_URL) cannot be reached: ") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["smi", "smi --json", "flavor list"])
+def test_output_that_nobody_reads_ends_a_command_without_a_word(rest_pool: RestPool, words: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as output:
+        done = subprocess.run(command(*words.split()), stdout=output, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_output_that_cannot_be_written_is_one_sentence(rest_pool: RestPool) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command("smi"), stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, "forebay: [Errno 28] No space left on device.\n")
+
+
+def test_ctrl_c_is_one_word(no_service: None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environment = {**os.environ, "FOREBAY_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/", "FOREBAY_TOKEN": TOKEN}
+        with subprocess.Popen(command("smi"), stderr=subprocess.PIPE, text=True, env=environment) as process:
+            with silent.accept()[0] as peer:
+                peer.recv(65_536)
+                process.send_signal(signal.SIGINT)
+                assert process.communicate(timeout=30)[1] == "forebay: Interrupted.\n"
+    assert process.returncode == 130
 
 
 @pytest.mark.parametrize("url", [None, "local"])

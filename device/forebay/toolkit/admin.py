@@ -60,6 +60,12 @@ def _service() -> Service:
     return service
 
 
+def _put(path: str, body: Mapping[str, Any], key: str) -> Row:
+    """What was changed, as it is then; it has ``key``."""
+    service = _service()
+    return pool.row(service, service.put(path, body), key)
+
+
 # Nodes and devices
 
 
@@ -87,7 +93,8 @@ def _node(node: Row) -> list[object]:
 
 
 def perform_drain(arguments: argparse.Namespace) -> int:
-    answer = _service().put(f"api/nodes/{_part(arguments.node)}", {"drain": not arguments.undo, "grace_seconds": arguments.grace})
+    body = {"drain": not arguments.undo, "grace_seconds": arguments.grace}
+    answer = _put(f"api/nodes/{_part(arguments.node)}", body, "node")
     done = "lends its devices again" if arguments.undo else "gets no new lease"
     return _show(arguments, answer, lambda: f"Node {arguments.node} {done}.")
 
@@ -120,7 +127,7 @@ def _device(device: Row) -> list[object]:
 def perform_cordon(arguments: argparse.Namespace) -> int:
     cordoned = hasattr(arguments, "cause")
     body = {"cordoned": True, "cause": arguments.cause} if cordoned else {"cordoned": False}
-    answer = _service().put(f"api/devices/{_part(arguments.device)}", body)
+    answer = _put(f"api/devices/{_part(arguments.device)}", body, "device")
     return _show(arguments, answer, lambda: f"Device {arguments.device} {'gets no new lease' if cordoned else 'is lent again'}.")
 
 
@@ -144,7 +151,7 @@ def _model(model: Row) -> list[object]:
 
 def perform_set_model(arguments: argparse.Namespace) -> int:
     body = {"tenants": arguments.tenant}
-    answer = _service().put(f"api/models/{_part(arguments.model)}", body)
+    answer = _put(f"api/models/{_part(arguments.model)}", body, "model")
     return _show(arguments, answer, lambda: _table(MODEL_HEADERS, [_model(answer)], ""))
 
 
@@ -176,7 +183,7 @@ def _flavor(flavor: Row) -> list[object]:
 
 def perform_set_flavor(arguments: argparse.Namespace) -> int:
     body = {"memory_bytes": arguments.memory, "equivalents": arguments.served_by, "residents_max": arguments.residents_max}
-    answer = _service().put(f"api/flavors/{_part(arguments.name)}", body)
+    answer = _put(f"api/flavors/{_part(arguments.name)}", body, "name")
     return _show(arguments, answer, lambda: _table(FLAVOR_HEADERS, [_flavor(answer)], ""))
 
 
@@ -227,7 +234,7 @@ def perform_set_quota(arguments: argparse.Namespace) -> int:
         "on_parked_full": "end" if arguments.end_when_full else "stay",
     }
     path = "/".join(_part(part) for part in arguments.who.split("/", 1))
-    answer = _service().put(f"api/quotas/{path}", body)
+    answer = _put(f"api/quotas/{path}", body, "tenant")
     return _show(arguments, answer, lambda: f"The quota of {arguments.who} is set.")
 
 
@@ -292,7 +299,7 @@ def perform_on_session(arguments: argparse.Namespace) -> int:
     service, name = _service(), arguments.session
     if arguments.verb == "end":
         return _show(arguments, service.delete(path), lambda: f"Session {name} is over.")
-    answer = service.post(f"{path}/{arguments.verb}", {})
+    answer = pool.row(service, service.post(f"{path}/{arguments.verb}", {}), "from" if arguments.verb == "move" else "lease")
     if arguments.verb == "move":
         return _show(arguments, answer, lambda: f"Session {name} leaves {answer['from']}.")
     return _show(arguments, answer, lambda: f"Session {name} gives its lease {answer['lease']} back within {answer['seconds']:g} s.")
@@ -302,7 +309,10 @@ def perform_on_session(arguments: argparse.Namespace) -> int:
 
 
 def _amount(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
     return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -12,6 +13,8 @@ from forebay.toolkit import admin, device, doctor, flavor, profile, run, smi
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
+EXIT_UNREAD = 141
+"""As of programs that the signal SIGPIPE ends: nobody reads what they write."""
 ENVIRONMENT = """\
 environment:
   FOREBAY_URL     address of the pool, http(s)://host/prefix/, or `local`: start one in this machine when it is needed
@@ -38,14 +41,34 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    parsed = parser().parse_args(arguments)
     try:
-        return int(parsed.perform(parsed))
+        return _perform(arguments)
     except ForebayError as error:
         sys.stderr.write(f"forebay: {error}\n")
         return EXIT_ERROR
     except KeyboardInterrupt:
+        sys.stderr.write("forebay: Interrupted.\n")
         return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return EXIT_UNREAD
+    except OSError as error:
+        _drop_output()
+        sys.stderr.write(f"forebay: {error}.\n")
+        return EXIT_ERROR
+
+
+def _perform(arguments: Sequence[str] | None) -> int:
+    try:
+        parsed = parser().parse_args(arguments)
+        return int(parsed.perform(parsed))
+    finally:
+        print(end="", flush=True)
+
+
+def _drop_output() -> None:
+    """What is still to be written goes nowhere, else the interpreter tries once more at its end, and complains."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _version() -> str:

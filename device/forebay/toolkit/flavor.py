@@ -77,7 +77,7 @@ def perform_set(arguments: argparse.Namespace) -> int:
     flavor = flavors.get(arguments.name)
     if flavor is None:
         raise ForebayError(unknown(arguments.name, list(flavors)))
-    service.put("api/choice", {"flavor": arguments.name})
+    pool.row(service, service.put("api/choice", {"flavor": arguments.name}), "flavor")
     price = table.rate(flavor.get("price_nano_per_second"), flavor.get("currency"))
     size = table.memory(flavor["memory_bytes"])
     sys.stdout.write(f"Your new sessions get {arguments.name}: {size}, {price}. A notebook gets it when its kernel is restarted.\n")

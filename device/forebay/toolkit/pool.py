@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from forebay.embedded import EmbeddedPool
-from forebay.errors import PoolUnreachable
 from forebay.service import LOCAL, URL_VARIABLE, Service, configured, service_at
 
 NO_SERVICE = (
@@ -41,7 +40,14 @@ def rows(service: Service, path: str) -> list[dict[str, Any]]:
     """The rows that the pool answers. Raises PoolUnreachable if it answers anything else."""
     answer = service.get(path)
     if not isinstance(answer, list) or not all(isinstance(row, dict) for row in answer):
-        raise PoolUnreachable(f"What answers at {service.url} is not a Forebay pool; check {URL_VARIABLE}.")
+        raise service.no_service()
+    return answer
+
+
+def row(service: Service, answer: Any, key: str) -> dict[str, Any]:
+    """The answer to a change: a row with ``key``. Raises PoolUnreachable if it is anything else, so that nothing is said to be done."""
+    if not isinstance(answer, dict) or key not in answer:
+        raise service.no_service()
     return answer
 
 
