@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX = 4 * 2**20
 """The longest that a body within its own bounds can be is a list of tenants with every character escaped, 3 MiB."""
+BODY_SECONDS_MAX = 30.0
+"""A body that takes longer to arrive is waited for no more."""
+IDLE_SECONDS_MAX = 180.0
+"""A connection on which no whole head of a request arrives for so long is closed; longer than proxies keep one that is idle."""
 KEEP_ALIVE_SECONDS = 15.0
 """A silent event stream gets a comment this often, so that proxies keep it."""
 LOOPBACK = ("127.0.0.1", "::1")
@@ -117,6 +121,9 @@ class Api(RequestHandler):
             status_code, code, message = 412, "precondition_failed", str(error)
         elif isinstance(error, StoreUnavailable):
             status_code, code, message = 503, "store_unavailable", str(error)
+        elif status_code == 400:
+            code = "bad_request"
+            message = "The address of this request cannot be read: write what is not ASCII in it as UTF-8, escaped with %."
         elif status_code == 404:
             code, message = "not_found", f"There is nothing at {self.request.path}."
         elif status_code == 405:

@@ -269,7 +269,8 @@ class Service:
             where = f"{self.settings.host}:{self.settings.port}"
             raise SettingsError(f"cannot listen on {where} ({error.strerror}): set host and port to an address that is free") from None
         sizes = {"max_body_size": handlers.BODY_BYTES_MAX, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
-        self._server = HTTPServer(application, ssl_options=self.settings.tls(), **sizes)
+        waits = {"body_timeout": handlers.BODY_SECONDS_MAX, "idle_connection_timeout": handlers.IDLE_SECONDS_MAX}
+        self._server = HTTPServer(application, ssl_options=self.settings.tls(), **sizes, **waits)
         self._server.add_sockets(sockets)
         self.port = sockets[0].getsockname()[1]
 

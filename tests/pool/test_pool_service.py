@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from forebay_pool import handlers
 from forebay_pool.endpoints import OPERATIONS
 from forebay_pool.events import PricesSet
 from forebay_pool.tariff import Tariff
@@ -389,6 +390,31 @@ def test_a_wrong_request_gets_one_clear_error(
             error = json.loads(response.body)
             assert (response.code, error["code"], set(error)) == (status, code, {"code", "message"})
             assert error["message"].endswith((".", "…"))
+
+    asyncio.run(scenario())
+
+
+def test_an_address_that_is_no_utf_8_is_refused_with_what_to_do(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            answer = await running.call("GET", "api/quotas/%ff")
+            sentence = "The address of this request cannot be read: write what is not ASCII in it as UTF-8, escaped with %."
+            assert (answer.code, json.loads(answer.body)) == (400, {"code": "bad_request", "message": sentence})
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("sent", [b"PUT /api/choi", b"PUT /api/choice HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{"])
+def test_a_request_that_does_not_go_on_is_not_waited_for(pool: Make, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(handlers, "BODY_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(handlers, "IDLE_SECONDS_MAX", 0.2)
+
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            reader, writer = await asyncio.open_connection("127.0.0.1", running.service.port)
+            writer.write(sent)
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+            writer.close()
 
     asyncio.run(scenario())
 
