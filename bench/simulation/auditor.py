@@ -105,6 +105,7 @@ class Guest:
 
     tenant: str
     user: str
+    notebook: str
     flavor: str
     welcome: bool = False
     """Whether the pool took it in."""
@@ -177,7 +178,7 @@ class Auditor:
     def _happens(self, event: Event) -> None:
         match event:
             case SessionJoined():
-                self.guests[event.session] = Guest(event.tenant, event.user, event.flavor)
+                self.guests[event.session] = Guest(event.tenant, event.user, event.process, event.flavor)
             case ClientSaid() if event.session in self.guests:
                 self._client_said(self.guests[event.session], event.message)
             case SessionLeft() | SessionDismissed():
@@ -352,7 +353,8 @@ class Auditor:
         """A session as the next pool knows it; its tensors are truly at that worker, if it has any."""
         home = session.worker if session.worker in known else None
         forgotten, first = truly not in (None, home), at if home is None else None
-        return Guest(session.tenant, session.user, session.flavor, True, session.epoch, home=home, forgotten=forgotten, first=first)
+        who = (session.tenant, session.user, session.process)
+        return Guest(*who, session.flavor, True, session.epoch, home=home, forgotten=forgotten, first=first)
 
     def _falls_silent(self, process: Process) -> None:
         """A worker that ever held a lease takes its session with it, unless the one before it still has the tensors; one that never did
@@ -488,7 +490,7 @@ class Auditor:
             return
         self._demand(granted.lease not in self.granted, f"lease {granted.lease} is granted again after its end", session)
         self._demand(granted.epoch == guest.epoch + 1 == process.executes, "a lease's epoch does not follow the last one's", session)
-        use = Use(guest.tenant, guest.user, process.share_milli * len(process.devices), self.now_ns)
+        use = Use(guest.tenant, guest.user, guest.notebook, process.share_milli * len(process.devices), self.now_ns)
         exceeded = self.quotas.exceeded_by(use)
         self._demand(exceeded is None, f"lease {granted.lease} exceeds a quota: {exceeded}", session, process.name)
         self.quotas.opens(granted.lease, use)

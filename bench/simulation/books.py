@@ -22,6 +22,7 @@ class Use:
 
     tenant: str
     user: str
+    notebook: str
     milli: int
     since_ns: int
     until_ns: int | None = None
@@ -40,7 +41,8 @@ class QuotaBook:
 
     quotas: dict[Who, tuple[Quota, int]] = field(default_factory=dict)
     """Each with the moment from which its window counts: what was held before it was first set, or its length changed, does not."""
-    budgets: dict[Who, str] = field(default_factory=dict)
+    budgets: dict[tuple[str, str | None, str | None], str] = field(default_factory=dict)
+    """Also of notebooks."""
     uses: dict[str, Use] = field(default_factory=dict)
     """By lease."""
 
@@ -50,7 +52,7 @@ class QuotaBook:
         self.quotas[event.tenant, event.user] = (event.quota, since_ns if same else now_ns)
 
     def set_budget(self, event: BudgetSet) -> None:
-        self.budgets[event.tenant, event.user] = event.state
+        self.budgets[event.tenant, event.user, event.notebook] = event.state
 
     def exceeded_by(self, use: Use) -> str | None:
         """What forbids that this is held as well from now on, in words; None if nothing does."""
@@ -66,8 +68,9 @@ class QuotaBook:
                 spent = sum(other.within(begin_ns, now_ns) for other in mine)
                 if spent >= quota.device_seconds * WHOLE_MILLI * SECOND_NS:
                     return f"{name} held {spent} within its window, and may hold {quota.device_seconds} device-seconds"
-            if self.budgets.get(who, "open") != "open":
-                return f"{name} has no budget left"
+        for whose in ((use.tenant, None, None), (use.tenant, use.user, None), (use.tenant, use.user, use.notebook)):
+            if self.budgets.get(whose, "open") != "open":
+                return f"{'/'.join(filter(None, whose))} has no budget left"
         return None
 
     def pool_died(self, now_ns: int) -> None:

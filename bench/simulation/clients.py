@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 class Client:
     """One process. :meth:`compute` records device work; the lease it needs is acquired as ``device/forebay/session.py`` does it."""
 
-    def __init__(self, world: World, name: str, tenant: str, user: str, flavor: str) -> None:
+    def __init__(self, world: World, name: str, tenant: str, user: str, flavor: str, label: str = "") -> None:
         self.world = world
         self.name = name
         self.tenant = tenant
         self.user = user
         self.flavor = flavor
-        self.span = wire.Span(id=f"{name}-0", kind="process", label=name)
+        self.label = label or name
+        """What its spans are called: a notebook's path."""
+        self.span = wire.Span(id=f"{name}-0", kind="process", label=self.label)
         self.lease: wire.Granted | None = None
         """The lease it believes to hold."""
         self.request = 0
@@ -51,7 +53,7 @@ class Client:
 
     def join(self) -> None:
         secret = hashlib.blake2b(self.name.encode(), digest_size=32).digest()
-        self._to_pool.send(SessionJoined(self.name, secret, self.tenant, self.user, self.name, self.flavor))
+        self._to_pool.send(SessionJoined(self.name, secret, self.tenant, self.user, self.label, self.flavor))
 
     def begin(self, span: wire.Span) -> None:
         """A cell or the process starts; the lease follows with its first device work."""

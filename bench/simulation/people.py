@@ -16,12 +16,21 @@ if TYPE_CHECKING:
     from simulation.storm import Storm
 
 
+NOTEBOOKS = 2
+"""That each user has; a session computes for one of them."""
+
+
+def notebook_of(user: str, number: int) -> str:
+    return f"{user}/{number}.ipynb"
+
+
 class Person(Client):
     """Thinks, computes, and sometimes presses stop, changes its flavor, walks away or dies. A lost session begins anew."""
 
     def __init__(self, storm: Storm, name: str, chance: random.Random) -> None:
         tenant = chance.choice(storm.tenants)
-        super().__init__(storm, name, tenant, f"{tenant}-{chance.randrange(3)}", chance.choice(storm.flavor_names))
+        user = f"{tenant}-{chance.randrange(3)}"
+        super().__init__(storm, name, tenant, user, chance.choice(storm.flavor_names), notebook_of(user, int(name[1:]) % NOTEBOOKS))
         self.storm = storm
         self.chance = chance
         self.careful = chance.random() < 0.7
@@ -82,7 +91,7 @@ class Person(Client):
     def _run_cell(self) -> None:
         self._cell += 1
         if self.chance.random() < 0.8:
-            self.begin(wire.Span(id=f"{self.name}-{self._cell}", kind="cell", label=self.name, cell=self._cell))
+            self.begin(wire.Span(id=f"{self.name}-{self._cell}", kind="cell", label=self.label, cell=self._cell))
         count = self.chance.randint(1, 4) if self.chance.random() < 0.95 else 40
         works = [Work(int(self.chance.expovariate(8) * SECOND_NS) + MILLISECOND_NS) for _ in range(count)]
         if self.careful:

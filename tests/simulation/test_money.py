@@ -30,6 +30,7 @@ from forebay_billing.payments import exporter, metering, outbox, register
 from forebay_billing.prices import NEVER_NS, Book
 from forebay_billing.webhooks import Undelivered
 from forebay_billing.writer import Committer, Job
+from forebay_pool.heartbeats import Heartbeats
 from forebay_pool.outbox import Outbox
 from forebay_pool.store import Store as PoolStore
 from simulation.auditor import Caught
@@ -49,7 +50,7 @@ LEAST = {
     "invoices": 300, "notes": 50, "late": 10, "planned": 80, "taxed": 60, "credits used": 80, "carried over": 3, "corrections": 100,
     "paid": 40, "paid at Stripe": 4, "void": 8, "credits lapsed": 30, "credits refunded": 5, "credits never mirrored": 5,
     "holds expired": 5, "closed by the clock": 60, "alerts": 250, "alerts brought": 250, "alerts brought again": 80, "drained": 30,
-    "overspent within the bound": 10, "webhooks lost for good": 20,
+    "drained in a month": 8, "drained notebooks": 4, "overspent within the bound": 10, "webhooks lost for good": 20,
 }  # fmt: skip
 """So often all seeds together come where they are to come."""
 POINTS = 12
@@ -278,6 +279,26 @@ def drains_once_the_limit_is_passed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(budgets, "_state", state)
 
 
+def lets_a_month_cost_what_it_likes(patch: pytest.MonkeyPatch) -> None:
+    """Of what was posted in it, nothing counts."""
+    uses = budgets.used_in
+
+    def used(period: str, spent: Any, running: Any) -> tuple[int, int]:
+        return uses(period, spent if period == budgets.TOTAL else budgets.NOTHING, running)
+
+    patch.setattr(budgets, "used_in", used)
+
+
+def says_nothing_of_notebooks(patch: pytest.MonkeyPatch) -> None:
+    says = budget_desk.verdicts
+    patch.setattr(budget_desk, "verdicts", lambda found: [one for one in says(found) if one.subject.notebook is None])
+
+
+def does_not_listen_where_a_notebook_is_named(patch: pytest.MonkeyPatch) -> None:
+    takes = Heartbeats.take
+    patch.setattr(Heartbeats, "take", lambda self, found: takes(self, [one for one in found if one.span is None]))
+
+
 def forgets_volume_tiers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(plans, "_tiers_atto", lambda tiers, amount_atto: 0)
 
@@ -331,6 +352,9 @@ def ends_holds_without_giving_back(patch: pytest.MonkeyPatch) -> None:
 BREAKS: list[Break] = [
     never_expires_holds,
     drains_once_the_limit_is_passed,
+    lets_a_month_cost_what_it_likes,
+    says_nothing_of_notebooks,
+    does_not_listen_where_a_notebook_is_named,
     forgets_volume_tiers,
     taxes_gifts,
     lets_lapsed_credits_pay,
@@ -376,9 +400,9 @@ def test_a_lease_that_goes_on_after_the_grace_is_caught_however_often_the_drain_
     ends_s: int, told_again_s: int, caught: bool
 ) -> None:
     """Every heartbeat tells it again, with a grace of its own: the shortest counts."""
-    second, subject = 10**9, ("acme", None)
+    second, subject = 10**9, ("acme", None, None)
     moments = [(at_s * second, "drain", (at_s + 5) * second) for at_s in sorted({2, 5, told_again_s})]
-    lease = Stretch(("acme", "ann"), second, ends_s * second, 7)
+    lease = Stretch(("acme", "ann", "a.ipynb"), second, ends_s * second, 7, "2024-01")
     check = lambda: LimitBook()._check_let_go(subject, moments, lease.cost, 30 * second)  # noqa: E731 - called twice
     if not caught:
         check()

@@ -19,7 +19,7 @@ from stripe_emulator import Emulator
 
 from simulation.auditor import Caught
 from simulation.money.bills import Bill, Rules, Sheet, bills_of, check_all_closed, check_grants, check_invoices, check_items
-from simulation.money.limits import LimitBook, Posted, Stretch
+from simulation.money.limits import Alert, LimitBook, Posted, Stretch
 from simulation.money.months import month_after, month_of
 from simulation.money.rounding import nearest
 
@@ -231,19 +231,21 @@ class Accountant:
         stretches, posted = [], []
         for id, record in self._metered.items():
             if record.parked_bytes is None:
-                subject, parts = (record.tenant, record.user), parts_of(record, self._known_then(connection, came[id]))
+                subject, parts = (record.tenant, record.user, record.span.label), parts_of(record, self._known_then(connection, came[id]))
                 ahead_ns = began[id] - record.started_at_unix_ns
                 for part in parts:
                     start_ns = part.started_at_ns + ahead_ns
-                    stretches.append(Stretch(subject, start_ns, start_ns + part.duration_ns, part.atto // max(1, part.duration_ns)))
-                posted.append(Posted(id, subject, came[id], gone.get(id, 2**63), sum(part.atto for part in parts)))
+                    nano = part.atto // max(1, part.duration_ns)
+                    stretches.append(Stretch(subject, start_ns, start_ns + part.duration_ns, nano, part.month))
+                for month, atto in _by_month(parts).items():
+                    posted.append(Posted(id, subject, came[id], gone.get(id, 2**63), atto, month))
 
-        def rate(record: UsageRecord, at_ns: int) -> tuple[int, int] | None:
+        def rate(record: UsageRecord, at_ns: int) -> tuple[dict[str, int], int] | None:
             prices = self._known_then(connection, at_ns)
             if not any((price.flavor, price.currency) == (record.flavor, CURRENCIES[record.tenant][0]) for price in prices):
                 return None
             parts = parts_of(record, prices)
-            return sum(part.atto for part in parts), parts[-1].atto // max(1, parts[-1].duration_ns)
+            return _by_month(parts), parts[-1].atto // max(1, parts[-1].duration_ns)
 
         limits.check(stretches, posted, rate, _record_of, _alerts(connection), calm_ns)
 
@@ -286,6 +288,8 @@ class Accountant:
             "alerts brought again": count("alert_deliveries WHERE state = 'done' AND attempts > 1"),
             "paid at Stripe": count("settlements WHERE method = 'stripe'"),
             "drained": len(limits.drained),
+            "drained in a month": sum(window == "month" for _, window in limits.drained),
+            "drained notebooks": sum(subject[2] is not None for subject, _ in limits.drained),
             "overspent within the bound": sum(over > 0 for over in limits.overspent),
         }  # fmt: skip
 
@@ -336,14 +340,24 @@ def _record_of(lease: Mapping[str, Any]) -> UsageRecord:
     )  # fmt: skip
 
 
-def _alerts(connection: Connection) -> dict[tuple[str, str | None, int, int], int]:
-    """When each threshold of a budget of the window "total" was first told of, by subject, per cent and limit."""
+def _by_month(parts: Sequence[Part]) -> dict[str, int]:
+    """Atto-units."""
+    found: dict[str, int] = defaultdict(int)
+    for part in parts:
+        found[part.month] += part.atto
+    return found
+
+
+def _alerts(connection: Connection) -> dict[Alert, int]:
+    """When each threshold of a budget was first told of."""
     query = (
-        "SELECT tenant, user_name, threshold, budget_alerts.limit_milli AS milli, budget_alerts.limit_atto AS atto, at_ns"
-        " FROM budget_alerts JOIN budgets ON budgets.id = budget_id WHERE period = 'total'"
+        "SELECT tenant, user_name, notebook, period, threshold, budget_alerts.limit_milli AS milli, budget_alerts.limit_atto AS atto, at_ns"
+        " FROM budget_alerts JOIN budgets ON budgets.id = budget_id"
     )
-    rows = connection.execute(text(query)).all()
-    return {(row.tenant, row.user_name, row.threshold, (row.milli * MILLI + row.atto) // NANO): row.at_ns for row in rows}
+    return {
+        ((row.tenant, row.user_name, row.notebook), row.period, row.threshold, (row.milli * MILLI + row.atto) // NANO): row.at_ns
+        for row in connection.execute(text(query))
+    }
 
 
 def _enter(sheet: Sheet, record: UsageRecord, part: Part, why: str, sign: int) -> None:

@@ -13,10 +13,12 @@ from simulation.auditor import Caught
 from simulation.money.accountant import CURRENCIES, HOUR_NS, PARKED_PRICES
 from simulation.money.bills import Rules
 from simulation.money.errands import Errand, Errands
+from simulation.money.limits import Limited, limited
 from simulation.money.months import month_of
 from simulation.money.pool_books import SOURCE
 from simulation.money.till import OPERATOR
 from simulation.operator import Operator
+from simulation.people import NOTEBOOKS, notebook_of
 
 if TYPE_CHECKING:
     from simulation.money.week import Week
@@ -47,7 +49,7 @@ class Office:
         self.errands = Errands()
         self._week = week
         self._chance = chance
-        self._budgets: dict[tuple[str, str | None, str], dict[str, Any]] = {}
+        self._budgets: dict[Limited, dict[str, Any]] = {}
         """As they were asked for last."""
 
     def deeds(self) -> list[Callable[[], None]]:
@@ -159,12 +161,22 @@ class Office:
             self.errands.add("POST", f"{target}/payments", body | {"kind": self._chance.choice(("payment", "payment", "refund"))})
 
     def set_first_budgets(self) -> None:
-        """A tenant that has little money from the beginning on, in most weeks."""
+        """A tenant, or somebody of it, or a notebook that has little money from the beginning on, in most weeks."""
         tenant = self._chance.choice(self._week.tenants)
         if self._chance.random() < 0.7:
             limit, grace = self._chance.randrange(5 * 10**9, 60 * 10**9), self._chance.choice((0, 5, 20))
-            body = {"tenant": tenant, "window": "total", "limit_nano": limit, "on_limit": "drain", "grace_seconds": grace}
-            self._ask_for_budget(body)
+            body = {"tenant": tenant, "window": self._window(), "limit_nano": limit, "on_limit": "drain", "grace_seconds": grace}
+            self._ask_for_budget(body | self._whose(self._chance.choice((None, None, f"{tenant}-{self._chance.randrange(3)}"))))
+
+    def _window(self) -> str:
+        return self._chance.choice(("total", "total", "month"))
+
+    def _whose(self, user: str | None) -> dict[str, Any]:
+        """A user's notebook is as good as the user."""
+        if user is None:
+            return {}
+        notebook = self._chance.choice((None, notebook_of(user, self._chance.randrange(NOTEBOOKS))))
+        return {"user": user} | ({} if notebook is None else {"notebook": notebook})
 
     def set_some_budget(self) -> None:
         tenant = self._chance.choice(self._week.tenants)
@@ -172,9 +184,8 @@ class Office:
 
     def set_budget(self, tenant: str, user: str | None) -> None:
         """One that is soon used up, or another limit of it."""
-        window = self._chance.choice(("total", "total", "total", "month"))
-        body = {"tenant": tenant, "window": window, "limit_nano": self._chance.randrange(1, self._chance.choice((20, 60, 150)) * 10**9)}
-        body |= {} if user is None else {"user": user}
+        limit = self._chance.randrange(1, self._chance.choice((20, 60, 150)) * 10**9)
+        body = {"tenant": tenant, "window": self._window(), "limit_nano": limit} | self._whose(user)
         body["on_limit"] = self._chance.choice(("notify", "refuse", "drain", "drain", "drain"))
         body["grace_seconds"] = self._chance.choice((0, 5, 20))
         self._ask_for_budget(body)
@@ -185,15 +196,14 @@ class Office:
             self._ask_for_budget(body | {"limit_nano": 10**24})
 
     def _ask_for_budget(self, body: dict[str, Any]) -> None:
-        self._budgets[body["tenant"], body.get("user"), body["window"]] = body
+        self._budgets[limited(body)] = body
         self.errands.add("PUT", "/api/budgets", body)
 
-    def limits_in_force(self) -> dict[tuple[str, str | None], dict[str, Any]]:
-        """The budgets of the window "total" that billing surely has, as it took them; none of which a change is on its way."""
-        bodies = [errand.body for errand in self.errands.taken("/api/budgets")]
-        found = {(body["tenant"], body.get("user")): body for body in bodies if body["window"] == "total"}
-        changing = {(errand.body["tenant"], errand.body.get("user")) for errand in self.errands.waiting if errand.target == "/api/budgets"}
-        return {subject: body for subject, body in found.items() if subject not in changing}
+    def limits_in_force(self) -> dict[Limited, dict[str, Any]]:
+        """The budgets that billing surely has, as it took them; none of which a change is on its way."""
+        found = {limited(errand.body): errand.body for errand in self.errands.taken("/api/budgets")}
+        changing = {limited(errand.body) for errand in self.errands.waiting if errand.target == "/api/budgets"}
+        return {limit: body for limit, body in found.items() if limit not in changing}
 
     def set_channel(self) -> None:
         body = {"kind": "webhook", "target": "https://alerts.example/hook"}

@@ -108,7 +108,9 @@ class PoolBooks(Disk):
         """Billing answered a heartbeat."""
         now_ns, sent_ns = self.week.agenda.now_ns, body["sent_at_ns"]
         overtaken = sent_ns < self._latest_sent_ns
-        told = {(one.tenant, one.user): (one.state, round(one.grace_seconds * SECOND_NS)) for one in budgets if one.state != "open"}
+        told = {
+            (one.tenant, one.user, one.span): (one.state, round(one.grace_seconds * SECOND_NS)) for one in budgets if one.state != "open"
+        }
         named = {lease["record"]: lease for lease in body["leases"]}
         self.limits.heard(Beat(now_ns, asked_ns, self.week.told_ns, named, told, self.week.office.limits_in_force(), overtaken))
         self._latest_sent_ns = max(self._latest_sent_ns, sent_ns)
