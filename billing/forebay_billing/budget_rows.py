@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from forebay_hub.preconditions import ANYHOW, Precondition, tag_of
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, or_, select, update
 
 from forebay_billing import spending
 from forebay_billing.books import Books
@@ -51,17 +51,17 @@ def set_budget(books: Books, wanted: Budget, now_ns: int, expected: Precondition
     InvalidRequest, TooLarge.
     """
     connection = books.connection
-    there = active(connection, wanted.subject.tenant)
-    before = next((budget for budget in there if _key(budget) == _key(wanted)), None)
+    near = _around(connection, wanted)
+    before = next((budget for budget in near if _key(budget) == _key(wanted)), None)
     check_expected(expected, None if before is None else budget_tag(before))
-    check_new(wanted, there)
-    if before is None and len(there) >= BUDGETS_PER_TENANT_MAX:
+    check_new(wanted, near)
+    if before is None and _count(connection, wanted.subject.tenant) >= BUDGETS_PER_TENANT_MAX:
         raise TooLarge(f"The tenant {wanted.subject.tenant} has {BUDGETS_PER_TENANT_MAX} budgets; remove one first.")
     if before is None:
         largest: int | None = connection.execute(select(func.max(budgets.c.id))).scalar_one()
         after = replace(wanted, id=(largest or 0) + 1)
         connection.execute(insert(budgets).values(id=after.id, **_values(after)))
-        spending.begin(connection, after, active_but(connection, after.id))
+        spending.begin(connection, after)
     else:
         after = replace(wanted, id=before.id)
         connection.execute(update(budgets).where(budgets.c.id == after.id).values(**_values(after)))
@@ -69,9 +69,24 @@ def set_budget(books: Books, wanted: Budget, now_ns: int, expected: Precondition
     return after
 
 
-def active_but(connection: Connection, id: int) -> list[Budget]:
-    """The budgets in force but one."""
-    return [budget for budget in active(connection) if budget.id != id]
+def _around(connection: Connection, wanted: Budget) -> list[Budget]:
+    """The budgets in force for the subject, its user and its tenant, in its currency and window: they are few."""
+    column, subject = budgets.c, wanted.subject
+    query = select(budgets).where(
+        column.tenant == subject.tenant,
+        or_(column.user_name.is_(None), column.user_name == subject.user),
+        or_(column.notebook.is_(None), column.notebook == subject.notebook),
+        column.currency == wanted.currency,
+        column.time_window == wanted.window,
+        column.removed_at_ns.is_(None),
+    )
+    return [budget_of(row) for row in connection.execute(query)]
+
+
+def _count(connection: Connection, tenant: str) -> int:
+    """The tenant's budgets in force."""
+    query = select(func.count()).where(budgets.c.tenant == tenant, budgets.c.removed_at_ns.is_(None))
+    return int(connection.execute(query).scalar_one())
 
 
 def remove_budget(
@@ -80,7 +95,9 @@ def remove_budget(
     """Ends a budget: any for an operator, an owner's own for the owner of ``tenant``. Raises UnknownBudget, Forbidden,
     PreconditionFailed.
     """
-    found = next((budget for budget in active(books.connection, tenant) if budget.id == id), None)
+    query = select(budgets).where(budgets.c.id == id, budgets.c.removed_at_ns.is_(None), *whose(budgets.c.tenant, tenant))
+    row = books.connection.execute(query).first()
+    found = None if row is None else budget_of(row)
     if found is None:
         raise UnknownBudget(f"There is no budget {id}; list them with GET api/budgets.")
     if origin == "owner" and found.origin == "operator":

@@ -18,7 +18,7 @@ from forebay_billing.budget_tables import marks, spending
 from forebay_billing.budgets import DAY_NS, FORECAST_DAYS, Budget, Spent, Subject
 from forebay_billing.money import halves, whole
 from forebay_billing.months import Month
-from forebay_billing.pieces import Columns, Where, everything, pieces
+from forebay_billing.pieces import Columns, Where, pieces
 from forebay_billing.sums import halved, joined
 
 GATHERED_MAX = 200_000
@@ -86,17 +86,18 @@ def catch_up(connection: Connection, budgets: Sequence[Budget]) -> bool:
     return True
 
 
-def begin(connection: Connection, budget: Budget, earlier: Sequence[Budget]) -> None:
-    """Sums up what the books hold for a new budget. ``earlier`` are the others, with whom it shares the marks."""
-    while catch_up(connection, earlier):
-        continue
-    subject = budget.subject
+def begin(connection: Connection, budget: Budget) -> None:
+    """Sums up what the books hold for a new budget up to the marks, which it shares with the others, and reads nothing of those."""
+    subject, start = budget.subject, marks_of(connection)
     conditions = [_usage.tenant == subject.tenant]
     if subject.user is not None:
         conditions.append(_usage.user_name == subject.user)
     if subject.notebook is not None:
         conditions.append(_usage.span_label == subject.notebook)
-    sums = _sums(connection.execute(_rows(everything, conditions)), [budget])
+    taken_back = select(_reversals.usage_id).where(_reversals.transaction_id <= start.transaction_id)
+    posted = _rows(lambda piece: (piece.usage_id <= start.usage_id, ~piece.reversal), conditions)
+    reversed_ = _rows(lambda piece: (piece.usage_id.in_(taken_back), piece.reversal), conditions)
+    sums = _sums([*connection.execute(posted), *connection.execute(reversed_)], [budget])
     _add(connection, budget.id, sums.get(budget.id, {}))
 
 

@@ -9,13 +9,16 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from forebay_billing import spending
-from forebay_billing.budget_rows import active
-from forebay_billing.budgets import DAY_NS
+from forebay_billing import budget_tables, spending
+from forebay_billing.books import Books
+from forebay_billing.budget_rows import active, set_budget
+from forebay_billing.budgets import DAY_NS, Budget, Subject
+from forebay_billing.engines import writing
 from forebay_billing.months import Month
 from forebay_billing.types import UsageRecord
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import update
 
 SECOND_NS = 10**9
 NANO = 10**9
@@ -238,9 +241,65 @@ def test_the_projection_is_what_the_segments_sum_to(running: Any, usage: Usage) 
         (budget,) = active(connection)
         kept = spending.spent_by(connection, [budget], running.clock())
         connection.exec_driver_sql("DELETE FROM budget_spending")
-        spending.begin(connection, budget, [])
+        spending.begin(connection, budget)
         assert spending.spent_by(connection, [budget], running.clock()) == kept
         assert kept[budget.id].total_atto == sum((n * 10**12 + 1) * price_of(running) for n in range(30))
+
+
+def test_a_budget_begins_with_what_the_marks_have_passed_and_no_more(running: Any, usage: Usage) -> None:
+    """Usage and its correction on either side of the marks: each counts once, before the marks move and after."""
+    put(running, "operator", tenant="acme", limit_nano=10 * NANO, window="total")
+    running.post_usage(usage("a/1"), usage("b/1"))
+    running.request("operator", "POST", "/api/corrections", json={"source": "pool", "id": "a/1", "reason": "x"})
+    until(lambda: marks_are_at_the_heads(running))
+    running.post_usage(usage("c/1"), usage("d/1"))
+    running.request("operator", "POST", "/api/corrections", json={"source": "pool", "id": "b/1", "reason": "x"})
+    running.request("operator", "POST", "/api/corrections", json={"source": "pool", "id": "d/1", "reason": "x"})
+    until(lambda: marks_are_at_the_heads(running))
+    engines = running.service.store._engines
+    with engines.writer.begin() as connection:
+        (budget,) = active(connection)
+        heads = spending.heads_of(connection)
+        totals = []
+        for usage_id in range(heads.usage_id + 1):
+            for transaction_id in (0, heads.transaction_id - 1, heads.transaction_id):
+                connection.exec_driver_sql("DELETE FROM budget_spending")
+                connection.execute(update(budget_tables.marks).values(usage_id=usage_id, transaction_id=transaction_id))
+                spending.begin(connection, budget)
+                before = spending.spent_by(connection, [budget], running.clock())[budget.id].total_atto
+                spending.catch_up(connection, [budget])
+                totals.append((before, spending.spent_by(connection, [budget], running.clock())[budget.id].total_atto))
+    (record,) = [one for one in running.get("operator", "/api/usage").json()["records"] if one["id"] == "c/1"]
+    assert {one for pair in totals for one in pair} == {record["cost_nano"] * 10**9}
+
+
+def test_another_budget_reads_no_more_however_many_there_are(fresh_books: Callable[[], Any]) -> None:
+    """Steps of SQLite's machine: they count each row that is looked at, in any statement."""
+
+    def steps(connection: Any, tenant: str, user: str) -> int:
+        count = 0
+
+        def step() -> int:
+            nonlocal count
+            count += 1
+            return 0
+
+        subject = Subject(tenant, user)
+        wanted = Budget(0, subject, "USD", "month", "operator", 10**18, (50,), "drain", 0, 1, "operator")
+        driver = connection.connection.dbapi_connection
+        driver.set_progress_handler(step, 1)
+        set_budget(Books(connection), wanted, 1)
+        driver.set_progress_handler(None, 1)
+        return count
+
+    with fresh_books() as engines, writing(engines) as connection:
+        first = [steps(connection, "acme", f"user-{number}") for number in range(10)]
+        for number in range(200):
+            steps(connection, f"tenant-{number}", "somebody")
+        assert steps(connection, "acme", "user-10") < 1.2 * first[-1]
+        for number in range(11, 211):
+            steps(connection, "acme", f"user-{number}")
+        assert steps(connection, "acme", "somebody") < 30 * 200 + first[-1], "its tenant's are looked through at most, and not read"
 
 
 # Heartbeats
