@@ -6,6 +6,8 @@ import re
 
 from forebay_hub.languages import Text, as_sent
 
+from forebay_dashboards.fields import refused_field
+
 _REFUSED = {
     "no_session": Text("There is no such session."),
     "no_lease": Text("This session holds no open lease."),
@@ -26,7 +28,7 @@ _REFUSED = {
     "finalised": Text("An invoice for that time is final: let the plan begin later, and give back by a credit what is owed for before."),
     "payments_off": Text("This installation sends nothing to Stripe, or the tenant is not known there yet."),
 }
-"""By the code of a refusal; those that say what is wrong in a field are not here, as a code does not name it."""
+"""By the code of a refusal; those that say what is wrong in a field have :mod:`fields`, as a code does not name it."""
 _HOT = re.compile(r"it is at (\d+) °C")
 _XID = re.compile(r"the driver reported Xid (\d+)")
 _XID_OF_PROGRAMS = re.compile(r"the driver reported Xid (\d+), which programs cause")
@@ -35,8 +37,8 @@ _LOST = re.compile(r"the driver lost the device: (.+)", re.DOTALL)
 
 
 def refusal(code: str, message: str) -> Text:
-    """Why something was refused: in English as the service says it, in other languages as its code says."""
-    return as_sent(message, _REFUSED.get(code))
+    """Why something was refused: in English as the service says it, in other languages as its code says, or its sentence."""
+    return as_sent(message, _REFUSED.get(code) or refused_field(message))
 
 
 def cause(sentence: str) -> Text:

@@ -12,7 +12,7 @@ from forebay_hub.languages import Text
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from forebay_dashboards import actions, causes, codes, money, quantities, stamps, times
+from forebay_dashboards import actions, audit_words, causes, codes, money, quantities, stamps, times
 
 PARKED = "@parked"
 """What billing calls parked bytes among flavors."""
@@ -73,6 +73,8 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         consequence=codes.consequence,
         unserved=codes.unserved,
         stamp=stamps.stamp_of,
+        action=audit_words.action,
+        column=audit_words.column,
         cause=causes.cause,
         budget_name=codes.budget_name,
         milli=lambda milli: money.format_decimal(milli, 3),

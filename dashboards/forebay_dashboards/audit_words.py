@@ -1,0 +1,80 @@
+"""Words of the audit: what was done, and what the values that changed are called. What is new is shown as sent. No I/O."""
+
+from __future__ import annotations
+
+from forebay_hub.languages import Text, as_sent
+
+from forebay_dashboards.fields import NAMES
+
+REFUSED = ".refused"
+_ACTIONS = {
+    "alerts.channel.add": Text("Channel of alerts added"),
+    "alerts.channel.remove": Text("Channel of alerts removed"),
+    "alerts.channel.retry": Text("Alerts sent again"),
+    "budget.remove": Text("Budget removed"),
+    "budget.set": Text("Budget set"),
+    "credit.grant": Text("Credit granted"),
+    "credit.refund": Text("Credit refunded"),
+    "device.set": Text("Device closed or opened"),
+    "flavor.set": Text("Flavor changed"),
+    "invoice.credit_note": Text("Credit note made"),
+    "invoice.finalise": Text("Invoice finalised"),
+    "invoice.payment": Text("Payment written down"),
+    "invoice.refund": Text("Payment given back"),
+    "invoice.void": Text("Invoice voided"),
+    "model.set": Text("Policy of a model set"),
+    "node.set": Text("Node drained or opened"),
+    "payments.contact": Text("Contact for payments set"),
+    "payments.dead_letter": Text("Failed delivery settled"),
+    "payments.webhook": Text("Webhook refused"),
+    "plan.change": Text("Plan changed"),
+    "price-list.apply": Text("Price list applied"),
+    "price.change": Text("Price changed"),
+    "profile.change": Text("Profile changed"),
+    "quota.set": Text("Quota set"),
+    "reports.recipient.add": Text("Recipient of reports added"),
+    "reports.recipient.remove": Text("Recipient of reports removed"),
+    "session.end": Text("Session ended"),
+    "session.move": Text("Session moved"),
+    "session.park": Text("Session parked"),
+    "session.revoke": Text("Lease taken back"),
+    "usage.correct": Text("Usage corrected"),
+    "usage.post": Text("Usage delivered"),
+}
+_COLUMNS = NAMES | {
+    "address": Text("Address"),
+    "commitment_nano": Text("Commitment each month"),
+    "cordoned": Text("Closed"),
+    "device": Text("Device"),
+    "drain": Text("Drain"),
+    "email": Text("E-mail"),
+    "ended": Text("Ended"),
+    "flavor": Text("Flavor"),
+    "kind": Text("Kind"),
+    "legal_name": Text("Name"),
+    "method": Text("Method"),
+    "model": Text("Model"),
+    "number": Text("Number"),
+    "origin": Text("Set by"),
+    "price_nano_per_gib_hour": Text("Price of parked memory"),
+    "price_nano_per_second": Text("Price"),
+    "reference": Text("Reference"),
+    "removed": Text("Removed"),
+    "residents_max": Text("Resident sessions at most"),
+    "state": Text("State"),
+    "surcharge_nano_per_second": Text("Surcharge"),
+    "transaction": Text("Transaction"),
+    "valid_from_ns": Text("In force from"),
+    "version": Text("Version"),
+}
+
+
+def action(code: str) -> Text:
+    """What was done, or refused."""
+    done = _ACTIONS.get(code.removesuffix(REFUSED)) or as_sent(code.removesuffix(REFUSED))
+    return Text("%(action)s: refused", action=done) if code.endswith(REFUSED) else done
+
+
+def column(name: str) -> Text:
+    """A value's name: in English as the service calls it, without the unit of a moment, which is shown as one."""
+    return as_sent(name.removesuffix("_ns") if name.endswith(("_at_ns", "_from_ns")) else name, _COLUMNS.get(name))

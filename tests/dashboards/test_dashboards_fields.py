@@ -1,0 +1,96 @@
+"""What services say of fields that they refuse, and what the audit calls what was done, is in the reader's language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import forebay_billing
+import forebay_pool
+import pytest
+from forebay_billing.bodies import BudgetBody, CreditBody, body_of
+from forebay_billing.budgets import Budget, Subject, check_new
+from forebay_billing.errors import BillingError
+from forebay_billing.invoices import Profile, check_profile
+from forebay_billing.money import decimals_of
+from forebay_billing.months import Month
+from forebay_billing.plans import Terms, Tier, check
+from forebay_billing.price_list import price_list_of
+from forebay_billing.prices import NOTHING_RATED, PRICE_NANO_PER_SECOND_MAX, Book
+from forebay_billing.types import ParkedPrice, PriceVersion, SurchargeVersion
+from forebay_dashboards.audit_words import _ACTIONS, REFUSED, action, column
+from forebay_dashboards.causes import refusal
+from forebay_pool.handlers import _first_fault
+from forebay_pool.queue_handlers import QuotaBody
+from forebay_pool.types import Quota
+from pydantic import ValidationError
+
+AN_OWNERS = Budget(1, Subject("acme", None, None), "USD", "month", "owner", 2 * 10**18, (50,), "refuse", 60, 0, "ada")
+PLAN = Terms("USD")
+
+
+def bounded_quota(**given: int) -> None:
+    try:
+        QuotaBody.model_validate(given)
+    except ValidationError as error:
+        raise ValueError(f"{_first_fault(error)}.") from None
+
+
+WRONG: tuple[Callable[[], object], ...] = (
+    lambda: bounded_quota(weight=0),
+    lambda: bounded_quota(priority_max=1000),
+    lambda: bounded_quota(parked_bytes=2**63),
+    lambda: body_of(BudgetBody, b'{"limit_nano": -1}'),
+    lambda: body_of(BudgetBody, b'{"limit_nano": 1, "grace_seconds": 999999999}'),
+    lambda: body_of(BudgetBody, b'{"limit_nano": 1, "on_limit": "burn"}'),
+    lambda: body_of(CreditBody, b'{"tenant": "acme", "kind": "prepaid", "name": "", "amount_minor": 1}'),
+    lambda: check(replace(PLAN, discount_bps=10_001)),
+    lambda: check(replace(PLAN, commitment_nano=10**19)),
+    lambda: check(replace(PLAN, free_seconds=(("dev.1gb", 10**13),))),
+    lambda: check(replace(PLAN, free_seconds=(("dev.1gb", 1), ("dev.1gb", 2)))),
+    lambda: check(replace(PLAN, tiers=(Tier(5, 1), Tier(5, 2)))),
+    lambda: check(replace(PLAN, tiers=(Tier(5, 1),) * 21)),
+    lambda: check_new(replace(AN_OWNERS, thresholds=(90, 50)), ()),
+    lambda: check_new(replace(AN_OWNERS, subject=Subject("acme", None, "a.ipynb")), ()),
+    lambda: check_new(AN_OWNERS, (replace(AN_OWNERS, origin="operator", limit_atto=10**18),)),
+    lambda: check_profile(Profile("acme", "Acme", tax_bps=10_001)),
+    lambda: check_profile(Profile("acme", "Acme", tax_bps=5)),
+    lambda: decimals_of("XYZ"),
+    lambda: Month.parse("soon"),
+    lambda: Book([]).next_start("dev.1gb", "USD", -1, None, 0, NOTHING_RATED),
+    lambda: Book([]).next_start("dev.1gb", "USD", PRICE_NANO_PER_SECOND_MAX + 1, None, 0, NOTHING_RATED),
+    lambda: price_list_of("prices: {x: 1}"),
+)
+
+
+@pytest.mark.parametrize("judge", WRONG)
+def test_what_a_service_says_is_wrong_in_a_field_is_told_in_the_readers_language(judge: Callable[[], object]) -> None:
+    with pytest.raises((BillingError, ValueError)) as refused:
+        judge()
+    sentence = str(refused.value)
+    told = refusal("invalid", sentence)
+    assert told == sentence == told.said("en")
+    korean = told.said("ko")
+    assert re.search("[가-힣]", korean), sentence
+
+
+def test_each_thing_that_the_services_write_down_has_a_word() -> None:
+    written = set()
+    for package in (forebay_pool, forebay_billing):
+        for path in Path(str(package.__file__)).parent.rglob("*.py"):
+            source = path.read_text(encoding="utf-8")
+            calls = re.findall(r'(?:append_audit|Attempt|Deed|write_down)\([^"()]*(?:\([^()]*\)[^"()]*)*"([a-z_.-]+)"', source)
+            written |= {name for name in calls if "." in name}
+    assert len(written) > 20
+    assert written - set(_ACTIONS) == set()
+    assert all(re.search("[가-힣]", action(code + end).said("ko")) for code in written for end in ("", REFUSED))
+    assert action("made.up") == "made.up"
+
+
+def test_each_value_of_prices_and_quotas_has_a_word_and_keeps_its_name_in_english() -> None:
+    told = {"changed_at_ns", "changed_by"}
+    names = {one.name for kind in (PriceVersion, SurchargeVersion, ParkedPrice, Quota) for one in fields(kind)} - told
+    assert [name for name in sorted(names) if not re.search("[가-힣]", column(name).said("ko"))] == []
+    assert (column("weight"), column("valid_from_ns"), column("made_up")) == ("weight", "valid_from", "made_up")
