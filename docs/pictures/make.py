@@ -27,7 +27,8 @@ CHECKOUT = PICTURES.parents[1]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PORT = "18600"
 WIDTH, HEIGHT = 1180, 760
-WAIT_SECONDS_MAX = 180
+WAIT_SECONDS_MAX = 360
+"""As long as a notebook may take on a host that does other things, too."""
 POLL_SECONDS = 0.2
 SETTLE_SECONDS = 1.5
 """For what a page still draws after it has its content."""
@@ -84,6 +85,8 @@ class Page:
             time.sleep(POLL_SECONDS)
 
     def open(self, url: str, condition: str) -> None:
+        """Goes there, as the tab in front: one behind draws nothing that waits for a frame, such as menus."""
+        self._call("Page.bringToFront")
         self._call("Page.navigate", url=url)
         self.wait(condition)
 
