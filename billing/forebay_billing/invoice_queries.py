@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, distinct, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, case, distinct, exists, func, select
 
 from forebay_billing import schema
 from forebay_billing.books import parked_price_ids, price_ids
@@ -313,6 +313,31 @@ def invoices_of(
     if issued is not None:
         query = query.where(invoices.c.issued_at_ns >= issued[0], invoices.c.issued_at_ns < issued[1])
     return _invoices(connection, query)
+
+
+def open_invoices_of(connection: Connection, tenant: Whose) -> list[Invoice]:
+    """Those that are open, the latest first."""
+    still = _still_open(tenant).subquery()
+    return _invoices(connection, select(invoices).join(still, still.c.id == invoices.c.id).order_by(invoices.c.id.desc()))
+
+
+def open_amounts(connection: Connection) -> dict[str, dict[str, int]]:
+    """What is still asked for of each tenant in each currency, in minor units, without reading what the invoices say."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in connection.execute(_still_open(None)):
+        found[row.tenant][row.currency] = found[row.tenant].get(row.currency, 0) + int(row.open_minor)
+    return found
+
+
+def _still_open(tenant: Whose) -> Select[Any]:
+    """Number, tenant, currency and ``open_minor`` of the invoices whose state is open: see :class:`Invoice`."""
+    credited = select(func.coalesce(func.sum(credit_notes.c.amount_minor), 0)).where(credit_notes.c.invoice_id == invoices.c.id)
+    signed = case((settlements.c.kind == "refund", -settlements.c.amount_minor), else_=settlements.c.amount_minor)
+    settled = select(func.coalesce(func.sum(signed), 0)).where(settlements.c.invoice_id == invoices.c.id)
+    void = exists().where(settlements.c.invoice_id == invoices.c.id, settlements.c.kind == "void")
+    left = invoices.c.total_minor - credited.scalar_subquery() - settled.scalar_subquery()
+    query = select(invoices.c.id, invoices.c.tenant, invoices.c.currency, left.label("open_minor")).where(left > 0, ~void)
+    return _of_tenant(query, tenant)
 
 
 def _invoices(connection: Connection, query: Select[Any]) -> list[Invoice]:

@@ -15,7 +15,7 @@ from forebay_billing.budgets import Accrued
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.handlers import BillingHandler
 from forebay_billing.invoice_documents import summary_json
-from forebay_billing.invoice_queries import invoices_of
+from forebay_billing.invoice_queries import open_invoices_of
 from forebay_billing.months import Month
 
 NAMES_MAX = 200
@@ -87,7 +87,7 @@ class TenantRowsHandler(BillingHandler):
                 "standings": [documents.standing_json(one) for one in standings],
                 "budgets": [standing_json(one, identity) for one in context.budgets.standings_of(connection, accrued, names)],
                 "plans": [plan_book.plan_answer(plan) for plan in plan_book.plans_in(connection, names, Month.of(now_ns))],
-                "open_invoices": [summary_json(one) for one in invoices_of(connection, names) if one.state == "open"],
+                "open_invoices": [summary_json(one) for one in open_invoices_of(connection, names)],
             }
 
         self.answer(await context.budgets.beside(work))

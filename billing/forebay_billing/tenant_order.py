@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from forebay_billing import plan_book, spending, tenants
 from forebay_billing.budget_rows import active
 from forebay_billing.budgets import IDLE, NOTHING, Accrued, period_of, used_in
-from forebay_billing.invoice_queries import invoices_of
+from forebay_billing.invoice_queries import open_amounts
 from forebay_billing.months import Month
 
 Sort = Literal["tenant", "month", "end", "budget", "plan", "balance", "open"]
@@ -84,12 +84,7 @@ def _by_balance(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
 
 
 def _by_open(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
-    sums: dict[str, dict[str, int]] = {}
-    for one in invoices_of(connection, None):
-        if one.state == "open":
-            of = sums.setdefault(one.tenant, {})
-            of[one.draft.currency] = of.get(one.draft.currency, 0) + one.open_minor
-    return {name: sorted(of.items()) for name, of in sums.items()}
+    return {name: sorted(of.items()) for name, of in open_amounts(connection).items()}
 
 
 _KEYS: Mapping[Sort, Callable[[Connection, Accrued, int], Keys]] = {

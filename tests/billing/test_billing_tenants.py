@@ -93,6 +93,38 @@ def test_tenants_are_ordered_by_each_column_of_the_operators_table(running_anywh
     assert ordered(run, "month", q="zeta usd") == ([], ["planned"], ["acme", "globex", "initech"])
 
 
+def test_what_is_open_follows_credits_payments_refunds_and_voids(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    run, tenants = running_anywhere, ("acme", "globex", "initech", "umbra")
+    for tenant in tenants:
+        record = usage(f"{tenant}/1", tenant=tenant, started_at_ns=NOVEMBER.start_ns, duration_ns=24 * HOUR_NS)
+        assert run.post_usage(record).status_code == 200
+        assert run.request("operator", "PUT", f"/api/profiles/{tenant}", json={"legal_name": tenant}).status_code == 200
+    run.clock.now_ns = Month(2027, 1).start_ns
+    made = {}
+    for tenant in tenants:
+        made[tenant] = run.request("operator", "POST", "/api/invoices", json={"tenant": tenant, "month": "2026-11"}).json()[0]
+
+    def do(tenant: str, what: str, **body: Any) -> None:
+        path = f"/api/invoices/{made[tenant]['number']}/{what}"
+        assert run.request("operator", "POST", path, json=body).status_code == 200, (tenant, what)
+
+    def shown() -> list[str]:
+        rows = run.request("operator", "GET", "/api/tenants/rows?" + "&".join(f"tenant={tenant}" for tenant in tenants)).json()
+        assert rows["open_invoices"] == run.get("operator", "/api/invoices", state="open").json()
+        assert {row["tenant"] for row in rows["open_invoices"]} == set(ordered(run, "open")[0])
+        return ordered(run, "open")[0]
+
+    total = made["umbra"]["total_minor"]
+    do("acme", "credit-notes", amount_minor=total // 2, reason="half of it")
+    do("globex", "void", reason="not theirs")
+    do("initech", "payments", amount_minor=total, method="transfer", reference="1")
+    assert shown() == ["acme", "umbra"]
+    do("initech", "credit-notes", amount_minor=5, reason="a present")
+    do("initech", "payments", kind="refund", amount_minor=5, method="transfer", reference="2")
+    do("umbra", "payments", amount_minor=total - 1, method="transfer", reference="3")
+    assert shown() == ["umbra", "acme"]
+
+
 def test_rows_of_some_tenants_are_what_each_ones_own_endpoints_tell(running: Any, usage: Callable[..., UsageRecord]) -> None:
     for tenant in ("acme", "globex", "initech"):
         assert running.post_usage(usage(f"{tenant}/1", tenant=tenant)).status_code == 200
