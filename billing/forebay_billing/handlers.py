@@ -201,6 +201,13 @@ class BillingHandler(RequestHandler):
         except InvalidPrecondition as error:
             raise InvalidRequest(str(error)) from None
 
+    def decode_argument(self, value: bytes, name: str | None = None) -> str:
+        """Of the path, too. Raises InvalidRequest for what not every database can look for."""
+        text = super().decode_argument(value, name)
+        if "\0" in text:
+            raise InvalidRequest(f"{name or 'path'}: there is a NUL character in it.")
+        return text
+
     def query(self, model: type[B]) -> B:
         """The query arguments; the last of a repeated one counts. Raises InvalidRequest."""
         try:

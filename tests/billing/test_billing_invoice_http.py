@@ -358,3 +358,9 @@ def test_a_profile_keeps_what_is_not_given_and_what_is_no_profile_is_refused(run
     for body in ({"legal_name": ""}, {"email": "x"}, {"colour": "red"}, {"tax_bps": 10_001}, {"legal_name": "\x00"}):
         assert put("operator", **body).status_code == 400
     assert running.get("acme-owner", "/api/profiles/acme").json() == changed
+
+
+@pytest.mark.parametrize("path", ["invoices/%00", "invoices/INV-1%00", "invoices/%00/lines/x", "credit-notes/%00", "drafts/lines/%00"])
+def test_a_nul_in_a_path_is_refused_on_each_database(running_anywhere: Any, path: str) -> None:
+    answer = running_anywhere.get("operator", f"/api/{path}", **({"tenant": "acme", "month": "2026-11"} if "drafts" in path else {}))
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid"), answer.text
