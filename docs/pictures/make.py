@@ -58,14 +58,18 @@ class Page:
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._calls += 1
-        request = {"id": self._calls, "method": method, "params": parameters}
-        self._link.send(json.dumps(request | ({"sessionId": self._session} if self._session else {})))
+        self._send(self._calls, method, parameters)
         while (answer := json.loads(self._link.recv(WAIT_SECONDS_MAX))).get("id") != self._calls:
-            continue
+            if answer.get("method") == "Page.javascriptDialogOpening":  # whether to leave a notebook with changes: else nothing goes on
+                self._send(0, "Page.handleJavaScriptDialog", {"accept": True})
         if "error" in answer:
             raise RuntimeError(f"{method}: {answer['error']['message']}")
         result: dict[str, Any] = answer["result"]
         return result
+
+    def _send(self, number: int, method: str, parameters: dict[str, Any]) -> None:
+        request = {"id": number, "method": method, "params": parameters}
+        self._link.send(json.dumps(request | ({"sessionId": self._session} if self._session else {})))
 
     def seem(self, width: int, height: int, dark: bool) -> None:
         """Shows the page as on such a screen, and to people who like it dark, or not."""
