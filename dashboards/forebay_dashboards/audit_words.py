@@ -41,32 +41,42 @@ _ACTIONS = {
     "usage.correct": Text("Usage corrected"),
     "usage.post": Text("Usage delivered"),
 }
+"""By the action's code."""
 _COLUMNS = NAMES | {
     "address": Text("Address"),
-    "commitment_nano": Text("Commitment each month"),
+    "amount_minor": Text("Amount in the smallest unit"),
+    "commitment_nano": Text("Commitment each month, in nano-units"),
     "cordoned": Text("Closed"),
     "device": Text("Device"),
+    "devices_milli": Text("Devices at a time, in thousandths"),
+    "discount_bps": Text("Discount in basis points"),
     "drain": Text("Drain"),
     "email": Text("E-mail"),
     "ended": Text("Ended"),
     "flavor": Text("Flavor"),
+    "free_nano": Text("Free of charge each month, in nano-units"),
+    "free_seconds": Text("Free seconds of flavors"),
     "kind": Text("Kind"),
     "legal_name": Text("Name"),
+    "limit_nano": Text("Limit in nano-units"),
+    "memory_bytes": Text("Memory in bytes"),
     "method": Text("Method"),
     "model": Text("Model"),
     "number": Text("Number"),
     "origin": Text("Set by"),
-    "price_nano_per_gib_hour": Text("Price of parked memory"),
-    "price_nano_per_second": Text("Price"),
+    "price_nano_per_gib_hour": Text("Price of parked memory in nano-units per GiB and hour"),
+    "price_nano_per_second": Text("Price in nano-units per second"),
     "reference": Text("Reference"),
     "removed": Text("Removed"),
     "residents_max": Text("Resident sessions at most"),
     "state": Text("State"),
-    "surcharge_nano_per_second": Text("Surcharge"),
+    "surcharge_nano_per_second": Text("Surcharge in nano-units per second"),
+    "tax_bps": Text("Rate in basis points"),
     "transaction": Text("Transaction"),
     "valid_from_ns": Text("In force from"),
     "version": Text("Version"),
 }
+"""By what the services call a value. It is told as it is stored, so its name has its unit."""
 
 
 def action(code: str) -> Text:

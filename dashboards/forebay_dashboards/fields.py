@@ -47,6 +47,10 @@ NAMES = {
 }
 """What pages call the fields of the services."""
 
+_SCALED = ("_nano", "_milli", "_minor", "_bps")
+"""Endings of fields whose bounds are of another unit than what is typed."""
+_BOUND = re.compile(r"Input should be (?:greater|less) than .*")
+
 Said = tuple[re.Pattern[str], Callable[[re.Match[str]], Text]]
 
 _PROBLEMS: tuple[Said, ...] = (
@@ -117,6 +121,8 @@ def refused_field(message: str) -> Text | None:
     name, _, problem = message.removesuffix(".").partition(": ")
     field = NAMES.get(name.partition(".")[0])
     said = None if field is None else _among(_PROBLEMS, problem)
+    if said is not None and name.endswith(_SCALED) and _BOUND.fullmatch(problem):
+        said = Text("it is too small or too large")
     if field is not None and said is not None:
         return Text("%(field)s: %(problem)s.", field=field, problem=said)
     return _among(_SENTENCES, message)
