@@ -307,6 +307,8 @@ class CreditBody(_Body):
     priority: int = 50
     effective_at_ns: int | None = None
     expires_at_ns: int | None = None
+    new: bool = False
+    """Whether nothing was written down for the tenant yet."""
 
 
 class CreditRefundBody(_Body):

@@ -8,9 +8,10 @@ from forebay_billing import credit_journal, invoice_documents, invoice_queries
 from forebay_billing.access import check_may_invoice, paying_scope
 from forebay_billing.bodies import CreditBody, CreditRefundBody, CreditsQuery, NoQuery
 from forebay_billing.books import Books
-from forebay_billing.errors import UnknownInvoice
-from forebay_billing.handlers import BillingHandler
+from forebay_billing.errors import InvalidCredit, UnknownInvoice
+from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.invoice_queries import Credit
+from forebay_billing.tenants import check_known
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +35,18 @@ class CreditsHandler(BillingHandler):
         body, context, now_ns = self.body(CreditBody), self.context, self.context.clock_ns()
 
         def work(books: Books) -> Credit:
-            currency = body.currency or context.currencies(books)(body.tenant)
+            if not body.new:
+                check_known(books.connection, body.tenant)
+            billed_in = context.currencies(books)(body.tenant)
+            if body.currency not in (None, billed_in):
+                raise InvalidCredit(f"currency: the tenant {body.tenant} is billed in {billed_in}, so this credit would never be used.")
             return credit_journal.grant(
-                books, body.tenant, body.kind, body.name, currency, body.amount_minor, body.priority, body.effective_at_ns,
+                books, body.tenant, body.kind, body.name, billed_in, body.amount_minor, body.priority, body.effective_at_ns,
                 body.expires_at_ns, identity.name, now_ns, context.settings.conditions().exported,
             )  # fmt: skip
 
-        made = await self.change(identity, work, invoice_documents.credit_json)
+        attempt = Attempt("credit.grant", body.tenant, body.model_dump())
+        made = await self.change(identity, work, invoice_documents.credit_json, attempt)
         if made is not None:
             log.info("action=credit.grant who=%s tenant=%s credit=%d", identity.name, made.tenant, made.grant.id)
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, or_, select
 from forebay_billing import profiles, schema, summaries
 from forebay_billing.access import Scope
 from forebay_billing.budget_tables import budgets
+from forebay_billing.errors import UnknownTenant
 from forebay_billing.holds import held
 from forebay_billing.invoice_tables import profiles as profile_rows
 from forebay_billing.ledger import credit_of, receivable
@@ -78,6 +79,12 @@ def standings(connection: Connection, tenant: Whose, currency_of: Callable[[str]
         )
         for name in (sorted(known) if tenant is None else [tenant] if isinstance(tenant, str) else tenant)
     ]
+
+
+def check_known(connection: Connection, tenant: str) -> None:
+    """Raises UnknownTenant where nothing was written down for it: its name may be mistyped."""
+    if tenant not in {*balances_of(connection, tenant), *_profiles(connection, tenant), *_agreed(connection, tenant)}:
+        raise UnknownTenant(f'Nothing was ever written down for a tenant {tenant!r}. For a tenant that is to come, say "new": true.')
 
 
 def _billed_in(version: Version | None) -> str | None:

@@ -251,7 +251,7 @@ def _read_tax(terms: Terms, values: Mapping[str, str], collect: _Collector, budg
 
 def _read_credit(terms: Terms, values: Mapping[str, str], collect: _Collector, budget: BudgetRow | None, now_ns: int) -> Change:
     decimals = 2 if terms.standing.content is None else terms.standing.content.decimals
-    body: dict[str, Any] = {"tenant": terms.tenant, "kind": values["kind"], "name": values["name"].strip()}
+    body: dict[str, Any] = {"tenant": terms.tenant, "kind": values["kind"], "name": values["name"].strip(), "new": True}
     body["amount_minor"] = collect("amount", lambda: _amount(values["amount"], decimals, Text("Say how much, such as 50.")), 0)
     if not body["name"]:
         collect.problems["name"] = Text("Say what it is for: the tenant reads it.")

@@ -141,3 +141,19 @@ def test_rows_of_some_tenants_are_what_each_ones_own_endpoints_tell(running: Any
     assert running.request("operator", "GET", "/api/tenants/rows?tenant=a&user=b").status_code == 400
     for path in ("/api/tenants/rows?tenant=acme", "/api/tenants/order"):
         assert running.get("acme-owner", path).status_code == 403
+
+
+def test_a_credit_for_nobody_known_or_in_another_currency_is_refused(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    credit = {"tenant": "amce", "kind": "prepaid", "name": "Ahead", "amount_minor": 500}
+
+    def grant(**changes: Any) -> tuple[int, str]:
+        answer = running_anywhere.request("operator", "POST", "/api/credits", json=credit | changes)
+        return answer.status_code, answer.json().get("code", "")
+
+    assert running_anywhere.post_usage(usage("one/1", tenant="acme")).status_code == 200
+    assert grant() == (404, "unknown_tenant")
+    assert grant(tenant="acme", currency="KRW") == (400, "invalid_credit")
+    assert running_anywhere.get("operator", "/api/credits").json() == []
+    audit = running_anywhere.get("operator", "/api/audit").json()["entries"]
+    assert [row["after"]["code"] for row in audit if row["action"] == "credit.grant.refused"] == ["invalid_credit", "unknown_tenant"]
+    assert grant(tenant="acme", currency="USD") == grant(new=True) == grant() == (200, "")
