@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from forebay_pool.service import Service
 
 SILENCE_PINGS = 3
+HELLO_SECONDS_MAX = 30.0
+"""Whoever links up says who it is within so long."""
 PENDING_MESSAGES_MAX = 1_000
 """A peer that does not read so many messages is let go."""
 CLOSE_POLICY = 1008
@@ -97,9 +99,19 @@ class SessionLink(_LinkHandler):
             raise RequestRefused(403, "no_tenant", f"{self.identity.name} belongs to no tenant; ask an operator to add you to one.")
         self.tenant = self.identity.tenant
         self.session: str | None = None
+        self._silent = True
         self._heard = self.shell.clock_ns() / 1e9
 
+    def open(self, *args: str, **kwargs: str) -> None:
+        super().open(*args, **kwargs)
+        IOLoop.current().call_later(HELLO_SECONDS_MAX, self._check_hello)
+
+    def _check_hello(self) -> None:
+        if self._silent and not self._over:
+            self._refuse("bad_message", f"Nothing was said within {HELLO_SECONDS_MAX:g} s.")
+
     def on_message(self, text: str | bytes) -> None:
+        self._silent = False
         self._heard = self.shell.clock_ns() / 1e9
         try:
             message = wire.from_client(text)
@@ -150,6 +162,9 @@ class SessionLink(_LinkHandler):
         mine = session is not None and (session.tenant, session.user) == (self.tenant, self.identity.name)
         if session is None or not mine or not hmac.compare_digest(resume_key(session), message.key):
             self._refuse("no_session", "This session is over, and its tensors are gone; run your code from where it made them.")
+            return
+        if self.session in self.shell.machine.sessions and self.session != session.id:
+            self._refuse("bad_message", "This link has a session already.")
             return
         before = self.shell.clients.get(session.id)
         if isinstance(before, SessionLink):

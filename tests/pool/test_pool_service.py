@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from forebay_pool import handlers
+from forebay_pool import handlers, links
 from forebay_pool.endpoints import OPERATIONS
 from forebay_pool.events import PricesSet
 from forebay_pool.tariff import Tariff
@@ -197,6 +197,37 @@ def test_a_hostile_message_gets_one_sentence_and_closes_that_session_alone(pool:
             await running.until(lambda: len(running.leases) == 1)
             other.work("mark")
             await other.hears(wire.LeaseClosed)
+
+    asyncio.run(scenario())
+
+
+def test_a_link_that_has_a_session_takes_no_other_and_leaves_none_behind(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(resume_seconds=1.0) as running:
+            first, second = await running.client(), await running.client()
+            kept = await first.hello()
+            await second.hello()
+            await second.acquire()
+            await second.say(wire.ResumeSession(session=kept.session, key=kept.resume_key))
+            assert (await second.hears(wire.Refused)).code == "bad_message"
+            await running.until(lambda: not running.leases)
+            assert list(running.machine.sessions) == [first.session]
+
+    asyncio.run(scenario())
+
+
+def test_a_link_on_which_nothing_is_said_is_closed(pool: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "HELLO_SECONDS_MAX", 0.5)
+
+    async def scenario() -> None:
+        async with pool() as running:
+            speaks, silent = await running.client(), await running.client()
+            await speaks.hello()
+            refused = await silent.hears(wire.Refused)
+            assert (refused.code, refused.message) == ("bad_message", "Nothing was said within 0.5 s.")
+            with pytest.raises(ConnectionClosed):
+                await silent.link.recv()
+            assert (await speaks.acquire()).epoch == 1
 
     asyncio.run(scenario())
 
