@@ -72,9 +72,9 @@ class _Messenger(BillingClient):
         self._books = books
 
     async def send_heartbeat(self, body: Mapping[str, Any]) -> list[Budget]:
-        asked_ns = self._books.week.told_ns
+        asked_ns, overtaken = self._books.week.told_ns, self._books.seems_late(body["sent_at_ns"])
         budgets = await super().send_heartbeat(body)
-        self._books.answered(body, asked_ns, budgets)
+        self._books.answered(body, asked_ns, budgets, overtaken)
         return budgets
 
 
@@ -104,16 +104,19 @@ class PoolBooks(Disk):
         clock_ns = lambda: self.week.agenda.now_ns + self.week.unix_offset_ns  # noqa: E731 - reads better
         return Heartbeats(shell, _Messenger(self), SOURCE, BEAT_NS / SECOND_NS, unix_ns=clock_ns)
 
-    def answered(self, body: Mapping[str, Any], asked_ns: int, budgets: Sequence[Budget]) -> None:
+    def seems_late(self, sent_ns: int) -> bool:
+        """Whether a heartbeat that is sent now seems older than one that billing may have heard, be that answered or not."""
+        latest_ns, self._latest_sent_ns = self._latest_sent_ns, max(self._latest_sent_ns, sent_ns)
+        return sent_ns < latest_ns
+
+    def answered(self, body: Mapping[str, Any], asked_ns: int, budgets: Sequence[Budget], overtaken: bool) -> None:
         """Billing answered a heartbeat."""
-        now_ns, sent_ns = self.week.agenda.now_ns, body["sent_at_ns"]
-        overtaken = sent_ns < self._latest_sent_ns
+        now_ns = self.week.agenda.now_ns
         told = {
             (one.tenant, one.user, one.span): (one.state, round(one.grace_seconds * SECOND_NS)) for one in budgets if one.state != "open"
         }
         named = {lease["record"]: lease for lease in body["leases"]}
         self.limits.heard(Beat(now_ns, asked_ns, self.week.told_ns, named, told, self.week.office.limits_in_force(), overtaken))
-        self._latest_sent_ns = max(self._latest_sent_ns, sent_ns)
 
     def _new_outbox(self) -> Outbox:
         return Outbox(self.store, self, BillingClient("http://billing", POOL), SOURCE, lambda count, taken: None)
