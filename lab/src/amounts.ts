@@ -59,8 +59,11 @@ export function cost(amounts: Money[], texts: Texts): string {
 }
 
 export function rate(flavor: Flavor, texts: Texts): string {
-  if (flavor.price_nano_per_second === null || flavor.currency === null) {
+  if (flavor.currency === null) {
     return texts.say('not_billed');
+  }
+  if (flavor.price_nano_per_second === null) {
+    return texts.say('no_price', { currency: flavor.currency });
   }
   return `${units(flavor.price_nano_per_second * 3600)} ${flavor.currency}/h`;
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch  # noqa: F401 # the device's compiled part, which a snapshot asks for its memory, needs PyTorch's libraries
 from forebay.journal import CELLS_MAX, Journal, Page
+from forebay.notebook.standing import snapshot
 from forebay_wire import messages
 
 SECOND = 10**9
@@ -47,7 +49,7 @@ class Case:
     def queue(self, position: int, code: Any = "shortage") -> None:
         self.page.told(messages.Queued(request=1, position=position, reason="All are held.", code=code), None)
 
-    def grant(self, epoch: int, span: messages.Span) -> None:
+    def grant(self, epoch: int, span: messages.Span, flavor: messages.Flavor = FLAVOR) -> None:
         granted = messages.Granted(
             request=1,
             lease=f"l-{epoch}",
@@ -56,7 +58,7 @@ class Case:
             address="unix:/tmp/w",
             ticket="ab" * 32,
             device=messages.DeviceModel(kind="cpu", model="cpu-dev"),
-            flavor=FLAVOR,
+            flavor=flavor,
         )
         self.page.told(granted, span)
 
@@ -149,6 +151,13 @@ def test_a_pool_that_does_not_bill_costs_nothing(case: Case) -> None:
     case.grant(1, case.ask(1))
     case.page.told(messages.LeaseClosed(lease="l-1", epoch=1, reason="drained", duration_ns=SECOND), None)
     assert case.journal.spent() == ({}, SECOND)
+
+
+def test_a_lease_without_a_price_in_the_tenants_currency_runs_at_none(case: Case) -> None:
+    case.grant(1, case.ask(1), FLAVOR.model_copy(update={"price_nano_per_second": None, "currency": "KRW"}))
+    case.clock.go(2)
+    shown = snapshot(case.journal, None, None, quiet=False)
+    assert (shown["devices"][0]["state"], shown["devices"][0]["running"], shown["spent"]) == ("computing", [], [])
 
 
 def test_old_cells_are_forgotten_and_their_cost_is_not(case: Case) -> None:

@@ -397,6 +397,7 @@ def test_devices_are_added_switched_removed_and_kept(
 
 
 def test_rates_are_exact() -> None:
+    assert (table.rate(None, None), table.rate(None, "KRW")) == ("not billed", "no price in KRW")
     assert table.rate(1, "EUR") == "0.0000036 EUR/h"
     assert table.rate(0, "USD") == "0.00 USD/h"
     assert table.rate(1_000_000_000, "USD") == "3600.00 USD/h"

@@ -48,7 +48,7 @@ def _device(index: int, device: Device, home: Mapping[str, Any] | None, now_ns: 
         "since_ns": now_ns - device.since_ns,
         "queued": None if device.queued is None else _queued(device.queued),
         "model": device.model,
-        "running": [_price(lease) for lease in device.leases.values() if lease.currency is not None],
+        "running": [_price(lease) for lease in device.leases.values() if lease.price_nano_per_second is not None],
         "memory_bytes": _memory_bytes(index) if device.session is not None else 0,
     }
 

@@ -33,9 +33,12 @@ def thousandths(milli: int) -> str:
 
 
 def rate(price_nano_per_second: int | None, currency: str | None) -> str:
-    """The exact price of an hour, with at least two decimals; "not billed" where nobody bills."""
+    """The exact price of an hour, with at least two decimals; "not billed" where nobody bills.
+
+    Without a price in what the tenant is billed in, usage is kept, and billed once there is one.
+    """
     if price_nano_per_second is None:
-        return "not billed"
+        return "not billed" if currency is None else f"no price in {currency}"
     hourly = Decimal(price_nano_per_second * SECONDS_PER_HOUR) / NANO
     whole, _, fraction = f"{hourly:f}".partition(".")
     return f"{whole}.{fraction.rstrip('0').ljust(2, '0')} {currency or ''}/h"
