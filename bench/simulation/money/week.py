@@ -193,6 +193,7 @@ class Week(Storm):
 
     def pool_dies(self, where: str) -> None:
         self.note(f"the pool dies {where}")
+        self.reached[f"pool died {where.partition(' of ')[0]}"] += 1
         self.disk.fate.spares()
         self.kill_pool()
 
@@ -200,6 +201,7 @@ class Week(Storm):
         """Buries billing if it died just now; somebody starts it again."""
         if self.till.running and self.till.fate.died_at is not None:
             self.note(f"billing dies at {self.till.fate.died_at}")
+            self.reached[f"billing died at {self.till.fate.died_at}"] += 1
             self.till.dies()
             if self._leaps and self.chance.random() < 0.3:
                 self._leap(25 * HOUR_NS)
