@@ -114,6 +114,10 @@ class BillingHandler(RequestHandler):
         self._body = bytearray()
         self._too_large = False
         self._failure_code = "internal"
+        self._reads_body = False
+
+    def prepare(self) -> None:
+        self._reads_body = True
 
     def data_received(self, chunk: bytes) -> None:
         self._too_large = self._too_large or len(self._body) + len(chunk) > BODY_BYTES_MAX
@@ -236,6 +240,8 @@ class BillingHandler(RequestHandler):
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         error = _as_billing_error(status_code, kwargs.get("exc_info", (None, None, None))[1], self.request.path)
         self._failure_code = error.code
+        if not self._reads_body:
+            self.set_header("Connection", "close")  # which Tornado does where it answers before the body
         if error.status == 503:
             self.set_header("Retry-After", "1")
         if error.status == 401:

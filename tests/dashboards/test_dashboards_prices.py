@@ -62,8 +62,8 @@ def hidden(page: str) -> dict[str, str]:
 PAGES: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
     "operator/surcharges": ({"model": "H901", "currency": "EUR", "price": "0.36"}, {"model": "H901", "currency": "EUR"}, "price", "0.72"),
     "operator/plans": (
-        {**PLAN, "tenant": "planned", "valid_from": "2032-05", "new": "1", "action": "save"},
-        {"tenant": "planned"},
+        {**PLAN, "tenant": "planned-twice", "valid_from": "2032-05", "new": "1", "action": "save"},
+        {"tenant": "planned-twice"},
         "discount",
         "20",
     ),
@@ -102,7 +102,8 @@ def test_a_plan_is_previewed_and_saved_on_the_page(cloud: Installation) -> None:
     assert "at these terms" in preview
     refused = send(cloud, "operator/plans", **{**PLAN, "tenant": "unheard"}, action="save")
     assert "Nothing was ever recorded for a tenant 'unheard'" in refused and "2031-01" not in cloud.get("operator", "operator/plans").text
-    saved = send(cloud, "operator/plans", **PLAN, tiers="1000=5, 10000=10", free_hours="dev.1gb=100", action="save")
+    opened = hidden(cloud.get("operator", "operator/plans", params={"tenant": "acme"}).text)
+    saved = send(cloud, "operator/plans", **PLAN, **opened, tiers="1000=5, 10000=10", free_hours="dev.1gb=100", action="save")
     assert "The plan of acme from 2031-01 is saved." in saved and "12.5 %" in saved and "from 10000: 10 %" in saved
     plans = cloud.ask("billing", "operator", "GET", "api/plans", params={"month": "2031-02"})
     (plan,) = [plan for plan in plans if plan["tenant"] == "acme"]

@@ -42,7 +42,7 @@ def draws(x: torch.Tensor, own: torch.Generator) -> dict[str, Callable[[], torch
         "rrelu": lambda: functional.rrelu(-x, training=True),
         "gumbel_softmax": lambda: functional.gumbel_softmax(x),
         "attention": lambda: functional.scaled_dot_product_attention(query, query, query, dropout_p=0.5),
-        "MultiheadAttention": lambda: torch.nn.MultiheadAttention(16, 2, dropout=0.5, device=x.device)(token, token, token)[0].detach(),
+        "MultiheadAttention": lambda: torch.nn.MultiheadAttention(16, 2, dropout=0.5, device=x.device)(token, token, token)[1] == 0,
         "LSTM": lambda: torch.nn.LSTM(16, 4, 2, dropout=0.5, device=x.device)(token)[0].detach(),
         "randperm": lambda: torch.randperm(100_003, device=x.device),
         "multinomial": lambda: torch.multinomial(x, 5),

@@ -214,7 +214,7 @@ def test_a_gang_is_a_placement_group_on_its_nodes_and_nothing_of_a_pool_outlives
             there = {node.node_id for name, node in cluster.nodes.items() if name in ("n0", "n1")}
             assert (group["state"], set(group["bundles_to_node_id"].values())) == ("CREATED", there)
             process = worker_process(granted.worker)
-            assert descends_from(process, cluster.nodes["n0"])
+            assert descends_from(process, cluster.nodes[running.machine.fleet.workers[granted.worker].device.node])
             _, alone = await lease(running, "fast")
             assert descends_from(worker_process(alone.worker), cluster.nodes["n2"])
             assert not [name for name in process.environ() if name.startswith("RAY_")]
