@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch  # noqa: F401 # the device's compiled part, which a snapshot asks for its memory, needs PyTorch's libraries
 from forebay.journal import CELLS_MAX, Journal, Page
 from forebay.notebook.standing import snapshot
 from forebay_wire import messages
@@ -154,6 +153,8 @@ def test_a_pool_that_does_not_bill_costs_nothing(case: Case) -> None:
 
 
 def test_a_lease_without_a_price_in_the_tenants_currency_runs_at_none(case: Case) -> None:
+    case.journal = Journal(case.clock)
+    case.page = case.journal.page(0)  # of which no session says how much memory it takes
     case.grant(1, case.ask(1), FLAVOR.model_copy(update={"price_nano_per_second": None, "currency": "KRW"}))
     case.clock.go(2)
     shown = snapshot(case.journal, None, None, quiet=False)
