@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from forebay.journal import CELLS_MAX, Journal, Page
-from forebay.notebook.standing import snapshot
 from forebay_wire import messages
 
 SECOND = 10**9
@@ -48,7 +47,7 @@ class Case:
     def queue(self, position: int, code: Any = "shortage") -> None:
         self.page.told(messages.Queued(request=1, position=position, reason="All are held.", code=code), None)
 
-    def grant(self, epoch: int, span: messages.Span, flavor: messages.Flavor = FLAVOR) -> None:
+    def grant(self, epoch: int, span: messages.Span) -> None:
         granted = messages.Granted(
             request=1,
             lease=f"l-{epoch}",
@@ -57,7 +56,7 @@ class Case:
             address="unix:/tmp/w",
             ticket="ab" * 32,
             device=messages.DeviceModel(kind="cpu", model="cpu-dev"),
-            flavor=flavor,
+            flavor=FLAVOR,
         )
         self.page.told(granted, span)
 
@@ -150,15 +149,6 @@ def test_a_pool_that_does_not_bill_costs_nothing(case: Case) -> None:
     case.grant(1, case.ask(1))
     case.page.told(messages.LeaseClosed(lease="l-1", epoch=1, reason="drained", duration_ns=SECOND), None)
     assert case.journal.spent() == ({}, SECOND)
-
-
-def test_a_lease_without_a_price_in_the_tenants_currency_runs_at_none(case: Case) -> None:
-    case.journal = Journal(case.clock)
-    case.page = case.journal.page(0)  # of which no session says how much memory it takes
-    case.grant(1, case.ask(1), FLAVOR.model_copy(update={"price_nano_per_second": None, "currency": "KRW"}))
-    case.clock.go(2)
-    shown = snapshot(case.journal, None, None, quiet=False)
-    assert (shown["devices"][0]["state"], shown["devices"][0]["running"], shown["spent"]) == ("computing", [], [])
 
 
 def test_old_cells_are_forgotten_and_their_cost_is_not(case: Case) -> None:
