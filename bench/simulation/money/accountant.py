@@ -238,7 +238,10 @@ class Accountant:
                     nano = part.atto // max(1, part.duration_ns)
                     stretches.append(Stretch(subject, start_ns, start_ns + part.duration_ns, nano, part.month))
                 for month, atto in _by_month(parts).items():
-                    posted.append(Posted(id, subject, came[id], gone.get(id, 2**63), atto, month))
+                    posted.append(Posted(id, subject, came[id], atto, month))
+                    if id in gone:
+                        back = self._open_month(record.tenant, month_of(gone[id]), gone[id])
+                        posted.append(Posted(id, subject, gone[id], -atto, back))
 
         def rate(record: UsageRecord, at_ns: int) -> tuple[dict[str, int], int] | None:
             prices = self._known_then(connection, at_ns)

@@ -89,12 +89,11 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Posted:
-    """What a record that billing has costs in a month, and from when until when (by billing's clock) it counts there."""
+    """What a record that billing has adds to a month, and since when by billing's clock; below zero where it was taken back."""
 
     id: str
     subject: tuple[str, str, str]
     since_ns: int
-    until_ns: int
     atto: int
     month: str
 
@@ -186,7 +185,7 @@ class LimitBook:
         What came after its month was closed counts later than here, and never earlier.
         """
         mine = [one for one in self._posted(subject) if one.since_ns <= beat.asked_ns]
-        used = sum(one.atto for one in mine if one.until_ns > beat.asked_ns and period in ("total", one.month))
+        used = sum(one.atto for one in mine if period in ("total", one.month))
         there, nano_per_second = {one.id for one in mine}, 0
         for name, whose, (atto, rate) in self._open_leases(beat):
             if name not in there and covers(subject, whose):
