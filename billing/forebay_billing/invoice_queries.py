@@ -17,7 +17,7 @@ from forebay_billing.errors import UnknownInvoice
 from forebay_billing.invoice_tables import credit_grants, credit_moves, credit_notes, invoice_lines, invoices, settlements
 from forebay_billing.invoices import PLAN_KINDS, Basis, Draft, InvoiceLine, Profile, State, UsageTotal, draft
 from forebay_billing.ledger import receivable
-from forebay_billing.money import whole
+from forebay_billing.money import ATTO_PER_NANO, minor_of, whole
 from forebay_billing.months import Month
 from forebay_billing.parked_queries import ParkedTotal, parked_totals
 from forebay_billing.pieces import LEASED, Columns, in_month, pieces
@@ -150,7 +150,7 @@ def committed_months(connection: Connection, tenant: str | None, until: Month) -
         month = min(plan.valid_from for plan in plans)
         while month <= until:
             plan_then = plan_in(month, plans)
-            if plan_then is not None and plan_then.terms.commitment_nano:
+            if plan_then is not None and minor_of(plan_then.terms.commitment_nano * ATTO_PER_NANO, plan_then.terms.currency):
                 found[owner].add(month)
             month = month.next
     return found

@@ -207,12 +207,14 @@ def _parked_line(total: ParkedTotal) -> InvoiceLine:
 
 
 def _plan_lines(basis: Basis) -> list[InvoiceLine]:
+    """What is less than half of the smallest coin has none: a commitment of that alone would be an invoice of nothing."""
     if basis.terms is None:
         return []
     usages = [Usage(total.price.flavor, total.price.currency, total.rate_nano_per_second, total.duration_ns) for total in basis.usage]
     parked_atto = sum(total.cost_atto for total in basis.parked) if basis.terms.currency == basis.currency else 0
     found = [one for one in adjustments(basis.terms, usages, parked_atto) if one.currency == basis.currency]
-    return [_line(basis, f"plan-{position}", one.kind, one.label, one.amount_atto) for position, one in enumerate(found, 1)]
+    lines = [_line(basis, f"plan-{position}", one.kind, one.label, one.amount_atto) for position, one in enumerate(found, 1)]
+    return [line for line in lines if line.amount_minor]
 
 
 def _tax_line(basis: Basis, taxable_minor: int) -> InvoiceLine | None:

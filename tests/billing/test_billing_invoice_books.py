@@ -148,6 +148,15 @@ def test_a_commitment_is_invoiced_for_a_month_without_usage(books: Books) -> Non
     assert invoice_queries.tenants_with_open_months(books.connection, NOVEMBER) == [] and sound(books)
 
 
+def test_less_than_half_of_the_smallest_coin_is_no_invoice_and_keeps_no_later_month_open(books: Books) -> None:
+    plan(books, "idle", Terms("USD", commitment_nano=4_999_999), Month(2026, 9))
+    plan(books, "idle", Terms("USD", commitment_nano=5_000_001), NOVEMBER)
+    assert finalise(books, "idle", Month(2026, 10)) == []
+    assert invoice_queries.open_months(books.connection, "idle", NOVEMBER) == [NOVEMBER]
+    (made,) = finalise(books, "idle")
+    assert [(line.kind, line.amount_minor) for line in made.draft.lines] == [("commitment", 1)] and sound(books)
+
+
 def test_a_month_without_usage_or_commitment_has_no_invoice_although_there_is_a_plan_and_a_tax(books: Books) -> None:
     plan(books)
     profiles.change(books, ACME, "operator", 1)

@@ -65,6 +65,11 @@ def test_a_commitment_is_asked_for_without_any_usage() -> None:
     assert amounts(draft(basis(terms=Terms("USD", commitment_nano=10**9)))) == [("commitment", 100), ("tax", 10)]
 
 
+def test_a_line_of_a_plan_that_is_no_coin_is_left_out() -> None:
+    made = draft(basis(total(), terms=Terms("USD", discount_bps=1, commitment_nano=1_000_000_000), profile=UNTAXED))
+    assert amounts(made) == [("usage", 100)]
+
+
 def test_a_plan_in_another_currency_changes_nothing() -> None:
     assert amounts(draft(basis(total(), terms=Terms("EUR", commitment_nano=10**9), profile=UNTAXED))) == [("usage", 100)]
 

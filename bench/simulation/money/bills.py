@@ -14,7 +14,7 @@ from stripe_emulator import Emulator
 from simulation.auditor import Caught
 from simulation.money.months import end_ns, month_of, months_between, start_ns
 from simulation.money.rounding import nearest
-from simulation.money.tariffs import BPS, Terms, changes, terms_in
+from simulation.money.tariffs import BPS, NANO, Terms, changes, terms_in
 from simulation.money.vouchers import HOUR_NS, Voucher, pays
 
 Key = tuple[str, str, str]
@@ -211,7 +211,7 @@ def check_all_closed(bills: Iterable[Bill], sheets: Sheets, rules: Rules, month:
         versions = [version for version in rules.plans if version["tenant"] == tenant]
         for each in months_between(min((version["valid_from"] for version in versions), default=month), month):
             terms = terms_in(versions, tenant, each)
-            if terms is not None and terms["commitment_nano"]:
+            if terms is not None and nearest(terms["commitment_nano"] * NANO, rules.coins[tenant]):
                 owed.add((tenant, each, terms["currency"]))
     for key in sorted(owed - {bill.key for bill in bills}):
         raise Caught(f"{key} was never invoiced")
