@@ -1,9 +1,10 @@
 """How many leases a second the pool opens and closes with durable metering, and how long a client waits for each step.
 
 Bar (DESIGN §10): at least 2,000 cycles a second on two cores, p99 at most 10 ms. A real pool process with SQLite (WAL, FULL)
-on disk, real workers on `null` devices, and clients that acquire, put a little work and a mark into their command stream, and
-wait for the lease to be closed. Pool, workers and clients share the machine's cores. The first row is the state machine alone,
-events a second (its bar: 20,000).
+on disk, and clients that acquire, put a little work and a mark into their command stream, and wait for the lease to be closed.
+With workers that are *processes* (on ``null`` devices) pool, workers and clients share the machine's cores; with workers that are
+*played*, the load generator speaks the worker links itself, and the pool has a core of its own: what the service can do. The
+first row is the state machine alone, events a second (its bar: 20,000).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,68 +32,101 @@ from forebay_pool.state_machine import StateMachine
 from forebay_pool.types import Device, Equivalent, Flavor
 from forebay_wire import messages as wire
 from forebay_wire import stream
+from forebay_worker.link import Connection
 from report import percentile, report
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 
 READY_SECONDS_MAX = 20.0
 STEP_SECONDS_MAX = 20.0
 WRITTEN_SECONDS_MAX = 10.0
 GIB = 2**30
 MACHINE_CYCLES = 20_000
+HEARTBEAT_SECONDS = 1.0
+POLL_SECONDS = 0.02
+WORKERS = ("processes", "played")
 
 
 class Client:
-    """One process: session link, command stream, and the times of its cycles in milliseconds."""
+    """One process: session link, and the times of its cycles in milliseconds. ``work`` makes the lease drain; it is given each grant."""
 
-    def __init__(self, link: ClientConnection) -> None:
-        self.link = link
+    def __init__(self, work: Callable[[Client, wire.Granted], None]) -> None:
         self.opens: list[float] = []
         self.cycles: list[float] = []
-        self._stream: asyncio.StreamWriter | None = None
+        self.stream: asyncio.StreamWriter | None = None
+        self._work = work
         self._number = 0
+        self._began = 0
+        self._until = 0.0
 
-    async def hears(self, kind: type[Any]) -> Any:
-        while True:
-            message = wire.to_client(await asyncio.wait_for(self.link.recv(), STEP_SECONDS_MAX))
-            if isinstance(message, kind):
-                return message
-            if isinstance(message, wire.Refused | wire.SessionLost):
-                raise SystemExit(f"the pool refused: {message.message}")
-
-    async def start(self) -> None:
-        await self.link.send(wire.Hello(process="bench/lease.py", pid=os.getpid(), torch="none", flavor="dev.1gb").encode())
-        await self.hears(wire.SessionOpened)
-        await self.cycle()
+    async def start(self, url: str, token: str) -> None:
+        """Links up, and goes through one cycle, which is not counted: a worker starts for it."""
+        self._link = await link_up(url, token, self._hear)
+        self._opened = self._link.loop.create_future()
+        self._link.say(wire.Hello(process="bench/lease.py", pid=os.getpid(), torch="none", flavor="dev.1gb"))
+        await asyncio.wait_for(self._opened, STEP_SECONDS_MAX)
+        await self.run(0.0)
         self.opens.clear()
         self.cycles.clear()
 
-    async def cycle(self) -> None:
-        """Acquire, granted, mark, closed."""
-        self._number += 1
-        began = time.perf_counter_ns()
-        span = wire.Span(id=f"s{self._number}", kind="cell", label="bench.ipynb", cell=self._number)
-        await self.link.send(wire.Acquire(request=self._number, span=span).encode())
-        granted = await self.hears(wire.Granted)
-        self.opens.append((time.perf_counter_ns() - began) / 1e6)
-        if self._stream is None:
-            self._stream = await command_stream(granted)
-        self._stream.write(frame_of(*self._work(), stream.Mark(self._number)))
-        await self.hears(wire.LeaseClosed)
-        self.cycles.append((time.perf_counter_ns() - began) / 1e6)
-
-    def _work(self) -> list[stream.Command]:
-        """Something that needs the device, so that the mark behind it waits for the lease."""
-        storage = self._number
-        return [stream.Allocate(storage, 8), stream.Write(storage, 0, bytes(8)), stream.Free((storage,))]
-
     async def run(self, until: float) -> None:
-        while time.perf_counter() < until:
-            await self.cycle()
+        """Cycle after cycle: acquire, granted, mark, closed; one at least."""
+        self._until, self._ended = until, self._link.loop.create_future()
+        self._acquire()
+        await asyncio.wait_for(self._ended, max(0.0, until - time.perf_counter()) + STEP_SECONDS_MAX)
 
     async def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-        await self.link.close()
+        if self.stream is not None:
+            self.stream.close()
+        await self._link.close()
+
+    def _acquire(self) -> None:
+        self._number += 1
+        self._began = time.perf_counter_ns()
+        span = wire.Span(id=f"s{self._number}", kind="cell", label="bench.ipynb", cell=self._number)
+        self._link.say(wire.Acquire(request=self._number, span=span))
+
+    def _hear(self, link: Connection, text: str | bytes) -> None:
+        match message := wire.to_client(text):
+            case wire.SessionOpened():
+                self._opened.set_result(None)
+            case wire.Granted():
+                self.opens.append((time.perf_counter_ns() - self._began) / 1e6)
+                self._work(self, message)
+            case wire.LeaseClosed():
+                self.cycles.append((time.perf_counter_ns() - self._began) / 1e6)
+                if time.perf_counter() < self._until:
+                    self._acquire()
+                else:
+                    self._ended.set_result(None)
+            case wire.Refused() | wire.SessionLost():
+                self._ended.set_exception(SystemExit(f"the pool refused: {message.message}"))
+
+
+async def link_up(url: str, token: str, hear: Callable[[Connection, str | bytes], None]) -> Connection:
+    """A link of the pool, as light as the worker's own."""
+    headers = {"Authorization": f"token {token}"}
+    link = await connect(url, additional_headers=headers, compression=None, proxy=None, create_connection=partial(Connection, hear))
+    assert isinstance(link, Connection)
+    return link
+
+
+def at_a_worker(client: Client, granted: wire.Granted) -> None:
+    """Something that needs the device, and a mark behind it, on the command stream of a worker process."""
+    storage = granted.epoch
+    work = [stream.Allocate(storage, 8), stream.Write(storage, 0, bytes(8)), stream.Free((storage,)), stream.Mark(granted.epoch)]
+    if client.stream is not None:
+        client.stream.write(frame_of(*work))
+        return
+
+    async def connect_first() -> None:
+        client.stream = await command_stream(granted)
+        client.stream.write(frame_of(*work))
+
+    CONNECTING.add(task := asyncio.create_task(connect_first()))
+    task.add_done_callback(CONNECTING.discard)
+
+
+CONNECTING: set[asyncio.Task[None]] = set()
 
 
 def frame_of(*commands: stream.Command) -> bytes:
@@ -105,6 +141,68 @@ async def command_stream(granted: wire.Granted) -> asyncio.StreamWriter:
     writer.write(frame_of(stream.Hello(bytes.fromhex(granted.ticket), importlib.metadata.version("torch"))))
     await asyncio.wait_for(reader.read(1 << 16), STEP_SECONDS_MAX)
     return writer
+
+
+class PlayedWorker:
+    """A worker that speaks the worker link from within the load generator, and computes nothing."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._open = self._marked = 0
+
+    async def live(self, url: str, token: str) -> None:
+        """Until cancelled."""
+        self._link = await link_up(url, token, self._hear)
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            self._link.say(wire.Heartbeat(epoch=self._open or None, memory_bytes=0, busy_ns=0, commands=0))
+
+    def mark(self, epoch: int) -> None:
+        """What the client's command stream would say."""
+        self._marked = epoch
+        self._drain()
+
+    def _hear(self, link: Connection, text: str | bytes) -> None:
+        match message := wire.to_worker(text):
+            case wire.Lead():
+                model = wire.DeviceModel(kind="null", model="null")
+                link.say(wire.Ready(worker=self._name, address="unix:/played", torch="none", device=model, pid=os.getpid()))
+            case wire.Assign():
+                link.say(wire.Assigned(session=message.session))
+            case wire.Open():
+                self._open = message.epoch
+                self._drain()
+
+    def _drain(self) -> None:
+        if self._open and self._open == self._marked:
+            self._link.say(wire.Drained(epoch=self._open, memory_bytes=0))
+            self._open = 0
+
+
+class Stage:
+    """Where workers are played: the pool starts a process for each, which leaves its token in the folder and sleeps."""
+
+    def __init__(self, folder: Path) -> None:
+        self.interpreter = folder / "played-worker"
+        self._tokens = folder / "tokens"
+        self._tokens.mkdir()
+        script = f'#!/bin/sh\nprintf "%s" "$FOREBAY_WORKER_TOKEN" > {self._tokens}/.$6 && mv {self._tokens}/.$6 {self._tokens}/$6\n'
+        self.interpreter.write_text(script + "exec sleep 600\n")
+        self.interpreter.chmod(0o700)
+        self._workers: dict[str, PlayedWorker] = {}
+
+    def work(self, client: Client, granted: wire.Granted) -> None:
+        self._workers[granted.worker].mark(granted.epoch)
+
+    async def play(self, url: str) -> None:
+        """Plays whoever the pool starts, until cancelled."""
+        async with asyncio.TaskGroup() as lives:
+            while True:
+                for path in self._tokens.glob("[!.]*"):
+                    self._workers[path.name] = worker = PlayedWorker(path.name)
+                    lives.create_task(worker.live(url, path.read_text()))
+                    path.unlink()
+                await asyncio.sleep(POLL_SECONDS)
 
 
 def machine_events_per_second() -> float:
@@ -138,11 +236,13 @@ def machine_events_per_second() -> float:
     return len(events) / seconds
 
 
-def start_pool(state: Path, devices: int) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
+def start_pool(state: Path, devices: int, worker_python: Path | None = None) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
     """An embedded pool with ``null`` devices that bear the development model's name."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
     environment["FOREBAY_POOL_DEVICES"] = f'[{{kind = "null", model = "null", memory = "4 GiB", count = {devices}}}]'
     environment["FOREBAY_POOL_LOG_LEVEL"] = "warning"
+    if worker_python is not None:
+        environment["FOREBAY_POOL_WORKER_PYTHON"] = str(worker_python)
     command = [sys.executable, "-m", "forebay_pool", "--embedded", "--state-dir", str(state)]
     command += ["--port", "0", "--parent-pid", str(os.getpid())]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
@@ -155,17 +255,20 @@ def start_pool(state: Path, devices: int) -> tuple[subprocess.Popen[bytes], dict
     return process, json.loads((state / "pool.json").read_text())
 
 
-async def measure(address: dict[str, Any], count: int, seconds: float) -> list[Client]:
+async def measure(address: dict[str, Any], count: int, seconds: float, stage: Stage | None) -> list[Client]:
     """So many clients, each with its own device, cycling as fast as they can."""
-    url = address["url"].replace("http", "ws", 1) + "api/session"
-    headers = {"Authorization": f"token {address['token']}"}
-    clients = [Client(await connect(url, additional_headers=headers, compression=None, proxy=None)) for _ in range(count)]
+    url = address["url"].replace("http", "ws", 1) + "api/"
+    play = None if stage is None else asyncio.create_task(stage.play(url + "worker"))
+    clients = [Client(at_a_worker if stage is None else stage.work) for _ in range(count)]
     for client in clients:
-        await client.start()
+        await client.start(url + "session", address["token"])
     until = time.perf_counter() + seconds
     await asyncio.gather(*(client.run(until) for client in clients))
     for client in clients:
         await client.close()
+    if play is not None:
+        play.cancel()
+        await asyncio.gather(play, return_exceptions=True)
     return clients
 
 
@@ -183,11 +286,11 @@ def written(state: Path, wanted: int) -> int:
         connection.close()
 
 
-def row_of(clients: list[Client], seconds: float) -> dict[str, Any]:
+def row_of(clients: list[Client], seconds: float, workers: str) -> dict[str, Any]:
     cycles = [value for client in clients for value in client.cycles]
     opens = [value for client in clients for value in client.opens]
     return {
-        "what": f"open + close, {len(clients)} clients",
+        "what": f"open + close, {len(clients)} clients, workers {workers}",
         "per second": len(cycles) / seconds,
         "÷ bar": len(cycles) / seconds / 2000,
         "open p50 ms": percentile(opens, 0.5),
@@ -197,29 +300,38 @@ def row_of(clients: list[Client], seconds: float) -> dict[str, Any]:
     }
 
 
+def row(count: int, seconds: float, workers: str) -> tuple[list[Client], int]:
+    """The clients of one measurement, and the lease segments that it left on disk."""
+    with tempfile.TemporaryDirectory(prefix="fb-", ignore_cleanup_errors=True) as folder:
+        state = Path(folder)
+        stage = Stage(state) if workers == "played" else None
+        process, address = start_pool(state, count, None if stage is None else stage.interpreter)
+        try:
+            clients = asyncio.run(measure(address, count, seconds, stage))
+            return clients, written(state, sum(len(client.cycles) + 1 for client in clients))
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(READY_SECONDS_MAX)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16], help="how many clients at a time, one measurement each")
+    parser.add_argument("--workers", nargs="+", choices=WORKERS, default=WORKERS, help="processes of their own, or played; both by default")
     parser.add_argument("--seconds", type=float, default=4.0, help="how long each measurement lasts")
     options = parser.parse_args()
-    if not 0 < options.seconds * len(options.clients) <= 40 or not 1 <= min(options.clients) <= max(options.clients) <= 32:
-        parser.error("give 1 to 32 clients, and at most 40 seconds for all measurements together")
+    seconds = options.seconds * len(options.clients) * len(options.workers)
+    if not 0 < seconds <= 60 or not 1 <= min(options.clients) <= max(options.clients) <= 32:
+        parser.error("give 1 to 32 clients, and at most 60 seconds for all measurements together")
     events = machine_events_per_second()
     blank = dict.fromkeys(("open p50 ms", "open p99 ms", "cycle p50 ms", "cycle p99 ms"), "")
     rows: list[dict[str, Any]] = [{"what": "state machine alone, events", "per second": events, "÷ bar": events / 20_000, **blank}]
     durable = True
-    for count in options.clients:
-        with tempfile.TemporaryDirectory(prefix="fb-", ignore_cleanup_errors=True) as folder:
-            state = Path(folder)
-            process, address = start_pool(state, count)
-            try:
-                clients = asyncio.run(measure(address, count, options.seconds))
-                total = sum(len(client.cycles) + 1 for client in clients)
-                durable = durable and written(state, total) == total
-            finally:
-                process.send_signal(signal.SIGTERM)
-                process.wait(READY_SECONDS_MAX)
-            rows.append(row_of(clients, options.seconds))
+    for workers in options.workers:
+        for count in options.clients:
+            clients, found = row(count, options.seconds, workers)
+            durable = durable and found == sum(len(client.cycles) + 1 for client in clients)
+            rows.append(row_of(clients, options.seconds, workers))
     report("lease", rows, every_lease_on_disk=durable)
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from forebay_wire import messages
 from forebay_wire.messages import DeviceModel, FromWorker, MessageError, ToWorker
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.asyncio.server import broadcast
+from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.frames import Frame, Opcode
 
 from forebay_worker.errors import LinkLost, LinkRefused
 from forebay_worker.pytorch import SeenDevice, limit_accelerator_memory
@@ -52,14 +54,14 @@ class Worker:
         return messages.Ready(worker=self.name, address=address, torch=self.torch, device=model, pid=os.getpid())
 
 
-def message_of(event: Event) -> FromWorker | None:
-    """What the pool is told of an event of the executor; None for what only the log is told."""
+def message_of(event: Event, memory_bytes: int) -> FromWorker | None:
+    """What the pool is told of an event of the executor, which holds so much now; None for what only the log is told."""
     kind, epoch, number, spilled, _ = event
     match kind:
         case "drained":
-            return messages.Drained(epoch=epoch)
+            return messages.Drained(epoch=epoch, memory_bytes=memory_bytes)
         case "idle":
-            return messages.Idle(epoch=epoch, idle_ns=number)
+            return messages.Idle(epoch=epoch, idle_ns=number, memory_bytes=memory_bytes)
         case "starved":
             return messages.Starved()
         case "parked":
@@ -69,7 +71,7 @@ def message_of(event: Event) -> FromWorker | None:
         case "left":
             return left_of(event)
         case "closed":
-            return messages.Closed(epoch=epoch)
+            return messages.Closed(epoch=epoch, memory_bytes=memory_bytes)
         case "client_gone":
             return messages.ClientGone()
     return None
@@ -132,6 +134,30 @@ class Standing:
                 self.client_gone = True
 
 
+class Connection(ClientConnection):
+    """A WebSocket that hands on each message in the turn of the loop that read it: no task waits for it, since an order that has to wake
+    one costs as much again."""
+
+    def __init__(self, hear: Callable[[Connection, str | bytes], None], *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.over: asyncio.Future[None] = self.loop.create_future()
+        """Done when a pool ended the session, or with what it did wrong."""
+        self._hear = hear
+
+    def process_event(self, event: Any) -> None:
+        if not isinstance(event, Frame) or event.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            super().process_event(event)
+        elif not self.over.done():
+            try:
+                self._hear(self, bytes(event.data))
+            except Exception as error:  # to whoever converses here; raised, it would end in the loop's log
+                self.over.set_exception(error)
+
+    def say(self, message: FromWorker) -> None:
+        """Sends it, unless the link is about to end. Never waits: a pool that does not read answers no ping either."""
+        broadcast((self,), message.encode())
+
+
 class WorkerLink:
     """Carries orders to the executor and its events to the pool, until the session ends, or the link is lost for good.
 
@@ -145,7 +171,7 @@ class WorkerLink:
         self._heartbeat_seconds = UNASSIGNED_HEARTBEAT_SECONDS
         self._assigned = asyncio.Event()
         self._standing = Standing()
-        self._connection: ClientConnection | None = None
+        self._connection: Connection | None = None
         self._linked = False
         """Whether it ever had a link."""
 
@@ -154,16 +180,19 @@ class WorkerLink:
 
         ``urls``: where pools may be; they are tried in turn.
         """
-        events = asyncio.create_task(self._tell_events())
+        loop = asyncio.get_running_loop()
+        failed: asyncio.Future[None] = loop.create_future()
         links = asyncio.create_task(self._keep_linked(urls, token))
+        loop.add_reader(self._executor.event_descriptor, self._tell_events, failed)
         try:
-            done, _ = await asyncio.wait((events, links), return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            done, _ = await asyncio.wait((failed, links), return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
         finally:
-            for task in (events, links):
-                task.cancel()
-            await asyncio.gather(events, links, return_exceptions=True)
+            loop.remove_reader(self._executor.event_descriptor)
+            failed.cancel()
+            links.cancel()
+            await asyncio.gather(links, return_exceptions=True)
 
     async def _keep_linked(self, urls: Sequence[str], token: str) -> None:
         """Links up again and again; returns when a pool ended the session."""
@@ -184,9 +213,9 @@ class WorkerLink:
                     raise
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _connect(self, url: str, token: str) -> ClientConnection:
+    async def _connect(self, url: str, token: str) -> Connection:
         try:
-            return await connect(
+            connection = await connect(
                 url,
                 additional_headers={"Authorization": f"token {token}"},
                 open_timeout=RELINK_SECONDS_MAX if self._linked else CONNECT_SECONDS_MAX,
@@ -195,6 +224,7 @@ class WorkerLink:
                 proxy=None,
                 ping_interval=PING_SECONDS if self._resume_seconds else None,
                 ping_timeout=PING_SECONDS_MAX,
+                create_connection=partial(Connection, self._hear),  # type: ignore[arg-type]  # whatever makes one will do
             )
         except InvalidStatus as error:
             status = error.response.status_code
@@ -203,6 +233,8 @@ class WorkerLink:
             raise LinkLost(f"the pool at {url} does not take the worker link: HTTP status {status}") from None
         except (OSError, InvalidHandshake, TimeoutError) as error:
             raise LinkLost(f"the pool at {url} cannot be reached: {error}") from None
+        assert isinstance(connection, Connection)
+        return connection
 
     def _resume(self) -> messages.ResumeWorker:
         standing, now_ns = self._standing, time.monotonic_ns()
@@ -226,37 +258,35 @@ class WorkerLink:
             ticket=standing.ticket,
         )
 
-    async def _converse(self, connection: ClientConnection) -> None:
-        tasks = [asyncio.create_task(self._receive(connection)), asyncio.create_task(self._heartbeat(connection))]
+    async def _converse(self, connection: Connection) -> None:
+        """Returns when the pool ended the session. Raises LinkLost, LinkRefused."""
+        tasks = [asyncio.create_task(connection.wait_closed()), asyncio.create_task(self._heartbeat(connection))]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        except ConnectionClosed as closed:
-            raise LinkLost(f"the pool closed the worker link: {closed}") from None
+            await asyncio.wait((connection.over, *tasks), return_when=asyncio.FIRST_COMPLETED)
+            if not connection.over.done():
+                raise LinkLost(f"the pool closed the worker link: {connection.protocol.close_exc}")
+            connection.over.result()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _receive(self, connection: ClientConnection) -> None:
-        async for text in connection:
-            try:
-                message = messages.to_worker(text)
-            except MessageError as error:
-                raise LinkLost(f"the pool sent what is not the worker link: {error}") from None
-            if isinstance(message, messages.Lead):
-                await self._follow(message, connection)
-            elif self._connection is not connection:
-                raise LinkLost(f"the pool sent {message.type} before it said that it leads")
-            elif isinstance(message, messages.End):
-                LOG.info("the session is over", extra={"action": "end", "worker": self._worker.name})
-                return
-            else:
-                self._obey(message)
-        raise LinkLost("the pool closed the worker link")
+    def _hear(self, connection: Connection, text: str | bytes) -> None:
+        try:
+            message = messages.to_worker(text)
+        except MessageError as error:
+            raise LinkLost(f"the pool sent what is not the worker link: {error}") from None
+        if isinstance(message, messages.Lead):
+            self._follow(message, connection)
+        elif self._connection is not connection:
+            raise LinkLost(f"the pool sent {message.type} before it said that it leads")
+        elif isinstance(message, messages.End):
+            LOG.info("the session is over", extra={"action": "end", "worker": self._worker.name})
+            connection.over.set_result(None)
+        else:
+            self._obey(message)
 
-    async def _follow(self, lead: messages.Lead, connection: ClientConnection) -> None:
+    def _follow(self, lead: messages.Lead, connection: Connection) -> None:
         """A pool whose time is over gets neither a word nor obedience."""
         if lead.epoch < self._standing.leader:
             raise LinkLost(f"this pool led with epoch {lead.epoch}, and {self._standing.leader} was seen")
@@ -264,7 +294,7 @@ class WorkerLink:
         self._connection = connection  # what happens from here on is sent, what happened before is in the first message
         first = self._resume() if self._linked else self._worker.ready(self._executor.address)
         self._linked = True
-        await connection.send(first.encode())
+        connection.say(first)
 
     def _obey(self, message: ToWorker) -> None:
         executor = self._executor
@@ -295,40 +325,28 @@ class WorkerLink:
             case messages.End() | messages.Lead():
                 pass
 
-    async def _tell_events(self) -> None:
-        loop = asyncio.get_running_loop()
-        rung = asyncio.Event()
-        loop.add_reader(self._executor.event_descriptor, rung.set)
-        try:
-            while True:
-                await rung.wait()
-                rung.clear()
-                for event in self._executor.take_events():
-                    await self._tell(event)
-        finally:
-            loop.remove_reader(self._executor.event_descriptor)
+    def _tell_events(self, failed: asyncio.Future[None]) -> None:
+        for event in self._executor.take_events():
+            self._tell(event, failed)
 
-    async def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event, failed: asyncio.Future[None]) -> None:
         kind, text = event[0], event[-1]
         LOG.info(kind if kind == "left" else text or kind, extra={"action": kind, "worker": self._worker.name})
         if kind == "failed":
-            raise LinkLost(f"the executor failed: {text}")
+            if not failed.done():
+                failed.set_exception(LinkLost(f"the executor failed: {text}"))
+            return
         self._standing.heard(event, time.monotonic_ns())
-        message, connection = self._message_of(event), self._connection
-        if message is not None and connection is not None:
-            with contextlib.suppress(ConnectionClosed):  # the link's own task notices, and what is noted is said by the next
-                await connection.send(message.encode())
+        message = self._message_of(event)
+        if message is not None and self._connection is not None:
+            self._connection.say(message)  # what a link that ends does not carry is noted, and said by the next
 
     def _message_of(self, event: Event) -> FromWorker | None:
         if event[0] == "assigned":
             return messages.Assigned(session=self._standing.session or "")
-        message = message_of(event)
-        if isinstance(message, messages.Drained | messages.Idle | messages.Closed):
-            _, memory_bytes, _, _ = self._executor.statistics()
-            return message.model_copy(update={"memory_bytes": memory_bytes})
-        return message
+        return message_of(event, self._executor.statistics()[1])
 
-    async def _heartbeat(self, connection: ClientConnection) -> None:
+    async def _heartbeat(self, connection: Connection) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._heartbeat_seconds):  # wait_for of Python 3.11 may swallow a cancellation
@@ -338,5 +356,4 @@ class WorkerLink:
                 pass
             if self._connection is connection:
                 epoch, memory_bytes, busy_ns, commands = self._executor.statistics()
-                beat = messages.Heartbeat(epoch=epoch, memory_bytes=memory_bytes, busy_ns=busy_ns, commands=commands)
-                await connection.send(beat.encode())
+                connection.say(messages.Heartbeat(epoch=epoch, memory_bytes=memory_bytes, busy_ns=busy_ns, commands=commands))
