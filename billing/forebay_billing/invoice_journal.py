@@ -150,7 +150,8 @@ def _next(connection: Connection, table: Table, series: str) -> tuple[int, int, 
 def take_back(books: Books, name: str, amount_minor: int, reason: str, conditions: Conditions, who: str, now_ns: int) -> CreditNote:
     """A credit note against an invoice: less is asked for, or what was paid is owed to the tenant.
 
-    An invoice has at most as much taken back as it asked for; what credits had paid of it is given back as a new credit.
+    An invoice has at most as much taken back as it asked for; what credits had paid of it is given back as a new credit. Its tax is that of
+    as much of the supply, whoever paid for it.
     Raises UnknownInvoice, InvalidCredit, NotNow.
     """
     connection = books.connection
@@ -160,7 +161,7 @@ def take_back(books: Books, name: str, amount_minor: int, reason: str, condition
     rest = about.draft.total_minor - about.credited_minor
     if not 0 < amount_minor <= rest:
         raise InvalidCredit(f"amount_minor: of {name}, {minor_text(rest, about.draft.currency)} can be taken back at most.")
-    tax = _tax_of(about, about.credited_minor, amount_minor)
+    tax = _tax_of(about, amount_minor)
     transaction_id = _reverse(books, "credit", about, amount_minor, tax, now_ns)
     note_id, number, note_name = _next(connection, credit_notes, conditions.note_series)
     connection.execute(
@@ -177,10 +178,10 @@ def take_back(books: Books, name: str, amount_minor: int, reason: str, condition
     return note
 
 
-def _tax_of(about: Invoice, before_minor: int, amount_minor: int) -> int:
-    """The tax in a part of what an invoice asked for, such that the parts of all of it sum to all of its tax."""
-    total, tax = about.draft.total_minor, about.draft.tax_minor
-    return tax_part(before_minor + amount_minor, tax, total) - tax_part(before_minor, tax, total)
+def _tax_of(about: Invoice, amount_minor: int) -> int:
+    """The tax in what is taken back now. All that was taken back so far is rounded together with it, so no coin of tax is left over."""
+    before_minor = about.credited_minor
+    return tax_part(before_minor + amount_minor, about.draft) - tax_part(before_minor, about.draft)
 
 
 def _reverse(books: Books, kind: Kind, about: Invoice, amount_minor: int, tax_minor: int, now_ns: int) -> int:
@@ -228,7 +229,7 @@ def _settle(books: Books, about: Invoice, kind: Kind, amount_minor: int, method:
         raise NotNow(f"The {kind} {reference!r:.80} of {about.name} is written down already.")
     account, amount_atto = receivable(about.tenant), atto_of_minor(amount_minor, made.currency)
     if kind == "void":
-        tax = _tax_of(about, made.total_minor - amount_minor, amount_minor)
+        tax = _tax_of(about, amount_minor)
         transaction_id = _reverse(books, kind, about, amount_minor, tax, now_ns)
     else:
         accounts = (PAYMENTS, account) if kind == "payment" else (account, PAYMENTS)

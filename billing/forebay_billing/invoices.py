@@ -143,6 +143,11 @@ class Draft:
         return self._sum("tax")
 
     @property
+    def gross_minor(self) -> int:
+        """What it is an invoice of, with tax, whoever pays it: prepaid credits are money that came before."""
+        return self.total_minor - self._sum("prepaid", "carried")
+
+    @property
     def total_minor(self) -> int:
         """What is asked for: the sum of all lines, never below zero."""
         return sum(line.amount_minor for line in self.lines)
@@ -183,9 +188,9 @@ def check_profile(profile: Profile) -> None:
         raise InvalidProfile("tax_label: a tax above zero needs its name, such as VAT.")
 
 
-def tax_part(amount_minor: int, tax_minor: int, total_minor: int) -> int:
-    """How much of ``amount_minor``, taken back of an invoice of ``total_minor``, was tax; rounded half-even."""
-    return round_half_even(amount_minor * tax_minor, total_minor) if total_minor else 0
+def tax_part(taken_minor: int, made: Draft) -> int:
+    """The tax in so much of the gross amount of an invoice, rounded half-even: in all of it, all the tax."""
+    return round_half_even(taken_minor * made.tax_minor, made.gross_minor) if made.gross_minor else 0
 
 
 def _dues(basis: Basis, amount_minor: int) -> tuple[Due, ...]:

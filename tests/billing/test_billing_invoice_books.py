@@ -196,6 +196,22 @@ def test_credit_notes_have_their_own_numbers_and_never_exceed_the_invoice(books:
     assert queries.posted(books.connection, "tax", NOVEMBER) == {"USD": 0}
 
 
+def test_of_an_invoice_that_prepaid_credit_has_paid_mostly_the_notes_have_tax_at_its_rate(
+    books: Books, usage: Callable[..., UsageRecord]
+) -> None:
+    """What a part of the supply was is not changed by who paid for it, and when."""
+    profiles.change(books, ACME, "operator", 1)
+    grant(books, 200)
+    post(books, usage(duration_ns=HOUR_NS))
+    (made,) = finalise(books)
+    assert (made.draft.net_minor, made.draft.tax_minor, made.draft.credit_minor, made.draft.total_minor) == (180, 34, -200, 14)
+    notes = [invoice_journal.take_back(books, made.name, part, "ours", CONDITIONS, "operator", LATER_NS) for part in (4, 3)]
+    assert [(note.net_minor, note.tax_minor) for note in notes] == [(3, 1), (3, 0)]
+    invoice_journal.void(books, made.name, "a gesture", "operator", LATER_NS)
+    assert queries.posted(books.connection, "tax", NOVEMBER) == {"USD": -atto_of_minor(34 - 2, "USD")}
+    assert sound(books)
+
+
 def test_payments_refunds_and_voids_are_in_the_ledger(books: Books, billed: Invoice) -> None:
     name = billed.name
     paid = invoice_journal.pay(books, name, 214, "bank", "transfer 1", "operator", LATER_NS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -132,13 +133,23 @@ def test_the_order_of_what_is_given_does_not_matter_and_nothing_falls_below_zero
     assert len({line.key for line in made.lines}) == len(made.lines)
 
 
-def test_what_is_taken_back_in_parts_takes_the_whole_tax_back() -> None:
-    parts = [33, 33, 44]
-    taken, tax = 0, []
-    for part in parts:
-        tax.append(tax_part(taken + part, 10, 110) - tax_part(taken, 10, 110))
-        taken += part
-    assert sum(tax) == 10 and tax == [3, 3, 4]
+@given(usages, grants, st.integers(0, 10_000), st.data())
+def test_what_is_taken_back_has_the_tax_that_is_in_as_much_of_the_gross_amount(
+    found: list[UsageTotal], given_: list[tuple[int, GrantKind, int]], tax_bps: int, data: st.DataObject
+) -> None:
+    balances = [credit(id, *one) for id, one in enumerate(given_, 1)]
+    made = draft(basis(*found, profile=replace(ACME, tax_bps=tax_bps), balances=balances))
+    promotional = sum(line.amount_minor for line in made.lines if line.kind == "promotional")
+    assert made.gross_minor == made.net_minor + promotional + made.tax_minor
+    if made.gross_minor <= 0:
+        assert made.total_minor == 0
+        return
+    cuts = sorted(data.draw(st.lists(st.integers(0, made.gross_minor), max_size=5)))
+    parts = [(after - before, tax_part(after, made) - tax_part(before, made)) for before, after in pairwise([0, *cuts, made.gross_minor])]
+    assert sum(tax for _, tax in parts) == made.tax_minor
+    for amount, tax in parts:
+        assert 0 <= tax <= amount
+        assert abs(tax * made.gross_minor - amount * made.tax_minor) <= made.gross_minor
 
 
 @pytest.mark.parametrize("changes", [{"legal_name": " "}, {"tax_bps": -1}, {"tax_bps": 10_001}, {"tax_label": ""}])

@@ -156,7 +156,10 @@ class Accountant:
         check_all_closed(self.bills, sheets, self._rules, month_of(now_ns))
         owed = {key: sum(sheet.lines.values()) for key, sheet in sheets.items()}
         owed |= {bill.key: bill.open * coins[bill.key[0]] for bill in self.bills}
-        self._check_ledger(connection, {(f"receivable:{tenant}", *rest): atto for (tenant, *rest), atto in owed.items()})
+        entries = defaultdict(int, {(f"receivable:{tenant}", period, currency): atto for (tenant, period, currency), atto in owed.items()})
+        for bill in self.bills:
+            entries["tax", bill.key[1], bill.key[2]] -= bill.tax_left * coins[bill.key[0]]
+        self._check_ledger(connection, entries)
         return hours
 
     def _open_month(self, tenant: str, month: str, at_ns: int) -> str:
@@ -211,13 +214,13 @@ class Accountant:
         for (transaction, currency), atto in sums.items():
             if atto:
                 raise Caught(f"transaction {transaction} sums to {atto} atto-units of {currency}")
-        self._same_amounts("the ledger", _of_tenants(accounts), owed)
+        self._same_amounts("the ledger", _owed(accounts), owed)
         for row in connection.execute(text("SELECT record_id FROM holds WHERE closed_by IS NULL")):
             raise Caught(f"money is still held for {row.record_id}")
         self._same_amounts("what is held", {key: atto for key, atto in accounts.items() if re.match("held:|holds$", key[0])}, {})
         query = "SELECT name, period, currency, milli, atto FROM balances JOIN accounts ON accounts.id = account_id"
         balances = {(row.name, row.period, row.currency): row.milli * MILLI + row.atto for row in connection.execute(text(query))}
-        self._same_amounts("the balances", _of_tenants(balances), owed)
+        self._same_amounts("the balances", _owed(balances), owed)
 
     def _same_amounts(self, where: str, found: dict[Any, int], wanted: dict[Any, int]) -> None:
         for key in sorted(found.keys() | wanted.keys()):
@@ -374,8 +377,9 @@ def _enter(sheet: Sheet, record: UsageRecord, part: Part, why: str, sign: int) -
     sheet.hours[part.started_at_ns // HOUR_NS * HOUR_NS] += sign * part.atto
 
 
-def _of_tenants(accounts: dict[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:
-    return {key: atto for key, atto in accounts.items() if re.match("receivable:", key[0])}
+def _owed(accounts: dict[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:
+    """By tenants, and to who levies the tax."""
+    return {key: atto for key, atto in accounts.items() if re.match("receivable:|tax$", key[0])}
 
 
 def prices_of(answers: Iterable[dict[str, Any]]) -> Iterator[Price]:

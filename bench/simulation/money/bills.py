@@ -65,6 +65,8 @@ class Bill:
     key: Key
     total: int
     tax: int
+    tax_left: int
+    """What was not taken back of the tax."""
     planned: int
     """What the plan changed."""
     notes: Mapping[str, int]
@@ -130,22 +132,22 @@ def _bill(
     _same(row.name, (row.net_minor, row.credit_minor, row.tax_minor, row.total_minor), wanted)
     moves = connection.execute(text("SELECT * FROM credit_moves WHERE invoice_id = :id"), {"id": row.id}).all()
     _same(f"credits of {row.name}", {move.grant_id: move.amount_minor for move in moves}, used)
-    _check_taxes_of_notes(row, notes)
     signs = {"payment": 1, "refund": -1, "void": 0}
+    voided = sum(one.amount_minor for one in settled if one.kind == "void")
     return Bill(
-        row.name, (row.tenant, row.period, row.currency), max(0, rest), tax, sum(planned),
+        row.name, (row.tenant, row.period, row.currency), max(0, rest), tax, _tax_left(tax, taxable + tax, notes, voided), sum(planned),
         {note.name: note.amount_minor for note in notes}, sum(used.values()), carried, any("late" in line for line in sheet.lines),
-        sum(signs[one.kind] * one.amount_minor for one in settled), sum(one.amount_minor for one in settled if one.kind == "void"),
+        sum(signs[one.kind] * one.amount_minor for one in settled), voided,
     )  # fmt: skip
 
 
-def _check_taxes_of_notes(row: Any, notes: Sequence[Any]) -> None:
-    """Of each part that was taken back, its share of the tax, so that all parts have all of it."""
-    before = 0
+def _tax_left(tax: int, gross: int, notes: Sequence[Any], voided: int) -> int:
+    """A coin that is taken back takes back as much tax as is in a coin of the gross amount. Raises Caught."""
+    taken = back = 0
     for note in notes:
-        share = nearest((before + note.amount_minor) * row.tax_minor, row.total_minor) - nearest(before * row.tax_minor, row.total_minor)
-        _same(f"the tax of {note.name}", note.tax_minor, share)
-        before += note.amount_minor
+        taken, back = taken + note.amount_minor, back + note.tax_minor
+        _same(f"the tax in credit notes until {note.name}", back, nearest(taken * tax, gross))
+    return tax - nearest((taken + voided) * tax, gross) if taken or voided else tax
 
 
 class _Purse:
