@@ -308,7 +308,7 @@ class CreditBody(_Body):
     effective_at_ns: int | None = None
     expires_at_ns: int | None = None
     new: bool = False
-    """Whether nothing was written down for the tenant yet."""
+    """Whether nothing was recorded for the tenant yet."""
 
 
 class CreditRefundBody(_Body):
@@ -330,6 +330,8 @@ class BudgetBody(_Body):
     thresholds: Annotated[list[int], Field(default_factory=lambda: list(THRESHOLDS), max_length=THRESHOLDS_MAX)]
     on_limit: Literal["notify", "refuse", "drain"] = "notify"
     grace_seconds: Annotated[int, Field(ge=0, le=GRACE_SECONDS_MAX)] = GRACE_SECONDS
+    new: bool = False
+    """Whether nothing was recorded for the tenant yet."""
 
 
 class ChannelBody(_Body):

@@ -12,8 +12,9 @@ from forebay_billing.budget_documents import budget_json, standing_json
 from forebay_billing.budget_rows import remove_budget, set_budget
 from forebay_billing.budgets import Budget, Origin, Subject
 from forebay_billing.errors import InvalidRequest, UnknownBudget
-from forebay_billing.handlers import BillingHandler
+from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.money import ATTO_PER_NANO
+from forebay_billing.tenants import SAY_NEW, check_known
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +39,16 @@ class BudgetsHandler(BillingHandler):
         expected, now_ns = self.expected(), self.context.clock_ns()
 
         def work(books: Books) -> Budget:
+            if not body.new and tenant != identity.tenant:
+                check_known(books.connection, tenant, SAY_NEW)
             billed_in = self.context.currencies(books)(tenant)
             if body.currency not in (None, billed_in):
                 raise InvalidRequest(f"currency: the tenant {tenant} is billed in {billed_in}; nothing would count for another.")
             subject = Subject(tenant, body.user, body.notebook)
             return set_budget(books, _wanted(body, subject, billed_in, origin, identity.name, now_ns), now_ns, expected)
 
-        budget = await self.change(identity, work, budget_json)
+        attempt = Attempt("budget.set", tenant, body.model_dump()) if origin == "operator" else None
+        budget = await self.change(identity, work, budget_json, attempt)
         if budget is not None:
             self.context.budgets.changed()
             log.info("action=budget.set who=%s tenant=%s budget=%d", identity.name, tenant, budget.id)

@@ -11,7 +11,7 @@ from forebay_billing.books import Books
 from forebay_billing.errors import InvalidCredit, UnknownInvoice
 from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.invoice_queries import Credit
-from forebay_billing.tenants import check_known
+from forebay_billing.tenants import SAY_NEW, check_known
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class CreditsHandler(BillingHandler):
 
         def work(books: Books) -> Credit:
             if not body.new:
-                check_known(books.connection, body.tenant)
+                check_known(books.connection, body.tenant, SAY_NEW)
             billed_in = context.currencies(books)(body.tenant)
             if body.currency not in (None, billed_in):
                 raise InvalidCredit(f"currency: the tenant {body.tenant} is billed in {billed_in}, so this credit would never be used.")

@@ -12,12 +12,12 @@ from sqlalchemy import Connection, Row, insert, select
 
 from forebay_billing import plans, schema
 from forebay_billing.books import Books
-from forebay_billing.errors import ClosedToPlans, InvalidPlan, UnknownTenant
+from forebay_billing.errors import ClosedToPlans, InvalidPlan
 from forebay_billing.months import Month
 from forebay_billing.plans import Plan, Terms, Tier, plan_in
 from forebay_billing.prices import PriceBook
-from forebay_billing.queries import check_tenant
 from forebay_billing.tags import check_expected, version_tag
+from forebay_billing.tenants import SAY_NEW, check_known
 from forebay_billing.whose import Whose, whose
 
 _plans = schema.plans.c
@@ -56,8 +56,8 @@ def change_plan(
     versions = plans_of(books.connection, tenant)
     check_expected(expected, version_tag(versions[-1].version) if versions else None)
     check_terms(tenant, terms, currency, books.price_book())
-    if not versions and not new:
-        _check_known(books.connection, tenant)
+    if not new:
+        check_known(books.connection, tenant, SAY_NEW)
     before = plan_in(valid_from, versions)
     if before is not None and before.valid_from == valid_from and before.terms == terms:
         return before
@@ -124,13 +124,6 @@ def terms_of(document: Mapping[str, Any]) -> Terms:
 def _plan(row: Row[Any]) -> Plan:
     terms = terms_of(json.loads(row.terms))
     return Plan(row.tenant, row.version, Month.parse(row.valid_from), terms, row.changed_at_ns, row.changed_by)
-
-
-def _check_known(connection: Connection, tenant: str) -> None:
-    try:
-        check_tenant(connection, tenant)
-    except UnknownTenant as error:
-        raise UnknownTenant(f'{error} A plan for a tenant that is to come needs "new": true.') from None
 
 
 def _check_finalised(books: Books, versions: list[Plan], plan: Plan) -> None:

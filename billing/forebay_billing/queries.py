@@ -11,7 +11,6 @@ from sqlalchemy import ColumnElement, Connection, distinct, func, select, tuple_
 from forebay_billing import schema
 from forebay_billing.access import Scope
 from forebay_billing.books import price_ids, surcharges
-from forebay_billing.errors import UnknownTenant
 from forebay_billing.holds import held
 from forebay_billing.journal import record_of
 from forebay_billing.ledger import credit_of, receivable
@@ -200,13 +199,6 @@ def _billed_in(tenant: str | None, month: Month) -> Where:
     if tenant is not None:
         return in_month(tenant, month)
     return lambda columns: (columns.period == str(month),)
-
-
-def check_tenant(connection: Connection, tenant: str) -> None:
-    """Raises UnknownTenant for one that never used anything."""
-    account = select(schema.accounts.c.id).where(schema.accounts.c.name == receivable(tenant))
-    if connection.execute(account).scalar_one_or_none() is None:
-        raise UnknownTenant(f"Nothing was ever recorded for a tenant {tenant!r}.")
 
 
 def posted(connection: Connection, account: str, period: Month | None) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, text
 
-from forebay_billing import checks, journal, queries, summaries
+from forebay_billing import checks, journal, queries, summaries, tenants
 from forebay_billing.access import Scope
 from forebay_billing.books import Books
 from forebay_billing.engines import READERS_MAX, Engines, migrate, reading, writing
@@ -95,8 +95,8 @@ class Store:
         return await self.read(lambda connection: queries.statement(connection, tenant, user, month, self._clock_ns()))
 
     async def check_tenant(self, tenant: str) -> None:
-        """See :func:`queries.check_tenant`."""
-        await self.read(lambda connection: queries.check_tenant(connection, tenant))
+        """See :func:`tenants.check_known`."""
+        await self.read(lambda connection: tenants.check_known(connection, tenant))
 
     async def differences(self) -> list[checks.Difference]:
         """See :func:`checks.differences`."""

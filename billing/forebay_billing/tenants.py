@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Row, or_, select
+from sqlalchemy import ColumnElement, Connection, or_, select
 
 from forebay_billing import profiles, schema, summaries
 from forebay_billing.access import Scope
@@ -23,6 +23,10 @@ from forebay_billing.whose import Whose, whose
 
 _ACCOUNTS: tuple[Callable[[str], str], ...] = (receivable, held, credit_of)
 """The accounts that every tenant has, in the order in which a balance names them."""
+
+
+SAY_NEW = ' For a tenant that is to come, say "new": true.'
+"""What helps whoever is refused a change."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +52,14 @@ class Named:
 
 def names(connection: Connection, currency_of: Callable[[str], str]) -> list[Named]:
     """All tenants that anything was written down for, without what."""
-    versions, accounts = _profiles(connection, None), schema.accounts.c.name
-    query = select(accounts).where(or_(*(accounts.startswith(account(""), autoescape=True) for account in _ACCOUNTS)))
-    known = {*versions, *_agreed(connection, None), *(_owner(row.name)[0] for row in connection.execute(query))}
+    versions = _profiles(connection, None)
     return [
         Named(
             name,
             versions[name].profile.legal_name if name in versions else "",
             _billed_in(versions.get(name)) or currency_of(name),
         )
-        for name in known
+        for name in known(connection, None)
     ]
 
 
@@ -67,24 +69,41 @@ def standings(connection: Connection, tenant: Whose, currency_of: Callable[[str]
     ``currency_of`` is what the settings bill a tenant in.
     """
     balances, outlooks, versions = balances_of(connection, tenant), outlooks_of(connection, tenant, now_ns), _profiles(connection, tenant)
-    known = {*balances, *outlooks, *versions, *_agreed(connection, tenant)}
+    there = known(connection, tenant)
     return [
         Standing(
             name,
-            name in known,
+            name in there,
             _billed_in(versions.get(name)) or currency_of(name),
             versions.get(name),
             tuple(outlooks.get(name, ())),
             tuple(balances.get(name, ())),
         )
-        for name in (sorted(known) if tenant is None else [tenant] if isinstance(tenant, str) else tenant)
+        for name in (sorted(there) if tenant is None else [tenant] if isinstance(tenant, str) else tenant)
     ]
 
 
-def check_known(connection: Connection, tenant: str) -> None:
-    """Raises UnknownTenant where nothing was written down for it: its name may be mistyped."""
-    if tenant not in {*balances_of(connection, tenant), *_profiles(connection, tenant), *_agreed(connection, tenant)}:
-        raise UnknownTenant(f'Nothing was ever written down for a tenant {tenant!r}. For a tenant that is to come, say "new": true.')
+def known(connection: Connection, tenant: Whose) -> set[str]:
+    """All tenants, or of those that are named, for whom anything was ever recorded: usage, a credit, a profile, a plan or a budget."""
+    accounts = connection.execute(select(schema.accounts.c.name).where(_of_tenants(tenant))).scalars()
+    found = {_owner(account)[0] for account in accounts}
+    for table in (profile_rows, schema.plans, budgets):
+        found |= set(connection.execute(select(table.c.tenant).where(*whose(table.c.tenant, tenant)).distinct()).scalars())
+    return found
+
+
+def check_known(connection: Connection, tenant: str, otherwise: str = "") -> None:
+    """Raises UnknownTenant for one that is not: its name may be mistyped. ``otherwise`` is what to do if it is not."""
+    if not known(connection, tenant):
+        raise UnknownTenant(f"Nothing was ever recorded for a tenant {tenant!r}.{otherwise}")
+
+
+def _of_tenants(tenant: Whose) -> ColumnElement[bool]:
+    """The condition on accounts."""
+    name = schema.accounts.c.name
+    if tenant is None:
+        return or_(*(name.startswith(account(""), autoescape=True) for account in _ACCOUNTS))
+    return name.in_([account(one) for one in ([tenant] if isinstance(tenant, str) else tenant) for account in _ACCOUNTS])
 
 
 def _billed_in(version: Version | None) -> str | None:
@@ -94,13 +113,8 @@ def _billed_in(version: Version | None) -> str | None:
 def balances_of(connection: Connection, tenant: Whose) -> dict[str, list[Balance]]:
     """By tenant and currency, of all that have accounts."""
     accounts, rows = schema.accounts.c, schema.balances.c
-    if tenant is None:
-        of_tenants = or_(*(accounts.name.startswith(account(""), autoescape=True) for account in _ACCOUNTS))
-    else:
-        names = [tenant] if isinstance(tenant, str) else tenant
-        of_tenants = accounts.name.in_([account(name) for name in names for account in _ACCOUNTS])
     joined = schema.accounts.outerjoin(schema.balances, rows.account_id == accounts.id)
-    query = select(accounts.name, rows.currency, rows.milli, rows.atto).select_from(joined).where(of_tenants)
+    query = select(accounts.name, rows.currency, rows.milli, rows.atto).select_from(joined).where(_of_tenants(tenant))
     sums: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for row in connection.execute(query):
         name, place = _owner(row.name)
@@ -131,12 +145,3 @@ def outlooks_of(connection: Connection, tenant: Whose, now_ns: int) -> dict[str,
 def _profiles(connection: Connection, tenant: Whose) -> dict[str, Version]:
     query = select(profile_rows).where(*whose(profile_rows.c.tenant, tenant)).order_by(profile_rows.c.version)
     return {row.tenant: profiles.version_of(row) for row in connection.execute(query)}
-
-
-def _agreed(connection: Connection, tenant: Whose) -> set[str]:
-    """Tenants that have a plan or a budget, or had one."""
-    found: set[str] = set()
-    for table in (schema.plans, budgets):
-        rows: list[Row[tuple[str]]] = list(connection.execute(select(table.c.tenant).where(*whose(table.c.tenant, tenant)).distinct()))
-        found |= {row.tenant for row in rows}
-    return found

@@ -197,7 +197,7 @@ def _budget_form(key: str, budget: BudgetRow | None) -> TermForm:
 
 
 def _read_budget(terms: Terms, values: Mapping[str, str], collect: _Collector, budget: BudgetRow | None, now_ns: int) -> Change:
-    body: dict[str, Any] = {"tenant": terms.tenant, "on_limit": values["on_limit"]}
+    body: dict[str, Any] = {"tenant": terms.tenant, "on_limit": values["on_limit"], "new": True}
     body["limit_nano"] = collect("limit", lambda: _amount(values["limit"], 9, Text("Say how much may be spent, such as 250.")), 0)
     if values["warn"].strip():
         body["thresholds"] = collect("warn", lambda: _per_cents(values["warn"]), NONE)

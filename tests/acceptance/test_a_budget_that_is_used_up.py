@@ -73,7 +73,7 @@ def test_work_pauses_within_the_stated_overspend_and_ends_as_if_nothing_had_been
         return found
 
     def limit(limit_nano: int) -> None:
-        body = {"tenant": "globex", "limit_nano": limit_nano, "on_limit": "drain", "grace_seconds": GRACE_SECONDS}
+        body = {"tenant": "globex", "limit_nano": limit_nano, "on_limit": "drain", "grace_seconds": GRACE_SECONDS, "new": True}
         answer = httpx.put(f"{cloud.url}/services/billing/api/budgets", json=body, headers={"Authorization": f"token {operator}"})
         assert answer.status_code == httpx.codes.OK, answer.text
 

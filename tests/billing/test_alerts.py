@@ -130,7 +130,7 @@ def add(running: Any, kind: str, target: str, caller: str = "acme-owner", **more
 def spend(running: Any, usage: Callable[..., UsageRecord], thresholds: list[int], tenant: str = "acme") -> None:
     """Uses a budget of a minute up, which has these thresholds."""
     price = running.get("operator", "/api/prices", flavor="small.64gb").json()[0]["price_nano_per_second"]
-    body = {"tenant": tenant, "limit_nano": 60 * price, "thresholds": thresholds, "on_limit": "drain"}
+    body = {"tenant": tenant, "limit_nano": 60 * price, "thresholds": thresholds, "on_limit": "drain", "new": True}
     assert running.request("operator", "PUT", "/api/budgets", json=body).status_code == 200
     assert running.post_usage(usage(f"{tenant}-1/1", tenant=tenant)).status_code == 200
 

@@ -96,7 +96,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "budgets of whoever asks": ("GET", "/api/budgets", {}, SEES_SOME),
     "budgets of acme": ("GET", "/api/budgets?tenant=acme", {}, SEES_ACME | {"acme-member"}),
     "budgets of another user": ("GET", "/api/budgets?tenant=acme&user=acme-owner", {}, SEES_ACME),
-    "set a budget of acme": ("PUT", "/api/budgets", {"json": {"tenant": "acme", "limit_nano": 1}}, PAYS_ACME),
+    "set a budget of acme": ("PUT", "/api/budgets", {"json": {"tenant": "acme", "limit_nano": 1, "new": True}}, PAYS_ACME),
     "remove a budget": ("DELETE", "/api/budgets/small.64gb", {}, PAYS_SOME),
     "alerts of whoever asks": ("GET", "/api/alerts", {}, SEES_SOME),
     "alerts of acme": ("GET", "/api/alerts?tenant=acme", {}, SEES_ACME | {"acme-member"}),

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from forebay_billing import checks, journal, queries, schema, summaries
+from forebay_billing import checks, journal, queries, schema, summaries, tenants
 from forebay_billing.access import Scope
 from forebay_billing.books import Books
 from forebay_billing.engines import Engines, reading, writing
@@ -376,7 +376,7 @@ def test_a_record_can_be_corrected_once(usage: Callable[..., UsageRecord], fresh
         with reading(engines) as connection:
             page = queries.usage_page(connection, Scope(None, None), queries.Window(None, None), 10, None)
             with pytest.raises(UnknownTenant, match="'umbrella'"):
-                queries.check_tenant(connection, "umbrella")
+                tenants.check_known(connection, "umbrella")
         assert [charge.corrected_at_ns for charge in page.charges] == [NOW_NS]
 
 

@@ -47,7 +47,7 @@ def parked_price(running: Any) -> dict[str, Any]:
 
 
 KINDS: dict[str, tuple[str, Callable[[int], dict[str, Any]], Callable[[Any], dict[str, Any]]]] = {
-    "budget": ("/api/budgets", lambda n: {"tenant": "acme", "limit_nano": n}, budget),
+    "budget": ("/api/budgets", lambda n: {"tenant": "acme", "limit_nano": n, "new": True}, budget),
     "tax": ("/api/profiles/acme", lambda n: {"tax_label": "VAT", "tax_bps": n}, profile),
     "currency": ("/api/profiles/acme", lambda n: {"currency": CURRENCIES[n]}, profile),
     "plan": ("/api/plans/acme", lambda n: {"currency": "USD", "valid_from": "2027-01", "discount_bps": n, "new": True}, plan),
@@ -119,7 +119,7 @@ def test_a_price_that_is_to_come_counts_among_those_that_a_change_expects(runnin
 
 
 def test_a_refusal_says_what_happened_and_a_change_without_a_condition_is_done_as_ever(running: Any) -> None:
-    body = {"tenant": "acme", "limit_nano": 1}
+    body = {"tenant": "acme", "limit_nano": 1, "new": True}
     refused = running.request("operator", "PUT", "/api/budgets", json=body, headers={"If-Match": SOMETHING_ELSE})
     assert (refused.status_code, refused.json()["code"]) == (412, "precondition_failed") and "Somebody else" in refused.json()["message"]
     assert running.get("operator", "/api/budgets", tenant="acme").json() == []
@@ -129,7 +129,7 @@ def test_a_refusal_says_what_happened_and_a_change_without_a_condition_is_done_a
 
 
 def test_a_budget_that_was_changed_meanwhile_is_not_removed(running_anywhere: Any) -> None:
-    set_to = {number: {"tenant": "acme", "limit_nano": number} for number in (1, 2)}
+    set_to = {number: {"tenant": "acme", "limit_nano": number, "new": True} for number in (1, 2)}
     first = running_anywhere.request("operator", "PUT", "/api/budgets", json=set_to[1]).json()
     second = running_anywhere.request("operator", "PUT", "/api/budgets", json=set_to[2]).json()
     path = f"/api/budgets/{first['id']}"
@@ -139,6 +139,6 @@ def test_a_budget_that_was_changed_meanwhile_is_not_removed(running_anywhere: An
 
 
 def test_a_member_who_may_not_know_the_limit_gets_no_tag_that_it_could_be_guessed_from(running: Any) -> None:
-    running.request("operator", "PUT", "/api/budgets", json={"tenant": "acme", "limit_nano": 5})
+    running.request("operator", "PUT", "/api/budgets", json={"tenant": "acme", "limit_nano": 5, "new": True})
     (seen,) = running.get("acme-member", "/api/budgets").json()
     assert seen["limit_nano"] is None and seen["etag"] is None

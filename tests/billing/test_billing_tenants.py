@@ -52,8 +52,54 @@ def test_currency_and_tax_are_the_profiles_and_without_one_the_settings(running:
 def test_what_was_agreed_on_makes_a_tenant_known_before_it_uses_anything(running: Any) -> None:
     plan = {"currency": "USD", "valid_from": "2027-01", "new": True}
     assert running.request("operator", "PUT", "/api/plans/planned", json=plan).status_code == 200
-    assert running.request("operator", "PUT", "/api/budgets", json={"tenant": "bounded", "limit_nano": 1}).status_code == 200
+    assert running.request("operator", "PUT", "/api/budgets", json={"tenant": "bounded", "limit_nano": 1, "new": True}).status_code == 200
     assert list(stand(running)) == ["bounded", "planned"]
+
+
+def test_who_is_known_by_one_thing_is_known_for_all(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+    """So that only the first change asks for "new", and what is read is empty instead of refused."""
+    request, named = running_anywhere.request, ("billed", "bounded", "granted", "planned", "used")
+    assert running_anywhere.post_usage(usage("used/1", tenant="used")).status_code == 200
+    assert request("operator", "PUT", "/api/profiles/billed", json={"legal_name": "Billed Ltd"}).status_code == 200
+
+    def budget(tenant: str, **more: Any) -> Any:
+        return request("operator", "PUT", "/api/budgets", json={"tenant": tenant, "limit_nano": 1} | more)
+
+    def plan(tenant: str, **more: Any) -> Any:
+        return request("operator", "PUT", f"/api/plans/{tenant}", json={"currency": "USD", "valid_from": "2027-01"} | more)
+
+    def credit(tenant: str, **more: Any) -> Any:
+        body = {"tenant": tenant, "kind": "prepaid", "name": "Ahead", "amount_minor": 500}
+        return request("operator", "POST", "/api/credits", json=body | more)
+
+    first = (budget, "bounded"), (plan, "planned"), (credit, "granted")
+    assert [change(tenant, new=True).status_code for change, tenant in first] == [200] * 3
+    for tenant in named:
+        assert [change(tenant).status_code for change in (budget, plan, credit)] == [200] * 3, tenant
+        for path in ("/api/balance", "/api/statement"):
+            month = {"month": "2026-11"} if path == "/api/statement" else {}
+            assert running_anywhere.get("operator", path, tenant=tenant, **month).status_code == 200, (tenant, path)
+    refused = [change("nobody") for change in (budget, plan, credit)] + [running_anywhere.get("operator", "/api/balance", tenant="nobody")]
+    sentence = "Nothing was ever recorded for a tenant 'nobody'."
+    told = [answer.json()["message"] for answer in refused]
+    assert told == [f'{sentence} For a tenant that is to come, say "new": true.'] * 3 + [sentence]
+    assert {(answer.status_code, answer.json()["code"]) for answer in refused} == {(404, "unknown_tenant")}
+    assert sorted(stand(running_anywhere)) == list(named)
+
+
+def test_a_budget_of_nobody_known_is_refused_to_an_operator_and_is_in_the_audit(running: Any) -> None:
+    def put(caller: str, **body: Any) -> int:
+        return int(running.request(caller, "PUT", "/api/budgets", json={"limit_nano": 7} | body).status_code)
+
+    def refusals() -> list[Any]:
+        found = running.get("operator", "/api/audit").json()["entries"]
+        return [(row["who"], row["subject"], row["after"]["code"]) for row in found if row["action"] == "budget.set.refused"]
+
+    assert put("operator", tenant="amce") == 404
+    assert running.get("operator", "/api/budgets").json() == [] and stand(running) == {}
+    assert refusals() == [("operator", "amce", "unknown_tenant")]
+    assert put("acme-owner") == put("operator", tenant="amce", new=True) == put("operator", tenant="amce") == 200
+    assert put("acme-owner", currency="KRW") == 400 and len(refusals()) == 1
 
 
 def test_an_owner_sees_how_the_own_tenant_stands_and_no_other(running: Any, usage: Callable[..., UsageRecord]) -> None:

@@ -29,7 +29,8 @@ Usage = Callable[..., UsageRecord]
 
 
 def put(running: Any, caller: str, **body: Any) -> dict[str, Any]:
-    response = running.request(caller, "PUT", "/api/budgets", json=body)
+    """Before anything is used."""
+    response = running.request(caller, "PUT", "/api/budgets", json=body | {"new": True})
     assert response.status_code == 200, response.text
     row: dict[str, Any] = response.json()
     return row
@@ -163,7 +164,7 @@ def test_a_member_sees_what_concerns_them_and_not_what_others_spend(running: Any
 
 def test_a_change_that_is_sent_twice_under_a_key_happens_once(running: Any) -> None:
     headers = {"Idempotency-Key": "set-1"}
-    bodies = [{"tenant": "acme", "limit_nano": 7}, {"tenant": "acme", "limit_nano": 7}, {"tenant": "acme", "limit_nano": 8}]
+    bodies = [{"tenant": "acme", "limit_nano": limit, "new": True} for limit in (7, 7, 8)]
     answers = [running.request("operator", "PUT", "/api/budgets", json=body, headers=headers) for body in bodies]
     assert answers[0].json() == answers[1].json()
     assert (answers[2].status_code, answers[2].json()["code"]) == (409, "key_reused")
@@ -186,7 +187,7 @@ def test_a_change_that_is_sent_twice_under_a_key_happens_once(running: Any) -> N
     ],
 )
 def test_a_budget_that_says_nothing_sensible_is_refused_and_nothing_changes(running: Any, body: dict[str, Any], where: str) -> None:
-    response = running.request("operator", "PUT", "/api/budgets", json=body)
+    response = running.request("operator", "PUT", "/api/budgets", json=body | {"new": True})
     assert (response.status_code, response.json()["code"]) == (400, "invalid")
     assert where in response.json()["message"]
     assert running.get("operator", "/api/budgets").json() == []

@@ -78,7 +78,7 @@ def test_the_table_has_every_tenant_of_the_hub_and_of_billing_and_finds_sorts_an
 
 def test_the_table_counts_leases_devices_quota_and_budget(cloud: Installation) -> None:
     cloud.ask("pool", "operator", "PUT", "api/quotas/globex", json={"devices_milli": 3000})
-    budget = {"tenant": "globex", "limit_nano": 10**6, "on_limit": "notify"}
+    budget = {"tenant": "globex", "limit_nano": 10**6, "on_limit": "notify", "new": True}
     made = cloud.ask("billing", "operator", "PUT", "api/budgets", json=budget)
     cloud.record_usage(tenant="globex", user="globex-owner", started_at_ns=time.time_ns() - 10**9, duration_ns=10**11)
     with cloud.session("globex-owner") as session:

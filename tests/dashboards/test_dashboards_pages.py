@@ -334,7 +334,7 @@ def test_invoices_and_credits_are_listed_with_their_links(cloud: Installation, i
 def test_budgets_stand_on_the_pages_of_those_whom_they_concern(cloud: Installation) -> None:
     assert "No budget limits this." in cloud.get("globex-owner", "usage").text
     for body in ({"limit_nano": 4 * 10**9, "on_limit": "drain"}, {"limit_nano": 10**9, "user": "acme-member", "notebook": "<b>.ipynb"}):
-        cloud.ask("billing", "operator", "PUT", "api/budgets", json={"tenant": "acme", **body})
+        cloud.ask("billing", "operator", "PUT", "api/budgets", json={"tenant": "acme", "new": True, **body})
     owner = cloud.get("acme-owner", "tenant").text
     assert "$4.00" in owner and "At the limit leases are taken back; tensors are kept." in owner
     assert "&lt;b&gt;.ipynb of acme-member" in owner and owner.count('aria-label="What is used of') >= 2

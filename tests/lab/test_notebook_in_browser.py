@@ -164,7 +164,7 @@ def test_the_line_below_cells_can_be_turned_off_and_on(notebook: NotebookPage) -
 
 
 def test_what_is_left_of_a_budget_is_shown(notebook: NotebookPage, cloud: Any) -> None:
-    budget = {"tenant": "acme", "user": "acme-member", "limit_nano": 10 * 10**9, "on_limit": "refuse"}
+    budget = {"tenant": "acme", "user": "acme-member", "limit_nano": 10 * 10**9, "on_limit": "refuse", "new": True}
     row = cloud.ask("billing", "operator", "PUT", "api/budgets", json=budget)
     try:
         notebook.run(LOOK)

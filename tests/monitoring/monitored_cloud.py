@@ -110,7 +110,7 @@ def happen(cloud: Cloud) -> None:
     cloud.newcomer("worker-bee", "initech")
     ask("pool", "operator", "PUT", "api/quotas/globex", json={"devices_milli": 1000})
     for tenant, limit in (("acme", 10**9), ("globex", 10**6)):
-        budget = {"tenant": tenant, "currency": "USD", "limit_nano": limit}
+        budget = {"tenant": tenant, "currency": "USD", "limit_nano": limit, "new": True}
         ask("billing", "operator", "PUT", "api/budgets", json=budget)
     ask("billing", "operator", "PUT", "api/payments/contacts/acme", json={"name": "Acme Ltd", "email": "pay@acme.example"})
     for tenant, who in (("acme", "acme-member"), ("globex", "globex-owner")):

@@ -210,7 +210,7 @@ def test_a_pool_and_a_billing_service_keep_a_tenant_within_a_heartbeat_of_its_bu
                 price = f'{{"price_nano_per_second": {rate}, "currency": "USD"}}'
                 await call("PUT", f"api/prices/{opened.flavor.name}", price)
                 limit = 3 * rate
-                drains = '"tenant": "acme", "on_limit": "drain", "grace_seconds": 1, "limit_nano"'
+                drains = '"tenant": "acme", "new": true, "on_limit": "drain", "grace_seconds": 1, "limit_nano"'
                 await call("PUT", "api/budgets", f"{{{drains}: {limit}}}")
                 await asyncio.sleep(1)
                 await client.acquire()

@@ -197,7 +197,7 @@ class Office:
 
     def _ask_for_budget(self, body: dict[str, Any]) -> None:
         self._budgets[limited(body)] = body
-        self.errands.add("PUT", "/api/budgets", body)
+        self.errands.add("PUT", "/api/budgets", body | {"new": True})
 
     def limits_in_force(self) -> dict[Limited, dict[str, Any]]:
         """The budgets that billing surely has, as it took them; none of which a change is on its way."""
