@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from forebay_billing import documents, plan_book, tenant_order, tenants
 from forebay_billing.access import check_may_invoice, check_may_see_currencies, paying_scope
 from forebay_billing.bodies import NoQuery, TenantOrderQuery, TenantsQuery, name_of
-from forebay_billing.books import profile_currencies
+from forebay_billing.books import Books, profile_currencies
 from forebay_billing.budget_documents import standing_json
 from forebay_billing.budgets import Accrued
 from forebay_billing.errors import InvalidRequest
@@ -45,10 +45,13 @@ class CurrenciesHandler(BillingHandler):
     async def get(self) -> None:
         check_may_see_currencies(await self.caller())
         self.query(NoQuery)
-        settings, profiles = self.context.settings, await self.context.store.read(profile_currencies)
-        named = settings.tenant_currencies | {tenant: currency for tenant, currency in profiles.items() if currency is not None}
-        others = {tenant: currency for tenant, currency in sorted(named.items()) if currency != settings.currency}
-        self.answer({"currency": settings.currency, "tenants": others})
+        context, common = self.context, self.context.settings.currency
+
+        def work(connection: Connection) -> dict[str, str]:
+            named, billed_in = {*context.settings.tenant_currencies, *profile_currencies(connection)}, context.currencies(Books(connection))
+            return {tenant: currency for tenant in sorted(named) if (currency := billed_in(tenant)) != common}
+
+        self.answer({"currency": common, "tenants": await context.store.read(work)})
 
 
 class TenantOrderHandler(BillingHandler):

@@ -49,6 +49,18 @@ def test_currency_and_tax_are_the_profiles_and_without_one_the_settings(running:
     assert (row["legal_name"], row["tax_label"], row["tax_bps"], row["profile_currency"]) == ("Tokyo KK", "VAT", 1050, "EUR")
 
 
+def test_currencies_are_told_of_those_who_are_not_billed_as_most_are_and_a_profile_goes_before_the_settings(running: Any) -> None:
+    def told() -> Any:
+        return running.get("pool", "/api/currencies").json()
+
+    assert told() == {"currency": "USD", "tenants": {"tokyo": "JPY"}}
+    for tenant, currency in (("tokyo", "USD"), ("paris", "EUR"), ("seoul", None)):
+        assert running.request("operator", "PUT", f"/api/profiles/{tenant}", json={"currency": currency}).status_code == 200
+    assert told() == {"currency": "USD", "tenants": {"paris": "EUR"}}
+    assert running.request("operator", "PUT", "/api/profiles/tokyo", json={"currency": None}).status_code == 200
+    assert told() == {"currency": "USD", "tenants": {"paris": "EUR", "tokyo": "JPY"}}
+
+
 def test_what_was_agreed_on_makes_a_tenant_known_before_it_uses_anything(running: Any) -> None:
     plan = {"currency": "USD", "valid_from": "2027-01", "new": True}
     assert running.request("operator", "PUT", "/api/plans/planned", json=plan).status_code == 200
