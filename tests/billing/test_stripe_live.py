@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.payments import objects, outbox
-from forebay_billing.payments.exporter import Exporter
+from forebay_billing.payments.exporter import REPORTS_KEPT_NS, Exporter
 from forebay_billing.payments.gateway import Gateway
+from forebay_billing.payments.inbox import METER_EVENTS, Inbox, nobody
 from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, Invoice, InvoiceLine, MeterEvent
 from forebay_billing.payments.reconciliation import Ours, Reader, compare
 from forebay_billing.payments.source import BooksSource
@@ -109,3 +110,9 @@ def test_an_hour_is_counted_by_a_meter(live: Live) -> None:
     while reader.theirs(ours, [known]).meter_hours != {(live.tenant, event.meter, hour_ns): event.value}:
         assert time.monotonic() < end, "Stripe did not count the event in time"
         time.sleep(2)
+
+
+def test_reports_of_meters_are_listed(live: Live) -> None:
+    """Of whatever other tests made Stripe refuse, if anything."""
+    found = Inbox(live.gateway, nobody).reports(time.time_ns() - REPORTS_KEPT_NS)
+    assert {report.type for report in found} <= set(METER_EVENTS)

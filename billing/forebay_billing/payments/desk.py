@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 STEP_SECONDS = 1.0
 COLLECT_SECONDS = 300.0
 LOOK_SECONDS = 60.0
+REPORTS_SECONDS = 3600.0
 REFUSALS_AUDITED_PER_MINUTE = 30
 """Anybody can send webhooks that are refused; the audit must not grow as fast as they like. All are counted and logged."""
 
@@ -116,7 +117,10 @@ class Desk:
             raise PaymentsUnavailable(str(failure)) from None
 
     async def reconcile(self, since_ns: int, until_ns: int) -> Report:
-        """Ours against Stripe's, of what was finalised, granted or used in that time. Raises PaymentsUnavailable."""
+        """Ours against Stripe's, of what was finalised, granted or used in that time. Raises PaymentsUnavailable.
+
+        Reports of meters that were missed are taken in, and handled a moment later.
+        """
         metered = self._terms.mode == "meters"
         truth = self._source
 
@@ -134,11 +138,20 @@ class Desk:
             return ours, objects.of_kind(connection, "customer", None)
 
         ours, known = await self._store.read(read)
+        if metered:
+            await asyncio.to_thread(self._fetch_reports)
         try:
             theirs = await asyncio.to_thread(Reader(self._gateway).theirs, ours, known)
         except StripeFailure as failure:
             raise PaymentsUnavailable(str(failure)) from None
         return compare(ours, theirs)
+
+    def _fetch_reports(self) -> None:
+        """Where it fails, the next time is as good."""
+        try:
+            self.exporter.fetch_reports()
+        except StripeFailure as failure:
+            log.warning("action=payments.reports.failed cause=%s error=%r", failure.cause, str(failure))
 
     def _open_portal(self, customer: str) -> str:
         params: stripe.params.billing_portal.SessionCreateParams = {"customer": customer}
@@ -159,13 +172,16 @@ class Desk:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        collect_at = look_at = loop.time()
+        collect_at = look_at = reports_at = loop.time()
         while not self._stop.is_set():
             busy = False
             try:
                 if self._terms.mode == "meters" and loop.time() >= collect_at:
                     collect_at = loop.time() + COLLECT_SECONDS
                     await asyncio.to_thread(self.exporter.collect, self._source)
+                if self._terms.mode == "meters" and loop.time() >= reports_at:
+                    reports_at = loop.time() + REPORTS_SECONDS
+                    await asyncio.to_thread(self._fetch_reports)
                 if loop.time() >= look_at:
                     look_at = loop.time() + LOOK_SECONDS
                     await asyncio.to_thread(self.exporter.look_again)

@@ -34,6 +34,10 @@ WINDOW_NS = 40 * 86_400 * 10**9
 LOOK_AGAIN_NS = 6 * 3600 * 10**9
 """An open invoice of which no webhook has told for so long is read again."""
 LOOKED_AT_MAX = 64
+REPORTS_KEPT_NS = 30 * 86_400 * 10**9
+"""So long Stripe lists its events."""
+REPORTS_AGAIN_NS = 86_400 * 10**9
+"""Reports are asked for again from so long before the last time on: clocks differ, and one may be listed late."""
 
 T = TypeVar("T")
 
@@ -74,6 +78,8 @@ class Exporter:
         self._chance = chance
         self._collected: tuple[Mark, int, int] | None = None
         """What was read last: no hour has ended since, and nothing came, where it is the same again."""
+        self._reports_read_ns = 0
+        """When Stripe was last asked for reports."""
         self._threads = ThreadPoolExecutor(calls_at_once, thread_name_prefix="billing-payments")
 
     def close(self) -> None:
@@ -127,6 +133,17 @@ class Exporter:
                 log.info("action=payments.looked tenant=%s invoice=%s status=%s", known.tenant, known.subject, found.status)
             failpoints.reach("payments.looked")
         return changed
+
+    def fetch_reports(self) -> int:
+        """Notes the reports of meters of which no webhook told, to be handled as if it had. How many they were. Raises StripeFailure."""
+        now_ns = self._clock_ns()
+        reports = self._inbox.reports(max(now_ns - REPORTS_KEPT_NS, self._reports_read_ns - REPORTS_AGAIN_NS))
+        noted = self._books.write(lambda connection: sum(inbox.note(connection, report, now_ns) for report in reports)) if reports else 0
+        failpoints.reach("payments.reports.noted")
+        self._reports_read_ns = now_ns
+        if noted:
+            log.warning("action=payments.reports.missed count=%d", noted)
+        return noted
 
     def _send(self, held: Claim) -> bool:
         now_ns = self._clock_ns()

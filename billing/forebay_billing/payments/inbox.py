@@ -1,7 +1,7 @@
 """Webhooks: verified and written down at once, handled after, each by reading the object's present state from Stripe.
 
 So their order does not matter, and neither does it how often one arrives. An event is a hint that something changed. Stripe gives up
-sending one after three days: what can still change there is read again now and then without any.
+sending one after three days: what can still change there is read again now and then without any, and reports of meters are asked for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import stripe
@@ -158,6 +159,16 @@ class Inbox:
             self._take(connection, known)
         for identifier, reason in change.refused:
             outbox.bury(connection, identifier.removeprefix("forebay-"), now_ns, reason)
+
+    def reports(self, since_ns: int) -> list[Notice]:
+        """What meters could not take since then, as far as Stripe lists it, whether a webhook told of it or not. Raises StripeFailure."""
+        since = datetime.fromtimestamp(since_ns // 10**9, UTC).isoformat().replace("+00:00", "Z")
+
+        def read(client: stripe.StripeClient) -> list[Notice]:
+            found = client.v2.core.events.list({"types": list(METER_EVENTS), "created": {"gte": since}})
+            return [_notice(event.to_dict()) for event in found.auto_paging_iter()]
+
+        return self._gateway.call("event.list", read)
 
     def look(self, known: Known, now_ns: int) -> Known:
         """How an invoice stands at Stripe now. Raises StripeFailure."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 from forebay_billing import failpoints
-from forebay_billing.payments import metering, outbox
+from forebay_billing.payments import inbox, metering, outbox
 from forebay_billing.payments.amounts import METER_VALUE_MAX, meter_parts
 from forebay_billing.payments.orders import ChangedHour, Mark, MeterHour
+from forebay_billing.payments.retries import StripeFailure
 from hypothesis import given
 from hypothesis import strategies as st
 from stripe_emulator import Fault
@@ -295,6 +297,61 @@ def test_events_of_a_deactivated_meter_are_dead_letters_until_it_is_active(shop:
     shop.books.write(lambda connection: outbox.retry(connection, dead[0].id, shop.clock.now_ns))
     send()
     assert shop.rows("dead") == [] and shop.reconcile().differences == ()
+
+
+def test_a_report_of_which_no_webhook_told_is_found_at_stripe_and_handled_once(shop: Any, usage: Usage, send: Any, caplog: Any) -> None:
+    usage.hours = {("acme", hour(shop, 9)): 1}
+    send()
+    meter = shop.emulator.account.of("billing.meter")[0]["id"]
+    shop.gateway.client.v1.billing.meters.deactivate(meter)
+    usage.hours[("acme", hour(shop, 5))] = 42
+    send()
+    lost, shop.emulator.webhooks = shop.emulator.webhooks, []
+    assert shop.rows("dead") == []
+    shop.emulator.faults.add(Fault("busy", "GET /v2/core/events"))
+    with pytest.raises(StripeFailure):
+        shop.exporter.fetch_reports()
+    assert shop.exporter.fetch_reports() == 1 and "action=payments.reports.missed count=1" in caplog.text
+    shop.run()
+    (dead,) = shop.rows("dead")
+    assert dead.subject == f"acme/{METER}/{hour(shop, 5)}/1" and dead.note.startswith("archived_meter: ")
+    shop.gateway.client.v1.billing.meters.reactivate(meter)
+    shop.books.write(lambda connection: outbox.retry(connection, dead.id, shop.clock.now_ns))
+    send()
+    shop.emulator.webhooks += lost
+    assert shop.hear_all() == [208], "the webhook comes after all"
+    restarted = shop.start()
+    assert (shop.exporter.fetch_reports(), restarted.fetch_reports()) == (0, 0)
+    restarted.close()
+    assert shop.rows("dead") == [] and shop.reconcile().differences == ()
+
+
+def test_reports_are_asked_for_on_all_pages_of_thirty_days_and_then_of_what_is_new(shop: Any, usage: Usage, send: Any) -> None:
+    usage.hours = {("acme", hour(shop, 9)): 1}
+    send()
+    shop.gateway.client.v1.billing.meters.deactivate(shop.emulator.account.of("billing.meter")[0]["id"])
+
+    def reported(times: int) -> None:
+        for _ in range(times):
+            shop.clock.now_ns += HOUR_NS
+            usage.hours[("acme", hour(shop, 2))] = 42
+            send()
+        shop.emulator.webhooks.clear()
+
+    reported(3)
+    shop.clock.now_ns += 30 * DAY_NS
+    reported(23)
+    assert shop.exporter.fetch_reports() == 23, "and three that Stripe has forgotten"
+    asked = shop.emulator.called("GET /v2/core/events$")
+    assert len(asked) == 3 and set(asked[0].params["types"].values()) == set(inbox.METER_EVENTS)
+    shop.clock.now_ns += 2 * DAY_NS
+    reported(1)
+    assert shop.exporter.fetch_reports() == 1
+    first_pages = [call.params["created"]["gte"] for call in shop.emulator.called("GET /v2/core/events$") if "created" in call.params]
+    ages_ns = [shop.clock.now_ns - datetime.fromisoformat(since).timestamp() * 10**9 for since in first_pages]
+    assert [round(age_ns / DAY_NS) for age_ns in ages_ns] == [32, 3], "thirty days, and a day more than the two since"
+    shop.run()
+    assert len(shop.rows("dead")) == 24
 
 
 def test_a_dead_event_holds_nothing_up(shop: Any, usage: Usage, send: Any, grant: Any) -> None:

@@ -145,16 +145,16 @@ def test_from_contact_to_invoice_to_payment(paid: Any, emulator: Emulator, invoi
     assert [row.who for row in audit(paid, "payments.contact")] == ["acme-owner"]
 
 
-def test_usage_is_counted_by_the_meter_hour_by_hour(
-    running_service: Any, settings: Settings, emulator: Emulator, clock: Any, database_url: str, usage: Any
-) -> None:
-    """Two records over three hours, one of them corrected after it was counted. Usage is collected at each start."""
+@pytest.fixture
+def metered(
+    running_service: Any, settings: Settings, emulator: Emulator, clock: Any, database_url: str
+) -> Callable[[Callable[[Any], Any]], Any]:
+    """Does something with the service started anew, whose meters tell Stripe of usage. Usage is collected at each start."""
     emulator.add_price("price_nano", "usd", "0.0000001")
     values = {
         "database_url": database_url, "busy_seconds": 2.0, "stripe_mode": "meters", "stripe_meter_price": "price_nano",
         "stripe_key": SecretStr(Emulator.api_key), "stripe_api_url": emulator.url,
     }  # fmt: skip
-    start_ns = clock.now_ns // HOUR_NS * HOUR_NS - 5 * HOUR_NS
 
     def with_service(act: Callable[[Any], Any]) -> Any:
         running = running_service(settings.model_copy(update=values), clock)
@@ -162,6 +162,13 @@ def test_usage_is_counted_by_the_meter_hour_by_hour(
             return act(running)
         finally:
             running.stop()
+
+    return with_service
+
+
+def test_usage_is_counted_by_the_meter_hour_by_hour(metered: Any, emulator: Emulator, clock: Any, usage: Any) -> None:
+    """Two records over three hours, one of them corrected after it was counted."""
+    start_ns = clock.now_ns // HOUR_NS * HOUR_NS - 5 * HOUR_NS
 
     def agreed(running: Any) -> bool:
         emulator.meters.process()
@@ -176,15 +183,48 @@ def test_usage_is_counted_by_the_meter_hour_by_hour(
 
     one = usage("one/1", started_at_ns=start_ns + HOUR_NS // 2, duration_ns=2 * HOUR_NS)
     two = usage("two/1", started_at_ns=start_ns, duration_ns=60 * 10**9, device_model="gpu")
-    assert with_service(lambda running: running.set_surcharge("gpu", 7, valid_from_ns=start_ns)).status_code == 200
-    assert with_service(lambda running: running.post_usage(one, two)).status_code == 200
-    with_service(lambda running: wait_for(lambda: agreed(running)))
+    assert metered(lambda running: running.set_surcharge("gpu", 7, valid_from_ns=start_ns)).status_code == 200
+    assert metered(lambda running: running.post_usage(one, two)).status_code == 200
+    metered(lambda running: wait_for(lambda: agreed(running)))
     rate = 555_556
     assert counted() == [1800 * rate + 60 * (rate + 7), 3600 * rate, 1800 * rate]
     correction = {"source": "pool", "id": "two/1", "reason": "x"}
-    with_service(lambda running: running.request("operator", "POST", "/api/corrections", json=correction))
-    with_service(lambda running: wait_for(lambda: agreed(running)))
+    metered(lambda running: running.request("operator", "POST", "/api/corrections", json=correction))
+    metered(lambda running: wait_for(lambda: agreed(running)))
     assert counted() == [1800 * rate, 3600 * rate, 1800 * rate]
+
+
+def test_a_report_that_no_webhook_brought_is_fetched_at_the_start_and_by_a_reconciliation(
+    metered: Any, emulator: Emulator, clock: Any, usage: Any
+) -> None:
+    start_ns = clock.now_ns // HOUR_NS * HOUR_NS - 5 * HOUR_NS
+    meters = Gateway(Emulator.api_key, emulator.url).client.v1.billing.meters
+
+    def use_an_hour(number: int) -> None:
+        record = usage(f"{number}/1", started_at_ns=start_ns + number * HOUR_NS, duration_ns=10**9)
+        assert metered(lambda running: running.post_usage(record)).status_code == 200
+
+    def counts(running: Any) -> Any:
+        return running.get("operator", "/api/payments/outbox").json()["counts"]
+
+    def throw_away(running: Any, number: int) -> None:
+        """Stripe takes the hour's event, finds that its meter is not active, and its report is lost."""
+        wait_for(lambda: len(emulator.called("POST /v1/billing/meter_events")) == number and not counts(running).get("waiting"))
+        meters.deactivate(emulator.account.of("billing.meter")[0]["id"])
+        emulator.meters.process()
+        emulator.webhooks.clear()
+
+    def reconcile(running: Any) -> None:
+        throw_away(running, 2)
+        running.get("operator", "/api/payments/reconciliation", since_ns=start_ns, until_ns=clock.now_ns)
+        wait_for(lambda: counts(running).get("dead") == 2)
+
+    use_an_hour(1)
+    metered(lambda running: throw_away(running, 1))
+    metered(lambda running: wait_for(lambda: counts(running).get("dead") == 1))
+    meters.reactivate(emulator.account.of("billing.meter")[0]["id"])
+    use_an_hour(2)
+    metered(reconcile)
 
 
 def test_the_portal_is_opened_for_the_tenants_own_customer(paid: Any, emulator: Emulator) -> None:

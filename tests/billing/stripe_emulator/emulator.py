@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import stripe
 from forebay_billing.payments.gateway import API_VERSION
+from stripe.params.v2.core import EventListParams
 
 from stripe_emulator.account import Account, Object, Refused, page
 from stripe_emulator.faults import Fault, Faults
@@ -24,6 +25,9 @@ from stripe_emulator.meters import Meters
 from stripe_emulator.shapes import BadParameter, faults_of_answer, params_of, taken
 
 KEYS_KEPT_SECONDS = 24 * 3600
+EVENTS_KEPT = timedelta(days=30)
+EVENTS_LISTED = 10
+"""On a page, where nothing else is asked for."""
 Work = Callable[[Object, tuple[str, ...]], Object]
 
 
@@ -62,6 +66,8 @@ class Emulator:
         self.shape_faults: list[str] = []
         self.webhooks: list[tuple[str, str]] = []
         self._reports: dict[str, Object] = {}
+        self._pages: dict[str, tuple[list[Object], int]] = {}
+        """What is left of a list, and the size of its pages, by the name of the page that is next."""
         self._saved: dict[str, _Saved] = {}
         self._routes = [(re.compile(pattern), params_of(name) if name else None, work) for pattern, name, work in self._table()]
 
@@ -248,6 +254,7 @@ class Emulator:
             ("POST /v1/test_helpers/test_clocks", "test_helpers.TestClockCreateParams", lambda p, _: self._create_clock(p)),
             (f"POST /v1/test_helpers/test_clocks/{one}/advance", "test_helpers.TestClockAdvanceParams",
              lambda p, g: self._advance(g[0], p)),
+            ("GET /v2/core/events", "", lambda p, _: self._list_reports(p)),
             (f"GET /v2/core/events/{one}", "", lambda p, g: self._report_of(g[0])),
         ]  # fmt: skip
 
@@ -278,9 +285,34 @@ class Emulator:
         return clock | {"frozen_time": params["frozen_time"]}
 
     def _report_of(self, id: str) -> Object:
-        if id not in self._reports:
-            raise Refused(f"No such event: '{id}'", "resource_missing", 404)
-        return self._reports[id]
+        for report in self._kept_reports():
+            if report["id"] == id:
+                return report
+        raise Refused(f"No such event: '{id}'", "resource_missing", 404)
+
+    def _list_reports(self, params: Object) -> Object:
+        """As the API of version 2 pages a list: the address of the next page says all that there is to say."""
+        if "page" in params:
+            rows, size = self._pages.pop(params["page"])
+        else:
+            asked = taken(params, EventListParams)
+            since = datetime.fromisoformat(asked.get("created", {}).get("gte", "1970-01-01T00:00:00Z"))
+            rows, size = [
+                report
+                for report in self._kept_reports()
+                if report["type"] in asked.get("types", [report["type"]]) and datetime.fromisoformat(report["created"]) >= since
+            ], asked.get("limit", EVENTS_LISTED)
+        following = None
+        if len(rows) > size:
+            following = self.account.new_id("page")
+            self._pages[following] = rows[size:], size
+        url = None if following is None else f"/v2/core/events?page={following}"
+        return {"data": rows[:size], "next_page_url": url, "previous_page_url": None}
+
+    def _kept_reports(self) -> list[Object]:
+        """The latest first."""
+        since = datetime.fromtimestamp(self.now_s(), UTC) - EVENTS_KEPT
+        return [report for report in reversed(self._reports.values()) if datetime.fromisoformat(report["created"]) >= since]
 
 
 def _public(thing: Any) -> Any:
