@@ -19,6 +19,14 @@ settings.register_profile("searching", database=None, deadline=None, print_blob=
 settings.load_profile("repeatable")
 """Every run tries the same examples; ``pytest --hypothesis-profile=searching`` looks for new ones."""
 
+_configuration = tempfile.TemporaryDirectory(prefix="forebay-configuration-")
+os.environ["XDG_CONFIG_HOME"] = _configuration.name
+"""What the user of this machine keeps (``forebay device add``) is no part of a test; set before any test imports torch, which reads it."""
+
+
+def pytest_unconfigure() -> None:
+    _configuration.cleanup()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full-sweep", action="store_true", help="eight samples a case in the sweep, hostile calls of every operator")
