@@ -1,8 +1,9 @@
 """What the drivers of this host say of its devices: temperature, memory errors, Xids, and whether a device is still there.
 
 The drivers' libraries (``nvidia-ml-py`` for NVIDIA, ``amdsmi`` for AMD) are optional, and are imported only where their driver is
-loaded. A device's number in the pool is the one that its workers see, so ``CUDA_VISIBLE_DEVICES`` is kept to; without it numbers are
-the library's, in the order of the PCI bus. Calls may take long: they are made outside the event loop.
+loaded. A device's number in the pool is the one that its workers see, so ``CUDA_VISIBLE_DEVICES``, ``ROCR_VISIBLE_DEVICES`` and
+``HIP_VISIBLE_DEVICES`` are kept to; without them numbers are the library's, in the order of the PCI bus, on AMD those of HIP where
+the library tells them. Calls may take long: they are made outside the event loop.
 
 On a Ray cluster the nodes read their own: this module and :mod:`forebay_pool.health` are sent to them by value, so they may import
 the standard library alone besides each other.
@@ -173,14 +174,35 @@ class NvidiaProbe:
 
 
 class AmdProbe:
-    """AMD's devices, by AMD SMI. The hottest spot counts; where there is no such sensor, the edge."""
+    """AMD's devices, by AMD SMI. The hottest spot counts; where there is no such sensor, the edge.
 
-    def __init__(self, amdsmi: Any, devices: Iterable[Watched]) -> None:
+    ``rocr`` and ``hip`` are lists of what is visible to AMD's two runtimes, of which HIP numbers what ROCr has left.
+    """
+
+    def __init__(self, amdsmi: Any, devices: Iterable[Watched], rocr: str | None = None, hip: str | None = None) -> None:
         self._amdsmi = amdsmi
         self._silent: dict[str, int] = {}
+        self._handles: dict[str, Any] = {}
         amdsmi.amdsmi_init()
-        handles = amdsmi.amdsmi_get_processor_handles()
-        self._handles = {device.id: handles[device.index] for device in devices if device.index < len(handles)}
+        visible = _visible(_visible(self._numbered(), rocr), hip)
+        for device in devices:
+            if device.index < len(visible):
+                self._handles[device.id], _ = visible[device.index]
+            else:
+                why = f"{len(visible)} devices are visible, which are numbered from 0 on"
+                log.warning("%s is not watched: %s", device.id, why, extra={"action": "probe_limited", "device": device.id})
+
+    def _numbered(self) -> list[tuple[Any, str]]:
+        """Handle and unique id (``GPU-…``) of each device, in HIP's order; in the library's, and nameless, before ROCm 6.4."""
+        smi = self._amdsmi
+        ask = getattr(smi, "amdsmi_get_gpu_enumeration_info", None)
+        devices: list[tuple[int | None, Any, str]] = []
+        for handle in smi.amdsmi_get_processor_handles():
+            told = (self._try(ask, handle) if ask is not None else None) or {}
+            devices.append((_number(told.get("hip_id")), handle, str(told.get("hip_uuid", ""))))
+        if all(number is not None for number, _, _ in devices):
+            devices.sort(key=lambda device: device[0] or 0)
+        return [(handle, uuid) for _, handle, uuid in devices]
 
     def read(self) -> list[Reading]:
         return [self._read(device, handle) for device, handle in self._handles.items()]
@@ -233,6 +255,21 @@ class AmdProbe:
             raise
 
 
+def _visible(devices: list[tuple[Any, str]], names: str | None) -> list[tuple[Any, str]]:
+    """Those that the list names, by numbers or beginnings of unique ids, in its order; as the runtimes do, up to the first name of none."""
+    if names is None:
+        return devices
+    found: list[tuple[Any, str]] = []
+    for name in (part.strip().upper() for part in names.split(",")):
+        fitting = [devices[int(name)]] if name.isdecimal() and int(name) < len(devices) else []
+        if name.startswith("GPU-"):
+            fitting = [device for device in devices if device[1].upper().startswith(name)]
+        if len(fitting) != 1:
+            break
+        found += [device for device in fitting if device not in found]
+    return found
+
+
 def _number(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
@@ -262,7 +299,8 @@ def probes_of(devices: Iterable[Watched], environ: Mapping[str, str], drivers: D
         visible = environ.get("CUDA_VISIBLE_DEVICES")
         found += _made("pynvml", "nvidia-ml-py", lambda nvml: NvidiaProbe(nvml, cuda, visible))
     if hip and os.path.exists(drivers.amd):
-        found += _made("amdsmi", "amdsmi", lambda amdsmi: AmdProbe(amdsmi, hip))
+        rocr, named = environ.get("ROCR_VISIBLE_DEVICES"), environ.get("HIP_VISIBLE_DEVICES") or environ.get("CUDA_VISIBLE_DEVICES") or None
+        found += _made("amdsmi", "amdsmi", lambda amdsmi: AmdProbe(amdsmi, hip, rocr, named))
     return found
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from forebay_pool.health import Reading
@@ -190,6 +190,7 @@ class FakeAmdSmi:
     def __init__(self, celsius: dict[str, int | AmdSmiLibraryException], errors: int | AmdSmiLibraryException) -> None:
         self.celsius, self.errors = celsius, errors
         self.figures: dict[str, Any] = {}
+        """What the calls for figures that are only shown answer."""
 
     def amdsmi_init(self) -> None:
         return None
@@ -207,7 +208,6 @@ class FakeAmdSmi:
         if isinstance(self.errors, AmdSmiLibraryException):
             raise self.errors
         return {"correctable_count": 9, "uncorrectable_count": self.errors, "deferred_count": 0}
-
 
     def amdsmi_get_gpu_activity(self, handle: str) -> dict[str, Any]:
         return self._figure("activity")
@@ -261,6 +261,70 @@ def test_an_amd_device_that_fails_to_answer_three_times_in_a_row_is_lost() -> No
     assert probe.read() == [Reading("main/hip:0", 70, 0)]
 
 
+class FourCards(FakeAmdSmi):
+    """Four devices, at as many degrees as their HIP numbers; of the third the library tells no unique id."""
+
+    CARDS: ClassVar[dict[str, tuple[int, str]]] = {
+        "c": (2, "N/A"), "a": (0, "GPU-00aa000000000001"), "d": (3, "GPU-00dd000000000004"), "b": (1, "GPU-00ab000000000002"),
+    }  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__({}, 0)
+
+    def amdsmi_get_processor_handles(self) -> list[str]:
+        return list(self.CARDS)
+
+    def amdsmi_get_temp_metric(self, handle: str, sensor: str, metric: str) -> int:
+        return self.CARDS[handle][0]
+
+    def amdsmi_get_gpu_enumeration_info(self, handle: str) -> dict[str, Any]:
+        number, uuid = self.CARDS[handle]
+        return {"drm_render": 128, "drm_card": 0, "hsa_id": number + 1, "hip_id": number, "hip_uuid": uuid}
+
+
+@pytest.mark.parametrize(
+    ("environ", "seen"),
+    [
+        ({}, [0, 1, 2, 3]),
+        ({"ROCR_VISIBLE_DEVICES": "2, 0"}, [2, 0]),
+        ({"ROCR_VISIBLE_DEVICES": "gpu-00DD000000000004,1"}, [3, 1]),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-00dd"}, [3]),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-00a"}, []),  # it fits two
+        ({"ROCR_VISIBLE_DEVICES": "1,9,2"}, [1]),
+        ({"ROCR_VISIBLE_DEVICES": ""}, []),
+        ({"HIP_VISIBLE_DEVICES": "3,1"}, [3, 1]),
+        ({"HIP_VISIBLE_DEVICES": "-1"}, []),
+        ({"HIP_VISIBLE_DEVICES": ""}, [0, 1, 2, 3]),
+        ({"HIP_VISIBLE_DEVICES": "GPU-00aa000000000001"}, [0]),
+        ({"ROCR_VISIBLE_DEVICES": "3,1,0", "HIP_VISIBLE_DEVICES": "2,0"}, [0, 3]),
+        ({"ROCR_VISIBLE_DEVICES": "3,1", "HIP_VISIBLE_DEVICES": "1,1,2"}, [1]),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, [2]),
+        ({"CUDA_VISIBLE_DEVICES": "2", "HIP_VISIBLE_DEVICES": "1"}, [1]),
+    ],
+)
+def test_amd_devices_are_numbered_as_workers_see_them(
+    environ: dict[str, str], seen: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "amdsmi", FourCards())
+    known = [Device(f"main/hip:{i}", "main", "hip", i, "MI210", 64 * 2**30) for i in range(4)]
+    (probe,) = probes_of(known, environ, Drivers(str(tmp_path / "missing"), str(tmp_path)))
+    assert [(reading.device, reading.temperature_celsius) for reading in probe.read()] == [
+        (f"main/hip:{number}", celsius) for number, celsius in enumerate(seen)
+    ]
+    assert len(caplog.messages) == 4 - len(seen)
+
+
+def test_amd_devices_whose_numbers_a_library_does_not_tell_are_in_its_order() -> None:
+    class OlderCards(FourCards):
+        def amdsmi_get_gpu_enumeration_info(self, handle: str) -> dict[str, Any]:
+            if handle == "d":
+                raise AmdSmiLibraryException(2)
+            return super().amdsmi_get_gpu_enumeration_info(handle)
+
+    known = [Device(f"main/hip:{i}", "main", "hip", i, "MI210", 64 * 2**30) for i in range(4)]
+    assert [reading.temperature_celsius for reading in AmdProbe(OlderCards(), known, rocr="1,2").read()] == [0, 3]
+
+
 def test_a_librarys_word_is_asked_for_only_where_its_driver_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -271,7 +335,7 @@ def test_a_librarys_word_is_asked_for_only_where_its_driver_is_loaded(
     loaded.touch()
 
     def read(nvidia: str, amd: str) -> list[Reading]:
-        found = probes_of([cpu, *CUDA, *HIP], {"CUDA_VISIBLE_DEVICES": "GPU-two"}, Drivers(nvidia, amd))
+        found = probes_of([cpu, *CUDA, *HIP], {"CUDA_VISIBLE_DEVICES": "GPU-two", "HIP_VISIBLE_DEVICES": "0"}, Drivers(nvidia, amd))
         return [reading for probe in found for reading in probe.read()]
 
     assert read(missing, missing) == []
