@@ -15,7 +15,7 @@ from forebay_pool.flavors import FlavorBody
 from forebay_pool.forecast import Forecast
 from forebay_pool.handlers import Api, ChoiceBody
 from forebay_pool.node_handlers import DeviceBody, ModelBody, NodeBody
-from forebay_pool.openapi import BAD_REQUEST, CONFLICT, NOT_FOUND, Operation, describe
+from forebay_pool.openapi import CONFLICT, NOT_FOUND, UPGRADE_REQUIRED, Operation, describe
 from forebay_pool.queue_handlers import QuotaBody
 from forebay_pool.rows import DeviceRow, FlavorRow, LeaseRow, ModelRow, NodeRow, QueueRow, QuotaRow, SessionRow
 
@@ -53,10 +53,14 @@ OPERATIONS = (
     Operation(
         *("GET", "api/session", "The session link of a process (WebSocket)"),
         scopes=(COMPUTE,),
-        refusals=(BAD_REQUEST,),
+        refusals=(UPGRADE_REQUIRED,),
         status=SWITCHING,
     ),
-    Operation("GET", "api/worker", "The link of a worker that this pool started (WebSocket)", refusals=(BAD_REQUEST,), status=SWITCHING),
+    Operation(
+        *("GET", "api/worker", "The link of a worker that this pool started (WebSocket)"),
+        refusals=(UPGRADE_REQUIRED,),
+        status=SWITCHING,
+    ),
     Operation("GET", "api/flavors", "All flavors, whether they can be had and why not, and their prices", list[FlavorRow]),
     Operation(
         *("PUT", "api/flavors/{name}", "Makes a flavor, or changes one for later leases", FlavorRow, FlavorBody),

@@ -31,6 +31,8 @@ CLOSE_POLICY = 1008
 CLOSE_GOING_AWAY = 1001
 CLOSE_TOO_BIG = 1009
 TEXT_CHARACTERS_MAX = 2048
+WEBSOCKET_VERSION = "13"
+"""RFC 6455's, the only one that there is."""
 SIGN_IN_AGAIN = "The token of this process has expired or was revoked, and its session ended with it; sign in again."
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,22 @@ class _LinkHandler(WebSocketHandler, Api):
     def open(self, *args: str, **kwargs: str) -> None:
         self.set_nodelay(True)
         self._breach = False
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Refuses as all of the pool does what Tornado would refuse in plain text: a request that opens no WebSocket (RFC 6455, 4.2.1)."""
+        headers = self.request.headers
+        options = {option.strip().lower() for option in headers.get("Connection", "").split(",")}
+        upgrades = "upgrade" in options and headers.get("Upgrade", "").lower() == "websocket"
+        if not upgrades or headers.get("Sec-WebSocket-Version") != WEBSOCKET_VERSION or not headers.get("Sec-WebSocket-Key"):
+            raise RequestRefused(426, "upgrade_required", f"{self.request.path} is a WebSocket: connect to it as one.")
+        await super().get(*args, **kwargs)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Says with every refusal, as RFC 9110 (section 7.8) asks for with 426, what is spoken here."""
+        self.set_header("Upgrade", "websocket")
+        self.set_header("Connection", "Upgrade")
+        self.set_header("Sec-WebSocket-Version", WEBSOCKET_VERSION)
+        super().write_error(status_code, **kwargs)
 
     def get_websocket_protocol(self) -> WebSocketProtocol | None:
         """Tornado's, which ends a link by itself when a message is far too long: that is a breach, and no accident of the network."""

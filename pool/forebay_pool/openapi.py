@@ -14,7 +14,8 @@ from typing_extensions import TypedDict
 
 REF = "#/components/schemas/{model}"
 JSON = "application/json"
-BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, PRECONDITION_FAILED, UNAVAILABLE = 400, 401, 403, 404, 409, 412, 503
+BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, PRECONDITION_FAILED = 400, 401, 403, 404, 409, 412
+UPGRADE_REQUIRED, UNAVAILABLE = 426, 503
 REFUSALS = {
     BAD_REQUEST: "The body or the path is no good; the message says which part.",
     UNAUTHORIZED: "No token, or one that is unknown, expired or revoked.",
@@ -22,6 +23,7 @@ REFUSALS = {
     NOT_FOUND: "There is no such thing, or none that the bearer may know of.",
     CONFLICT: "It cannot be done in the present state; the message says why.",
     PRECONDITION_FAILED: "What stands is not what `If-Match` or `If-None-Match` expect: somebody changed it meanwhile. Nothing was done.",
+    UPGRADE_REQUIRED: "It is a WebSocket, and the request opens none.",
     UNAVAILABLE: "JupyterHub or the database cannot be asked right now, a limit is reached, or another pool leads: try again.",
 }
 """What each status means."""

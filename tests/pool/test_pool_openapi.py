@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import schemathesis
 from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
 from forebay_pool.endpoints import OPERATIONS, SWITCHING
@@ -100,6 +102,31 @@ def test_whatever_is_sent_is_answered_as_described(pool: Make) -> None:
     asyncio.run(scenario())
 
 
+def test_a_link_that_is_asked_for_as_a_page_is_refused_as_described(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            await running.until(lambda: any(worker.state == "warm" for worker in running.machine.fleet.workers.values()))
+            (token,) = [process.environ()["FOREBAY_WORKER_TOKEN"] for process in psutil.Process().children() if is_worker(process)]
+            siege = Siege(running.service.url, await running.get("api/openapi.json", None))
+            for operation, who in zip(links, ("ada", token), strict=True):
+                await asyncio.to_thread(siege.bombard, operation, {}, who)
+                handshake = {"Connection": "keep-alive, Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+                for headers in ({}, handshake, {**handshake, "Sec-WebSocket-Key": "a" * 22 + "==", "Sec-WebSocket-Version": "0"}):
+                    refused = await running.call("GET", operation.path, who, **headers)
+                    assert (refused.code, json.loads(refused.body)["code"]) == (426, "upgrade_required")
+                    connection = "Upgrade" if headers else "close"  # which is what the client asks for
+                    assert (refused.headers["Upgrade"], refused.headers["Connection"]) == ("websocket", connection)
+                    assert (await running.call("GET", operation.path, None, **headers)).code == 401
+            assert siege.seen == {(operation, 426) for operation in links}
+
+    links = [operation for operation in OPERATIONS if operation.status == SWITCHING]
+    asyncio.run(scenario())
+
+
+def is_worker(process: psutil.Process) -> bool:
+    return "FOREBAY_WORKER_TOKEN" in process.environ()
+
+
 class Siege:
     """Asks a pool, holds each answer against the description, and notes with which statuses each operation answered."""
 
@@ -137,13 +164,13 @@ class Siege:
             given |= {"headers": {"If-Match": body["expected"]}} if body and "expected" in body else {}
             self._ask(operation, self._described(operation).Case(path_parameters=parameters, **given), who)
 
-    def bombard(self, operation: Operation, names: dict[str, list[str]]) -> None:
-        """Good and bad bodies, paths with known and unknown names, from people with different scopes."""
+    def bombard(self, operation: Operation, names: dict[str, list[str]], *bearers: str) -> None:
+        """Good and bad bodies, paths with known and unknown names, from people with different scopes, or the bearers of these tokens."""
         varies = operation.body is not None or operation.query is not None or bool(operation.parameters)
         modes = GenerationMode if varies else [GenerationMode.POSITIVE]
         cases = st.one_of([self._described(operation).as_strategy(generation_mode=mode) for mode in modes])
         known = st.fixed_dictionaries({name: st.sampled_from(names[name]) for name in operation.parameters})
-        who = st.sampled_from([*BY_SCOPE.values(), *["operator"] * 4, "guest", "nobody"])
+        who = st.sampled_from(bearers or [*BY_SCOPE.values(), *["operator"] * 4, "guest", "nobody"])
 
         @given(case=cases, parameters=st.none() | known, who=who)
         @settings(
