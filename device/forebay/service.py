@@ -8,6 +8,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import Any
@@ -118,13 +119,21 @@ class Service:
         if not text:
             return None
         try:
-            return json.loads(text)
+            answer = json.loads(text)
         except (ValueError, RecursionError):
             raise self.no_service() from None
+        answered.set(self)
+        return answer
 
     def no_service(self) -> PoolUnreachable:
         """The error that says that something else answers here."""
         return PoolUnreachable(f"What answers at {self.url} is not a Forebay {self.name}; check {self.variable}.")
+
+    def misread(self, error: Exception) -> PoolUnreachable:
+        """The error that says that an answer is not as this release reads it, which ``error`` showed."""
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        sentence = f"The {self.name} at {self.url} answered what this release of forebay cannot read ({why})"
+        return PoolUnreachable(f"{sentence}; check {self.variable}, and both releases.")
 
     def _refusal(self, status: int, text: bytes) -> PoolRefused | PoolUnreachable:
         try:
@@ -138,6 +147,10 @@ class Service:
             sentence = f"The {self.name} at {self.url} does not accept this token; set {TOKEN_VARIABLE} to one that is valid."
             return PoolRefused(sentence, "unauthorized")
         return PoolRefused(f"The {self.name} at {self.url} answered with HTTP status {status}; check {self.variable}.", "http")
+
+
+answered: ContextVar[Service | None] = ContextVar("answered", default=None)
+"""Whose answer was read last."""
 
 
 def configured(environment: Mapping[str, str] = os.environ) -> str | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay.toolkit import table
+from forebay.toolkit import device, table
 from forebay.toolkit.command import main, parser
 
 TOKEN = "a-token-of-the-test"
@@ -230,6 +230,54 @@ def test_what_something_else_answered_is_not_said_to_be_done(
     assert main(words.split()) == 1
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"forebay: What answers at {rest_pool.url}/ is not a Forebay pool; check FOREBAY_URL.\n")
+
+
+LISTINGS = {
+    "smi": "api/sessions",
+    "flavor list": "api/flavors",
+    "admin queue": "api/queue",
+    "admin forecast": "api/forecast",
+    **{f"admin {name} list": f"api/{name}" for name in ("nodes", "devices", "models", "flavors", "quotas", "sessions")},
+    **{f"admin {name} list": f"api/{name}" for name in ("invoices", "credits", "budgets", "tenants")},
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "row"),
+    [
+        *((words, {}) for words in LISTINGS),
+        ("smi", {**SESSIONS[0], "memory_bytes": "much"}),
+        ("flavor list", {**DEV, "equivalents": [7]}),
+        ("flavor list", {**DEV, "price_nano_per_second": [1]}),
+        ("admin flavors list", {**DEV, "memory_bytes": 10**400}),
+    ],
+)
+def test_a_row_of_another_shape_is_one_sentence(
+    rest_pool: RestPool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, row: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("FOREBAY_BOOKS_URL", rest_pool.url)
+    rest_pool.answers[LISTINGS[words]] = [row]
+    assert main(words.split()) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("forebay: The ") and said.err.count("\n") == 1
+    assert f"at {rest_pool.url}/ answered what this release of forebay cannot read (" in said.err
+
+
+@pytest.mark.parametrize("answer", [[1], {"lines": 3}, "text", 7])
+def test_an_answer_that_is_no_invoice_is_one_sentence(
+    rest_pool: RestPool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Any
+) -> None:
+    monkeypatch.setenv("FOREBAY_BOOKS_URL", rest_pool.url)
+    rest_pool.answers["api/invoices/F-1"] = answer
+    assert main(["admin", "invoices", "show", "F-1"]) == 1
+    assert "check FOREBAY_BOOKS_URL, and both releases." in capsys.readouterr().err
+
+
+def test_a_fault_of_the_command_itself_is_blamed_on_no_service(rest_pool: RestPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["smi"]) == 0
+    monkeypatch.setattr(device, "text", lambda flavors: flavors[99])
+    with pytest.raises(IndexError):
+        main(["device", "list"])
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from forebay.errors import ForebayError
+from forebay.service import answered
 from forebay.toolkit import admin, device, doctor, flavor, profile, run, smi
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 EXIT_UNREAD = 141
 """As of programs that the signal SIGPIPE ends: nobody reads what they write."""
+MISREAD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What reading an answer of another shape than expected raises."""
 ENVIRONMENT = """\
 environment:
   FOREBAY_URL     address of the pool, http(s)://host/prefix/, or `local`: start one in this machine when it is needed
@@ -59,9 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _perform(arguments: Sequence[str] | None) -> int:
+    """Commands take answers to be as ARCHITECTURE.md says; here alone it is told that one was not."""
+    answered.set(None)
     try:
         parsed = parser().parse_args(arguments)
         return int(parsed.perform(parsed))
+    except MISREAD as error:
+        service = answered.get()
+        if service is None:
+            raise
+        raise service.misread(error) from error
     finally:
         print(end="", flush=True)
 
