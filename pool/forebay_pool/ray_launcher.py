@@ -112,7 +112,8 @@ class RayLauncher:
 
     async def _look(self) -> None:
         rows = await asyncio.to_thread(ray.nodes)
-        nodes = {node.id: node for node in named_apart(RayNode.of(row) for row in rows if row["Alive"])}
+        living = [RayNode.of(row) for row in rows if row["Alive"]]
+        nodes = {node.id: node for node in named_apart(living, self._nodes)}
         if nodes != self._nodes:
             self._nodes = nodes
             self._on_nodes(list(nodes.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forebay_pool.settings import DeviceGroup
@@ -43,15 +43,25 @@ class RayNode:
         return frozenset(self.labels[label] for label in (ACCELERATOR_LABEL, MODEL_LABEL) if label in self.labels)
 
 
-def named_apart(nodes: Iterable[RayNode]) -> list[RayNode]:
-    """The nodes; those of one name (several on one host) carry the beginning of their id in it."""
+def named_apart(nodes: Iterable[RayNode], known: Mapping[str, RayNode]) -> list[RayNode]:
+    """The living nodes, each under a name of its own, which it keeps while it lives; ``known`` are those of the last time, by id.
+
+    Several of one host carry the beginning of their id in it. A label names one node: if another bears it, Ray was started again there
+    before its end was noticed, and the new one waits for that.
+    """
     listed = list(nodes)
     names = Counter(node.name for node in listed)
-    return [node if names[node.name] == 1 else _with_id(node) for node in listed]
-
-
-def _with_id(node: RayNode) -> RayNode:
-    return RayNode(node.id, f"{node.name}-{node.id[:ID_CHARACTERS]}", node.address, node.labels, node.gpus)
+    named = [replace(node, name=known[node.id].name) for node in listed if node.id in known]
+    taken = {node.name for node in named}
+    for node in listed:
+        if node.id in known:
+            continue
+        if names[node.name] > 1 and NODE_LABEL not in node.labels:
+            node = replace(node, name=f"{node.name}-{node.id[:ID_CHARACTERS]}")
+        if node.name not in taken:
+            taken.add(node.name)
+            named.append(node)
+    return named
 
 
 def devices_of(node: RayNode, groups: Iterable[DeviceGroup]) -> list[Device]:

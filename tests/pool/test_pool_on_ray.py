@@ -22,7 +22,7 @@ ray = pytest.importorskip("ray")
 from forebay_pool.errors import SettingsError  # noqa: E402
 from forebay_pool.health import Reading, judge  # noqa: E402
 from forebay_pool.probes import Drivers  # noqa: E402
-from forebay_pool.ray_nodes import RayNode, devices_of  # noqa: E402
+from forebay_pool.ray_nodes import NODE_LABEL, RayNode, devices_of, named_apart  # noqa: E402
 from forebay_pool.ray_probes import RayProbe  # noqa: E402
 from forebay_pool.settings import DeviceGroup  # noqa: E402
 from ray.util import placement_group_table  # noqa: E402
@@ -288,3 +288,44 @@ def test_the_death_of_a_node_is_noticed_and_who_computed_there_starts_again_else
             await running.until(lambda: seat.state == "free", seconds=60)
 
     asyncio.run(scenario())
+
+
+def test_a_node_whose_ray_is_started_again_before_its_end_is_noticed_is_another_of_the_same_name(
+    on_ray: Callable[..., Any], cluster: RayCluster
+) -> None:
+    async def scenario() -> None:
+        async with on_ray() as running:
+            await put_flavor(running, "fast", {"model": "cpu-fast", "count": 1})
+            client, _ = await lease(running, "fast")
+            before = cluster.nodes["n2"].node_id
+            cluster.kill("n2")
+            cluster.nodes["n2"] = cluster.add("n2", 2)
+            both = [row["NodeID"] for row in ray.nodes() if row["Alive"] and row["Labels"].get(NODE_LABEL) == "n2"]
+            assert sorted(both) == sorted([before, cluster.nodes["n2"].node_id])
+            assert (await client.hears(wire.LeaseClosed)).reason == "failed"
+            await client.hears(wire.SessionLost)
+            await running.until(lambda: before not in [row["NodeID"] for row in ray.nodes() if row["Alive"]], seconds=60)
+            await running.until(lambda: [*running.service._nodes].count(cluster.nodes["n2"].node_id) == 1, seconds=10)
+            await client.hello("fast")
+            await client.ask()
+            granted = await client.hears(wire.Granted)
+            assert descends_from(worker_process(granted.worker), cluster.nodes["n2"])
+            states = {row["device"]: row["state"] for row in await running.get("api/devices")}
+            assert states == {"n0/cpu:0": "free", "n1/cpu:0": "free", "n2/cpu:0": "leased"}
+
+    asyncio.run(scenario())
+
+
+def test_a_node_keeps_its_name_while_it_lives_and_no_other_gets_it() -> None:
+    def names(known: list[RayNode], *living: RayNode) -> list[str]:
+        return [node.name for node in named_apart(living, {node.id: node for node in known})]
+
+    old, new = (RayNode(letter * 12, "host", "10.0.0.1") for letter in "ab")
+    assert names([], old) == ["host"]
+    assert names([], old, new) == ["host-aaaaaaaa", "host-bbbbbbbb"]
+    assert names([old], new, old) == ["host", "host-bbbbbbbb"]
+    apart = named_apart([old, new], {old.id: old})
+    assert names(apart, new) == ["host-bbbbbbbb"]
+    old, new = (RayNode(letter * 12, "n2", "10.0.0.2", {NODE_LABEL: "n2"}) for letter in "ab")
+    assert [node.id for node in named_apart([new, old], {old.id: old})] == [old.id]
+    assert [node.id for node in named_apart([new], {old.id: old})] == [new.id]
