@@ -22,7 +22,7 @@ from forebay_pool.board import Watcher
 from forebay_pool.errors import ChangedMeanwhile, RequestRefused, StoreUnavailable
 from forebay_pool.events import FlavorSet, SessionDismissed
 from forebay_pool.flavors import NAME_PATTERN, FlavorBody
-from forebay_pool.rows import FlavorRow, device_row, flavor_row, lease_row, session_row
+from forebay_pool.rows import FlavorRow, ModelRow, QuotaRow, device_row, flavor_row, lease_row, session_row
 from forebay_pool.types import Flavor, Session
 
 if TYPE_CHECKING:
@@ -87,6 +87,11 @@ class Api(RequestHandler):
     def write_json(self, value: object) -> None:
         self.set_header("Content-Type", "application/json")
         self.write(json.dumps(value))
+
+    def write_tagged(self, row: FlavorRow | ModelRow | QuotaRow) -> None:
+        """A row that is read alone, with the tag of what is set in it."""
+        self.set_header("ETag", row["etag"])
+        self.write_json(row)
 
     def body_as(self, model: Callable[[Any], BaseModel]) -> Any:
         try:
@@ -187,9 +192,7 @@ class FlavorItem(FlavorApi):
         await self.service.write(lambda: self.service.store.set_flavor(flavor, identity.name, expected))
         self.shell.apply(FlavorSet(flavor))
         log.info("flavor_set %s by %s", name, identity.name, extra={"action": "flavor_set", "flavor": name, "user": identity.name})
-        row = self.row(flavor, identity)
-        self.set_header("ETag", row["etag"])
-        self.write_json(row)
+        self.write_tagged(self.row(flavor, identity))
 
 
 class Leases(Api):

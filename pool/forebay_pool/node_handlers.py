@@ -121,9 +121,7 @@ class ModelItem(Api):
         await self.service.write(lambda: self.service.store.set_model(policy, identity.name, expected))
         self.shell.apply(PolicySet(fleet.policy.with_model(policy)))
         log.info("model %s set by %s", model, identity.name, extra={"action": "model_set", "model": model, "user": identity.name})
-        row = model_row(model, fleet)
-        self.set_header("ETag", row["etag"])
-        self.write_json(row)
+        self.write_tagged(model_row(model, fleet))
 
 
 class Forecasts(Api):

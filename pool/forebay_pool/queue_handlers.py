@@ -73,9 +73,7 @@ class QuotaItem(Api):
         return False
 
     def _answer(self, account: Account) -> None:
-        row = quota_row(account, self.shell.clock_ns(), self.shell.machine.fleet)
-        self.set_header("ETag", row["etag"])
-        self.write_json(row)
+        self.write_tagged(quota_row(account, self.shell.clock_ns(), self.shell.machine.fleet))
 
     async def get(self, tenant: str, user: str | None = None) -> None:
         await self.bearer(SERVICE, OPERATE)
