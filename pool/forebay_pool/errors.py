@@ -43,3 +43,8 @@ class RequestRefused(PoolError):
 
 class Deposed(PoolError):
     """Another pool leads on this database by now: what this one decides no longer counts."""
+
+
+def one_line(text: object) -> str:
+    """What an error says, with the line breaks that libraries put into it taken out."""
+    return " ".join(str(text).split())

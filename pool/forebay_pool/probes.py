@@ -5,8 +5,8 @@ loaded. A device's number in the pool is the one that its workers see, so ``CUDA
 ``HIP_VISIBLE_DEVICES`` are kept to; without them numbers are the library's, in the order of the PCI bus, on AMD those of HIP where
 the library tells them. Calls may take long: they are made outside the event loop.
 
-On a Ray cluster the nodes read their own: this module and :mod:`forebay_pool.health` are sent to them by value, so they may import
-the standard library alone besides each other.
+On a Ray cluster the nodes read their own: this module, :mod:`forebay_pool.health` and :mod:`forebay_pool.errors` are sent to them by
+value, so they may import the standard library alone besides each other.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from forebay_pool.errors import one_line
 from forebay_pool.health import APPLICATION_XIDS, Reading
 
 AMD_NOT_SUPPORTED = (2, 3, 10)
@@ -283,11 +284,6 @@ def _amd_words(error: Any) -> str:
     """What AMD SMI's error says; as a text it has several lines."""
     status, _, words = str(error.get_error_info()).partition(" - ")
     return f"{one_line(words)} ({status})"
-
-
-def one_line(text: object) -> str:
-    """What an error says, with the line breaks that libraries put into it taken out."""
-    return " ".join(str(text).split())
 
 
 def probes_of(devices: Iterable[Watched], environ: Mapping[str, str], drivers: Drivers = DRIVERS) -> list[Probe]:

@@ -19,10 +19,9 @@ from ray.util.placement_group import PlacementGroup, get_placement_group, placem
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from forebay_pool import ray_host
-from forebay_pool.errors import SettingsError
+from forebay_pool.errors import SettingsError, one_line
 from forebay_pool.kept import KeptWorker
 from forebay_pool.launcher import WorkerCommand
-from forebay_pool.probes import one_line
 from forebay_pool.ray_nodes import RayNode, named_apart
 from forebay_pool.types import Device
 

@@ -16,9 +16,10 @@ import ray
 from ray import cloudpickle
 from ray.exceptions import RayError
 
-from forebay_pool import health, probes
+from forebay_pool import errors, health, probes
+from forebay_pool.errors import one_line
 from forebay_pool.health import Reading
-from forebay_pool.probes import DRIVERS, Drivers, HostWatch, NamedDevice, one_line
+from forebay_pool.probes import DRIVERS, Drivers, HostWatch, NamedDevice
 from forebay_pool.ray_launcher import SHARE_OF_A_CPU, on_node
 from forebay_pool.ray_nodes import RayNode
 from forebay_pool.types import Device
@@ -29,7 +30,7 @@ PATIENCE_SECONDS = 120.0
 """A node that takes longer than that gets another actor."""
 
 log = logging.getLogger(__name__)
-for module in (health, probes):
+for module in (errors, health, probes):
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,8 @@ from forebay_wire import messages as wire
 ray = pytest.importorskip("ray")
 from forebay_pool.errors import SettingsError  # noqa: E402
 from forebay_pool.health import Reading, judge  # noqa: E402
-from forebay_pool.probes import Drivers  # noqa: E402
+from forebay_pool.probes import Drivers, HostWatch, NamedDevice  # noqa: E402
+from forebay_pool.ray_host import Host  # noqa: E402
 from forebay_pool.ray_nodes import NODE_LABEL, RayNode, devices_of, named_apart  # noqa: E402
 from forebay_pool.ray_probes import RayProbe  # noqa: E402
 from forebay_pool.settings import DeviceGroup  # noqa: E402
@@ -179,6 +181,22 @@ def test_the_nodes_own_drivers_say_how_their_devices_are(cluster: RayCluster, te
         assert sorted(reading.temperature_celsius for reading in probe.read()) == [54, 60, 61]
     finally:
         ray.shutdown()
+
+
+def test_nodes_need_no_package_of_ours(temperatures: Path) -> None:
+    temperatures.write_text("54")
+    sent = [(HostWatch, [NamedDevice("n0/cuda:0", "cuda", 0)], Drivers(nvidia=str(temperatures))), (Host, None, None)]
+    there = """
+import pickle, sys
+sys.modules["forebay_pool"] = None
+(watch, devices, drivers), (host, *_) = pickle.loads(sys.stdin.buffer.read())
+print([reading.temperature_celsius for reading in watch(devices, drivers).read()], host().output())
+"""
+    paths = os.pathsep.join([str(Path(__file__).parent / "node_libraries"), *sys.path])
+    environment = {"PYTHONPATH": paths, "FOREBAY_TEST_TEMPERATURES": str(temperatures)}
+    command = [sys.executable, "-c", there]
+    done = subprocess.run(command, input=ray.cloudpickle.dumps(sent), env=environment, capture_output=True, check=False)
+    assert done.stdout == b"[54] []\n", done.stderr
 
 
 def test_a_gang_holds_devices_of_several_nodes_and_gives_all_of_them_back(on_ray: Callable[..., Any]) -> None:
