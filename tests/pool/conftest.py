@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from forebay_pool.invariants import validate
 from forebay_pool.service import Service
 from forebay_pool.settings import load
 from forebay_pool.state_machine import StateMachine
+from forebay_pool.store import Store
 from forebay_pool.types import Device, Equivalent, Flavor, Limits, UsageRecord
 from forebay_wire import messages as wire
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
@@ -58,6 +59,16 @@ def devices(count: int = 1, gib: int = 8, model: str = "cpu-dev") -> list[Device
 
 def flavor(name: str, gib: int, *models: str) -> Flavor:
     return Flavor(name, gib * GIB, tuple(Equivalent(model, 1) for model in models or ("cpu-dev",)))
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    """A store whose pool leads."""
+    opened = Store(database_url)
+    opened.migrate()
+    opened.lead("http://here/")
+    yield opened
+    opened.close()
 
 
 class World:

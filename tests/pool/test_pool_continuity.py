@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -50,15 +50,6 @@ def kept_of(number: int = 1, **changes: Any) -> KeptLease:
 
 
 SESSION = KeptSession("s", b"k" * 32, "acme", "ada", "python a\u0000b", "dev.1gb", 7, 1, SPAN, "p-w1", True, 2**30, None)
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    opened = Store(database_url)
-    opened.migrate()
-    opened.lead("http://here/")
-    yield opened
-    opened.close()
 
 
 # On disk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -25,14 +25,6 @@ SECOND = 1_000_000_000
 GIB = 2**30
 TO_THE_HOUR = 2_800
 """Seconds from 1,700,000,000 to the next full hour."""
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    store = Store(database_url)
-    store.migrate()
-    yield store
-    store.close()
 
 
 def records(w: Any) -> list[UsageRecord]:

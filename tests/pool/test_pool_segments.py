@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -33,14 +33,6 @@ SPAN = wire.Span(id="s", kind="cell", label="n", cell=1)
 
 def record(started_ns: int, duration_ns: int) -> UsageRecord:
     return UsageRecord("s.1", "acme", "ada", "s", "s.1", SPAN, "dev.1gb", "cpu-dev", 1, started_ns, duration_ns, "drained")
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    store = Store(database_url)
-    store.migrate()
-    yield store
-    store.close()
 
 
 def beat(w: Any, session: str) -> None:

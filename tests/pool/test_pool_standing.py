@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -85,15 +85,6 @@ def test_a_link_that_breaks_and_is_made_again_keeps_the_place_in_the_line(world:
 
 
 # What was used
-
-
-@pytest.fixture
-def store(database_url: str) -> Iterator[Store]:
-    opened = Store(database_url)
-    opened.migrate()
-    opened.lead("http://here/")
-    yield opened
-    opened.close()
 
 
 def record(number: int, user: str, started_ago_ns: int, duration_ns: int, now_ns: int, **more: Any) -> UsageRecord:
