@@ -150,9 +150,8 @@ def _next(connection: Connection, table: Table, series: str) -> tuple[int, int, 
 def take_back(books: Books, name: str, amount_minor: int, reason: str, conditions: Conditions, who: str, now_ns: int) -> CreditNote:
     """A credit note against an invoice: less is asked for, or what was paid is owed to the tenant.
 
-    An invoice has at most as much taken back as it asked for; what credits had paid of it is given back as a new credit. Its tax is that of
-    as much of the supply, whoever paid for it.
-    Raises UnknownInvoice, InvalidCredit, NotNow.
+    An invoice has at most as much taken back as it asked for; what credits had paid of it is given back as a new credit. The note has
+    the tax of as much of the supply, whoever paid for it. Raises UnknownInvoice, InvalidCredit, NotNow.
     """
     connection = books.connection
     about = invoice(connection, name, None)

@@ -119,7 +119,7 @@ class Desk:
     async def reconcile(self, since_ns: int, until_ns: int) -> Report:
         """Ours against Stripe's, of what was finalised, granted or used in that time. Raises PaymentsUnavailable.
 
-        Reports of meters that were missed are taken in, and handled a moment later.
+        Reports of meters that no webhook brought are fetched, and handled a moment later.
         """
         metered = self._terms.mode == "meters"
         truth = self._source

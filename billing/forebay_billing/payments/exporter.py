@@ -142,7 +142,7 @@ class Exporter:
         failpoints.reach("payments.reports.noted")
         self._reports_read_ns = now_ns
         if noted:
-            log.warning("action=payments.reports.missed count=%d", noted)
+            log.warning("action=payments.reports.fetched count=%d", noted)
         return noted
 
     def _send(self, held: Claim) -> bool:
