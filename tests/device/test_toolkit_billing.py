@@ -227,5 +227,14 @@ def test_a_budget_is_set_told_of_and_removed(admin: Run, server: Server) -> None
     assert "There is no budget" in admin("budgets", "remove", "1")[2]
 
 
+def test_a_budget_or_a_credit_of_a_tenant_that_is_to_come_says_so(admin: Run) -> None:
+    credit = ("credits", "grant", "umbrella", "prepaid", "100", "--name", "Ahead")
+    for words in (("budgets", "set", "umbrella", "5"), credit):
+        assert "Nothing was ever recorded for a tenant 'umbrella'" in admin(*words)[2]
+    assert admin("budgets", "set", "umbrella", "5", "--new")[:2] == (0, "Budget 1 is set.\n")
+    assert admin(*credit)[0] == 0, "the budget made it known"
+    assert admin("credits", "grant", "initech", *credit[3:], "--new")[0] == 0
+
+
 def test_a_notebook_has_a_user(admin: Run) -> None:
     assert "say whose with --user" in admin("budgets", "set", "acme", "1", "--notebook", "x.ipynb")[2]

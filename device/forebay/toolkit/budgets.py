@@ -30,6 +30,7 @@ def add_to(parent: Parsers) -> None:
     setting.add_argument("--at-limit", choices=["notify", "refuse", "drain"], default="notify", help="default: notify")
     setting.add_argument("--grace", type=amounts.count, metavar="SECONDS", help="what a drained lease gets to come to an end")
     setting.add_argument("--warn", type=amounts.count, nargs="+", metavar="PERCENT", help="default: 50 80 100")
+    setting.add_argument("--new", action="store_true", help="nothing was ever recorded for the tenant")
     removal = action(actions, "remove", perform_remove, "remove a budget")
     removal.add_argument("id", type=amounts.count)
     alerts = action(actions, "alerts", perform_alerts, "what was told of, the latest first")
@@ -50,7 +51,7 @@ def perform_list(arguments: argparse.Namespace) -> int:
 def perform_set(arguments: argparse.Namespace) -> int:
     if arguments.notebook and not arguments.user:
         raise ForebayError("A notebook is one user's: say whose with --user.")
-    body: dict[str, Any] = {"tenant": arguments.tenant, "limit_nano": arguments.limit, "on_limit": arguments.at_limit}
+    body: dict[str, Any] = {"tenant": arguments.tenant, "limit_nano": arguments.limit, "on_limit": arguments.at_limit, "new": arguments.new}
     body |= {name: value for name in ("user", "notebook") if (value := getattr(arguments, name))}
     body |= {"window": "total"} if arguments.total else {}
     body |= {} if arguments.grace is None else {"grace_seconds": arguments.grace}

@@ -81,6 +81,7 @@ def _add_credits(actions: Parsers) -> None:
     grant.add_argument("--currency", help="other than what the tenant is billed in")
     grant.add_argument("--from", dest="effective", type=_day, metavar="YYYY-MM-DD", help="first day, UTC (this month's first)")
     grant.add_argument("--expires", type=_day, metavar="YYYY-MM-DD", help="the day from which it no longer counts, UTC (never)")
+    grant.add_argument("--new", action="store_true", help="nothing was ever recorded for the tenant")
     refund = action(actions, "refund", perform_refund_credit, "give what is left of a prepaid credit back")
     refund.add_argument("credit", type=int)
     refund.add_argument("--amount", type=int, metavar="CENTS", help="a part of what is left")
@@ -153,7 +154,7 @@ def perform_grant(arguments: argparse.Namespace) -> int:
     body = {
         "tenant": arguments.tenant, "kind": arguments.kind, "name": arguments.name, "amount_minor": arguments.amount,
         "currency": arguments.currency, "priority": arguments.priority, "effective_at_ns": arguments.effective,
-        "expires_at_ns": arguments.expires,
+        "expires_at_ns": arguments.expires, "new": arguments.new,
     }  # fmt: skip
     return _credits_left(arguments, billing().post("api/credits", body))
 
