@@ -26,14 +26,15 @@ FILES_MAX = 128
 """Files that are looked at for a placement."""
 STALE_MAX = 4
 """Nodes that have changed, and are not filed anew before somebody looks; beyond, each change has one filed, so that no look files many."""
+STALE_SHARE = 16
+"""Of so many nodes one may have changed for each to be filed by itself: beyond, it takes less to sort all of them."""
 NUMBER_MASK = 2**32 - 1
 WAYS_MAX = 256
 """Sizes that files are ordered for."""
 
 
-def seat_order(seat: Seat) -> tuple[int, int, int]:
-    """Which of a node's devices with the same free share is better: the one with less."""
-    return (seat.failures, seat.taken_bytes, seat.number)
+seat_order = attrgetter("order")
+"""Which of a node's devices with the same free share is better: the one with less."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +73,10 @@ class Stock:
         self._shares: Counter[int] = Counter()
         """How many groups have a device with just so much free."""
         self._wholes: dict[str | None, list[int]] = {None: []}
-        """Groups with whole devices free, those with most first (as :func:`_fullness`): all of them, and those of each switch."""
+        """Groups with whole devices free, those with most first (as :func:`_fullness`): all of them, and those of each switch; but for
+        those that changed since somebody looked."""
+        self._stale_wholes: dict[Group, int] = {}
+        """Those, and how many whole devices they are filed with."""
         self._switch_wholes: dict[str, int] = {}
         self._switches: list[tuple[int, str]] = []
         """The switches with whole devices free, by how many, but for those that changed since somebody looked."""
@@ -109,6 +113,7 @@ class Stock:
         if now == filed:
             return
         seat.filed = now
+        seat.order = (seat.failures, seat.taken_bytes, seat.number)
         self.closed += filed[3] - is_open
         self._stale[self.groups[seat.device.node]] = None
         if len(self._stale) > STALE_MAX:
@@ -147,7 +152,7 @@ class Stock:
         group.free = len(shares)
         whole = shares.count(WHOLE_MILLI)
         if whole != group.whole:
-            self._file_wholes(group, whole)
+            self._wholes_changed(group, whole)
 
     def _put_in(self, key: Key, order: Order) -> File:
         file = self._files.get(key)
@@ -175,18 +180,36 @@ class Stock:
             if file.share_milli >= way.least_milli:
                 way.stale[file] = None
 
-    def _file_wholes(self, group: Group, whole: int) -> None:
-        """Files the group by how many whole devices it has free, which are not as many as before."""
-        before, after = _fullness(group, group.whole), _fullness(group, whole)
-        for filed in (self._wholes[None], self._wholes.setdefault(group.switch, [])):
-            if group.whole:
-                drop(filed, before)
-            if whole:
-                insort(filed, after)
-        self.whole += whole - group.whole
-        self._switch_wholes[group.switch] = self._switch_wholes.get(group.switch, 0) + whole - group.whole
+    def _wholes_changed(self, group: Group, whole: int) -> None:
+        """The group has so many whole devices free, which are not as many as before."""
+        self._stale_wholes.setdefault(group, group.whole)
         self._stale_switches[group.switch] = None
+        self._switch_wholes[group.switch] = self._switch_wholes.get(group.switch, 0) + whole - group.whole
+        self.whole += whole - group.whole
         group.whole = whole
+
+    def _file_wholes(self) -> None:
+        """Files anew the groups that changed; all of them at once if many did."""
+        if len(self._stale_wholes) > len(self.groups) // STALE_SHARE:
+            self._wholes = {None: [], **{group.switch: [] for group in self.groups.values()}}
+            for group in self.groups.values():
+                if group.whole:
+                    for filed in self._wholes_with(group):
+                        filed.append(_fullness(group, group.whole))
+            for filed in self._wholes.values():
+                filed.sort()
+        else:
+            for group, before in self._stale_wholes.items():
+                for filed in self._wholes_with(group):
+                    if before:
+                        drop(filed, _fullness(group, before))
+                    if group.whole:
+                        insort(filed, _fullness(group, group.whole))
+        self._stale_wholes.clear()
+
+    def _wholes_with(self, group: Group) -> tuple[list[int], list[int]]:
+        """The lists that have the group as long as it has whole devices free."""
+        return self._wholes[None], self._wholes.setdefault(group.switch, [])
 
     def has_free(self, share_milli: int, count: int) -> bool:
         """Whether so much is free on some device, or so many whole devices are."""
@@ -253,6 +276,7 @@ class Stock:
     def fullest(self, switch: str | None) -> Iterator[Group]:
         """The nodes with whole devices free, most first: under the switch, or everywhere."""
         self.refresh()
+        self._file_wholes()
         return (self._numbered[fullness & NUMBER_MASK] for fullness in self._wholes.get(switch, ()))
 
 
@@ -265,13 +289,11 @@ def _stand(group: Group) -> tuple[list[int], dict[int, Seat]]:
     """What is free on its devices, least first; of those with the same free share the best, by :func:`seat_order`."""
     shares: list[int] = []
     best: dict[int, Seat] = {}
-    least: dict[int, tuple[int, int, int]] = {}
     for seat in group.seats:
         free_milli = seat.open_milli
         if free_milli:
             shares.append(free_milli)
-            order = seat_order(seat)
-            if free_milli not in best or order < least[free_milli]:
-                best[free_milli], least[free_milli] = seat, order
+            if free_milli not in best or seat.order < best[free_milli].order:
+                best[free_milli] = seat
     shares.sort()
     return shares, best

@@ -556,6 +556,8 @@ class Seat:
     """No worker is prestarted here before."""
     filed: tuple[int, int, int, bool] = (0, 0, 0, True)
     """What placements go by, as it is filed: what may be leased, what of that is taken, failures, and whether the device is open."""
+    order: tuple[int, int, int] = (0, 0, 0)
+    """Failures, memory taken, place in the list: of two devices with the same share free, the one with less is better."""
     unsure: int = 0
     """Workers that may execute here what this pool does not know of; nothing opens here before they have said how they stand."""
 
