@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ settings.register_profile("repeatable", derandomize=True, database=None, deadlin
 settings.register_profile("searching", database=None, deadline=None, print_blob=True)
 settings.load_profile("repeatable")
 """Every run tries the same examples; ``pytest --hypothesis-profile=searching`` looks for new ones."""
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell leaves it for what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests press Ctrl-C, also in what they start
 
 _pip = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pip" / "pip.conf"
 if _pip.is_file():
