@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from forebay_pool.events import ClientSaid, SessionJoined, WorkerSaid
 from forebay_pool.instructions import Meter
@@ -106,8 +106,7 @@ async def link_up(url: str, token: str, hear: Callable[[Connection, str | bytes]
     """A link of the pool, as light as the worker's own."""
     headers = {"Authorization": f"token {token}"}
     link = await connect(url, additional_headers=headers, compression=None, proxy=None, create_connection=partial(Connection, hear))
-    assert isinstance(link, Connection)
-    return link
+    return cast(Connection, link)
 
 
 def at_a_worker(client: Client, granted: wire.Granted) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from forebay_wire import messages
 from forebay_wire.messages import DeviceModel, FromWorker, MessageError, ToWorker
@@ -233,8 +233,7 @@ class WorkerLink:
             raise LinkLost(f"the pool at {url} does not take the worker link: HTTP status {status}") from None
         except (OSError, InvalidHandshake, TimeoutError) as error:
             raise LinkLost(f"the pool at {url} cannot be reached: {error}") from None
-        assert isinstance(connection, Connection)
-        return connection
+        return cast(Connection, connection)
 
     def _resume(self) -> messages.ResumeWorker:
         standing, now_ns = self._standing, time.monotonic_ns()
