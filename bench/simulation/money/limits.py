@@ -182,12 +182,13 @@ class LimitBook:
     def _known(self, beat: Beat, subject: Subject, period: str) -> tuple[int, int]:
         """What billing must have counted when it answered, and what a second of the open leases cost.
 
-        What came after its month was closed counts later than here, and never earlier.
+        What came after its month was closed counts later than here, and never earlier. Of a beat that it may have taken for late it knows
+        no lease.
         """
         mine = [one for one in self._posted(subject) if one.since_ns <= beat.asked_ns]
         used = sum(one.atto for one in mine if period in ("total", one.month))
         there, nano_per_second = {one.id for one in mine}, 0
-        for name, whose, (atto, rate) in self._open_leases(beat):
+        for name, whose, (atto, rate) in () if beat.overtaken else self._open_leases(beat):
             if name not in there and covers(subject, whose):
                 used += sum(atto.values()) if period == "total" else atto.get(period, 0)
                 nano_per_second += rate
