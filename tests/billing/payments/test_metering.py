@@ -279,13 +279,19 @@ def test_events_of_an_unknown_meter_are_dead_letters_until_it_is_there(shop: Any
     assert shop.rows("dead") == [] and shop.reconcile().differences == ()
 
 
-def test_events_of_a_deactivated_meter_are_dead_letters_until_it_is_active(shop: Any, usage: Usage, send: Any) -> None:
+def thrown_away(shop: Any, usage: Usage, send: Any) -> str:
+    """The meter that was deactivated before the usage of five hours ago came to it."""
     usage.hours = {("acme", hour(shop, 9)): 1}
     send()
-    meter = shop.emulator.account.of("billing.meter")[0]["id"]
+    meter: str = shop.emulator.account.of("billing.meter")[0]["id"]
     shop.gateway.client.v1.billing.meters.deactivate(meter)
     usage.hours[("acme", hour(shop, 5))] = 42
     send()
+    return meter
+
+
+def test_events_of_a_deactivated_meter_are_dead_letters_until_it_is_active(shop: Any, usage: Usage, send: Any) -> None:
+    meter = thrown_away(shop, usage, send)
     shop.hear_all()
     dead = shop.rows("dead")
     assert dead[0].note.startswith("archived_meter: ")
@@ -300,12 +306,7 @@ def test_events_of_a_deactivated_meter_are_dead_letters_until_it_is_active(shop:
 
 
 def test_a_report_of_which_no_webhook_told_is_found_at_stripe_and_handled_once(shop: Any, usage: Usage, send: Any, caplog: Any) -> None:
-    usage.hours = {("acme", hour(shop, 9)): 1}
-    send()
-    meter = shop.emulator.account.of("billing.meter")[0]["id"]
-    shop.gateway.client.v1.billing.meters.deactivate(meter)
-    usage.hours[("acme", hour(shop, 5))] = 42
-    send()
+    meter = thrown_away(shop, usage, send)
     lost, shop.emulator.webhooks = shop.emulator.webhooks, []
     assert shop.rows("dead") == []
     shop.emulator.faults.add(Fault("busy", "GET /v2/core/events"))
