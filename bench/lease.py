@@ -53,6 +53,7 @@ class Client:
         self.opens: list[float] = []
         self.cycles: list[float] = []
         self.stream: asyncio.StreamWriter | None = None
+        self.connecting: asyncio.Task[None] | None = None
         self._work = work
         self._number = 0
         self._began = 0
@@ -121,11 +122,7 @@ def at_a_worker(client: Client, granted: wire.Granted) -> None:
         client.stream = await command_stream(granted)
         client.stream.write(frame_of(*work))
 
-    CONNECTING.add(task := asyncio.create_task(connect_first()))
-    task.add_done_callback(CONNECTING.discard)
-
-
-CONNECTING: set[asyncio.Task[None]] = set()
+    client.connecting = asyncio.create_task(connect_first())
 
 
 def frame_of(*commands: stream.Command) -> bytes:
