@@ -116,6 +116,8 @@ class Guest:
     """The worker that has its tensors."""
     forgotten: bool = False
     """Whether a pool died before it wrote which worker that is: the next one cannot know, and the session may be lost."""
+    fresh: bool = False
+    """Whether a pool died before it wrote that its worker held a lease: the next one believes that nothing is there, until somebody tells."""
     first: str | None = None
     """Its first worker, where a pool died before it wrote that: the next one must believe whoever of both comes back with the ticket."""
 
@@ -255,6 +257,7 @@ class Auditor:
     def _adopted(self, guest: Guest, worker: str | None) -> None:
         """The session, or its first worker, says what no pool wrote, and what the auditor saw."""
         process = self.processes.get(worker or "")
+        guest.fresh = guest.fresh and worker != guest.home
         if worker == guest.first and process is not None and process.heard:
             guest.home, guest.first, guest.forgotten = worker, None, False
             self.adopted.add(process.name)
@@ -354,18 +357,21 @@ class Auditor:
         home = session.worker if session.worker in known else None
         forgotten, first = truly not in (None, home), at if home is None else None
         who = (session.tenant, session.user, session.process)
-        return Guest(*who, session.flavor, True, session.epoch, home=home, forgotten=forgotten, first=first)
+        fresh = not session.opened
+        return Guest(*who, session.flavor, True, session.epoch, home=home, forgotten=forgotten, fresh=fresh, first=first)
 
     def _falls_silent(self, process: Process) -> None:
-        """A worker that ever held a lease takes its session with it, unless the one before it still has the tensors; one that never did
-        makes way for the one that truly was the first."""
+        """A worker that ever held a lease takes its session with it, unless the one before it still has the tensors, or the pool does not
+        know of a lease; one that never did makes way for the one that truly was the first."""
         if process.heard:
             process.heard = False
             self.failed.add(process.name)
             guest = self.guests.get(process.session or "")
             if guest is None or guest.home != process.name:
                 return
-            if process.opened and not self._goes_back(process):
+            if process.opened and guest.fresh:
+                guest.home = None
+            elif process.opened and not self._goes_back(process):
                 del self.guests[process.session or ""]
             elif not process.opened and guest.forgotten:
                 guest.home, guest.first = None, self._opened_for(process.session)
@@ -450,7 +456,7 @@ class Auditor:
         guest = self.guests.get(session)
         if guest is None:
             raise Caught("a worker is opened without a live session", process.name, session)
-        process.executes, process.opened, process.restoring = message.epoch, True, False
+        process.executes, process.opened, process.restoring, guest.fresh = message.epoch, True, False, False
         flavor = self.flavors[guest.flavor]
         process.share_milli = share_of(flavor, process.devices)
         process.memory_bytes = max(process.memory_bytes, message.memory_limit_bytes, process.parked_bytes)
