@@ -117,7 +117,7 @@ class Guest:
     forgotten: bool = False
     """Whether a pool died before it wrote which worker that is: the next one cannot know, and the session may be lost."""
     fresh: bool = False
-    """Whether a pool died before it wrote that its worker held a lease: the next one believes that nothing is there, until somebody tells."""
+    """Whether no pool wrote that its worker held a lease: the next one believes that nothing is there, until somebody tells."""
     first: str | None = None
     """Its first worker, where a pool died before it wrote that: the next one must believe whoever of both comes back with the ticket."""
 

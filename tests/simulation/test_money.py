@@ -51,6 +51,7 @@ LEAST = {
     "paid": 40, "paid at Stripe": 4, "void": 8, "credits lapsed": 30, "credits refunded": 5, "credits never mirrored": 5,
     "holds expired": 5, "closed by the clock": 60, "alerts": 250, "alerts brought": 250, "alerts brought again": 80, "drained": 30,
     "drained in a month": 8, "drained notebooks": 4, "overspent within the bound": 10, "webhooks lost for good": 20,
+    "reports": 25, "reports fetched": 15,
     "pool died at commit.before": 60, "pool died at commit.after": 50, "pool died at usage.before": 15, "pool died at usage.after": 3,
     "billing died at commit.before": 60, "billing died at commit.after": 50,
 }  # fmt: skip
@@ -343,6 +344,14 @@ def never_asks_stripe_of_what_no_webhook_told(patch: pytest.MonkeyPatch) -> None
     patch.setattr(exporter.Exporter, "look_again", lambda self: 0)
 
 
+def hears_nothing_of_what_stripe_threw_away(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(outbox, "bury", lambda *given: False)
+
+
+def never_asks_stripe_what_meters_threw_away(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(exporter.Exporter, "fetch_reports", lambda self: 0)
+
+
 def tells_alerts_without_looking_whether_they_came(patch: pytest.MonkeyPatch) -> None:
     brings = Courier.bring
 
@@ -376,6 +385,8 @@ BREAKS: list[Break] = [
     never_writes_lapsed_credits_off,
     never_books_what_stripe_collects,
     never_asks_stripe_of_what_no_webhook_told,
+    hears_nothing_of_what_stripe_threw_away,
+    never_asks_stripe_what_meters_threw_away,
     tells_alerts_without_looking_whether_they_came,
     forgets_the_last_threshold,
     ends_holds_without_giving_back,

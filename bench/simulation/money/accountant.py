@@ -293,6 +293,7 @@ class Accountant:
             "alerts brought": count("alert_deliveries WHERE state = 'done'"),
             "alerts brought again": count("alert_deliveries WHERE state = 'done' AND attempts > 1"),
             "paid at Stripe": count("settlements WHERE method = 'stripe'"),
+            "reports": count("payment_events WHERE type LIKE 'v1.billing.meter.%'"),
             "drained": len(limits.drained),
             "drained in a month": sum(window == "month" for _, window in limits.drained),
             "drained notebooks": sum(subject[2] is not None for subject, _ in limits.drained),

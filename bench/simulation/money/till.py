@@ -22,6 +22,7 @@ from forebay_billing.metrics import Metrics
 from forebay_billing.payments.desk import Desk
 from forebay_billing.payments.gateway import Gateway
 from forebay_billing.payments.register import Register
+from forebay_billing.payments.retries import StripeFailure
 from forebay_billing.payments.source import BooksSource
 from forebay_billing.service import application_of
 from forebay_billing.settings import Settings
@@ -165,6 +166,13 @@ class Till:
     def look_again(self) -> None:
         """Reads at Stripe what no webhook has told of for long. Raises Killed."""
         self.desk.exporter.look_again()
+
+    def fetch_reports(self) -> int:
+        """Asks Stripe what meters could not take; how much of it no webhook had told. Raises Killed."""
+        try:
+            return self.desk.exporter.fetch_reports() if self.mode == "meters" else 0
+        except StripeFailure:
+            return 0
 
     def close_months(self) -> None:
         """Finalises what is due, and writes off credits. Raises Killed."""

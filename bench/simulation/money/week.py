@@ -47,7 +47,7 @@ LINES_TOLD = 60
 LOST_ANSWERS = 0.3
 """Of an operator's errands: each is sent again until an answer comes."""
 GIVEN_UP = 0.5
-"""Of Stripe's webhooks about invoices and credit notes: they never come."""
+"""Of Stripe's webhooks: they never come."""
 CALM_ROUND_NS = 15 * SECOND_NS
 """How often billing's loops turn when nothing goes wrong any more: the pool takes its time to come to rest."""
 STRIPE_FAULTS = ("busy", "conflict", "error_before", "error_after", "lost_before", "lost_after", "denied")
@@ -108,6 +108,11 @@ class Week(Storm):
         self._leap_ns = 0
         self.told_ns = 0
         self._roughness = self.chance.choice([0.0, 0.05, 0.2])
+        self._meter_chance = random.Random(f"meters {seed}")
+        self._deactivations = self._meter_chance.choice((0, 0, 1, 2, 4))
+        """So often somebody deactivates a meter at Stripe, which then takes events and throws them away."""
+        self._asks = self._deactivations > 0
+        """Whether billing asks for what was thrown away."""
         self.folder = _folder()
         for name, content in _databases().items():
             (self.folder / name).write_bytes(content)
@@ -256,6 +261,16 @@ class Week(Storm):
         self.chance.choice(fates)()
         self.agenda.after(int(self.chance.expovariate(1.2) * SECOND_NS), self._strike_money)
 
+    def _trouble_meters(self) -> None:
+        """Before Stripe counts what it took somebody deactivates the meter now and then, and activates it again a while later."""
+        meters = self.emulator.account.of("billing.meter")
+        if self._deactivations and self.emulator.meters.waiting and self._meter_chance.random() < 0.5:
+            self._deactivations -= 1
+            self.emulator.meters.set_status(self._meter_chance.choice(meters)["id"], "inactive")
+        elif not self._deactivations or self._meter_chance.random() < 0.5:
+            for meter in meters:
+                self.emulator.meters.set_status(meter["id"], "active")
+
     def _pay_stripe(self) -> None:
         """People pay at Stripe, or cannot, and the operator makes an invoice void there; of all that webhooks tell."""
         asked = [invoice for invoice in self.emulator.account.of("invoice") if invoice["status"] == "open"]
@@ -280,6 +295,8 @@ class Week(Storm):
             try:
                 if self.calm or self.chance.random() < 0.4:
                     self.till.collect()
+                if self._asks and (self.calm or self._meter_chance.random() < 0.2):
+                    self.reached["reports fetched"] += self.till.fetch_reports()
                 self.till.step()
                 if self.calm or self.chance.random() < 0.2:
                     self.till.look_again()
@@ -296,15 +313,17 @@ class Week(Storm):
             self.errands.run(self.till, lambda: not self.calm and self.chance.random() < LOST_ANSWERS)
         self.see_to_billing()
         if self.calm or self.chance.random() < 0.5:
+            self._trouble_meters()
             self.emulator.meters.process()
         self._hear_stripe()
 
     def _hear_stripe(self) -> None:
-        """Webhooks come in any order, until one was taken, or Stripe gives it up: what meters tell comes once, or nobody knows of it."""
+        """Webhooks come in any order, until one was taken, or Stripe gives it up."""
         waiting, self.emulator.webhooks = self.emulator.webhooks, []
         self.chance.shuffle(waiting)
         for payload, secret in waiting:
-            if secret == Emulator.secret and self.chance.random() < GIVEN_UP:
+            given_up = self.chance if secret == Emulator.secret else self._meter_chance
+            if given_up.random() < GIVEN_UP:
                 self.reached["webhooks lost for good"] += 1
                 continue
             header = {"Stripe-Signature": self.emulator.signature(payload, secret)}
@@ -326,6 +345,8 @@ class Week(Storm):
 
     def _settle(self) -> None:
         """All comes to rest, after an outage of weeks in some seeds; then all months end, and are invoiced."""
+        if self._asks:
+            self._work()  # what was thrown away is asked for before Stripe forgets it
         self._leap(self.chance.choice([13 * HOUR_NS, 13 * HOUR_NS, 60 * HOUR_NS, 36 * DAY_NS]))
         self._rest()
         month, last = month_of(NEW_YEAR_NS - self._early_ns - DAY_NS), month_of(self.billing_ns())
@@ -388,7 +409,12 @@ class Week(Storm):
         kinds = text("SELECT DISTINCT kind FROM transactions")
         self.kinds = set(self.till.read(lambda connection: connection.execute(kinds).scalars().all()))
         self.till.read(lambda connection: self.reached.update(accountant.reached(connection, self.disk.limits)))
-        response = self.till.call("GET", "/api/check", None, {"Authorization": f"token {OPERATOR}"})
-        if response is None or json.loads(response.body) != {"differences": []}:
-            raise Caught(f"billing's own check finds {response and response.body!r:.500}")
         self.till.read(lambda connection: accountant.check_stripe(self.emulator, connection, hours, self.till.mode))
+        self._find_no_differences("/api/check")
+        self._find_no_differences(f"/api/payments/reconciliation?since_ns={NEW_YEAR_NS - self._early_ns - DAY_NS}&until_ns={now_ns}")
+
+    def _find_no_differences(self, target: str) -> None:
+        """Billing's own checks agree."""
+        response = self.till.call("GET", target, None, {"Authorization": f"token {OPERATOR}"})
+        if response is None or response.status != 200 or json.loads(response.body)["differences"]:
+            raise Caught(f"{target} finds {response and response.body!r:.500}")

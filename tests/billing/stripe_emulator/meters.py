@@ -36,6 +36,11 @@ class Meters:
         self._identifiers: dict[str, int] = {}
         self.counted: list[Counted] = []
 
+    @property
+    def waiting(self) -> int:
+        """How many events were taken, and not looked at."""
+        return len(self._waiting)
+
     def create_meter(self, params: Object) -> Object:
         if self._named(params["event_name"]) is not None:
             raise Refused(f"An active meter with event name {params['event_name']} already exists.", "resource_already_exists")
