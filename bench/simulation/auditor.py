@@ -257,10 +257,10 @@ class Auditor:
     def _adopted(self, guest: Guest, worker: str | None) -> None:
         """The session, or its first worker, says what no pool wrote, and what the auditor saw."""
         process = self.processes.get(worker or "")
-        guest.fresh = guest.fresh and worker != guest.home
         if worker == guest.first and process is not None and process.heard:
             guest.home, guest.first, guest.forgotten = worker, None, False
             self.adopted.add(process.name)
+        guest.fresh = guest.fresh and worker != guest.home
 
     def _took_over(self, process: Process, session: str) -> None:
         """The worker has what the session had at another, if it had anything."""

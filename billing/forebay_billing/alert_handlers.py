@@ -11,11 +11,13 @@ from forebay_billing import alert_outbox
 from forebay_billing.access import channel_tenant, usage_scope
 from forebay_billing.alert_outbox import Channel
 from forebay_billing.bodies import AlertsQuery, ChannelActionBody, ChannelBody, ChannelsQuery, NoQuery
+from forebay_billing.books import Books
 from forebay_billing.budget_documents import alert_row, channel_health_json, channel_json
 from forebay_billing.budget_handlers import number_of
 from forebay_billing.errors import InvalidRequest, UnknownChannel
-from forebay_billing.handlers import BillingHandler
+from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.settings import Settings
+from forebay_billing.tenants import SAY_PROFILE, check_named
 from forebay_billing.webhooks import check_target
 
 log = logging.getLogger(__name__)
@@ -61,11 +63,14 @@ class ChannelsHandler(BillingHandler):
             check_target(body.target, self.context.settings.alert_private_addresses)
         else:
             check_address(body.target, self.context.settings)
-        channel = await self.change(
-            identity,
-            lambda books: alert_outbox.add_channel(books, tenant, body.kind, body.target, identity.name, now_ns),
-            lambda added: channel_json(added, with_secret=True),
-        )
+
+        def work(books: Books) -> Channel:
+            if tenant is not None:
+                check_named(books.connection, tenant, identity, SAY_PROFILE)
+            return alert_outbox.add_channel(books, tenant, body.kind, body.target, identity.name, now_ns)
+
+        attempt = None if tenant in (None, identity.tenant) else Attempt("alerts.channel.add", tenant, body.model_dump())
+        channel = await self.change(identity, work, lambda added: channel_json(added, with_secret=True), attempt)
         if channel is not None:
             log.info("action=alerts.channel.add who=%s tenant=%s channel=%d", identity.name, tenant, channel.id)
 

@@ -14,7 +14,7 @@ from forebay_billing.budgets import Budget, Origin, Subject
 from forebay_billing.errors import InvalidRequest, UnknownBudget
 from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.money import ATTO_PER_NANO
-from forebay_billing.tenants import SAY_NEW, check_known
+from forebay_billing.tenants import SAY_NEW, check_named
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class BudgetsHandler(BillingHandler):
         expected, now_ns = self.expected(), self.context.clock_ns()
 
         def work(books: Books) -> Budget:
-            if not body.new and tenant != identity.tenant:
-                check_known(books.connection, tenant, SAY_NEW)
+            if not body.new:
+                check_named(books.connection, tenant, identity, SAY_NEW)
             billed_in = self.context.currencies(books)(tenant)
             if body.currency not in (None, billed_in):
                 raise InvalidRequest(f"currency: the tenant {tenant} is billed in {billed_in}; nothing would count for another.")

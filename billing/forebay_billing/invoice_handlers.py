@@ -302,10 +302,11 @@ class ProfileHandler(_InvoiceHandler):
         def work(books: Books) -> profiles.Version:
             before = profiles.profile_of(books.connection, tenant)
             after = replace(before, **given)
+            made = profiles.change(books, after, identity.name, now_ns, expected)
             if self.context.desk is not None:
                 currency = self.context.currencies(books)(tenant)
                 contacts.change(books, tenant, after.legal_name, after.email, currency, identity.name, now_ns)
-            return profiles.change(books, after, identity.name, now_ns, expected)
+            return made
 
         made = await self.change(identity, work, invoice_documents.profile_json)
         if made is not None:

@@ -12,9 +12,10 @@ from forebay_billing.access import check_may_operate_payments, named_tenant, pay
 from forebay_billing.bodies import ContactBody, DeadLetterBody, NoQuery, OutboxQuery, PaymentInvoicesQuery, PortalBody, ReconciliationQuery
 from forebay_billing.books import Books
 from forebay_billing.errors import InvalidRequest, PaymentsOff, TooLarge, UnknownRecord
-from forebay_billing.handlers import BillingHandler
+from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.payments import contacts, objects, outbox
 from forebay_billing.schema import NAME_CHARS_MAX
+from forebay_billing.tenants import SAY_PROFILE, check_named
 
 if TYPE_CHECKING:
     from forebay_billing.payments.desk import Desk
@@ -53,11 +54,15 @@ class ContactHandler(BillingHandler):
         _open(self.context.desk)
         if not 0 < len(tenant) <= NAME_CHARS_MAX:
             raise InvalidRequest(f"tenant: a name has 1 to {NAME_CHARS_MAX} characters.")
-        currency, now_ns = self.context.settings.currency_of(tenant), self.context.clock_ns()
+        now_ns = self.context.clock_ns()
 
-        contact = await self.change(
-            identity, lambda books: contacts.change(books, tenant, body.name, body.email, currency, identity.name, now_ns), asdict
-        )
+        def work(books: Books) -> contacts.Contact:
+            check_named(books.connection, tenant, identity, SAY_PROFILE)
+            currency = self.context.currencies(books)(tenant)
+            return contacts.change(books, tenant, body.name, body.email, currency, identity.name, now_ns)
+
+        attempt = None if tenant == identity.tenant else Attempt("payments.contact", tenant, body.model_dump())
+        contact = await self.change(identity, work, asdict, attempt)
         if contact is not None:
             log.info("action=payments.contact who=%s tenant=%s version=%d", identity.name, tenant, contact.version)
 

@@ -12,13 +12,15 @@ from forebay_billing import report_outbox, report_pdf
 from forebay_billing.access import paying_scope, recipient_tenant
 from forebay_billing.alert_handlers import check_address
 from forebay_billing.bodies import NoQuery, RecipientBody, RecipientsQuery, ReportQuery
+from forebay_billing.books import Books
 from forebay_billing.budget_handlers import number_of
 from forebay_billing.errors import InvalidRequest, UnknownRecipient
-from forebay_billing.handlers import BillingHandler
+from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.months import Month
 from forebay_billing.report_outbox import Latest, Recipient
 from forebay_billing.reporter import file_name
 from forebay_billing.reports import report_of
+from forebay_billing.tenants import SAY_PROFILE, check_named
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +70,13 @@ class RecipientsHandler(BillingHandler):
         if tenant is None:
             raise InvalidRequest("tenant: name the tenant whose report is to be mailed.")
         check_address(body.target, self.context.settings)
-        added = await self.change(
-            identity, lambda books: report_outbox.add_recipient(books, tenant, body.target, identity.name, now_ns), _recipient_json
-        )
+
+        def work(books: Books) -> Recipient:
+            check_named(books.connection, tenant, identity, SAY_PROFILE)
+            return report_outbox.add_recipient(books, tenant, body.target, identity.name, now_ns)
+
+        attempt = None if tenant == identity.tenant else Attempt("reports.recipient.add", tenant, body.model_dump())
+        added = await self.change(identity, work, _recipient_json, attempt)
         if added is not None:
             log.info("action=reports.recipient.add who=%s tenant=%s recipient=%d", identity.name, tenant, added.id)
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from forebay_hub.identity import Identity
 from sqlalchemy import ColumnElement, Connection, or_, select
 
 from forebay_billing import profiles, schema, summaries
@@ -26,7 +27,9 @@ _ACCOUNTS: tuple[Callable[[str], str], ...] = (receivable, held, credit_of)
 
 
 SAY_NEW = ' For a tenant that is to come, say "new": true.'
-"""What helps whoever is refused a change."""
+"""What helps whoever is refused a change …"""
+SAY_PROFILE = " For a tenant that is to come, set its billing profile first."
+"""… that cannot say so."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,12 @@ def check_known(connection: Connection, tenant: str, otherwise: str = "") -> Non
     """Raises UnknownTenant for one that is not: its name may be mistyped. ``otherwise`` is what to do if it is not."""
     if not known(connection, tenant):
         raise UnknownTenant(f"Nothing was ever recorded for a tenant {tenant!r}.{otherwise}")
+
+
+def check_named(connection: Connection, tenant: str, identity: Identity, otherwise: str) -> None:
+    """The same of a tenant that somebody names who is not in it."""
+    if tenant != identity.tenant:
+        check_known(connection, tenant, otherwise)
 
 
 def _of_tenants(tenant: Whose) -> ColumnElement[bool]:

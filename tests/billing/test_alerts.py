@@ -252,6 +252,15 @@ def test_alerts_go_to_their_tenant_and_to_the_operators(serving: Any, receiver: 
     assert running.request("acme-owner", "POST", "/api/alerts/channels", json=smuggled).status_code == 400
 
 
+def test_an_operators_channel_of_a_tenant_of_whom_nothing_was_recorded_is_refused(serving: Any, receiver: Receiver) -> None:
+    running = serving()
+    body = {"kind": "webhook", "target": receiver.url, "tenant": "amce"}
+    refused = running.request("operator", "POST", "/api/alerts/channels", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (404, "unknown_tenant") and health(running, "operator") == []
+    entry = running.get("operator", "/api/audit").json()["entries"][0]
+    assert (entry["action"], entry["subject"], entry["after"]["code"]) == ("alerts.channel.add.refused", "amce", "unknown_tenant")
+
+
 # Where a webhook may not go
 
 

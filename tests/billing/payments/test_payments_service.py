@@ -49,7 +49,7 @@ def wait_for(what: Callable[[], Any]) -> Any:
     return found
 
 
-def put_contact(paid: Any, caller: str = "operator", tenant: str = "acme", **body: Any) -> Any:
+def put_contact(paid: Any, caller: str = "acme-owner", tenant: str = "acme", **body: Any) -> Any:
     return paid.request(caller, "PUT", f"/api/payments/contacts/{tenant}", json={"name": "Acme Ltd", "email": "pay@acme.example"} | body)
 
 
@@ -302,6 +302,23 @@ def test_without_payments_their_endpoints_say_so(running: Any) -> None:
 def test_a_contact_that_is_none_is_refused(paid: Any, body: dict[str, Any]) -> None:
     answer = put_contact(paid, **body)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid")
+
+
+def test_an_operators_contact_of_a_tenant_of_whom_nothing_was_recorded_is_refused_and_nothing_goes_to_stripe(
+    paid: Any, emulator: Emulator
+) -> None:
+    refused = put_contact(paid, "operator", "amce")
+    assert (refused.status_code, refused.json()["code"]) == (404, "unknown_tenant")
+    assert [row.subject for row in audit(paid, "payments.contact.refused")] == ["amce"]
+    assert paid.get("operator", "/api/payments/outbox").json()["rows"] == []
+    assert paid.request("operator", "PUT", "/api/profiles/amce", json={"currency": "KRW"}).status_code == 200
+    assert put_contact(paid, "operator", "amce").status_code == 200
+    wait_for(done(paid, 2))
+    engines = open_engines(paid.settings.database_url, 2)
+    with reading(engines) as connection:
+        bodies = connection.execute(text("SELECT body FROM payment_outbox WHERE tenant = 'amce'")).scalars().all()
+    engines.dispose()
+    assert ["KRW" in str(body) for body in bodies] == [True, True], "in what the profile says"
 
 
 def test_secrets_are_never_shown(paid: Any, emulator: Emulator, caplog: pytest.LogCaptureFixture) -> None:
