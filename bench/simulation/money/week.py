@@ -263,13 +263,22 @@ class Week(Storm):
 
     def _trouble_meters(self) -> None:
         """Before Stripe counts what it took somebody deactivates the meter now and then, and activates it again a while later."""
-        meters = self.emulator.account.of("billing.meter")
         if self._deactivations and self.emulator.meters.waiting and self._meter_chance.random() < 0.5:
             self._deactivations -= 1
+            meters = self.emulator.account.of("billing.meter")
             self.emulator.meters.set_status(self._meter_chance.choice(meters)["id"], "inactive")
         elif not self._deactivations or self._meter_chance.random() < 0.5:
-            for meter in meters:
-                self.emulator.meters.set_status(meter["id"], "active")
+            self._activate_meters()
+
+    def _activate_meters(self) -> None:
+        for meter in self.emulator.account.of("billing.meter"):
+            self.emulator.meters.set_status(meter["id"], "active")
+
+    def _hear_reports(self) -> None:
+        """Nothing that was thrown away is unheard of before Stripe forgets it."""
+        self._activate_meters()
+        self.reached["reports fetched"] += self.till.fetch_reports()
+        self.till.step()
 
     def _pay_stripe(self) -> None:
         """People pay at Stripe, or cannot, and the operator makes an invoice void there; of all that webhooks tell."""
@@ -346,7 +355,8 @@ class Week(Storm):
     def _settle(self) -> None:
         """All comes to rest, after an outage of weeks in some seeds; then all months end, and are invoiced."""
         if self._asks:
-            self._work()  # what was thrown away is asked for before Stripe forgets it
+            self._work()
+            self._hear_reports()
         self._leap(self.chance.choice([13 * HOUR_NS, 13 * HOUR_NS, 60 * HOUR_NS, 36 * DAY_NS]))
         self._rest()
         month, last = month_of(NEW_YEAR_NS - self._early_ns - DAY_NS), month_of(self.billing_ns())
