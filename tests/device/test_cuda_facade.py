@@ -253,7 +253,7 @@ ARGUMENTS = {
     "manual_seed_all": (1,), "set_device": (0,), "set_per_process_memory_fraction": (1.0,), "set_rng_state": (torch.cuda.get_rng_state(),),
     "set_rng_state_all": ([torch.cuda.get_rng_state()],), "set_stream": (torch.cuda.Stream(),), "set_sync_debug_mode": (0,),
     "stream": (None,), "StreamContext": (None,), "ExternalStream": (1,), "caching_allocator_enable": (True,), "CudaError": (1,),
-    "graph": (torch.cuda.CUDAGraph(),), "make_graphed_callables": ((), ()),
+    "graph": (torch.cuda.CUDAGraph(),), "make_graphed_callables": ((), ()), "export_dot": ("graph.dot",),
 }
 needs_a_lease = {name for name in torch.cuda.__all__ if name.endswith(("Tensor", "Storage"))}
 wrong = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -93,3 +94,21 @@ def test_reading_in_a_capture_is_refused_and_a_graph_without_a_capture_cannot_be
         torch.cuda.CUDAGraph().replay()
     graph.reset()
     assert x.sum().item() == 3
+
+
+def test_a_graph_writes_what_it_captured_and_one_that_is_captured_again_calls_that(tmp_path: Path) -> None:
+    x, file = torch.ones(3, device="cuda"), tmp_path / "graph"
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    if hasattr(graph, "register_capture_end_hook"):  # from PyTorch 2.15 on
+        graph.register_capture_end_hook(torch.cuda.export_dot(str(tmp_path / "hook")))
+    with torch.cuda.graph(graph):
+        y = x.add(1)
+    graph.debug_dump(str(file))
+    assert "aten.add" in file.read_text()
+    assert all(written.read_text() == file.read_text() for written in tmp_path.iterdir())
+    graph.instantiate()
+    graph.reset()
+    with torch.cuda.graph(graph):
+        y = x.mul(5)
+    graph.replay()
+    assert y.tolist() == [5.0] * 3

@@ -111,9 +111,12 @@ class GraphBase:
     def __new__(cls, keep_graph: bool = False) -> GraphBase:
         graph = super().__new__(cls)
         graph._capture, graph._pool, graph._states, graph._extra = None, (0, next(_pools)), [], []
+        graph._has_graph_exec = False
         return graph
 
     _capture: Capture | None
+    _has_graph_exec: bool
+    """Whether it was instantiated, which PyTorch asks from 2.15 on."""
     _pool: tuple[int, int]
     _states: list[tuple[torch.Generator, torch.Tensor]]
     _extra: list[torch.Generator]
@@ -125,11 +128,16 @@ class GraphBase:
         self._pool = pool or self._pool
         generators = [torch.cuda.default_generators[_C.current_device()], *self._extra]
         self._states = [(generator, generator.get_state()) for generator in generators]
-        self._capture = Capture()
+        self._capture, self._has_graph_exec = Capture(), False
         self._capture.__enter__()
         _capturing.append(self._capture)
 
     def capture_end(self) -> None:
+        """Both halves of the end, which PyTorch calls itself from 2.15 on."""
+        self.capture_end_pre()
+        self.capture_end_post()
+
+    def capture_end_pre(self) -> None:
         """Ends the capture, and undoes what it did to tensors from outside."""
         if self._capture is None or self._capture not in _capturing:
             raise RuntimeError("capture_end() without capture_begin() of the same graph")
@@ -142,8 +150,12 @@ class GraphBase:
         if not self._capture.calls:
             warnings.warn("The CUDA Graph is empty: nothing was called on the device in the capture.", stacklevel=3)
 
+    def capture_end_post(self) -> None:
+        """Nothing to do: the calls are kept in any case."""
+
     def instantiate(self) -> None:
-        """Nothing to do: the calls are ready."""
+        """The calls are ready."""
+        self._has_graph_exec = self._capture is not None
 
     def replay(self) -> None:
         """Calls again what was captured, with what the tensors hold now."""
@@ -156,11 +168,18 @@ class GraphBase:
 
     def reset(self) -> None:
         """Forgets the calls and lets go of their tensors."""
-        self._capture = None
+        self._capture, self._has_graph_exec = None, False
 
     def pool(self) -> tuple[int, int]:
         """The name of the graph's memory."""
         return self._pool
+
+    def pools(self) -> list[tuple[int, int]]:
+        """The one name."""
+        return [self._pool]
+
+    def _retain_pool(self, pool: tuple[int, int]) -> None:
+        """Nothing to do: memory is the worker's."""
 
     def register_generator_state(self, generator: torch.Generator) -> None:
         """A generator of the program's own, which the capture shall leave as it was."""
@@ -169,8 +188,8 @@ class GraphBase:
     def enable_debug_mode(self) -> None:
         """Nothing to do: the calls are kept in any case."""
 
-    def debug_dump(self, debug_path: str) -> None:
-        """Writes the captured operators, one a line."""
+    def debug_dump(self, debug_path: str, *, verbose: bool = True) -> None:
+        """Writes the captured operators, one a line; there is no more to say where ``verbose``."""
         calls = self._capture.calls if self._capture is not None else []
         with open(debug_path, "w", encoding="utf-8") as file:
             file.writelines(f"{call.function}\n" for call in calls)
@@ -192,5 +211,6 @@ def install() -> None:
     core._graph_pool_handle = lambda: (0, next(_pools))
     core._cuda_isCurrentStreamCapturing = lambda: bool(_capturing)
     module: Any = importlib.reload(torch.cuda.graphs)
+    module._dump_graph_dot = GraphBase.debug_dump  # of PyTorch from 2.15 on, which has a graph and its hooks write themselves so
     for name in ("CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"):
         setattr(torch.cuda, name, getattr(module, name))

@@ -20,6 +20,7 @@ _KERNELS = "the make of the physical device is open, so only PyTorch's own opera
 _TUNING = "the worker chooses its kernels; leave tuning out."
 _PEERS = "there is one virtual device per process; torch.distributed with gloo joins processes."
 _BUILD = "it belongs to a GPU of this machine, which is not in use."
+_GRAPHS = "a graph has no handle of the CUDA runtime here; CUDAGraph.debug_dump() writes the captured operators."
 _PINNED = "pinned host memory is ordinary memory here and is not counted."
 
 REFUSED: Mapping[str, str] = MappingProxyType(
@@ -39,6 +40,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         "reset_peak_host_memory_stats": _PINNED,
         "current_blas_handle": _HANDLES,
         "current_solver_handle": _HANDLES,
+        "export_graph_data": _GRAPHS,
         "list_gpu_processes": _SENSORS,
         "memory_usage": _SENSORS,
         "utilization": _SENSORS,
