@@ -45,7 +45,7 @@ def _leave_gpus_alone() -> None:
     """Has PyTorch's compilers make nothing for the GPU that a build with CUDA takes ``cuda:0`` for: its driver is not on this host."""
     core: Any = torch._C
     triton: Any = _triton
-    triton.has_triton = lambda: False  # asked wherever there is a CUDA device, for graphs of the CPU as well
+    triton.has_triton = lambda **which: False  # asked wherever there is a CUDA device, for graphs of the CPU as well
     if hasattr(core, "_jit_override_can_fuse_on_gpu"):
         core._jit_override_can_fuse_on_gpu(False)
         core._jit_override_can_fuse_on_gpu = lambda enabled: None  # torch.jit.fuser, and programs by themselves, would turn it on again
