@@ -19,8 +19,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FOLDER = CHECKOUT / "build" / "stock-wheels"
-WHEELS = ("torch==2.13.0+cpu", "torch===2.13.0", "torch==2.12.1")
-"""The CPU build, the default build (on Linux it has CUDA), and that of the release before; ``===`` leaves out ``+cpu``."""
+WHEELS = ("torch==2.13.0+cpu", "torch===2.13.0", "torch==2.12.1", "torch==2.15.0")
+"""The CPU build, the default build (on Linux it has CUDA), that of the release before and of the newest; ``===`` leaves out ``+cpu``."""
 NATIVE_PACKAGES = ("wire", "device", "worker")
 PURE_PACKAGES = ("hub", "pool")
 DTYPES = ("float32", "bfloat16", "int64", "bool", "complex64")
