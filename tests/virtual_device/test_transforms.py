@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, hessian, jacrev, jvp, vmap
 from torch.testing import assert_close
 
 # PyTorch's forward derivatives compile their rules with torch.jit.script, which it deprecates itself.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script")
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning", "ignore:`torch.jit.script:FutureWarning")
 
 
 def test_hessians_and_jacobians_are_those_of_the_cpu() -> None:
