@@ -50,7 +50,7 @@ def distant_worker() -> Iterator[Proxy]:
         address = json.loads(worker.stdout.readline())["address"]
         with Proxy(address.removeprefix("tcp:")) as proxy:
             _C.connect(f"tcp:{proxy.address}", ticket)
-            _C.lease_opened(1)
+            _C.lease_opened(1, 1 << 40)
             yield proxy
             torch.cuda.synchronize()
             worker.terminate()

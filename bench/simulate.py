@@ -158,15 +158,21 @@ def jain(values: list[float]) -> float:
     return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """What every measurement on the trace can be asked for."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path, default=FOLDER, help="folder of cluster-trace-gpu-v2023 (default: beside the checkout)")
     parser.add_argument("--days", type=int, default=1, help="only the trace's last days; 0: all 149")
     parser.add_argument("--copies", type=int, default=1, help="so many times the trace's load")
-    parser.add_argument("--gpus", type=int, help="replay on so many GPUs instead of looking for the smallest fleet")
-    parser.add_argument("--held-by", action="append", choices=["lifetime", "process", "cell"], help="only these (lifetime is always there)")
     parser.add_argument("--reading", choices=["tasks", "notebooks"], help="only this reading")
     parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def main() -> int:
+    parser = parser_of(__doc__)
+    parser.add_argument("--gpus", type=int, help="replay on so many GPUs instead of looking for the smallest fleet")
+    parser.add_argument("--held-by", action="append", choices=["lifetime", "process", "cell"], help="only these (lifetime is always there)")
     options = parser.parse_args()
     try:
         nodes, tasks = mixed(read_nodes(options.trace)), read_tasks(options.trace)

@@ -152,7 +152,7 @@ def start_worker() -> subprocess.Popen[str]:
     assert process.stdout
     address = json.loads(process.stdout.readline())["address"]
     _C.connect(address, ticket)
-    _C.lease_opened(1)
+    _C.lease_opened(1, 1 << 40)
     return process
 
 

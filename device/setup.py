@@ -6,19 +6,36 @@ import os
 from pathlib import Path
 
 from setuptools import setup
-from torch.utils.cpp_extension import BuildExtension, CppExtension
+from torch.utils.cpp_extension import BuildExtension, CppExtension, include_paths
 
 here = Path(__file__).resolve().parent
 os.environ.setdefault("MAX_JOBS", "2")
 
-setup(
-    ext_modules=[
+FLAGS = ["-O2", "-g0", "-std=c++20", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"]
+KINETO = Path(include_paths()[0]) / "kineto"
+
+
+def sources(folder: str) -> list[str]:
+    return sorted(str(path.relative_to(here)) for path in (here / folder).glob("*.cpp"))
+
+
+extensions = [
+    CppExtension(
+        "forebay._C",
+        sources("csrc"),
+        include_dirs=[str(here.parent / "wire" / "forebay_wire" / "include")],
+        extra_compile_args=FLAGS,
+    )
+]
+if KINETO.is_dir():
+    extensions.append(
         CppExtension(
-            "forebay._C",
-            sorted(str(path.relative_to(here)) for path in (here / "csrc").glob("*.cpp")),
-            include_dirs=[str(here.parent / "wire" / "forebay_wire" / "include")],
-            extra_compile_args=["-O2", "-g0", "-std=c++20", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"],
+            "forebay._kineto",
+            sources("csrc/kineto"),
+            include_dirs=[str(KINETO)],
+            extra_compile_args=FLAGS,
+            extra_link_args=["-Wl,-z,now"],  # what a build lacks is missed as it is loaded, not in the middle of a profile
         )
-    ],
-    cmdclass={"build_ext": BuildExtension},
-)
+    )
+
+setup(ext_modules=extensions, cmdclass={"build_ext": BuildExtension})

@@ -232,7 +232,7 @@ class Auditor:
     def _worker_said(self, process: Process, message: wire.FromWorker) -> None:
         """What a worker stopped, it has stopped, even if nobody listens any more."""
         match message:
-            case wire.Ready():
+            case wire.Ready() if process.session is None:  # else it is heard twice, and means nothing
                 process.away = False
             case wire.Drained() | wire.Idle() | wire.Closed() if message.epoch == process.executes:
                 process.executes = None
@@ -320,7 +320,7 @@ class Auditor:
                 self._demand(lease.confirmed_ns <= self.now_ns, "a lease is confirmed ahead of time", name)
         self._keep_known(kept)
         homes = {name: guest.home for name, guest in self.guests.items()}
-        self.parked.pool_died(kept, homes, self.now_ns, self.unix_offset_ns)
+        self.parked.pool_died(kept, homes)
 
     def _forget_pieces(self, lease: Held, kept: int) -> None:
         """All but so many of its segments were not written when the pool died."""
@@ -377,9 +377,9 @@ class Auditor:
                 guest.home, guest.first = None, self._opened_for(process.session)
 
     def _opened_for(self, session: str | None) -> str | None:
-        """The worker that held a lease for the session last, and did not let it go."""
-        newest = reversed(self.processes.values())
-        return next((one.name for one in newest if one.session == session and one.opened and not one.left), None)
+        """The worker that held a lease for the session last, and did not let it go; else the one that keeps what it let go."""
+        newest = [one for one in reversed(self.processes.values()) if one.session == session and one.opened]
+        return next((one.name for one in (*(one for one in newest if not one.left), *newest)), None)
 
     def _goes_back(self, process: Process) -> bool:
         """Whether the session that was fetched to this worker still is where it was before."""
@@ -504,17 +504,15 @@ class Auditor:
         guest.epoch = granted.epoch
         opened_unix_ns = self.now_ns + self.unix_offset_ns
         price = self._check_price(session, granted.flavor)
-        self.leases[granted.lease] = Held(
-            granted.lease, session, process, granted.epoch, self.now_ns, opened_unix_ns, self.now_ns, price
-        )
+        self.leases[granted.lease] = Held(granted.lease, session, process, granted.epoch, self.now_ns, opened_unix_ns, self.now_ns, price)
 
     def _check_price(self, session: str, told: wire.Flavor) -> Price | None:
-        """What a second costs the session's tenant: there are no surcharges here."""
+        """What an hour costs the session's tenant: there are no surcharges here."""
         guest, tariff = self.guests[session], self.tariff
         currency = tariff.currencies.get(guest.tenant) or tariff.currency
         price = None if currency is None else Price(tariff.prices.get((told.name, currency)), currency)
-        wanted = (None, None) if price is None else (price.nano_per_second, price.currency)
-        self._demand((told.price_nano_per_second, told.currency) == wanted, "a tenant is told a price that is not its own", session)
+        wanted = (None, None) if price is None else (price.nano_per_hour, price.currency)
+        self._demand((told.price_nano_per_hour, told.currency) == wanted, "a tenant is told a price that is not its own", session)
         return price
 
     def _metered(self, event: Event, record: UsageRecord, all_of_them: list[Instruction]) -> None:
@@ -532,7 +530,10 @@ class Auditor:
         lease.pieces.append(record.duration_ns)
         next_hour_unix_ns = (start_unix_ns // self.hour_ns + 1) * self.hour_ns
         self._demand(end_unix_ns <= next_hour_unix_ns, "a segment goes beyond its hour", *ids)
-        until_ns = self._end_of(event, lease)
+        if record.close_reason == "failed":
+            self._demand(record.duration_ns == 0, "of a lease that failed more is billed than was before", *ids)
+            self._demand(self._may_fail(event, lease), "a lease fails without a cause", *ids)
+        until_ns = lease.opened_ns + lease.metered_ns if record.close_reason == "failed" else self._end_of(event, lease)
         held_ns = max(0, until_ns - lease.opened_ns)
         self._demand(lease.metered_ns <= held_ns, f"{lease.metered_ns} ns are metered, and {held_ns} ns were held", *ids)
         if record.close_reason == "open":
@@ -546,6 +547,11 @@ class Auditor:
         if closed is not None and closed.lease == lease.name:
             self._demand(closed.duration_ns == held_ns, "the client is told another duration than is metered", *ids)
             self._demand(closed.cost_nano == cost(held_ns, lease.price), "the client is told a wrong cost", *ids)
+
+    def _may_fail(self, event: Event, lease: Held) -> bool:
+        """Whether its worker died, is away, or came back without it."""
+        came_back = isinstance(event, WorkerSaid) and isinstance(event.message, wire.ResumeWorker)
+        return lease.worker.name in self.failed or lease.worker.away or came_back or isinstance(event, ClientSaid)
 
     def _end_of(self, event: Event, lease: Held) -> int:
         """Until when the lease is to be billed, by what happened."""
@@ -580,7 +586,7 @@ class Auditor:
         if isinstance(event, ClientSaid) and isinstance(event.message, wire.ResumeSession):
             excused |= {stay.holder for name, stay in self.parked.stays.items() if name == event.session}  # it does not fit to its worker
         self.parked.forget(self.guests, fetched, self._away())
-        self.parked.follow(now, self._away(), excused)
+        self.parked.follow(now, self._away(), excused, self.now_ns)
 
     @staticmethod
     def _keeps(holder: Process, fetched: bool) -> bool:
@@ -667,4 +673,4 @@ def share_of(flavor: Flavor, devices: tuple[Device, ...]) -> int:
 
 def cost(duration_ns: int, price: Price | None) -> int | None:
     """In nano-units, half to even."""
-    return None if price is None or price.nano_per_second is None else round(Fraction(duration_ns * price.nano_per_second, 1_000_000_000))
+    return None if price is None or price.nano_per_hour is None else round(Fraction(duration_ns * price.nano_per_hour, 3_600_000_000_000))

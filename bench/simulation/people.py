@@ -24,6 +24,14 @@ def notebook_of(user: str, number: int) -> str:
     return f"{user}/{number}.ipynb"
 
 
+ODD_ONE_IN = 8
+ODD = (
+    *("", "\0", "a\0b.ipynb", "x\r\naction=usage.correct who=operator", "\x1b[2J", "\u202egnp.ipynb", "\ud800"),
+    *("=1+1", "n" * 5000, "🦊" * 2048),
+)
+"""What a program may call its work that speaks the link's language and means no good."""
+
+
 class Person(Client):
     """Thinks, computes, and sometimes presses stop, changes its flavor, walks away or dies. A lost session begins anew."""
 
@@ -35,6 +43,7 @@ class Person(Client):
         self.chance = chance
         self.careful = chance.random() < 0.7
         """Waits for its cells' results."""
+        self.odd = int(name[1:]) % ODD_ONE_IN == 0
         self._cell = 0
 
     def start(self) -> None:
@@ -91,7 +100,7 @@ class Person(Client):
     def _run_cell(self) -> None:
         self._cell += 1
         if self.chance.random() < 0.8:
-            self.begin(wire.Span(id=f"{self.name}-{self._cell}", kind="cell", label=self.label, cell=self._cell))
+            self.begin(self._span())
         count = self.chance.randint(1, 4) if self.chance.random() < 0.95 else 40
         works = [Work(int(self.chance.expovariate(8) * SECOND_NS) + MILLISECOND_NS) for _ in range(count)]
         if self.careful:
@@ -100,6 +109,13 @@ class Person(Client):
             self.compute(*works)
             self._after(self.chance.random(), self.end)
         self._think()
+
+    def _span(self) -> wire.Span:
+        """Of its next cell; who is odd gives it a name, and calls itself, what no book can hold."""
+        id, label = f"{self.name}-{self._cell}", self.label
+        if self.odd:
+            id, label = ("", f"{id}\0", id * 200, id)[self._cell % 4], ODD[self._cell % len(ODD)]
+        return wire.Span(id=id, kind="cell", label=label, cell=self._cell)
 
     def _read(self) -> None:
         if not self.over and self.chance.random() < 0.9:

@@ -62,15 +62,16 @@ class StayBook:
         del self.stays[record.session]
         self.ended += 1
 
-    def follow(self, parked: Mapping[str, Stay], away: Collection[str], excused: Collection[str]) -> None:
-        """After a step: ``parked`` are those who are, as of now. Who is not any more was metered, unless nobody can say since when, or
-        its tensors are lost: its worker is ``excused``, or away and the session over."""
+    def follow(self, parked: Mapping[str, Stay], away: Collection[str], excused: Collection[str], now_ns: int) -> None:
+        """After a step: ``parked`` are those who are, as of now. Who is not any more was metered, unless that was for no time, nobody can
+        say since when, or its tensors are lost: its worker is ``excused``, or away and the session over."""
         for session, stay in list(self.stays.items()):
             now = parked.get(session)
             if now is not None and (now.holder, now.bytes) == (stay.holder, stay.bytes):
                 continue
             if stay.holder not in away:
-                self.demand(stay.holder in excused, "parked time was not metered to its end", session, stay.holder)
+                free = stay.holder in excused or stay.opened_ns == now_ns
+                self.demand(free, "parked time was not metered to its end", session, stay.holder)
                 del self.stays[session]
         for session, stay in parked.items():
             if session not in self.stays and stay.holder not in away:
@@ -86,17 +87,16 @@ class StayBook:
     def _open(self, stay: Stay) -> None:
         self.stays[stay.session] = self.known[stay.name] = stay
 
-    def pool_died(self, kept: Kept, homes: Mapping[str, str | None], now_ns: int, unix_offset_ns: int) -> None:
-        """Another pool knows what was written; where it reads that a session is parked and not since when, it meters from now on."""
+    def pool_died(self, kept: Kept, homes: Mapping[str, str | None]) -> None:
+        """Another pool knows what was written; where it reads that a session is parked and not since when, it meters from its worker's
+        return on."""
         self.stays.clear()
         leased = {lease.session for lease in kept.leases}
         written = {parking.session: parking for parking in kept.parkings}
         for session in kept.sessions:
             home, parking = homes.get(session.id), written.get(session.id)
-            if home is None or not session.parked_bytes or session.id in leased:
-                continue
-            if parking is None or parking.bytes != session.parked_bytes:
-                self._open(Stay(session.id, home, session.parked_bytes, now_ns, now_ns + unix_offset_ns))
+            parked = home is not None and session.parked_bytes and session.id not in leased
+            if not parked or parking is None or parking.bytes != session.parked_bytes:
                 continue
             stay = self.known.get(parking.id)
             self.demand(stay is not None, "parked time goes on that never began", session.id)

@@ -9,6 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from forebay_hub.logs import log_to_stderr
+
 from forebay_billing.errors import BillingError, ConfigurationError
 from forebay_billing.service import serve
 from forebay_billing.settings import ENVIRONMENT_PREFIX, Settings, load_settings
@@ -19,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         settings = load_settings(options.config, os.environ)
-        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+        log_to_stderr(settings.log_level)
         logging.getLogger("alembic").setLevel(logging.WARNING)
         asyncio.run(serve(settings))
     except (ConfigurationError, BillingError) as error:

@@ -18,7 +18,7 @@ from forebay_billing.errors import InvalidRequest, UnknownChannel
 from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.settings import Settings
 from forebay_billing.tenants import SAY_PROFILE, check_named
-from forebay_billing.webhooks import check_target
+from forebay_billing.webhooks import check_resolved, check_target
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,7 @@ class ChannelsHandler(BillingHandler):
         tenant, now_ns = channel_tenant(identity, body.tenant), self.context.clock_ns()
         if body.kind == "webhook":
             check_target(body.target, self.context.settings.alert_private_addresses)
+            await check_resolved(body.target, self.context.settings.alert_private_addresses)
         else:
             check_address(body.target, self.context.settings)
 

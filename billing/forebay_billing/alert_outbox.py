@@ -56,8 +56,8 @@ class Alert:
     budget: Budget
     period: str
     threshold: int
-    limit_atto: int
-    used_atto: int
+    limit_grains: int
+    used_grains: int
     at_ns: int
 
 
@@ -88,8 +88,8 @@ def missing(connection: Connection, due: Sequence[Due]) -> list[Due]:
     if not ids:
         return []
     query = select(alerts).where(alerts.c.budget_id.in_(ids))
-    known = {(row.budget_id, row.period, row.threshold, whole(row.limit_milli, row.limit_atto)) for row in connection.execute(query)}
-    named = {(each.budget.id, each.period, each.threshold, each.budget.limit_atto): each for each in due}
+    known = {(row.budget_id, row.period, row.threshold, whole(row.limit_milli, row.limit_grains)) for row in connection.execute(query)}
+    named = {(each.budget.id, each.period, each.threshold, each.budget.limit_grains): each for each in due}
     return [each for name, each in named.items() if name not in known]
 
 
@@ -99,9 +99,9 @@ def write(books: Books, due: Sequence[Due], now_ns: int) -> int:
     fresh = missing(connection, due)
     largest: int | None = connection.execute(select(func.max(alerts.c.id))).scalar_one()
     for id, each in enumerate(fresh, (largest or 0) + 1):
-        limit_milli, limit_atto = halves(each.budget.limit_atto)
-        used_milli, used_atto = halves(each.used_atto)
-        values = {"limit_milli": limit_milli, "limit_atto": limit_atto, "used_milli": used_milli, "used_atto": used_atto}
+        limit_milli, limit_grains = halves(each.budget.limit_grains)
+        used_milli, used_grains = halves(each.used_grains)
+        values = {"limit_milli": limit_milli, "limit_grains": limit_grains, "used_milli": used_milli, "used_grains": used_grains}
         connection.execute(
             insert(alerts).values(id=id, budget_id=each.budget.id, period=each.period, threshold=each.threshold, at_ns=now_ns, **values)
         )
@@ -258,15 +258,15 @@ def _channel_of(row: Row[Any]) -> Channel:
 
 
 def _alert_rows(*more: ColumnElement[Any]) -> Any:
-    columns = [column for column in budgets.c if column.name not in ("limit_milli", "limit_atto", "id")]
+    columns = [column for column in budgets.c if column.name not in ("limit_milli", "limit_grains", "id")]
     own = (
-        alerts.c.id.label("alert_id"), alerts.c.period, alerts.c.threshold, alerts.c.limit_milli, alerts.c.limit_atto,
-        alerts.c.used_milli, alerts.c.used_atto, alerts.c.at_ns, alerts.c.budget_id.label("id"),
+        alerts.c.id.label("alert_id"), alerts.c.period, alerts.c.threshold, alerts.c.limit_milli, alerts.c.limit_grains,
+        alerts.c.used_milli, alerts.c.used_grains, alerts.c.at_ns, alerts.c.budget_id.label("id"),
     )  # fmt: skip
     return select(*own, *columns, *more).select_from(alerts.join(budgets, budgets.c.id == alerts.c.budget_id))
 
 
 def _alert_of(row: Row[Any]) -> Alert:
     """The budget in it has the limit that was reached, which may have been changed since."""
-    budget, used = budget_of(row), whole(row.used_milli, row.used_atto)
-    return Alert(row.alert_id, budget, row.period, row.threshold, budget.limit_atto, used, row.at_ns)
+    budget, used = budget_of(row), whole(row.used_milli, row.used_grains)
+    return Alert(row.alert_id, budget, row.period, row.threshold, budget.limit_grains, used, row.at_ns)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import tzinfo
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX, Label, Line, Name
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
 
@@ -19,7 +20,7 @@ from forebay_billing.plans import Terms, Tier
 from forebay_billing.prices import TIME_NS_MAX
 from forebay_billing.queries import USAGE_DURATION_NS_MAX
 from forebay_billing.rating import WHOLE_MILLI
-from forebay_billing.schema import LABEL_CHARS_MAX, LOGIN_CHARS_MAX, NAME_CHARS_MAX
+from forebay_billing.schema import LOGIN_CHARS_MAX
 from forebay_billing.types import PARKED, Span, UsageRecord
 
 RECORDS_MAX = 1000
@@ -37,8 +38,8 @@ TERMS_PARTS_MAX = 1000
 """The most that is read of what a plan lists; it may hold less."""
 
 _NO_NUL = r"^[^\x00]*$"
-Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARS_MAX, pattern=_NO_NUL)]
-Label = Annotated[str, StringConstraints(max_length=LABEL_CHARS_MAX, pattern=_NO_NUL)]
+AskedLabel = Annotated[str, StringConstraints(max_length=LABEL_CHARS_MAX, pattern=_NO_NUL)]
+"""One to look for: there is usage of releases that took labels of several lines."""
 Code = Annotated[str, StringConstraints(max_length=16, pattern=_NO_NUL)]
 """A currency; whether there is such a one is for the price book to say."""
 ZONE_PATTERN = r"^[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}$"
@@ -62,6 +63,8 @@ class SpanBody(Span):
     kind: Literal["cell", "process"]
     label: Label
     cell: TimeNs | None = None
+    cell_id: Name | None = None
+    first_line: Line | None = None
 
 
 @validated(frozen=True, eq=False, config=_CHECKED)
@@ -134,10 +137,23 @@ class HeartbeatBody(_Body):
         return Heartbeat(self.source, self.period_ns, tuple(leases.values()))
 
 
-class PriceBody(_Body):
+class _HourlyBody(_Body):
+    """Whatever has a price per hour. What comes from a release that kept prices per second is told so, in one sentence."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _per_hour(cls, values: Any) -> Any:
+        for name in cls.model_fields:
+            former = name.replace("_per_hour", "_per_second")
+            if former != name and isinstance(values, Mapping) and former in values:
+                raise ValueError(f"prices are kept per hour: instead of {former} send {name}, which is 3600 times as much")
+        return values
+
+
+class PriceBody(_HourlyBody):
     """``PUT api/prices/{flavor}``; the price book checks the values."""
 
-    price_nano_per_second: int
+    price_nano_per_hour: int
     currency: Code
     valid_from_ns: int | None = None
     new: bool = False
@@ -151,10 +167,10 @@ class ParkedPriceBody(_Body):
     valid_from_ns: int | None = None
 
 
-class SurchargeBody(_Body):
+class SurchargeBody(_HourlyBody):
     """``PUT api/surcharges/{model}``; the price book checks the values."""
 
-    surcharge_nano_per_second: int
+    surcharge_nano_per_hour: int
     currency: Code
     valid_from_ns: int | None = None
 
@@ -196,20 +212,20 @@ class PlanBody(TermsBody):
     """Whether nothing was recorded for the tenant yet."""
 
 
-class ProposedPriceBody(_Body):
+class ProposedPriceBody(_HourlyBody):
     """``prices`` of a preview."""
 
     flavor: Name
     currency: Code
-    price_nano_per_second: int
+    price_nano_per_hour: int
 
 
-class ProposedSurchargeBody(_Body):
+class ProposedSurchargeBody(_HourlyBody):
     """``surcharges`` of a preview."""
 
     model: Name
     currency: Code
-    surcharge_nano_per_second: int
+    surcharge_nano_per_hour: int
 
 
 class PreviewBody(_Body):
@@ -323,7 +339,7 @@ class BudgetBody(_Body):
 
     tenant: Name | None = None
     user: Name | None = None
-    notebook: Annotated[Label, Field(min_length=1)] | None = None
+    notebook: Annotated[AskedLabel, Field(min_length=1)] | None = None
     currency: str | None = None
     window: Literal["month", "total"] = "month"
     limit_nano: Annotated[int, Field(ge=0, le=LIMIT_NANO_MAX)]
@@ -377,7 +393,7 @@ class AuditQuery(_Query):
 
     who: Annotated[str, StringConstraints(min_length=1, max_length=LOGIN_CHARS_MAX, pattern=_NO_NUL)] | None = None
     action: Name | None = None
-    subject: Label | None = None
+    subject: AskedLabel | None = None
     since_ns: TimeNs | None = None
     until_ns: TimeNs | None = None
     limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
@@ -397,8 +413,9 @@ class UsageQuery(_Query):
 
     tenant: Name | None = None
     user: Name | None = None
-    notebook: Label | None = None
+    notebook: AskedLabel | None = None
     cell: TimeNs | None = None
+    cell_id: AskedLabel | None = None
     since_ns: TimeNs | None = None
     until_ns: TimeNs | None = None
     limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
@@ -421,7 +438,7 @@ class SummaryQuery(_Query):
     by: str = "tenant,user,flavor"
     tenant: Name | None = None
     user: Name | None = None
-    notebook: Label | None = None
+    notebook: AskedLabel | None = None
     since_ns: TimeNs | None = None
     until_ns: TimeNs | None = None
     zone: Annotated[str, Field(pattern=ZONE_PATTERN)] = "UTC"
@@ -588,7 +605,7 @@ def body_of(model: type[B], body: bytes) -> B:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise InvalidRequest(_first_fault(error, "body")) from None
+        raise InvalidRequest(first_fault(error, "body")) from None
 
 
 def query_of(model: type[B], arguments: Mapping[str, str]) -> B:
@@ -596,7 +613,7 @@ def query_of(model: type[B], arguments: Mapping[str, str]) -> B:
     try:
         return model.model_validate(arguments)
     except ValidationError as error:
-        raise InvalidRequest(_first_fault(error, "query")) from None
+        raise InvalidRequest(first_fault(error, "query")) from None
 
 
 def name_of(text: str, what: str) -> str:
@@ -604,10 +621,11 @@ def name_of(text: str, what: str) -> str:
     try:
         return _NAME.validate_python(text)
     except ValidationError as error:
-        raise InvalidRequest(_first_fault(error, what)) from None
+        raise InvalidRequest(first_fault(error, what)) from None
 
 
-def _first_fault(error: ValidationError, whole: str) -> str:
+def first_fault(error: ValidationError, whole: str) -> str:
+    """The first thing that is wrong, and where; ``whole`` is what it is called when it is everything."""
     first = error.errors(include_input=False, include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"]) or whole
     return f"{where}: {first['msg']}."

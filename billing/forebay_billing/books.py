@@ -64,7 +64,7 @@ class Memory:
 def price_of(row: Row[Any]) -> PriceVersion:
     """The price version in a row of ``prices``."""
     return PriceVersion(
-        row.flavor, row.currency, row.version, row.price_nano_per_second, row.valid_from_ns, row.changed_at_ns, row.changed_by
+        row.flavor, row.currency, row.version, row.price_nano_per_hour, row.valid_from_ns, row.changed_at_ns, row.changed_by
     )
 
 
@@ -240,10 +240,10 @@ class Books:
         row = (transaction_id, entry.kind, now_ns, reverses)
         bulk.append(self.connection, "transactions", ("id", "kind", "posted_at_ns", "reverses"), [row])
         postings = [
-            (transaction_id, accounts[posting.account], str(posting.period), posting.currency, *halves(posting.amount_atto))
+            (transaction_id, accounts[posting.account], str(posting.period), posting.currency, *halves(posting.amount_grains))
             for posting in entry.postings
         ]
-        bulk.append(self.connection, "postings", ("transaction_id", "account_id", "period", "currency", "milli", "atto"), postings)
+        bulk.append(self.connection, "postings", ("transaction_id", "account_id", "period", "currency", "milli", "grains"), postings)
         bulk.append(self.connection, "seals", ("transaction_id",), [(transaction_id,)])
         return transaction_id
 

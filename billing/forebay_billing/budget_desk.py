@@ -44,7 +44,7 @@ class Picture:
     missing: tuple[Due, ...]
     """Of those, the ones that nobody was told of yet."""
     rates: dict[int, int]
-    """What a second of what runs costs, by budget."""
+    """What an hour of what runs costs, by budget."""
 
 
 class BudgetDesk:
@@ -181,7 +181,7 @@ def look(
         of_budget, runs = spent.get(budget.id, NOTHING), _running(budget, running)
         standings.append(standing(budget, of_budget, runs, last_rates.get(budget.id, 0), now_ns))
         due += alerts_due(budget, of_budget, runs, now_ns)
-        rates[budget.id] = runs.rate_nano_per_second
+        rates[budget.id] = runs.rate_nano_per_hour
     return Picture(tuple(standings), tuple(due), tuple(alert_outbox.missing(connection, due)), rates)
 
 

@@ -29,10 +29,10 @@ def budget_json(budget: Budget) -> dict[str, Any]:
 def standing_json(found: Standing, identity: Identity) -> dict[str, Any]:
     """A budget and how it stands, for whoever asks."""
     amounts = {
-        "spent_nano": nano_of(found.spent_atto),
-        "running_nano": nano_of(found.running_atto),
-        "left_nano": nano_of(found.left_atto),
-        "forecast_nano": nano_of(found.forecast_atto),
+        "spent_nano": nano_of(found.spent_grains),
+        "running_nano": nano_of(found.running_grains),
+        "left_nano": nano_of(found.left_grains),
+        "forecast_nano": nano_of(found.forecast_grains),
     }
     row = {
         **budget_json(found.budget),
@@ -58,8 +58,8 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
         "grace_seconds": found.grace_ns / SECOND_NS,
         "currency": stands.budget.currency,
         "period": stands.period,
-        "limit_nano": nano_of(stands.budget.limit_atto),
-        "left_nano": nano_of(stands.left_atto),
+        "limit_nano": nano_of(stands.budget.limit_grains),
+        "left_nano": nano_of(stands.left_grains),
     }
 
 

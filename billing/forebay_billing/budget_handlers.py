@@ -13,8 +13,8 @@ from forebay_billing.budget_rows import remove_budget, set_budget
 from forebay_billing.budgets import Budget, Origin, Subject
 from forebay_billing.errors import InvalidRequest, UnknownBudget
 from forebay_billing.handlers import Attempt, BillingHandler
-from forebay_billing.money import ATTO_PER_NANO
-from forebay_billing.tenants import SAY_NEW, check_named
+from forebay_billing.money import GRAINS_PER_NANO
+from forebay_billing.tenants import SAY_NEW, check_nameable, check_named
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class BudgetsHandler(BillingHandler):
         expected, now_ns = self.expected(), self.context.clock_ns()
 
         def work(books: Books) -> Budget:
+            check_nameable(books.connection, tenant)
             if not body.new:
                 check_named(books.connection, tenant, identity, SAY_NEW)
             billed_in = self.context.currencies(books)(tenant)
@@ -85,7 +86,7 @@ def _wanted(body: BudgetBody, subject: Subject, currency: str, origin: Origin, w
         currency=currency,
         window=body.window,
         origin=origin,
-        limit_atto=body.limit_nano * ATTO_PER_NANO,
+        limit_grains=body.limit_nano * GRAINS_PER_NANO,
         thresholds=tuple(body.thresholds),
         on_limit=body.on_limit,
         grace_seconds=body.grace_seconds,

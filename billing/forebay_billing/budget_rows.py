@@ -35,7 +35,7 @@ def budget_of(row: Row[Any]) -> Budget:
         currency=row.currency,
         window=row.time_window,
         origin=row.origin,
-        limit_atto=whole(row.limit_milli, row.limit_atto),
+        limit_grains=whole(row.limit_milli, row.limit_grains),
         thresholds=tuple(int(share) for share in row.thresholds.split(",") if share),
         on_limit=row.on_limit,
         grace_seconds=row.grace_seconds,
@@ -119,7 +119,7 @@ def facts(budget: Budget) -> dict[str, Any]:
         "currency": budget.currency,
         "window": budget.window,
         "origin": budget.origin,
-        "limit_nano": nano_of(budget.limit_atto),
+        "limit_nano": nano_of(budget.limit_grains),
         "thresholds": list(budget.thresholds),
         "on_limit": budget.on_limit,
         "grace_seconds": budget.grace_seconds,
@@ -143,7 +143,7 @@ def _key(budget: Budget) -> tuple[Subject, str, str, str]:
 
 
 def _values(budget: Budget) -> Mapping[str, Any]:
-    milli, atto = halves(budget.limit_atto)
+    milli, grains = halves(budget.limit_grains)
     return {
         "tenant": budget.subject.tenant,
         "user_name": budget.subject.user,
@@ -152,7 +152,7 @@ def _values(budget: Budget) -> Mapping[str, Any]:
         "time_window": budget.window,
         "origin": budget.origin,
         "limit_milli": milli,
-        "limit_atto": atto,
+        "limit_grains": grains,
         "thresholds": ",".join(map(str, budget.thresholds)),
         "on_limit": budget.on_limit,
         "grace_seconds": budget.grace_seconds,

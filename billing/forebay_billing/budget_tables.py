@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX
 from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
 
-from forebay_billing.schema import LABEL_CHARS_MAX, LOGIN_CHARS_MAX, NAME_CHARS_MAX, metadata
+from forebay_billing.schema import LOGIN_CHARS_MAX, metadata
 
 TARGET_CHARS_MAX = 1024
 """Longest address that alerts are sent to."""
@@ -23,7 +24,7 @@ budgets = Table(
     Column("time_window", String(8), nullable=False),
     Column("origin", String(8), nullable=False),
     Column("limit_milli", BigInteger, nullable=False),
-    Column("limit_atto", BigInteger, nullable=False),
+    Column("limit_grains", BigInteger, nullable=False),
     Column("thresholds", String(64), nullable=False),
     Column("on_limit", String(8), nullable=False),
     Column("grace_seconds", Integer, nullable=False),
@@ -45,7 +46,7 @@ spending = Table(
     Column("period", String(7), primary_key=True),
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("milli", BigInteger, nullable=False),
-    Column("atto", BigInteger, nullable=False),
+    Column("grains", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 """What the segments up to the marks sum to under each budget, by period and UTC day of use: a projection that can be made anew."""
@@ -68,11 +69,11 @@ alerts = Table(
     Column("period", String(7), nullable=False),
     Column("threshold", Integer, nullable=False),
     Column("limit_milli", BigInteger, nullable=False),
-    Column("limit_atto", BigInteger, nullable=False),
+    Column("limit_grains", BigInteger, nullable=False),
     Column("used_milli", BigInteger, nullable=False),
-    Column("used_atto", BigInteger, nullable=False),
+    Column("used_grains", BigInteger, nullable=False),
     Column("at_ns", BigInteger, nullable=False),
-    UniqueConstraint("budget_id", "period", "threshold", "limit_milli", "limit_atto", name="uq_budget_alerts_once"),
+    UniqueConstraint("budget_id", "period", "threshold", "limit_milli", "limit_grains", name="uq_budget_alerts_once"),
 )
 """Thresholds that were reached: each once for a budget, window and limit."""
 

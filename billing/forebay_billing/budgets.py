@@ -74,7 +74,7 @@ class Budget:
     currency: str
     window: Window
     origin: Origin
-    limit_atto: int
+    limit_grains: int
     thresholds: tuple[int, ...]
     on_limit: OnLimit
     grace_seconds: int
@@ -86,14 +86,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Running:
-    """What the open leases have cost that no usage record tells of yet, by period, and what a second of them costs."""
+    """What the open leases have cost that no usage record tells of yet, by period, and what an hour of them costs."""
 
-    accrued_atto: Mapping[str, int]
-    rate_nano_per_second: int = 0
+    accrued_grains: Mapping[str, int]
+    rate_nano_per_hour: int = 0
 
     @property
-    def total_atto(self) -> int:
-        return sum(self.accrued_atto.values())
+    def total_grains(self) -> int:
+        return sum(self.accrued_grains.values())
 
 
 IDLE = Running({})
@@ -110,7 +110,7 @@ class Spent:
     by_day: Mapping[int, int]
 
     @property
-    def total_atto(self) -> int:
+    def total_grains(self) -> int:
         return sum(self.by_period.values())
 
 
@@ -124,21 +124,21 @@ class Standing:
     budget: Budget
     period: str
     """The month, or ``total``."""
-    spent_atto: int
-    running_atto: int
+    spent_grains: int
+    running_grains: int
     state: State
     grace_ns: int
     """What is left of the grace, while it drains."""
-    forecast_atto: int
+    forecast_grains: int
     """What the subject will have cost in the window when the month ends."""
 
     @property
-    def used_atto(self) -> int:
-        return self.spent_atto + self.running_atto
+    def used_grains(self) -> int:
+        return self.spent_grains + self.running_grains
 
     @property
-    def left_atto(self) -> int:
-        return max(0, self.budget.limit_atto - self.used_atto)
+    def left_grains(self) -> int:
+        return max(0, self.budget.limit_grains - self.used_grains)
 
     @property
     def sentence(self) -> str:
@@ -146,7 +146,7 @@ class Standing:
         budget = self.budget
         whose = f"The budget{f' of {self.period}' if budget.window == 'month' else ''} for {budget.subject}"
         asked = "an operator" if budget.origin == "operator" else "the tenant's owner"
-        used = "used up" if self.used_atto >= budget.limit_atto else "nearly used up"
+        used = "used up" if self.used_grains >= budget.limit_grains else "nearly used up"
         return f"{whose} is {used}; {asked} can raise it."
 
 
@@ -157,7 +157,7 @@ class Due:
     budget: Budget
     period: str
     threshold: int
-    used_atto: int
+    used_grains: int
 
 
 @dataclass(frozen=True)
@@ -173,12 +173,12 @@ class Verdict:
 
 
 def standing(budget: Budget, spent: Spent, running: Running, last_rate: int, now_ns: int) -> Standing:
-    """How the budget stands. ``last_rate`` is what a second of the subject's leases cost when any last ran, in nano-units."""
+    """How the budget stands. ``last_rate`` is what an hour of the subject's leases cost when any last ran, in nano-units."""
     period = period_of(budget, now_ns)
-    spent_atto, running_atto = used_in(period, spent, running)
-    used_atto = spent_atto + running_atto
-    state, grace = _state(budget, budget.limit_atto - used_atto, running.rate_nano_per_second, last_rate)
-    return Standing(budget, period, spent_atto, running_atto, state, grace, forecast(used_atto, spent.by_day, now_ns))
+    spent_grains, running_grains = used_in(period, spent, running)
+    used_grains = spent_grains + running_grains
+    state, grace = _state(budget, budget.limit_grains - used_grains, running.rate_nano_per_hour, last_rate)
+    return Standing(budget, period, spent_grains, running_grains, state, grace, forecast(used_grains, spent.by_day, now_ns))
 
 
 def period_of(budget: Budget, now_ns: int) -> str:
@@ -187,25 +187,25 @@ def period_of(budget: Budget, now_ns: int) -> str:
 
 
 def used_in(period: str, spent: Spent, running: Running) -> tuple[int, int]:
-    """What was posted in the period (TOTAL, or a month), and what runs in it, in atto-units."""
+    """What was posted in the period (TOTAL, or a month), and what runs in it, in grains."""
     if period == TOTAL:
-        return spent.total_atto, running.total_atto
-    return spent.by_period.get(period, 0), running.accrued_atto.get(period, 0)
+        return spent.total_grains, running.total_grains
+    return spent.by_period.get(period, 0), running.accrued_grains.get(period, 0)
 
 
-def _state(budget: Budget, left_atto: int, rate: int, last_rate: int) -> tuple[State, int]:
+def _state(budget: Budget, left_grains: int, rate: int, last_rate: int) -> tuple[State, int]:
     """The state, and the grace that the budget can still pay, in nanoseconds."""
     if budget.on_limit == "notify":
         return "open", 0
     if budget.on_limit == "refuse":
-        return ("refuse" if left_atto <= 0 else "open"), 0
+        return ("refuse" if left_grains <= 0 else "open"), 0
     grace_ns = budget.grace_seconds * SECOND_NS
     ahead_ns = SETTLING_NS + (grace_ns if rate else 0)
-    if left_atto > (rate or last_rate) * ahead_ns:
+    if left_grains > (rate or last_rate) * ahead_ns:
         return "open", 0
     if not rate:
         return "drain", 0
-    return "drain", max(0, min(grace_ns, left_atto // rate - SETTLING_NS))
+    return "drain", max(0, min(grace_ns, left_grains // rate - SETTLING_NS))
 
 
 def windows(budget: Budget, now_ns: int) -> list[str]:
@@ -222,12 +222,12 @@ def alerts_due(budget: Budget, spent: Spent, running: Running, now_ns: int) -> l
     due = []
     for period in windows(budget, now_ns):
         used = sum(used_in(period, spent, running))
-        due += [Due(budget, period, share, used) for share in budget.thresholds if used * 100 >= budget.limit_atto * share]
+        due += [Due(budget, period, share, used) for share in budget.thresholds if used * 100 >= budget.limit_grains * share]
     return due
 
 
-def forecast(used_atto: int, by_day: Mapping[int, int], now_ns: int) -> int:
-    """What will have been used when the month (UTC) ends: ``used_atto``, and the mean of the last days for the time that is left.
+def forecast(used_grains: int, by_day: Mapping[int, int], now_ns: int) -> int:
+    """What will have been used when the month (UTC) ends: ``used_grains``, and the mean of the last days for the time that is left.
 
     The mean is over the FORECAST_DAYS days before today, or as many of them as there are since the first with usage. Without one, it is
     what today cost so far over the time that today has lasted, an hour at least.
@@ -236,10 +236,10 @@ def forecast(used_atto: int, by_day: Mapping[int, int], now_ns: int) -> int:
     today = now_ns // DAY_NS
     days = [day for day in by_day if today - FORECAST_DAYS <= day < today]
     if not days:
-        return used_atto + round_half_even(by_day.get(today, 0) * left_ns, max(3600 * SECOND_NS, now_ns % DAY_NS))
+        return used_grains + round_half_even(by_day.get(today, 0) * left_ns, max(3600 * SECOND_NS, now_ns % DAY_NS))
     known = any(day < today - FORECAST_DAYS for day in by_day)
     length = FORECAST_DAYS if known else today - min(days)
-    return used_atto + round_half_even(sum(by_day[day] for day in days) * left_ns, length * DAY_NS)
+    return used_grains + round_half_even(sum(by_day[day] for day in days) * left_ns, length * DAY_NS)
 
 
 def verdicts(standings: Iterable[Standing]) -> list[Verdict]:
@@ -254,7 +254,7 @@ def verdicts(standings: Iterable[Standing]) -> list[Verdict]:
 
 
 def _severity(found: Standing) -> tuple[int, int, int]:
-    return _STRICTNESS.index(found.state), -found.grace_ns, -found.left_atto
+    return _STRICTNESS.index(found.state), -found.grace_ns, -found.left_grains
 
 
 def check_new(budget: Budget, others: Sequence[Budget]) -> None:
@@ -268,6 +268,6 @@ def check_new(budget: Budget, others: Sequence[Budget]) -> None:
         return
     for other in others:
         binds = other.origin == "operator" and other.subject.covers(budget.subject) and other.currency == budget.currency
-        if binds and other.window == budget.window and budget.limit_atto > other.limit_atto:
-            limit = nano_text(other.limit_atto)
+        if binds and other.window == budget.window and budget.limit_grains > other.limit_grains:
+            limit = nano_text(other.limit_grains)
             raise Forbidden(f"An operator allows {limit} {other.currency} for {other.subject}; a budget of yours may be that at most.")

@@ -15,7 +15,7 @@ from forebay_billing.holds import Ending
 from forebay_billing.invoice_journal import accounts_of
 from forebay_billing.invoice_queries import credits_of, invoices_of
 from forebay_billing.ledger import credit_of
-from forebay_billing.money import atto_of_minor, halves, whole
+from forebay_billing.money import grains_of_minor, halves, whole
 from forebay_billing.pieces import pieces
 from forebay_billing.queries import RATED, posted
 from forebay_billing.sums import halved, joined
@@ -33,7 +33,7 @@ _holds = schema.holds.c
 
 @dataclass(frozen=True)
 class Difference:
-    """Two sums that should be one, and are not: the first less the second, in atto-units, or in nanoseconds of usage."""
+    """Two sums that should be one, and are not: the first less the second, in grains, or in nanoseconds of usage."""
 
     between: Pair
     subject: str
@@ -52,10 +52,10 @@ def differences(connection: Connection) -> list[Difference]:
         ("ended holds and postings", _of_ended_holds(), _of_releases()),
     )
     for pair, first, second in pairs:
-        for row, atto in _unequal(connection, first, second):
+        for row, grains in _unequal(connection, first, second):
             where = (f"transaction {row.transaction_id}", names.get(row.account_id), row.period, row.currency)
             subject = " ".join(str(part) for part in where[row.transaction_id is None :] if part is not None)
-            found.append(Difference(pair, subject, atto))
+            found.append(Difference(pair, subject, grains))
     return [*found, *_unexplained(connection), *_of_invoices(connection), *_of_credits(connection), *_of_rated(connection)]
 
 
@@ -63,21 +63,21 @@ def rebuild_balances(books: Books) -> None:
     """Makes the projection anew from the postings."""
     books.connection.execute(delete(schema.balances))
     rows = [
-        {"account_id": row.account_id, "period": row.period, "currency": row.currency, **_halves(atto)}
-        for row, atto in _sums(books.connection, _of_postings())
+        {"account_id": row.account_id, "period": row.period, "currency": row.currency, **_halves(grains)}
+        for row, grains in _sums(books.connection, _of_postings())
     ]
     if rows:
         books.connection.execute(insert(schema.balances), rows)
 
 
-def _halves(atto: int) -> dict[str, int]:
-    milli, rest = halves(atto)
-    return {"milli": milli, "atto": rest}
+def _halves(grains: int) -> dict[str, int]:
+    milli, rest = halves(grains)
+    return {"milli": milli, "grains": rest}
 
 
 def _of_segments() -> Select[Any]:
     piece = pieces()
-    return select(piece.transaction_id, piece.account_id, piece.period, piece.currency, piece.milli, piece.atto)
+    return select(piece.transaction_id, piece.account_id, piece.period, piece.currency, piece.milli, piece.grains)
 
 
 def _of_rated_postings() -> Select[Any]:
@@ -87,22 +87,22 @@ def _of_rated_postings() -> Select[Any]:
     )
     key = (_postings.transaction_id, _postings.account_id, _postings.period, _postings.currency)
     owed = (_transactions.kind.in_(RATED), _accounts.name.like("receivable:%"))
-    return select(*key, _postings.milli, _postings.atto).select_from(joined_to_rest).where(*owed)
+    return select(*key, _postings.milli, _postings.grains).select_from(joined_to_rest).where(*owed)
 
 
 def _of_postings() -> Select[Any]:
     key = (null().label("transaction_id"), _postings.account_id, _postings.period, _postings.currency)
-    return select(*key, _postings.milli, _postings.atto)
+    return select(*key, _postings.milli, _postings.grains)
 
 
 def _of_balances() -> Select[Any]:
     key = (null().label("transaction_id"), _balances.account_id, _balances.period, _balances.currency)
-    return select(*key, _balances.milli, _balances.atto)
+    return select(*key, _balances.milli, _balances.grains)
 
 
 def _of_open_holds() -> Select[Any]:
     key = (null().label("transaction_id"), _holds.account_id, _holds.period, _holds.currency)
-    return select(*key, _holds.milli, _holds.atto).where(_holds.closed_by.is_(None))
+    return select(*key, _holds.milli, _holds.grains).where(_holds.closed_by.is_(None))
 
 
 def _of_held_postings() -> Select[Any]:
@@ -111,7 +111,7 @@ def _of_held_postings() -> Select[Any]:
 
 def _of_ended_holds() -> Select[Any]:
     key = (_holds.closed_by.label("transaction_id"), _holds.account_id, _holds.period, _holds.currency)
-    return select(*key, _holds.milli, _holds.atto).where(_holds.closed_by.is_not(None))
+    return select(*key, _holds.milli, _holds.grains).where(_holds.closed_by.is_not(None))
 
 
 def _of_releases() -> Select[Any]:
@@ -121,27 +121,27 @@ def _of_releases() -> Select[Any]:
     )
     key = (_postings.transaction_id, _postings.account_id, _postings.period, _postings.currency)
     ends = (_transactions.kind.in_(get_args(Ending)), _accounts.name.like("held:%"))
-    return select(*key, (-_postings.milli).label("milli"), (-_postings.atto).label("atto")).select_from(joined_to_rest).where(*ends)
+    return select(*key, (-_postings.milli).label("milli"), (-_postings.grains).label("grains")).select_from(joined_to_rest).where(*ends)
 
 
 def _of_currencies() -> Select[Any]:
     key = (null().label("transaction_id"), null().label("account_id"), null().label("period"), _postings.currency)
-    return select(*key, _postings.milli, _postings.atto)
+    return select(*key, _postings.milli, _postings.grains)
 
 
 def _unequal(connection: Connection, first: Select[Any], second: Select[Any]) -> Iterator[tuple[Any, int]]:
     """The keys under which the amounts of two queries differ, and by how much."""
     taken = second.subquery()
-    negative = select(*(column if column.name not in ("milli", "atto") else (-column).label(column.name) for column in taken.c))
-    return ((row, atto) for row, atto in _sums(connection, union_all(first, negative)) if atto)
+    negative = select(*(column if column.name not in ("milli", "grains") else (-column).label(column.name) for column in taken.c))
+    return ((row, grains) for row, grains in _sums(connection, union_all(first, negative)) if grains)
 
 
 def _sums(connection: Connection, query: Any) -> Iterator[tuple[Any, int]]:
     amounts = query.subquery().c
     key: list[ColumnElement[Any]] = [amounts.transaction_id, amounts.account_id, amounts.period, amounts.currency]
-    sums = select(*key, *halved(amounts.milli, "milli"), *halved(amounts.atto, "atto")).group_by(*key).order_by(*key)
+    sums = select(*key, *halved(amounts.milli, "milli"), *halved(amounts.grains, "grains")).group_by(*key).order_by(*key)
     for row in connection.execute(sums):
-        yield row, whole(joined(row, "milli"), joined(row, "atto"))
+        yield row, whole(joined(row, "milli"), joined(row, "grains"))
 
 
 def _unexplained(connection: Connection) -> Iterator[Difference]:
@@ -177,8 +177,8 @@ def _of_rated(connection: Connection) -> Iterator[Difference]:
 
 def _of_invoices(connection: Connection) -> Iterator[Difference]:
     """What is open of each invoice stands in its tenant's account."""
-    for about, stands_atto in accounts_of(connection, invoices_of(connection, None)):
-        difference = atto_of_minor(about.open_minor, about.draft.currency) - stands_atto
+    for about, stands_grains in accounts_of(connection, invoices_of(connection, None)):
+        difference = grains_of_minor(about.open_minor, about.draft.currency) - stands_grains
         if difference:
             yield Difference("invoices and balances", about.name, difference)
 
@@ -187,8 +187,8 @@ def _of_credits(connection: Connection) -> Iterator[Difference]:
     """What is left of all of a tenant's grants stands in its account."""
     left: dict[tuple[str, str], int] = defaultdict(int)
     for found in credits_of(connection, None):
-        left[found.tenant, found.grant.currency] += atto_of_minor(found.left_minor, found.grant.currency)
-    for (tenant, currency), atto in sorted(left.items()):
-        difference = atto + posted(connection, credit_of(tenant), None).get(currency, 0)
+        left[found.tenant, found.grant.currency] += grains_of_minor(found.left_minor, found.grant.currency)
+    for (tenant, currency), grains in sorted(left.items()):
+        difference = grains + posted(connection, credit_of(tenant), None).get(currency, 0)
         if difference:
             yield Difference("credits and balances", f"{tenant} {currency}", difference)

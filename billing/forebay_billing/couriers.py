@@ -65,8 +65,8 @@ def alert_json(alert: Alert) -> dict[str, Any]:
         **budget,
         "period": alert.period,
         "threshold": alert.threshold,
-        "limit_nano": nano_of(alert.limit_atto),
-        "used_nano": nano_of(alert.used_atto),
+        "limit_nano": nano_of(alert.limit_grains),
+        "used_nano": nano_of(alert.used_grains),
         "at_ns": alert.at_ns,
     }
 
@@ -87,7 +87,7 @@ _DOES = {
 def letter(alert: Alert) -> str:
     """The text of a mail."""
     budget = alert.budget
-    used, limit = (decimal_text(nano_of(atto), 9).rstrip("0").rstrip(".") for atto in (alert.used_atto, alert.limit_atto))
+    used, limit = (decimal_text(nano_of(grains), 9).rstrip("0").rstrip(".") for grains in (alert.used_grains, alert.limit_grains))
     window = "in all" if budget.window == "total" else f"in {alert.period}"
     return (
         f"{headline(alert)}: {used} of {limit} {budget.currency} {window}, at list prices, with what runs.\n\n"

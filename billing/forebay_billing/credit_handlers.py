@@ -11,7 +11,7 @@ from forebay_billing.books import Books
 from forebay_billing.errors import InvalidCredit, UnknownInvoice
 from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.invoice_queries import Credit
-from forebay_billing.tenants import SAY_NEW, check_known
+from forebay_billing.tenants import SAY_NEW, check_known, check_nameable
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class CreditsHandler(BillingHandler):
         body, context, now_ns = self.body(CreditBody), self.context, self.context.clock_ns()
 
         def work(books: Books) -> Credit:
+            check_nameable(books.connection, body.tenant)
             if not body.new:
                 check_known(books.connection, body.tenant, SAY_NEW)
             billed_in = context.currencies(books)(body.tenant)

@@ -16,7 +16,7 @@ from forebay_billing.errors import InvalidCredit, NotNow
 from forebay_billing.invoice_queries import Credit, credit, credits_of, open_months
 from forebay_billing.invoice_tables import credit_grants, credit_moves
 from forebay_billing.ledger import balanced, credit_of, credit_source, transfer
-from forebay_billing.money import atto_of_minor, decimals_of, minor_text
+from forebay_billing.money import decimals_of, grains_of_minor, minor_text
 from forebay_billing.months import Month
 from forebay_billing.payments import orders, outbox
 from forebay_billing.types import Kind
@@ -44,9 +44,9 @@ def grant(
         raise InvalidCredit("expires_at_ns: a credit expires after now, and after it begins.")
     if not 0 <= effective <= TIME_NS_MAX:
         raise InvalidCredit(f"effective_at_ns: {effective} is no time.")
-    amount_atto = atto_of_minor(amount_minor, currency)
+    amount_grains = grains_of_minor(amount_minor, currency)
     transaction_id = books.append(
-        balanced("credit", transfer(credit_source(kind), credit_of(tenant), Month.of(now_ns), currency, amount_atto)), now_ns
+        balanced("credit", transfer(credit_source(kind), credit_of(tenant), Month.of(now_ns), currency, amount_grains)), now_ns
     )
     made = Grant(next_id(books.connection, credit_grants), kind, currency, amount_minor, priority, effective, expires_at_ns)
     return _write(books, made, tenant, name, who, now_ns, transaction_id, exported)
@@ -106,8 +106,8 @@ def _write(
 
 
 def _spend(books: Books, found: Credit, kind: Kind, amount_minor: int, reason: str, who: str, now_ns: int) -> None:
-    given, amount_atto = found.grant, atto_of_minor(amount_minor, found.grant.currency)
-    back = transfer(credit_of(found.tenant), credit_source(given.kind), Month.of(now_ns), given.currency, amount_atto)
+    given, amount_grains = found.grant, grains_of_minor(amount_minor, found.grant.currency)
+    back = transfer(credit_of(found.tenant), credit_source(given.kind), Month.of(now_ns), given.currency, amount_grains)
     row: dict[str, Any] = {
         "id": next_id(books.connection, credit_moves), "grant_id": given.id, "kind": kind, "amount_minor": amount_minor, "invoice_id": None,
         "reason": reason, "moved_at_ns": now_ns, "moved_by": who, "transaction_id": books.append(balanced(kind, back), now_ns),

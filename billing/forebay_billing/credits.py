@@ -60,17 +60,17 @@ class Use:
     amount_minor: int
 
 
-def dues(usage_atto: Mapping[int, int], net_minor: int, last_hour_ns: int) -> tuple[Due, ...]:
-    """``net_minor`` spread over the hours of ``usage_atto`` (by their start), in proportion, summing to it exactly.
+def dues(usage_grains: Mapping[int, int], net_minor: int, last_hour_ns: int) -> tuple[Due, ...]:
+    """``net_minor`` spread over the hours of ``usage_grains`` (by their start), in proportion, summing to it exactly.
 
     Hours of nothing or less (corrections) have no part in it. Where there are no others, all is due in ``last_hour_ns``.
     """
     if net_minor <= 0:
         return ()
-    hours = sorted(hour for hour, atto in usage_atto.items() if atto > 0)
+    hours = sorted(hour for hour, grains in usage_grains.items() if grains > 0)
     if not hours:
         return (Due(last_hour_ns, net_minor),)
-    grown = list(accumulate((usage_atto[hour] for hour in hours), initial=0))
+    grown = list(accumulate((usage_grains[hour] for hour in hours), initial=0))
     shares = [amount * net_minor // grown[-1] for amount in grown]
     return tuple(Due(hour, after - before) for hour, (before, after) in zip(hours, pairwise(shares), strict=True) if after > before)
 

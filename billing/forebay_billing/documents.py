@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from forebay_hub.spreadsheets import PARKED_SHOWN, csv_text
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from forebay_billing.audits import Entry
@@ -25,10 +24,9 @@ from forebay_billing.tenants import Standing
 from forebay_billing.types import PARKED, Line, ParkedPrice, PriceVersion, Statement, SurchargeVersion
 
 _CSV_COLUMNS = (
-    "tenant", "month", "kind", "user", "flavor", "price_version", "price_nano_per_second",
-    "surcharge_nano_per_second", "currency", "leases", "seconds", "exact_amount", "amount",
+    "tenant", "month", "kind", "user", "flavor", "price_version", "price_nano_per_hour",
+    "surcharge_nano_per_hour", "currency", "leases", "seconds", "exact_amount", "amount",
 )  # fmt: skip
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 PAGES = Environment(
     loader=PackageLoader("forebay_billing"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -39,7 +37,7 @@ def price_json(price: PriceVersion) -> dict[str, Any]:
     """A price in force."""
     return {
         "flavor": price.flavor,
-        "price_nano_per_second": price.price_nano_per_second,
+        "price_nano_per_hour": price.price_nano_per_hour,
         "currency": price.currency,
         "valid_from_ns": price.valid_from_ns,
         "version": price.version,
@@ -50,10 +48,10 @@ def balance_json(balance: Balance) -> dict[str, Any]:
     """How a tenant stands in a currency."""
     return {
         "currency": balance.currency,
-        "owed_nano": nano_of(balance.owed_atto),
-        "held_nano": nano_of(balance.held_atto),
-        "credit_nano": nano_of(balance.credit_atto),
-        "available_nano": nano_of(balance.available_atto),
+        "owed_nano": nano_of(balance.owed_grains),
+        "held_nano": nano_of(balance.held_grains),
+        "credit_nano": nano_of(balance.credit_grains),
+        "available_nano": nano_of(balance.available_grains),
     }
 
 
@@ -85,7 +83,7 @@ def _change_json(change: Change) -> dict[str, Any]:
         "flavor": after.flavor if isinstance(after, PriceVersion) else None,
         "model": model,
         "currency": after.currency,
-        "unit": "nano_per_gib_hour" if parked else "nano_per_second",
+        "unit": "nano_per_gib_hour" if parked else "nano_per_hour",
         "before": None if change.before is None else change.before.amount_nano,
         "after": after.amount_nano,
         "valid_from_ns": after.valid_from_ns,
@@ -98,8 +96,8 @@ def preview_json(month: Month, rows: Sequence[Row]) -> dict[str, Any]:
     sums: dict[str, list[int]] = {}
     for row in rows:
         both = sums.setdefault(row.currency, [0, 0])
-        both[0] += row.present.total_atto
-        both[1] += row.proposed.total_atto
+        both[0] += row.present.total_grains
+        both[1] += row.proposed.total_grains
     return {
         "month": str(month),
         "rows": [
@@ -108,7 +106,7 @@ def preview_json(month: Month, rows: Sequence[Row]) -> dict[str, Any]:
                 "currency": row.currency,
                 "present": _cost_json(row.present),
                 "proposed": _cost_json(row.proposed),
-                "difference_nano": nano_of(row.proposed.total_atto - row.present.total_atto),
+                "difference_nano": nano_of(row.proposed.total_grains - row.present.total_grains),
             }
             for row in rows
         ],
@@ -121,10 +119,10 @@ def preview_json(month: Month, rows: Sequence[Row]) -> dict[str, Any]:
 
 def _cost_json(cost: Cost) -> dict[str, Any]:
     return {
-        "list_nano": nano_of(cost.list_atto),
-        "adjustments": [{"kind": one.kind, "label": one.label, "amount_nano": nano_of(one.amount_atto)} for one in cost.adjustments],
-        "total_nano": nano_of(cost.total_atto),
-        "total_exact": exact_text(cost.total_atto),
+        "list_nano": nano_of(cost.list_grains),
+        "adjustments": [{"kind": one.kind, "label": one.label, "amount_nano": nano_of(one.amount_grains)} for one in cost.adjustments],
+        "total_nano": nano_of(cost.total_grains),
+        "total_exact": exact_text(cost.total_grains),
     }
 
 
@@ -158,10 +156,10 @@ def _charge_json(charge: Charge) -> dict[str, Any]:
     first = charge.rates[0].price
     return {
         **asdict(charge.record),
-        "price_nano_per_second": first.price_nano_per_second,
+        "price_nano_per_hour": first.price_nano_per_hour,
         "price_version": first.version,
-        "cost_nano": nano_of(charge.cost_atto),
-        "cost_exact": exact_text(charge.cost_atto),
+        "cost_nano": nano_of(charge.cost_grains),
+        "cost_exact": exact_text(charge.cost_grains),
         "currency": first.currency,
         "rates": [_rate_json(rate) for rate in charge.rates],
         "corrected_at_ns": charge.corrected_at_ns,
@@ -172,12 +170,12 @@ def _parked_charge_json(charge: Charge, first: ParkedRate) -> dict[str, Any]:
     record = charge.record
     return {
         **asdict(record),
-        "price_nano_per_second": 0,
+        "price_nano_per_hour": 0,
         "price_nano_per_gib_hour": 0 if first.price is None else first.price.price_nano_per_gib_hour,
         "price_version": 0 if first.price is None else first.price.version,
         "gib_hours": gib_hours_text((record.parked_bytes or 0) * record.duration_ns),
-        "cost_nano": nano_of(charge.cost_atto),
-        "cost_exact": exact_text(charge.cost_atto),
+        "cost_nano": nano_of(charge.cost_grains),
+        "cost_exact": exact_text(charge.cost_grains),
         "currency": first.currency,
         "rates": [_parked_rate_json(rate) for rate in charge.parked],
         "corrected_at_ns": charge.corrected_at_ns,
@@ -189,7 +187,7 @@ def _parked_rate_json(rate: ParkedRate) -> dict[str, Any]:
         "price_version": 0 if rate.price is None else rate.price.version,
         "price_nano_per_gib_hour": 0 if rate.price is None else rate.price.price_nano_per_gib_hour,
         "duration_ns": rate.duration_ns,
-        "cost_exact": exact_text(rate.cost_atto),
+        "cost_exact": exact_text(rate.cost_grains),
         "period": str(rate.period),
         "late": rate.late,
     }
@@ -198,10 +196,10 @@ def _parked_rate_json(rate: ParkedRate) -> dict[str, Any]:
 def _rate_json(rate: Rate) -> dict[str, Any]:
     return {
         "price_version": rate.price.version,
-        "price_nano_per_second": rate.price.price_nano_per_second,
-        "surcharge_nano_per_second": rate.surcharge_nano_per_second,
+        "price_nano_per_hour": rate.price.price_nano_per_hour,
+        "surcharge_nano_per_hour": rate.surcharge_nano_per_hour,
         "duration_ns": rate.duration_ns,
-        "cost_exact": exact_text(rate.cost_atto),
+        "cost_exact": exact_text(rate.cost_grains),
         "period": str(rate.period),
         "late": rate.late,
     }
@@ -213,15 +211,15 @@ def summary_json(row: SummaryRow) -> dict[str, Any]:
         **row.keys,
         "currency": row.currency,
         "duration_ns": row.duration_ns,
-        "cost_nano": nano_of(row.cost_atto),
+        "cost_nano": nano_of(row.cost_grains),
         "leases": row.leases,
-        "parked_nano": nano_of(row.parked_atto),
+        "parked_nano": nano_of(row.parked_grains),
     }
 
 
 def outlook_json(found: Outlook) -> dict[str, Any]:
     """How a month goes."""
-    return {"currency": found.currency, "spent_nano": nano_of(found.spent_atto), "forecast_nano": nano_of(found.forecast_atto)}
+    return {"currency": found.currency, "spent_nano": nano_of(found.spent_grains), "forecast_nano": nano_of(found.forecast_grains)}
 
 
 def standing_json(found: Standing) -> dict[str, Any]:
@@ -244,7 +242,7 @@ def standing_json(found: Standing) -> dict[str, Any]:
 
 
 def statement_json(statement: Statement) -> dict[str, Any]:
-    """``amount`` is rounded to the currency's minor unit, ``cost_nano`` to the nano-unit, ``cost_exact`` not at all."""
+    """``amount`` is rounded to the currency's minor unit, ``cost_nano`` to the nano-unit, ``cost_exact`` to 1e-18 of the currency."""
     return {
         "tenant": statement.tenant,
         "user": statement.user,
@@ -255,8 +253,8 @@ def statement_json(statement: Statement) -> dict[str, Any]:
             {
                 "currency": total.currency,
                 "amount": minor_text(total.amount_minor, total.currency),
-                "cost_nano": nano_of(total.cost_atto),
-                "cost_exact": exact_text(total.cost_atto),
+                "cost_nano": nano_of(total.cost_grains),
+                "cost_exact": exact_text(total.cost_grains),
             }
             for total in statement.totals
         ],
@@ -270,36 +268,33 @@ def _line_json(line: Line) -> dict[str, Any]:
         "user": line.user,
         "flavor": line.flavor,
         "price_version": line.price_version,
-        "price_nano_per_second": line.price_nano_per_second,
-        "surcharge_nano_per_second": line.surcharge_nano_per_second,
+        "price_nano_per_hour": line.price_nano_per_hour,
+        "surcharge_nano_per_hour": line.surcharge_nano_per_hour,
         "currency": line.currency,
         "leases": line.leases,
         "duration_ns": line.duration_ns,
         "amount": minor_text(line.amount_minor, line.currency),
-        "cost_nano": nano_of(line.cost_atto),
-        "cost_exact": exact_text(line.cost_atto),
+        "cost_nano": nano_of(line.cost_grains),
+        "cost_exact": exact_text(line.cost_grains),
     }
 
 
 def statement_csv(statement: Statement) -> str:
-    """One row a line; amounts are plain decimals. A name that a spreadsheet would take for a formula gets an apostrophe before it."""
-    out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\r\n")
-    rows.writerow(_CSV_COLUMNS)
-    for line in statement.lines:
-        rows.writerow(
-            (
-                plain(statement.tenant), str(statement.month), line.kind, plain(line.user), plain(line.flavor), line.price_version,
-                line.price_nano_per_second, line.surcharge_nano_per_second, line.currency, line.leases,
-                decimal_text(line.duration_ns, 9), exact_text(line.cost_atto), minor_text(line.amount_minor, line.currency),
-            )
-        )  # fmt: skip
-    return out.getvalue()
+    """One row a line; amounts are plain decimals."""
+    rows = (
+        (
+            statement.tenant, str(statement.month), line.kind, line.user, shown_flavor(line.flavor), line.price_version,
+            line.price_nano_per_hour, line.surcharge_nano_per_hour, line.currency, line.leases,
+            decimal_text(line.duration_ns, 9), exact_text(line.cost_grains), minor_text(line.amount_minor, line.currency),
+        )
+        for line in statement.lines
+    )  # fmt: skip
+    return csv_text(_CSV_COLUMNS, rows)
 
 
-def plain(text: str) -> str:
-    """With an apostrophe before what a spreadsheet would take for a formula."""
-    return "'" + text if text.startswith(_FORMULA_STARTS) else text
+def shown_flavor(flavor: str) -> str:
+    """What a flavor is called in a table."""
+    return PARKED_SHOWN if flavor == PARKED else flavor
 
 
 def statement_html(statement: Statement) -> str:
@@ -318,6 +313,7 @@ def _seconds_text(duration_ns: int) -> str:
     return decimal_text(duration_ns, 9)
 
 
-def rate_text(rate_nano_per_second: int) -> str:
-    """Per hour, exactly."""
-    return decimal_text(rate_nano_per_second * 3600, 9).rstrip("0").rstrip(".")
+def rate_text(rate_nano_per_hour: int) -> str:
+    """Per hour, exactly, as people write it: ``2.00``."""
+    units, _, rest = decimal_text(rate_nano_per_hour, 9).partition(".")
+    return f"{units}.{rest.rstrip('0').ljust(2, '0')}"

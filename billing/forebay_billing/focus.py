@@ -7,18 +7,18 @@ are empty.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
+from forebay_hub.spreadsheets import PARKED_SHOWN, csv_text
+
 from forebay_billing.invoice_queries import CreditNote, Invoice, Issuer
 from forebay_billing.invoices import BPS, USAGE_KINDS, Draft, InvoiceLine
-from forebay_billing.money import atto_of_minor, decimal_text, exact_text
+from forebay_billing.money import GRAINS_PER_LAST, decimal_text, exact_text, grains_of_minor, round_half_even
 from forebay_billing.months import Month
 from forebay_billing.parked import gib_hours_text
-from forebay_billing.types import PARKED
+from forebay_billing.rating import HOUR_NS
 
 COLUMNS = (
     "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart",
@@ -29,18 +29,14 @@ COLUMNS = (
     "SubAccountType",
 )  # fmt: skip
 _CATEGORIES = {"tax": "Tax", "promotional": "Credit", "prepaid": "Credit"}
-UNIT, PARKED_UNIT = "Seconds", "GiB-Hours"
+CONSUMED_UNIT, UNIT, PARKED_UNIT = "Seconds", "Hours", "GiB-Hours"
 QUANTITY_DECIMALS = 12
-"""GiB-hours have no end of decimals: with these, quantity times price is the cost to the nano-unit, for all but the dearest."""
+"""Hours and GiB-hours have no end of decimals: with these, quantity times price is the cost to the nano-unit, for all but the dearest."""
 
 
 def csv_of(found: Iterable[dict[str, str]]) -> str:
     """A table with a header."""
-    out = io.StringIO()
-    table = csv.DictWriter(out, COLUMNS, lineterminator="\r\n", restval="")
-    table.writeheader()
-    table.writerows(found)
-    return out.getvalue()
+    return csv_text(COLUMNS, ([row.get(name, "") for name in COLUMNS] for row in found))
 
 
 def rows(about: Invoice | Draft, issuer: Issuer) -> Iterator[dict[str, str]]:
@@ -64,7 +60,7 @@ def note_rows(about: Invoice, note: CreditNote) -> Iterator[dict[str, str]]:
     }
     for category, amount_minor in (("Adjustment", note.net_minor), ("Tax", note.tax_minor)):
         if amount_minor:
-            cost = exact_text(-atto_of_minor(amount_minor, made.currency))
+            cost = exact_text(-grains_of_minor(amount_minor, made.currency))
             costs = dict.fromkeys(("BilledCost", "ListCost", "ContractedCost", "EffectiveCost"), cost)
             yield common | {"ChargeCategory": category} | costs
 
@@ -99,14 +95,15 @@ def _charge(line: InvoiceLine, made: Draft) -> dict[str, str]:
 
 
 def _costs(line: InvoiceLine, made: Draft) -> dict[str, str]:
-    billed = atto_of_minor(line.amount_minor, made.currency)
+    billed = grains_of_minor(line.amount_minor, made.currency)
     listed = effective = billed
     if line.kind in USAGE_KINDS:
-        listed = line.cost_atto
+        listed = line.cost_grains
     elif line.kind == "tax":
         taxed = [one for one in made.lines if one.kind not in ("tax", "prepaid", "carried")]
-        at_list = sum(one.cost_atto if one.kind in USAGE_KINDS else atto_of_minor(one.amount_minor, made.currency) for one in taxed)
-        listed, effective = at_list * made.profile.tax_bps // BPS, line.cost_atto
+        at_list = sum(one.cost_grains if one.kind in USAGE_KINDS else grains_of_minor(one.amount_minor, made.currency) for one in taxed)
+        listed = at_list * made.profile.tax_bps // (BPS * GRAINS_PER_LAST) * GRAINS_PER_LAST
+        effective = line.cost_grains
     return {
         "BilledCost": exact_text(billed),
         "ListCost": exact_text(listed),
@@ -119,20 +116,20 @@ def _usage(line: InvoiceLine) -> dict[str, str]:
     total = line.usage
     if total is None:
         return {}
-    price, seconds = total.price, decimal_text(total.duration_ns, 9)
-    rate = decimal_text(total.rate_nano_per_second, 9)
-    details = {"x_PriceVersion": price.version, "x_DeviceSurcharge": decimal_text(total.surcharge_nano_per_second, 9)}
+    price, hours = total.price, decimal_text(round_half_even(total.duration_ns * 10**QUANTITY_DECIMALS, HOUR_NS), QUANTITY_DECIMALS)
+    rate = decimal_text(total.rate_nano_per_hour, 9)
+    details = {"x_PriceVersion": price.version, "x_DeviceSurcharge": decimal_text(total.surcharge_nano_per_hour, 9)}
     return {
-        "ConsumedQuantity": seconds,
-        "ConsumedUnit": UNIT,
-        "PricingQuantity": seconds,
+        "ConsumedQuantity": decimal_text(total.duration_ns, 9),
+        "ConsumedUnit": CONSUMED_UNIT,
+        "PricingQuantity": hours,
         "PricingUnit": UNIT,
         "PricingCategory": "Standard",
         "ListUnitPrice": rate,
         "ContractedUnitPrice": rate,
         "SkuId": price.flavor,
         "SkuMeter": "Device time",
-        "SkuPriceId": f"{price.flavor}/{price.currency}/{price.version}/{total.surcharge_nano_per_second}",
+        "SkuPriceId": f"{price.flavor}/{price.currency}/{price.version}/{total.surcharge_nano_per_hour}",
         "SkuPriceDetails": json.dumps(details),
         "SubAccountId": total.user,
         "SubAccountName": total.user,
@@ -154,9 +151,9 @@ def _parked(line: InvoiceLine) -> dict[str, str]:
         "PricingCategory": "Standard",
         "ListUnitPrice": rate,
         "ContractedUnitPrice": rate,
-        "SkuId": PARKED,
+        "SkuId": PARKED_SHOWN,
         "SkuMeter": "Parked memory",
-        "SkuPriceId": f"{PARKED}/{price.currency}/{price.version}",
+        "SkuPriceId": f"{PARKED_SHOWN}/{price.currency}/{price.version}",
         "SkuPriceDetails": json.dumps({"x_PriceVersion": price.version}),
         "SubAccountId": total.user,
         "SubAccountName": total.user,

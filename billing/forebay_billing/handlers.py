@@ -16,7 +16,7 @@ from forebay_hub.preconditions import InvalidPrecondition, Precondition, precond
 from pydantic import BaseModel
 from tornado.web import HTTPError, MissingArgumentError, RequestHandler, stream_request_body
 
-from forebay_billing import alert_outbox, documents, journal, queries
+from forebay_billing import alert_outbox, documents, journal, queries, stand_ins
 from forebay_billing.access import Scope, check_may_change_books, check_may_post_usage, check_may_scrape, usage_scope
 from forebay_billing.bodies import (
     CorrectionBody,
@@ -24,7 +24,6 @@ from forebay_billing.bodies import (
     NoQuery,
     StatementQuery,
     SummaryQuery,
-    UsageBatchBody,
     UsageQuery,
     body_of,
     query_of,
@@ -47,6 +46,7 @@ from forebay_billing.months import Month
 from forebay_billing.queries import Window
 from forebay_billing.schema import KEY_CHARS_MAX
 from forebay_billing.settings import Settings
+from forebay_billing.stand_ins import Aside
 from forebay_billing.store import Store
 from forebay_billing.summaries import KEYS, By
 from forebay_billing.types import UsageRecord
@@ -62,7 +62,7 @@ BODY_BYTES_MAX = 8 * 1024 * 1024
 """Longest body that is read; a full batch of ordinary records has less than a tenth of it."""
 FUTURE_NS_MAX = 3600 * 10**9
 """A record may end this far in the future, because clocks differ; prices further ahead may still change."""
-REFUSALS_REMEMBERED_MAX = 10_000
+CAUSES_REMEMBERED_MAX = 10_000
 _LOOPBACK = ("127.0.0.1", "::1")
 _BY: dict[str, By] = {key: key for key in KEYS}
 
@@ -82,8 +82,8 @@ class Context:
     desk: Desk | None
     """Payments, where they are on."""
     budgets: BudgetDesk
-    refused_usage: set[str] = field(default_factory=set)
-    """What was refused lately, and why: it is in the audit."""
+    told_usage: set[str] = field(default_factory=set)
+    """What was refused or put aside lately, and why: it is in the audit."""
 
     def currencies(self, books: Books) -> Callable[[str], str]:
         """What each tenant is billed in: by its profile, else by the settings."""
@@ -149,9 +149,13 @@ class BillingHandler(RequestHandler):
 
     def body(self, model: type[B]) -> B:
         """The JSON body. Raises InvalidRequest, TooLarge."""
+        return body_of(model, self.body_bytes())
+
+    def body_bytes(self) -> bytes:
+        """The body as it came. Raises TooLarge."""
         if self._too_large:
             raise TooLarge(f"The body is longer than {BODY_BYTES_MAX} bytes; send fewer records at once.")
-        return body_of(model, bytes(self._body))
+        return bytes(self._body)
 
     def text(self, bytes_max: int) -> str:
         """The body as it is. Raises InvalidRequest, TooLarge."""
@@ -184,10 +188,38 @@ class BillingHandler(RequestHandler):
         """Writes what was refused to whom, and why; a fault of ours is no refusal."""
         if refusal.status >= 500:
             return
-        now_ns, action = self.context.clock_ns(), f"{attempt.action}.refused"
         after = {"asked": attempt.asked, "code": refusal.code, "message": str(refusal)}
-        row = self.context.store.submit(lambda books: books.append_audit(now_ns, identity.name, action, attempt.subject, None, after))
+        await self._write_down(identity, f"{attempt.action}.refused", attempt.subject, None, after)
+
+    async def _write_down(self, identity: Identity, action: str, subject: str, before: Any, after: Any) -> None:
+        now_ns = self.context.clock_ns()
+        row = self.context.store.submit(lambda books: books.append_audit(now_ns, identity.name, action, subject, before, after))
         await asyncio.wrap_future(row)
+
+    async def leave_once(self, identity: Identity, attempt: Attempt, refusal: BillingError) -> None:
+        """The pool sends again what was refused, for as long as it takes: one row for each cause is enough."""
+        if self._is_news(f"{attempt.subject} {refusal}"):
+            await self.leave_in_audit(identity, attempt, refusal)
+
+    def _is_news(self, cause: str) -> bool:
+        before = self.context.told_usage
+        news = cause not in before
+        if news:
+            if len(before) >= CAUSES_REMEMBERED_MAX:
+                before.clear()
+            before.add(cause)
+        return news
+
+    async def put_aside(self, identity: Identity, asides: Sequence[Aside]) -> None:
+        """Counts rows that did not say what can be kept, and leaves one row of each in the audit, before they count as heard."""
+        for aside in asides:
+            self.context.metrics.set_aside(aside.kind, "metered" if aside.fault is None else "refused")
+            came = {"came": aside.came, "stands": aside.stands}
+            if aside.fault is not None:
+                await self.leave_once(identity, Attempt(f"{aside.kind}.row", aside.subject, came), InvalidRequest(aside.fault))
+            elif self._is_news(f"{aside.kind} {aside.subject} {aside.came}"):
+                log.warning("action=row.stands_in kind=%s subject=%s fields=%s", aside.kind, aside.subject, ",".join(aside.came))
+                await self._write_down(identity, f"{aside.kind}.stand_in", aside.subject, aside.came, aside.stands)
 
     def _idempotency_key(self, identity: Identity) -> Key | None:
         key = self.request.headers.get("Idempotency-Key")
@@ -279,10 +311,11 @@ class UsageHandler(BillingHandler):
         self.query(NoQuery)
         context, attempt = self.context, Attempt("usage.post", "usage", {"bytes": len(self._body)})
         try:
-            records = self.body(UsageBatchBody).records
+            records, asides = stand_ins.usage_of(self.body_bytes())
             names = ", ".join(f"{record.source}/{record.id}" for record in records[:1]) + ", …" * (len(records) > 1)
             attempt = Attempt("usage.post", names or "usage", {"records": len(records)})
             self._check_clock(records)
+            await self.put_aside(identity, asides)
             done = await self.change(
                 identity,
                 lambda books: context.post_usage(books, [records])[0],
@@ -290,7 +323,7 @@ class UsageHandler(BillingHandler):
                 share=Share(context.post_usage, records),
             )
         except BillingError as refusal:
-            await self._leave_once(identity, attempt, refusal)
+            await self.leave_once(identity, attempt, refusal)
             raise
         if done is not None:
             context.metrics.accepted(done.accepted, done.duplicates, done.costs)
@@ -302,20 +335,11 @@ class UsageHandler(BillingHandler):
             if record.started_at_ns + record.duration_ns > latest_ns:
                 raise InvalidRequest(f"Usage {record.source}/{record.id} ends more than an hour in the future; compare the clocks.")
 
-    async def _leave_once(self, identity: Identity, attempt: Attempt, refusal: BillingError) -> None:
-        """The pool sends again what was refused, for as long as it takes: one row for each cause is enough."""
-        cause, before = f"{attempt.subject} {refusal}", self.context.refused_usage
-        if cause not in before:
-            if len(before) >= REFUSALS_REMEMBERED_MAX:
-                before.clear()
-            before.add(cause)
-            await self.leave_in_audit(identity, attempt, refusal)
-
     async def get(self) -> None:
         identity = await self.caller()
         query = self.query(UsageQuery)
         scope = usage_scope(identity, query.tenant, query.user)
-        window = Window(query.since_ns, query.until_ns, query.notebook, query.cell)
+        window = Window(query.since_ns, query.until_ns, query.notebook, query.cell, query.cell_id)
         page = await self.context.store.usage_page(scope, window, query.limit, query.after)
         self.answer(documents.page_json(page))
 
@@ -435,7 +459,7 @@ class MetricsHandler(BillingHandler):
         except BillingError as error:
             log.warning("action=metrics.incomplete error=%s", error)
             return None
-        return Situation(tuple(standings), {currency: -atto for currency, atto in revenue.items()}, deliveries)
+        return Situation(tuple(standings), {currency: -grains for currency, grains in revenue.items()}, deliveries)
 
 
 class HealthHandler(BillingHandler):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from forebay_billing import documents, queries, reservations
 from forebay_billing.access import check_may_post_usage, settling_tenant
-from forebay_billing.bodies import BalanceQuery, HeartbeatBody, NoQuery
+from forebay_billing.bodies import BalanceQuery, NoQuery
 from forebay_billing.budget_documents import verdict_json
+from forebay_billing.budgets import Verdict
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.handlers import FUTURE_NS_MAX, BillingHandler
+from forebay_billing.stand_ins import Aside, heartbeat_of, unheard
 
 
 class HeartbeatsHandler(BillingHandler):
@@ -19,19 +24,26 @@ class HeartbeatsHandler(BillingHandler):
         identity = await self.caller()
         check_may_post_usage(identity)
         self.query(NoQuery)
-        body = self.body(HeartbeatBody)
-        heartbeat = body.heartbeat()
-        latest_ns = self.context.clock_ns() + FUTURE_NS_MAX
-        for lease in heartbeat.leases:
-            if lease.started_at_ns + lease.duration_ns > latest_ns:
-                raise InvalidRequest(f"Lease {lease.source}/{lease.id} is open more than an hour ahead; compare the clocks.")
+        body, asides = heartbeat_of(self.body_bytes())
+        if body.sent_at_ns > self.context.clock_ns() + FUTURE_NS_MAX:
+            raise InvalidRequest(f"The heartbeat of {body.source} is sent more than an hour in the future; compare the clocks.")
+        latest_ns = body.sent_at_ns + FUTURE_NS_MAX
+        ahead = [lease for lease in body.leases if lease.started_at_ns + lease.duration_ns > latest_ns]
+        asides += [unheard(lease, f"Lease {lease.record} is open an hour beyond its heartbeat.") for lease in ahead]
+        heartbeat = body.model_copy(update={"leases": [lease for lease in body.leases if lease not in ahead]}).heartbeat()
+        await self.put_aside(identity, asides)
         context = self.context
         found = await context.budgets.beat(body.source, body.sent_at_ns, heartbeat.leases)
         await self.change(
             identity,
             lambda books: reservations.beat(books, heartbeat, context.currencies(books), context.clock_ns, context.settings.hold_terms()),
-            lambda reserved: {"budgets": [verdict_json(verdict) for verdict in found]},
+            lambda reserved: _answer(found, asides),
         )
+
+
+def _answer(found: Sequence[Verdict], asides: Sequence[Aside]) -> dict[str, Any]:
+    refused = [{"record": aside.subject, "message": aside.fault} for aside in asides if aside.fault is not None]
+    return {"budgets": [verdict_json(verdict) for verdict in found]} | ({"refused": refused} if refused else {})
 
 
 class BalanceHandler(BillingHandler):

@@ -62,7 +62,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Hold:
-    """What is kept back: ``amount_atto`` of ``currency``, in ``period``, for the first ``covered_ns`` of a record."""
+    """What is kept back: ``amount_grains`` of ``currency``, in ``period``, for the first ``covered_ns`` of a record."""
 
     source: str
     record_id: str
@@ -72,7 +72,7 @@ class Hold:
     currency: str
     period: Month
     covered_ns: int
-    amount_atto: int
+    amount_grains: int
     expires_at_ns: int
 
 
@@ -94,7 +94,7 @@ def reserved(
         currency=currency,
         period=open_period(Month.of(lease.started_at_ns), finalised),
         covered_ns=covered_ns,
-        amount_atto=sum(segment.amount_atto for segment in segments),
+        amount_grains=sum(segment.amount_grains for segment in segments),
         expires_at_ns=terms.expires_at_ns(covered_ns, lease.duration_ns, now_ns),
     )
 

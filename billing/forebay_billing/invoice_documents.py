@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from forebay_billing.documents import PAGES, plain, rate_text
+from forebay_hub.spreadsheets import PARKED_SHOWN, csv_text
+
+from forebay_billing.documents import PAGES, rate_text
 from forebay_billing.invoice_queries import Credit, CreditNote, Invoice, Issuer
 from forebay_billing.invoices import Draft, InvoiceLine
-from forebay_billing.money import atto_of_minor, decimal_text, exact_text, minor_text, nano_text
+from forebay_billing.money import decimal_text, exact_text, grains_of_minor, minor_text, nano_text
 from forebay_billing.parked import gib_hours_text
 from forebay_billing.parked_queries import ParkedTotal
 from forebay_billing.profiles import Version
-from forebay_billing.types import PARKED
 
 _CSV_COLUMNS = (
     "invoice", "tenant", "month", "currency", "position", "key", "kind", "label", "user", "flavor", "price_version",
-    "price_nano_per_second", "surcharge_nano_per_second", "late", "leases", "seconds", "exact_amount", "amount", "gib_hours",
+    "price_nano_per_hour", "surcharge_nano_per_hour", "late", "leases", "seconds", "exact_amount", "amount", "gib_hours",
     "price_nano_per_gib_hour",
 )  # fmt: skip
 
@@ -77,7 +77,7 @@ def note_sheet(about: Invoice, note: CreditNote) -> Sheet:
     of_invoice = sheet_of(about, about.issuer)
     facts = (("Invoice", about.name), ("Period (UTC)", str(made.month)), ("Tenant", about.tenant), ("Issued", day_text(note.issued_at_ns)))
     net = minor_text(-note.net_minor, made.currency)
-    row = Row(note.reason, "", "", "", nano_text(-atto_of_minor(note.net_minor, made.currency)), net)
+    row = Row(note.reason, "", "", "", nano_text(-grains_of_minor(note.net_minor, made.currency)), net)
     sums = (("Net", note.net_minor), ("Tax", note.tax_minor), ("Total", note.amount_minor))
     return Sheet(
         "Credit note", note.name, of_invoice.seller, of_invoice.buyer, facts, (row,),
@@ -91,12 +91,12 @@ def _lines(*texts: str) -> tuple[str, ...]:
 
 def _row(line: InvoiceLine, currency: str) -> Row:
     total, parked = line.usage, line.parked
-    amounts = nano_text(line.cost_atto), minor_text(line.amount_minor, currency)
+    amounts = nano_text(line.cost_grains), minor_text(line.amount_minor, currency)
     if parked is not None:
         return Row(line.label, "", str(parked.stretches), decimal_text(parked.duration_ns, 9), *amounts)
     if total is None:
         return Row(line.label, "", "", "", *amounts)
-    return Row(line.label, rate_text(total.rate_nano_per_second), str(total.leases), decimal_text(total.duration_ns, 9), *amounts)
+    return Row(line.label, rate_text(total.rate_nano_per_hour), str(total.leases), decimal_text(total.duration_ns, 9), *amounts)
 
 
 def day_text(time_ns: int) -> str:
@@ -112,9 +112,10 @@ def html(sheet: Sheet) -> str:
 def csv_of(about: Invoice | Draft) -> str:
     """One row a line; amounts are plain decimals."""
     made, name = (about.draft, about.name) if isinstance(about, Invoice) else (about, "")
-    out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\r\n")
-    rows.writerow(_CSV_COLUMNS)
+    return csv_text(_CSV_COLUMNS, _csv_rows(made, name))
+
+
+def _csv_rows(made: Draft, name: str) -> Iterator[tuple[object, ...]]:
     for position, line in enumerate(made.lines):
         total, parked = line.usage, line.parked
         usage: tuple[object, ...] = ("",) * 8
@@ -122,31 +123,26 @@ def csv_of(about: Invoice | Draft) -> str:
         if parked is not None:
             version, price = _parked_price(parked)
             seconds = decimal_text(parked.duration_ns, 9)
-            usage = plain(parked.user), plain(PARKED), version, "", "", "", parked.stretches, seconds
+            usage = parked.user, PARKED_SHOWN, version, "", "", "", parked.stretches, seconds
             quantity = gib_hours_text(parked.byte_ns), price
         if total is not None:
             usage = (
-                plain(total.user), plain(total.price.flavor), total.price.version, total.price.price_nano_per_second,
-                total.surcharge_nano_per_second, int(total.late), total.leases, decimal_text(total.duration_ns, 9),
+                total.user, total.price.flavor, total.price.version, total.price.price_nano_per_hour,
+                total.surcharge_nano_per_hour, int(total.late), total.leases, decimal_text(total.duration_ns, 9),
             )  # fmt: skip
-        rows.writerow(
-            (
-                name, plain(made.profile.tenant), str(made.month), made.currency, position, line.key, line.kind, plain(line.label), *usage,
-                exact_text(line.cost_atto), minor_text(line.amount_minor, made.currency), *quantity,
-            )
+        yield (
+            name, made.profile.tenant, str(made.month), made.currency, position, line.key, line.kind, line.label, *usage,
+            exact_text(line.cost_grains), minor_text(line.amount_minor, made.currency), *quantity,
         )  # fmt: skip
-    return out.getvalue()
 
 
 def note_csv(about: Invoice, note: CreditNote) -> str:
     """One row; what the note takes back is below zero."""
-    made, out = about.draft, io.StringIO()
-    rows = csv.writer(out, lineterminator="\r\n")
-    rows.writerow(("credit_note", "invoice", "tenant", "month", "currency", "issued", "reason", "net", "tax", "amount"))
+    made = about.draft
+    header = ("credit_note", "invoice", "tenant", "month", "currency", "issued", "reason", "net", "tax", "amount")
     amounts = (minor_text(-amount, made.currency) for amount in (note.net_minor, note.tax_minor, note.amount_minor))
-    issued, tenant, reason = day_text(note.issued_at_ns), plain(about.tenant), plain(note.reason)
-    rows.writerow((note.name, about.name, tenant, str(made.month), made.currency, issued, reason, *amounts))
-    return out.getvalue()
+    issued = day_text(note.issued_at_ns)
+    return csv_text(header, [(note.name, about.name, about.tenant, str(made.month), made.currency, issued, note.reason, *amounts)])
 
 
 def note_json(about: Invoice, note: CreditNote) -> dict[str, Any]:
@@ -187,14 +183,14 @@ def line_json(line: InvoiceLine, currency: str) -> dict[str, Any]:
         "label": line.label,
         "amount": minor_text(line.amount_minor, currency),
         "amount_minor": line.amount_minor,
-        "cost_exact": exact_text(line.cost_atto),
+        "cost_exact": exact_text(line.cost_grains),
         "started_at_ns": line.started_at_ns,
         "ended_at_ns": line.ended_at_ns,
         "credit": line.grant_id,
         "parked": None if line.parked is None else parked_json(line.parked),
         "usage": None if total is None else {
             "user": total.user, "flavor": total.price.flavor, "price_version": total.price.version,
-            "price_nano_per_second": total.price.price_nano_per_second, "surcharge_nano_per_second": total.surcharge_nano_per_second,
+            "price_nano_per_hour": total.price.price_nano_per_hour, "surcharge_nano_per_hour": total.surcharge_nano_per_hour,
             "late": total.late, "leases": total.leases, "duration_ns": total.duration_ns,
         },
     }  # fmt: skip

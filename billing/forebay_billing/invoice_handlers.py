@@ -24,14 +24,14 @@ from forebay_billing.bodies import (
     VoidBody,
 )
 from forebay_billing.books import Books
-from forebay_billing.errors import InvalidRequest, NotNow, UnknownRecord
+from forebay_billing.errors import NotNow, UnknownRecord
 from forebay_billing.handlers import BillingHandler
 from forebay_billing.invoice_documents import Sheet
 from forebay_billing.invoice_queries import Invoice
 from forebay_billing.invoices import Draft
 from forebay_billing.months import Month
 from forebay_billing.payments import contacts
-from forebay_billing.schema import NAME_CHARS_MAX
+from forebay_billing.tenants import check_nameable
 
 log = logging.getLogger(__name__)
 
@@ -292,14 +292,13 @@ class ProfileHandler(_InvoiceHandler):
         self.query(NoQuery)
         tenant = named_tenant(identity, tenant, PROFILE)
         body, expected, now_ns = self.body(ProfileBody), self.expected(), self.context.clock_ns()
-        if not 0 < len(tenant) <= NAME_CHARS_MAX or "\x00" in tenant:
-            raise InvalidRequest(f"tenant: a name has 1 to {NAME_CHARS_MAX} characters.")
         given = body.model_dump(exclude_unset=True)
         taxed = sorted(given.keys() & {"tax_label", "tax_bps", "currency"})
         if taxed:
             check_may_invoice(identity, f"{', '.join(taxed)}: an operator sets this. ")
 
         def work(books: Books) -> profiles.Version:
+            check_nameable(books.connection, tenant)
             before = profiles.profile_of(books.connection, tenant)
             after = replace(before, **given)
             made = profiles.change(books, after, identity.name, now_ns, expected)

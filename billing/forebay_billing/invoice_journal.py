@@ -20,7 +20,7 @@ from forebay_billing.invoice_queries import CreditNote, Invoice, Issuer, drafts,
 from forebay_billing.invoice_tables import credit_moves, credit_notes, invoice_lines, invoices, settlements
 from forebay_billing.invoices import PLAN_KINDS, USAGE_KINDS, Draft, InvoiceLine, tax_part
 from forebay_billing.ledger import DISCOUNT, PAYMENTS, REVENUE, ROUNDING, TAX, balanced, credit_of, receivable, transfer
-from forebay_billing.money import atto_of_minor, halves, minor_text
+from forebay_billing.money import grains_of_minor, halves, minor_text
 from forebay_billing.months import Month
 from forebay_billing.payments import orders, outbox
 from forebay_billing.queries import posted
@@ -63,11 +63,11 @@ def finalise(books: Books, tenant: str, month: Month, conditions: Conditions, wh
 def _write(books: Books, made: Draft, conditions: Conditions, now_ns: int) -> str:
     """Numbers, posts and hands over one invoice; returns its number."""
     connection, tenant, currency = books.connection, made.profile.tenant, made.currency
-    exact = sum(line.cost_atto for line in made.lines if line.kind in USAGE_KINDS)
+    exact = sum(line.cost_grains for line in made.lines if line.kind in USAGE_KINDS)
     stands = posted(connection, receivable(tenant), made.month).get(currency, 0)
     if exact != stands:
         raise LedgerError(
-            f"The usage of {tenant} in {made.month} sums to {exact} atto-units of {currency}, the ledger to {stands}; "
+            f"The usage of {tenant} in {made.month} sums to {exact} grains of {currency}, the ledger to {stands}; "
             "the month stays open until an operator has found the difference."
         )
     transaction_id = books.append(balanced("adjustment", _postings(made)), now_ns)
@@ -99,17 +99,17 @@ def _postings(made: Draft) -> Iterator[Posting]:
     tenant, period, currency = made.profile.tenant, made.month, made.currency
     against = {"tax": TAX, "promotional": credit_of(tenant), "prepaid": credit_of(tenant), "carried": credit_of(tenant)}
     for line in made.lines:
-        amount_atto = atto_of_minor(line.amount_minor, currency)
+        amount_grains = grains_of_minor(line.amount_minor, currency)
         if line.kind in USAGE_KINDS:
-            yield from transfer(receivable(tenant), ROUNDING, period, currency, amount_atto - line.cost_atto)
+            yield from transfer(receivable(tenant), ROUNDING, period, currency, amount_grains - line.cost_grains)
         elif line.kind in PLAN_KINDS:
-            yield from transfer(receivable(tenant), REVENUE if line.kind == "commitment" else DISCOUNT, period, currency, amount_atto)
+            yield from transfer(receivable(tenant), REVENUE if line.kind == "commitment" else DISCOUNT, period, currency, amount_grains)
         else:
-            yield from transfer(receivable(tenant), against[line.kind], period, currency, amount_atto)
+            yield from transfer(receivable(tenant), against[line.kind], period, currency, amount_grains)
 
 
 def _line_row(invoice_id: int, position: int, line: InvoiceLine, prices: Any) -> dict[str, Any]:
-    milli, atto = halves(line.cost_atto)
+    milli, grains = halves(line.cost_grains)
     total = line.usage
     seconds, nanoseconds = (None, None) if total is None else divmod(total.duration_ns, 10**9)
     return {
@@ -119,14 +119,14 @@ def _line_row(invoice_id: int, position: int, line: InvoiceLine, prices: Any) ->
         "kind": line.kind,
         "label": line.label,
         "milli": milli,
-        "atto": atto,
+        "grains": grains,
         "amount_minor": line.amount_minor,
         "started_at_ns": line.started_at_ns,
         "ended_at_ns": line.ended_at_ns,
         "grant_id": line.grant_id,
         "user_name": None if total is None else total.user,
         "price_id": None if total is None else prices[total.price],
-        "surcharge_nano_per_second": None if total is None else total.surcharge_nano_per_second,
+        "surcharge_nano_per_hour": None if total is None else total.surcharge_nano_per_hour,
         "late": None if total is None else total.late,
         "leases": None if total is None else total.leases,
         "seconds": seconds,
@@ -186,8 +186,9 @@ def _tax_of(about: Invoice, amount_minor: int) -> int:
 def _reverse(books: Books, kind: Kind, about: Invoice, amount_minor: int, tax_minor: int, now_ns: int) -> int:
     made = about.draft
     account = receivable(about.tenant)
-    net_atto, tax_atto = atto_of_minor(amount_minor - tax_minor, made.currency), atto_of_minor(tax_minor, made.currency)
-    back = [*transfer(REVENUE, account, made.month, made.currency, net_atto), *transfer(TAX, account, made.month, made.currency, tax_atto)]
+    net_grains, tax_grains = grains_of_minor(amount_minor - tax_minor, made.currency), grains_of_minor(tax_minor, made.currency)
+    parts = ((REVENUE, net_grains), (TAX, tax_grains))
+    back = [one for source, grains in parts for one in transfer(source, account, made.month, made.currency, grains)]
     return books.append(balanced(kind, back), now_ns)
 
 
@@ -226,13 +227,13 @@ def _settle(books: Books, about: Invoice, kind: Kind, amount_minor: int, method:
     again = select(known.id).where(known.invoice_id == about.id, known.kind == kind, known.reference == reference)
     if connection.execute(again).first() is not None:
         raise NotNow(f"The {kind} {reference!r:.80} of {about.name} is written down already.")
-    account, amount_atto = receivable(about.tenant), atto_of_minor(amount_minor, made.currency)
+    account, amount_grains = receivable(about.tenant), grains_of_minor(amount_minor, made.currency)
     if kind == "void":
         tax = _tax_of(about, amount_minor)
         transaction_id = _reverse(books, kind, about, amount_minor, tax, now_ns)
     else:
         accounts = (PAYMENTS, account) if kind == "payment" else (account, PAYMENTS)
-        transaction_id = books.append(balanced(kind, transfer(*accounts, made.month, made.currency, amount_atto)), now_ns)
+        transaction_id = books.append(balanced(kind, transfer(*accounts, made.month, made.currency, amount_grains)), now_ns)
     values = {"invoice_id": about.id, "kind": kind, "amount_minor": amount_minor, "method": method, "reference": reference}
     row = values | {"settled_at_ns": now_ns, "settled_by": who, "transaction_id": transaction_id}
     connection.execute(insert(settlements).values(id=credit_journal.next_id(connection, settlements), **row))
@@ -260,7 +261,7 @@ def note_order(about: Invoice, note: CreditNote) -> orders.CreditNote:
 
 
 def accounts_of(connection: Connection, found: Sequence[Invoice]) -> Iterator[tuple[Invoice, int]]:
-    """Each invoice with what its tenant's receivable account says is open of it, in atto-units."""
+    """Each invoice with what its tenant's receivable account says is open of it, in grains."""
     for about in found:
         stands = posted(connection, receivable(about.tenant), about.draft.month)
         yield about, stands.get(about.draft.currency, 0)

@@ -17,7 +17,7 @@ from forebay_billing.errors import UnknownInvoice
 from forebay_billing.invoice_tables import credit_grants, credit_moves, credit_notes, invoice_lines, invoices, settlements
 from forebay_billing.invoices import PLAN_KINDS, Basis, Draft, InvoiceLine, Profile, State, UsageTotal, draft
 from forebay_billing.ledger import receivable
-from forebay_billing.money import ATTO_PER_NANO, minor_of, whole
+from forebay_billing.money import GRAINS_PER_NANO, minor_of, whole
 from forebay_billing.months import Month
 from forebay_billing.parked_queries import ParkedTotal, parked_totals
 from forebay_billing.pieces import LEASED, Columns, in_month, pieces
@@ -150,7 +150,7 @@ def committed_months(connection: Connection, tenant: str | None, until: Month) -
         month = min(plan.valid_from for plan in plans)
         while month <= until:
             plan_then = plan_in(month, plans)
-            if plan_then is not None and minor_of(plan_then.terms.commitment_nano * ATTO_PER_NANO, plan_then.terms.currency):
+            if plan_then is not None and minor_of(plan_then.terms.commitment_nano * GRAINS_PER_NANO, plan_then.terms.currency):
                 found[owner].add(month)
             month = month.next
     return found
@@ -214,7 +214,7 @@ def _bases(connection: Connection, tenant: str, month: Month, balances: Sequence
 
 def _totals(connection: Connection, tenant: str, month: Month) -> dict[str, list[UsageTotal]]:
     piece = pieces(in_month(tenant, month), (_usage.user_name, _usage.lease), kinds=(LEASED,))
-    group = (piece.user_name, piece.price_id, piece.surcharge_nano_per_second, piece.reversal, piece.late)
+    group = (piece.user_name, piece.price_id, piece.surcharge_nano_per_hour, piece.reversal, piece.late)
     query = select(
         *group, *halved(piece.duration_ns, "duration"), func.count(distinct(piece.lease)).label("leases"),
         func.min(piece.started_at_ns).label("first"),
@@ -227,7 +227,7 @@ def _totals(connection: Connection, tenant: str, month: Month) -> dict[str, list
         price = prices[row.price_id]
         found[price.currency].append(
             UsageTotal(
-                row.user_name, price, row.surcharge_nano_per_second, bool(row.reversal), bool(row.late), row.leases,
+                row.user_name, price, row.surcharge_nano_per_hour, bool(row.reversal), bool(row.late), row.leases,
                 joined(row, "duration"), row.first, row.last,
             )
         )  # fmt: skip
@@ -238,11 +238,11 @@ def _hours(connection: Connection, tenant: str, month: Month) -> dict[str, dict[
     """What the usage of each UTC hour cost, by currency and start."""
     piece = pieces(in_month(tenant, month))
     hour = (piece.started_at_ns // HOUR_NS).label("hour")
-    sums = (*halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
+    sums = (*halved(piece.milli, "milli"), *halved(piece.grains, "grains"))
     query = select(piece.currency, hour, *sums).group_by(piece.currency, hour)
     found: dict[str, dict[int, int]] = defaultdict(dict)
     for row in connection.execute(query):
-        found[row.currency][row.hour * HOUR_NS] = whole(joined(row, "milli"), joined(row, "atto"))
+        found[row.currency][row.hour * HOUR_NS] = whole(joined(row, "milli"), joined(row, "grains"))
     return found
 
 
@@ -370,10 +370,10 @@ def _lines(connection: Connection, ids: Sequence[int]) -> dict[int, list[Invoice
             total = None
             if row.price_id is not None:
                 total = UsageTotal(
-                    row.user_name, prices[row.price_id], row.surcharge_nano_per_second, row.kind == "correction", bool(row.late),
+                    row.user_name, prices[row.price_id], row.surcharge_nano_per_hour, row.kind == "correction", bool(row.late),
                     row.leases, row.seconds * 10**9 + row.nanoseconds, row.started_at_ns, row.ended_at_ns,
                 )  # fmt: skip
-            cost = whole(row.milli, row.atto)
+            cost = whole(row.milli, row.grains)
             line = InvoiceLine(
                 row.key, row.kind, row.label, cost, row.amount_minor, row.started_at_ns, row.ended_at_ns, total, row.grant_id
             )
@@ -425,11 +425,13 @@ class Cell:
     span_kind: str
     label: str
     cell: int | None
+    cell_id: str | None
+    first_line: str | None
     device_model: str
     devices: int
     started_at_ns: int
     duration_ns: int
-    cost_atto: int
+    cost_grains: int
     parked_bytes: int | None
 
 
@@ -440,10 +442,10 @@ def cells(connection: Connection, made: Draft, line: InvoiceLine, limit: int, af
     """
     of_record = [column for column in schema.usage.c if column.name not in ("started_at_ns", "duration_ns")]
     piece = pieces(in_month(made.profile.tenant, made.month), of_record, (_usage.id > after_id,))
-    durations, milli, atto = halved(piece.duration_ns, "duration"), halved(piece.milli, "milli"), halved(piece.atto, "atto")
+    durations, milli, grains = halved(piece.duration_ns, "duration"), halved(piece.milli, "milli"), halved(piece.grains, "grains")
     record = [piece[column.name] for column in of_record]
     query = (
-        select(*record, *durations, *milli, *atto, func.min(piece.started_at_ns).label("first"))
+        select(*record, *durations, *milli, *grains, func.min(piece.started_at_ns).label("first"))
         .where(*_of_line(connection, made, line, piece))
         .group_by(*record)
         .order_by(piece.id)
@@ -459,7 +461,7 @@ def _of_line(connection: Connection, made: Draft, line: InvoiceLine, piece: Colu
     if line.usage is not None:
         total = line.usage
         price_id = price_ids(connection)[total.price]
-        of_price = (piece.price_id == price_id, piece.surcharge_nano_per_second == total.surcharge_nano_per_second)
+        of_price = (piece.price_id == price_id, piece.surcharge_nano_per_hour == total.surcharge_nano_per_hour)
         return *of_price, piece.user_name == total.user, piece.reversal.is_(total.correction), piece.late.is_(total.late)
     if line.kind in PLAN_KINDS:
         return (piece.currency == made.currency,)
@@ -473,6 +475,7 @@ def _of_line(connection: Connection, made: Draft, line: InvoiceLine, piece: Colu
 
 def _cell(row: Row[*tuple[Any, ...]]) -> Cell:
     return Cell(
-        row.id, row.source, row.record_id, row.session, row.lease, row.span_kind, row.span_label, row.span_cell, row.device_model,
-        row.devices, row.first, joined(row, "duration"), whole(joined(row, "milli"), joined(row, "atto")), row.parked_bytes,
+        row.id, row.source, row.record_id, row.session, row.lease, row.span_kind, row.span_label, row.span_cell,
+        row.span_cell_id, row.span_first_line, row.device_model, row.devices, row.first,
+        joined(row, "duration"), whole(joined(row, "milli"), joined(row, "grains")), row.parked_bytes,
     )  # fmt: skip

@@ -6,9 +6,10 @@ invoice, and credit that was used beyond its grant.
 
 from __future__ import annotations
 
+from forebay_wire.texts import NAME_CHARS_MAX
 from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
 
-from forebay_billing.schema import LOGIN_CHARS_MAX, NAME_CHARS_MAX, metadata
+from forebay_billing.schema import LOGIN_CHARS_MAX, metadata
 
 LEGAL_NAME_CHARS_MAX = 150
 """The longest name of a customer at Stripe."""
@@ -117,14 +118,14 @@ invoice_lines = Table(
     Column("kind", String(16), nullable=False),
     Column("label", String(TEXT_CHARS_MAX), nullable=False),
     Column("milli", BigInteger, nullable=False),
-    Column("atto", BigInteger, nullable=False),
+    Column("grains", BigInteger, nullable=False),
     Column("amount_minor", BigInteger, nullable=False),
     Column("started_at_ns", BigInteger, nullable=False),
     Column("ended_at_ns", BigInteger, nullable=False),
     Column("grant_id", BigInteger, ForeignKey("credit_grants.id"), nullable=True),
     Column("user_name", _NAME, nullable=True),
     Column("price_id", BigInteger, ForeignKey("prices.id"), nullable=True),
-    Column("surcharge_nano_per_second", BigInteger, nullable=True),
+    Column("surcharge_nano_per_hour", BigInteger, nullable=True),
     Column("late", Boolean, nullable=True),
     Column("leases", Integer, nullable=True),
     Column("seconds", BigInteger, nullable=True),

@@ -19,7 +19,7 @@ from typing import Literal
 
 from forebay_billing.credits import Balance, Due, Use, after, allocate, dues
 from forebay_billing.errors import InvalidProfile
-from forebay_billing.money import atto_of_minor, cost_atto, decimal_text, decimals_of, minor_of, round_half_even
+from forebay_billing.money import cost_grains, decimal_text, decimals_of, grains_of_minor, minor_of, round_half_even
 from forebay_billing.months import Month
 from forebay_billing.parked import gib_hours_text
 from forebay_billing.parked_queries import ParkedTotal
@@ -61,7 +61,7 @@ class UsageTotal:
 
     user: str
     price: PriceVersion
-    surcharge_nano_per_second: int
+    surcharge_nano_per_hour: int
     correction: bool
     late: bool
     leases: int
@@ -70,34 +70,36 @@ class UsageTotal:
     ended_at_ns: int
 
     @property
-    def rate_nano_per_second(self) -> int:
-        return self.price.price_nano_per_second + self.surcharge_nano_per_second
+    def rate_nano_per_hour(self) -> int:
+        return self.price.price_nano_per_hour + self.surcharge_nano_per_hour
 
     @property
-    def cost_atto(self) -> int:
-        return cost_atto(self.duration_ns, self.rate_nano_per_second)
+    def cost_grains(self) -> int:
+        return cost_grains(self.duration_ns, self.rate_nano_per_hour)
 
     @property
     def key(self) -> str:
         """A name that says which segments they are, in a draft as in the invoice."""
         price = self.price
-        parts = (self.user, price.flavor, price.currency, price.version, self.surcharge_nano_per_second, self.correction, self.late)
+        parts = (self.user, price.flavor, price.currency, price.version, self.surcharge_nano_per_hour, self.correction, self.late)
         return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
 
     @property
     def place(self) -> tuple[str, str, int, int, bool, bool]:
-        return self.user, self.price.flavor, self.price.version, self.surcharge_nano_per_second, self.late, self.correction
+        return self.user, self.price.flavor, self.price.version, self.surcharge_nano_per_hour, self.late, self.correction
 
 
 @dataclass(frozen=True)
 class Basis:
-    """All that an invoice depends on. ``hours_atto`` is the usage of each UTC hour, by its start; ``balances`` are the tenant's credits."""
+    """All that an invoice depends on. ``hours_grains`` is the usage of each UTC hour, by its start; ``balances`` are the
+    tenant's credits.
+    """
 
     profile: Profile
     month: Month
     currency: str
     usage: Sequence[UsageTotal] = ()
-    hours_atto: Mapping[int, int] | None = None
+    hours_grains: Mapping[int, int] | None = None
     terms: Terms | None = None
     balances: Sequence[Balance] = ()
     parked: Sequence[ParkedTotal] = ()
@@ -105,12 +107,12 @@ class Basis:
 
 @dataclass(frozen=True)
 class InvoiceLine:
-    """One rounded line. ``cost_atto`` is what it was before rounding. ``usage``, ``grant_id`` or ``parked`` tell what it is of."""
+    """One rounded line. ``cost_grains`` is what it was before rounding. ``usage``, ``grant_id`` or ``parked`` tell what it is of."""
 
     key: str
     kind: LineKind
     label: str
-    cost_atto: int
+    cost_grains: int
     amount_minor: int
     started_at_ns: int
     ended_at_ns: int
@@ -159,7 +161,7 @@ class Draft:
 def draft(basis: Basis) -> Draft:
     """The invoice of ``basis``: the same whatever the order in which its parts are given."""
     lines = [_usage_line(total) for total in sorted(basis.usage, key=lambda total: total.place)]
-    lines += [_parked_line(total) for total in sorted(basis.parked, key=lambda total: total.place) if total.cost_atto]
+    lines += [_parked_line(total) for total in sorted(basis.parked, key=lambda total: total.place) if total.cost_grains]
     lines += _plan_lines(basis)
     net_minor = sum(line.amount_minor for line in lines)
     first = allocate(_dues(basis, net_minor), basis.balances)
@@ -172,7 +174,7 @@ def draft(basis: Basis) -> Draft:
     lines += _credit_lines(basis, [use for use in (*first, *second) if use.grant.kind == "prepaid"])
     missing_minor = -sum(line.amount_minor for line in lines)
     if missing_minor > 0:
-        lines.append(_line(basis, "carried", "carried", "Carried over as prepaid credit", atto_of_minor(missing_minor, basis.currency)))
+        lines.append(_line(basis, "carried", "carried", "Carried over as prepaid credit", grains_of_minor(missing_minor, basis.currency)))
     return Draft(basis.profile, basis.month, basis.currency, tuple(lines))
 
 
@@ -194,12 +196,12 @@ def tax_part(taken_minor: int, made: Draft) -> int:
 
 
 def _dues(basis: Basis, amount_minor: int) -> tuple[Due, ...]:
-    return dues(basis.hours_atto or {}, amount_minor, basis.month.end_ns - HOUR_NS)
+    return dues(basis.hours_grains or {}, amount_minor, basis.month.end_ns - HOUR_NS)
 
 
 def _usage_line(total: UsageTotal) -> InvoiceLine:
     what = f"{total.price.flavor} for {total.user}" + (" (late)" if total.late else "") + (" (correction)" if total.correction else "")
-    cost, currency = total.cost_atto, total.price.currency
+    cost, currency = total.cost_grains, total.price.currency
     kind: LineKind = "correction" if total.correction else "usage"
     return InvoiceLine(total.key, kind, what, cost, minor_of(cost, currency), total.started_at_ns, total.ended_at_ns, total)
 
@@ -207,18 +209,18 @@ def _usage_line(total: UsageTotal) -> InvoiceLine:
 def _parked_line(total: ParkedTotal) -> InvoiceLine:
     """A line of its own. What costs nothing has none."""
     what = f"Parked memory for {total.user}" + (" (correction)" if total.correction else "") + f": {gib_hours_text(total.byte_ns)} GiB·h"
-    minor = minor_of(total.cost_atto, total.currency)
-    return InvoiceLine(total.key, "parked", what, total.cost_atto, minor, total.started_at_ns, total.ended_at_ns, parked=total)
+    minor = minor_of(total.cost_grains, total.currency)
+    return InvoiceLine(total.key, "parked", what, total.cost_grains, minor, total.started_at_ns, total.ended_at_ns, parked=total)
 
 
 def _plan_lines(basis: Basis) -> list[InvoiceLine]:
     """What is less than half of the smallest coin has none: a commitment of that alone would be an invoice of nothing."""
     if basis.terms is None:
         return []
-    usages = [Usage(total.price.flavor, total.price.currency, total.rate_nano_per_second, total.duration_ns) for total in basis.usage]
-    parked_atto = sum(total.cost_atto for total in basis.parked) if basis.terms.currency == basis.currency else 0
-    found = [one for one in adjustments(basis.terms, usages, parked_atto) if one.currency == basis.currency]
-    lines = [_line(basis, f"plan-{position}", one.kind, one.label, one.amount_atto) for position, one in enumerate(found, 1)]
+    usages = [Usage(total.price.flavor, total.price.currency, total.rate_nano_per_hour, total.duration_ns) for total in basis.usage]
+    parked_grains = sum(total.cost_grains for total in basis.parked) if basis.terms.currency == basis.currency else 0
+    found = [one for one in adjustments(basis.terms, usages, parked_grains) if one.currency == basis.currency]
+    lines = [_line(basis, f"plan-{position}", one.kind, one.label, one.amount_grains) for position, one in enumerate(found, 1)]
     return [line for line in lines if line.amount_minor]
 
 
@@ -227,7 +229,7 @@ def _tax_line(basis: Basis, taxable_minor: int) -> InvoiceLine | None:
     if not profile.tax_label:
         return None
     label = f"{profile.tax_label} {decimal_text(profile.tax_bps, 2)} %"
-    return _line(basis, "tax", "tax", label, atto_of_minor(taxable_minor, basis.currency) * profile.tax_bps // BPS)
+    return _line(basis, "tax", "tax", label, grains_of_minor(taxable_minor, basis.currency) * profile.tax_bps // BPS)
 
 
 def _credit_lines(basis: Basis, uses: Iterable[Use]) -> list[InvoiceLine]:
@@ -238,12 +240,12 @@ def _credit_lines(basis: Basis, uses: Iterable[Use]) -> list[InvoiceLine]:
         used[use.grant.id] += use.amount_minor
         kinds[use.grant.id] = use.grant.kind
     return [
-        _line(basis, f"credit-{id}", kinds[id], f"{kinds[id].capitalize()} credit {id}", -atto_of_minor(amount, basis.currency), id)
+        _line(basis, f"credit-{id}", kinds[id], f"{kinds[id].capitalize()} credit {id}", -grains_of_minor(amount, basis.currency), id)
         for id, amount in used.items()
     ]
 
 
-def _line(basis: Basis, key: str, kind: LineKind, label: str, atto: int, grant_id: int | None = None) -> InvoiceLine:
-    rounded = minor_of(atto, basis.currency)
-    return InvoiceLine(key, kind, label, atto, rounded, basis.month.start_ns, basis.month.end_ns, None, grant_id)
+def _line(basis: Basis, key: str, kind: LineKind, label: str, grains: int, grant_id: int | None = None) -> InvoiceLine:
+    rounded = minor_of(grains, basis.currency)
+    return InvoiceLine(key, kind, label, grains, rounded, basis.month.start_ns, basis.month.end_ns, None, grant_id)
 

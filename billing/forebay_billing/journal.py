@@ -42,10 +42,11 @@ SEGMENTS_MAX = 20_000
 _CONTENT = (
     "source", "record_id", "tenant", "user_name", "session", "lease", "span_id", "span_kind", "span_label", "span_cell", "flavor",
     "device_model", "devices", "started_at_ns", "duration_ns", "close_reason", "share_milli", "parked_bytes",
+    "span_cell_id", "span_first_line",
 )  # fmt: skip
 """Columns of ``usage`` that say what arrived."""
 _SEGMENT = (
-    "usage_id", "position", "transaction_id", "account_id", "period", "started_at_ns", "duration_ns", "milli", "atto", "late", "reversal",
+    "usage_id", "position", "transaction_id", "account_id", "period", "started_at_ns", "duration_ns", "milli", "grains", "late", "reversal",
 )  # fmt: skip
 """Columns that leased and parked segments share."""
 
@@ -70,7 +71,7 @@ def record_of(row: Row[Any]) -> UsageRecord:
         user=row.user_name,
         session=row.session,
         lease=row.lease,
-        span=Span(row.span_id, row.span_kind, row.span_label, row.span_cell),
+        span=Span(row.span_id, row.span_kind, row.span_label, row.span_cell, row.span_cell_id, row.span_first_line),
         flavor=row.flavor,
         device_model=row.device_model,
         devices=row.devices,
@@ -96,7 +97,7 @@ def change_price(
     books: Books,
     flavor: str,
     currency: str,
-    price_nano_per_second: int,
+    price_nano_per_hour: int,
     valid_from_ns: int | None,
     clock_ns: Callable[[], int],
     who: str,
@@ -109,7 +110,7 @@ def change_price(
     """
     book, past = books.price_book(), books.past(flavor, currency)
     check_expected(expected, book.tag(flavor, currency))
-    version = book.next_version(flavor, currency, price_nano_per_second, valid_from_ns, clock_ns(), who, new, past)
+    version = book.next_version(flavor, currency, price_nano_per_hour, valid_from_ns, clock_ns(), who, new, past)
     append_price(books, book.at(flavor, currency, version.valid_from_ns), version)
     return version
 
@@ -130,7 +131,7 @@ def change_parked_price(
 
 
 def change_surcharge(
-    books: Books, model: str, currency: str, nano_per_second: int, valid_from_ns: int | None, clock_ns: Callable[[], int], who: str,
+    books: Books, model: str, currency: str, nano_per_hour: int, valid_from_ns: int | None, clock_ns: Callable[[], int], who: str,
     expected: Precondition = ANYHOW,
 ) -> SurchargeVersion:  # fmt: skip
     """Appends a version, and says so in the audit. ``expected`` is of all versions in the currency.
@@ -139,7 +140,7 @@ def change_surcharge(
     """
     book, key = books.price_book().surcharges, priced_model(model)
     check_expected(expected, book.tag(key, currency))
-    version = book.next_version(model, currency, nano_per_second, valid_from_ns, clock_ns(), who, books.past(key, currency))
+    version = book.next_version(model, currency, nano_per_hour, valid_from_ns, clock_ns(), who, books.past(key, currency))
     append_price(books, book.at(key, currency, version.valid_from_ns), version)
     return version
 
@@ -193,7 +194,7 @@ def post_batches(
     rated = _rate(books, fresh, currency_of)
     now_ns = clock_ns()
     sums, ends_ns = _sums(fresh, rated)
-    postings = (posting for (tenant, period, currency), atto in sums.items() for posting in _owed(tenant, period, currency, atto))
+    postings = (posting for (tenant, period, currency), grains in sums.items() for posting in _owed(tenant, period, currency, grains))
     transaction_id = books.append(balanced("usage", postings), now_ns)
     first_id = books.take_ids(schema.usage, len(fresh))
     rows = [(id, now_ns, *content) for id, content in enumerate(chain.from_iterable(news), first_id)]
@@ -213,13 +214,13 @@ def _costs(found: Iterable[tuple[UsageRecord, Rated]]) -> dict[Payer, Cost]:
     for record, segments in found:
         for segment in segments:
             payer = (record.tenant, record.flavor, segment.currency)
-            duration_ns, atto = sums.get(payer, (0, 0))
-            sums[payer] = (duration_ns + segment.duration_ns, atto + segment.amount_atto)
+            duration_ns, grains = sums.get(payer, (0, 0))
+            sums[payer] = (duration_ns + segment.duration_ns, grains + segment.amount_grains)
     return {Payer(*payer): Cost(*cost) for payer, cost in sums.items()}
 
 
-def _owed(tenant: str, period: Month, currency: str, amount_atto: int) -> tuple[Posting, Posting]:
-    return transfer(receivable(tenant), REVENUE, period, currency, amount_atto)
+def _owed(tenant: str, period: Month, currency: str, amount_grains: int) -> tuple[Posting, Posting]:
+    return transfer(receivable(tenant), REVENUE, period, currency, amount_grains)
 
 
 def _rate(books: Books, records: Sequence[UsageRecord], currency_of: Callable[[str], str]) -> list[Rated]:
@@ -248,7 +249,7 @@ def _sums(records: Sequence[UsageRecord], rated: Sequence[Rated]) -> tuple[dict[
     of_models: dict[tuple[str, str], int] = defaultdict(int)
     for record, segments in zip(records, rated, strict=True):
         for segment in segments:
-            sums[record.tenant, segment.period, segment.currency] += segment.amount_atto
+            sums[record.tenant, segment.period, segment.currency] += segment.amount_grains
         end_ns, currency = record.started_at_ns + record.duration_ns, segments[0].currency
         if end_ns >= ends_ns[record.flavor, currency]:
             ends_ns[record.flavor, currency] = end_ns
@@ -268,11 +269,11 @@ def _append_segments(books: Books, first_id: int, transaction_id: int, records: 
         for segment in segments:
             row = _segment_row(usage_id, transaction_id, account_id, segment)
             if isinstance(segment, Segment):
-                leased.append((*row, prices[segment.price], segment.surcharge_nano_per_second))
+                leased.append((*row, prices[segment.price], segment.surcharge_nano_per_hour))
             else:
                 parked.append((*row, None if segment.price is None else parked_prices[segment.price], segment.currency))
     if leased:
-        bulk.append(books.connection, "segments", (*_SEGMENT, "price_id", "surcharge_nano_per_second"), leased)
+        bulk.append(books.connection, "segments", (*_SEGMENT, "price_id", "surcharge_nano_per_hour"), leased)
     if parked:
         bulk.append(books.connection, "parked_segments", (*_SEGMENT, "parked_price_id", "currency"), parked)
 
@@ -296,7 +297,7 @@ def correct(books: Books, source: str, record_id: str, reason: str, clock_ns: Ca
     posted = connection.execute(query.where(table.c.usage_id == row.id).order_by(table.c.position)).all()
     postings: list[Posting] = []
     for segment in posted:
-        postings += transfer(REVENUE, receivable(row.tenant), period, segment.currency, whole(segment.milli, segment.atto))
+        postings += transfer(REVENUE, receivable(row.tenant), period, segment.currency, whole(segment.milli, segment.grains))
     transaction_id = books.append(balanced("reversal", postings), now_ns, posted[0].transaction_id)
     columns = set(table.columns.keys())
     back = [_reversal_row(segment, len(posted), transaction_id, period) for segment in posted]
@@ -344,7 +345,7 @@ def _content(record: UsageRecord) -> tuple[Any, ...]:
         record.source, record.id, record.tenant, record.user, record.session, record.lease,
         span.id, span.kind, span.label, span.cell,
         record.flavor, record.device_model, record.devices, record.started_at_ns, record.duration_ns, record.close_reason,
-        record.share_milli, record.parked_bytes,
+        record.share_milli, record.parked_bytes, span.cell_id, span.first_line,
     )  # fmt: skip
 
 
@@ -352,7 +353,7 @@ def _segment_row(usage_id: int, transaction_id: int, account_id: int, segment: S
     """What all segments have, as values of ``_SEGMENT``."""
     return (
         usage_id, segment.position, transaction_id, account_id, str(segment.period), segment.started_at_ns, segment.duration_ns,
-        *halves(segment.amount_atto), segment.late, False,
+        *halves(segment.amount_grains), segment.late, False,
     )  # fmt: skip
 
 
@@ -364,7 +365,7 @@ def _reversal_row(segment: Row[Any], count: int, transaction_id: int, period: Mo
         "period": str(period),
         "duration_ns": -segment.duration_ns,
         "milli": -segment.milli,
-        "atto": -segment.atto,
+        "grains": -segment.grains,
         "late": False,
         "reversal": True,
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from forebay_billing.credits import GrantKind
 from forebay_billing.errors import InvalidRequest, LedgerError
-from forebay_billing.money import ATTO_PER_UNIT
+from forebay_billing.money import GRAINS_PER_UNIT
 from forebay_billing.months import Month
 from forebay_billing.types import Kind, Posting, Transaction
 
@@ -38,10 +38,10 @@ def credit_source(kind: GrantKind) -> str:
 
 
 def balances(postings: Iterable[Posting]) -> dict[str, int]:
-    """Sum by currency, in atto-units."""
+    """Sum by currency, in grains."""
     sums: dict[str, int] = defaultdict(int)
     for posting in postings:
-        sums[posting.currency] += posting.amount_atto
+        sums[posting.currency] += posting.amount_grains
     return dict(sums)
 
 
@@ -52,19 +52,19 @@ def balanced(kind: Kind, postings: Iterable[Posting]) -> Transaction:
     """
     sums: dict[tuple[str, Month, str], int] = defaultdict(int)
     for posting in postings:
-        sums[posting.account, posting.period, posting.currency] += posting.amount_atto
+        sums[posting.account, posting.period, posting.currency] += posting.amount_grains
     transaction = Transaction(kind, tuple(Posting(*key, sums[key]) for key in sorted(sums)))
     if len(transaction.postings) < 2:
         raise LedgerError(f"A transaction needs two postings at least; this {kind} has {len(transaction.postings)}.")
-    for currency, sum_atto in balances(transaction.postings).items():
-        if sum_atto != 0:
-            raise LedgerError(f"A {kind} transaction sums to {sum_atto} atto-units of {currency}, not to zero; it was not written.")
-    debits = sum(posting.amount_atto for posting in transaction.postings if posting.amount_atto > 0)
-    if debits > TRANSACTION_UNITS_MAX * ATTO_PER_UNIT:
+    for currency, sum_grains in balances(transaction.postings).items():
+        if sum_grains != 0:
+            raise LedgerError(f"A {kind} transaction sums to {sum_grains} grains of {currency}, not to zero; it was not written.")
+    debits = sum(posting.amount_grains for posting in transaction.postings if posting.amount_grains > 0)
+    if debits > TRANSACTION_UNITS_MAX * GRAINS_PER_UNIT:
         raise InvalidRequest(f"The {kind} would post more than {TRANSACTION_UNITS_MAX} units of a currency at once; nothing was written.")
     return transaction
 
 
-def transfer(debit: str, credit: str, period: Month, currency: str, amount_atto: int) -> tuple[Posting, Posting]:
-    """``amount_atto`` on ``debit``, and off ``credit``."""
-    return Posting(debit, period, currency, amount_atto), Posting(credit, period, currency, -amount_atto)
+def transfer(debit: str, credit: str, period: Month, currency: str, amount_grains: int) -> tuple[Posting, Posting]:
+    """``amount_grains`` on ``debit``, and off ``credit``."""
+    return Posting(debit, period, currency, amount_grains), Posting(credit, period, currency, -amount_grains)

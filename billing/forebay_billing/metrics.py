@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from forebay_billing.budgets import Standing, State
-from forebay_billing.money import ATTO_PER_UNIT
+from forebay_billing.money import GRAINS_PER_UNIT
 from forebay_billing.types import Cost, Payer
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # a gauge beside each counter that nobody reads
@@ -27,7 +27,7 @@ class Situation:
     """How the books stand, read for a scrape."""
 
     standings: tuple[Standing, ...] = ()
-    revenue_atto: Mapping[str, int] = field(default_factory=dict)
+    revenue_grains: Mapping[str, int] = field(default_factory=dict)
     """Posted for the present month, by currency."""
     deliveries: Mapping[str, int] = field(default_factory=dict)
     """Of alerts that are not settled, by state."""
@@ -72,8 +72,15 @@ class Metrics:
         self._usage_cost = Counter(
             "forebay_billing_usage_cost_units", "Cost of accepted usage at list price, in currency units", labels, registry=self._registry
         )
+        self._rows_aside = Counter(
+            "forebay_billing_rows_set_aside", "Rows of a pool that cannot be kept as they came: metered under other text, or refused",
+            ["kind", "outcome"], registry=self._registry,
+        )  # fmt: skip
         for outcome in ("accepted", "duplicate"):
             self._records.labels(outcome)
+        for kind in ("usage", "heartbeat"):
+            for outcome in ("metered", "refused"):
+                self._rows_aside.labels(kind, outcome)
 
     def _count_payments(self) -> None:
         self._payment_orders = Gauge(
@@ -111,7 +118,11 @@ class Metrics:
         for payer, cost in costs.items():
             labels = (payer.tenant, payer.flavor, payer.currency)
             self._usage_seconds.labels(*labels).inc(cost.duration_ns / _SECOND_NS)
-            self._usage_cost.labels(*labels).inc(cost.atto / ATTO_PER_UNIT)
+            self._usage_cost.labels(*labels).inc(cost.grains / GRAINS_PER_UNIT)
+
+    def set_aside(self, kind: str, outcome: str) -> None:
+        """A row was put aside."""
+        self._rows_aside.labels(kind, outcome).inc()
 
     def text(self) -> bytes:
         """The exposition format."""
@@ -127,7 +138,7 @@ class _SituationCollector(Collector):
         if found is None:
             return
         yield from _budget_families(found.standings)
-        revenue = {(currency,): atto / ATTO_PER_UNIT for currency, atto in found.revenue_atto.items()}
+        revenue = {(currency,): grains / GRAINS_PER_UNIT for currency, grains in found.revenue_grains.items()}
         text = "Revenue posted for the present month (UTC) at list price, corrections taken off, in currency units"
         yield _gauge("forebay_billing_month_revenue_units", text, ("currency",), revenue)
         deliveries = {(state,): found.deliveries.get(state, 0) for state in ("waiting", "dead")}
@@ -148,8 +159,8 @@ def _budget_families(standings: Iterable[Standing]) -> Iterator[Metric]:
         states[(tenant, standing.state)] += 1
         if budget.subject.user is None:
             key = (tenant, budget.currency, budget.window, budget.origin)
-            used[key], limits[key] = standing.used_atto / ATTO_PER_UNIT, budget.limit_atto / ATTO_PER_UNIT
-            ratios[key] = standing.used_atto / budget.limit_atto if budget.limit_atto else 1.0
+            used[key], limits[key] = standing.used_grains / GRAINS_PER_UNIT, budget.limit_grains / GRAINS_PER_UNIT
+            ratios[key] = standing.used_grains / budget.limit_grains if budget.limit_grains else 1.0
     yield _gauge("forebay_billing_budget_used_units", "What counts against the budget of a tenant, with what runs", labels, used)
     yield _gauge("forebay_billing_budget_limit_units", "Limit of the budget of a tenant, in currency units", labels, limits)
     yield _gauge("forebay_billing_budget_used_ratio", "Part of the budget of a tenant that is used: 1 is all of it", labels, ratios)

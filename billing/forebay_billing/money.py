@@ -1,7 +1,10 @@
-"""Exact money: integers of atto-units (1e-18 of a currency), rounded only to be shown.
+"""Exact money: integers of grains, rounded only to be shown.
 
-A price is an integer of nano-units per second, a duration an integer of nanoseconds. Their product is an integer of
-nano-unit·ns/s = 1e-9 · 1e-9 = 1e-18 units: an *atto*. No cost is ever held in any other way.
+A price is an integer of nano-units per hour, a duration an integer of nanoseconds. Their product is an integer of nano-unit·ns/h:
+a *grain*, of which there are as many in a nano-unit as nanoseconds in an hour, 3.6·10^12. No cost is ever held in any other way.
+
+What is divided (a discount, the tax, the price of parked bytes) is rounded half-even to 1e-18 of the currency, which is 3600 grains;
+and so is an amount that is shown to the last digit, since few multiples of a grain have an end of decimals.
 """
 
 from __future__ import annotations
@@ -10,14 +13,17 @@ from forebay_billing.currencies import DECIMALS
 from forebay_billing.errors import InvalidPrice
 
 DECIMALS_MAX = 18
-ATTO_PER_NANO = 10**9
-ATTO_PER_UNIT = 10**18
-ATTO_PER_MILLI = 10**15
+"""Decimals of an amount that is shown to the last digit, and of one that was divided."""
+GRAINS_PER_NANO = 3600 * 10**9
+GRAINS_PER_UNIT = 10**9 * GRAINS_PER_NANO
+GRAINS_PER_MILLI = 10**6 * GRAINS_PER_NANO
+GRAINS_PER_LAST = 3600
+"""Grains in a unit of the last decimal."""
 
 
-def cost_atto(duration_ns: int, rate_nano_per_second: int) -> int:
-    """What ``duration_ns`` costs, exactly."""
-    return duration_ns * rate_nano_per_second
+def cost_grains(duration_ns: int, rate_nano_per_hour: int) -> int:
+    """What ``duration_ns`` costs, exactly, in grains."""
+    return duration_ns * rate_nano_per_hour
 
 
 def round_half_even(numerator: int, denominator: int) -> int:
@@ -28,19 +34,24 @@ def round_half_even(numerator: int, denominator: int) -> int:
     return quotient
 
 
-def nano_of(atto: int) -> int:
+def divided(numerator: int, denominator: int) -> int:
+    """``numerator`` grains over ``denominator``, as grains again: rounded half-even to the last decimal that is shown."""
+    return round_half_even(numerator, denominator * GRAINS_PER_LAST) * GRAINS_PER_LAST
+
+
+def nano_of(grains: int) -> int:
     """Nano-units, rounded half-even."""
-    return round_half_even(atto, ATTO_PER_NANO)
+    return round_half_even(grains, GRAINS_PER_NANO)
 
 
-def minor_of(atto: int, currency: str) -> int:
+def minor_of(grains: int, currency: str) -> int:
     """Minor units of ``currency`` (cents of USD, yen of JPY), rounded half-even: the one rounding of a statement line."""
-    return round_half_even(atto, 10 ** (DECIMALS_MAX - decimals_of(currency)))
+    return round_half_even(grains, grains_of_minor(1, currency))
 
 
-def atto_of_minor(amount_minor: int, currency: str) -> int:
-    """Minor units of ``currency`` as atto-units, exactly."""
-    return amount_minor * int("1" + "0" * (DECIMALS_MAX - decimals_of(currency)))
+def grains_of_minor(amount_minor: int, currency: str) -> int:
+    """Minor units of ``currency`` as grains, exactly."""
+    return amount_minor * (GRAINS_PER_UNIT // int("1" + "0" * decimals_of(currency)))
 
 
 def decimals_of(currency: str) -> int:
@@ -63,24 +74,24 @@ def minor_text(amount_minor: int, currency: str) -> str:
     return decimal_text(amount_minor, decimals_of(currency))
 
 
-def nano_text(atto: int) -> str:
+def nano_text(grains: int) -> str:
     """An exact amount shown to the nano-unit: nine decimals, rounded half-even."""
-    return decimal_text(nano_of(atto), 9)
+    return decimal_text(nano_of(grains), 9)
 
 
-def exact_text(atto: int) -> str:
-    """An exact amount with all its eighteen decimals."""
-    return decimal_text(atto, DECIMALS_MAX)
+def exact_text(grains: int) -> str:
+    """An exact amount with eighteen decimals, rounded half-even: no price but one that 3600 divides has an end of decimals."""
+    return decimal_text(round_half_even(grains, GRAINS_PER_LAST), DECIMALS_MAX)
 
 
-def halves(atto: int) -> tuple[int, int]:
-    """(milli-units, atto-units) with ``milli·10^15 + atto``: two 64-bit columns for one exact amount. Both carry the sign."""
-    if atto >= 0:
-        return divmod(atto, ATTO_PER_MILLI)
-    milli, rest = divmod(-atto, ATTO_PER_MILLI)
+def halves(grains: int) -> tuple[int, int]:
+    """(milli-units, grains) with ``milli·3.6·10^18 + grains``: two 64-bit columns for one exact amount. Both carry the sign."""
+    if grains >= 0:
+        return divmod(grains, GRAINS_PER_MILLI)
+    milli, rest = divmod(-grains, GRAINS_PER_MILLI)
     return -milli, -rest
 
 
-def whole(milli: int, atto: int) -> int:
+def whole(milli: int, grains: int) -> int:
     """The exact amount of :func:`halves`."""
-    return milli * ATTO_PER_MILLI + atto
+    return milli * GRAINS_PER_MILLI + grains

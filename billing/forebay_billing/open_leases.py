@@ -79,7 +79,7 @@ class Accrual:
     subject: Subject
     currency: str
     by_period: dict[str, int]
-    rate_nano_per_second: int
+    rate_nano_per_hour: int
 
 
 def accruals(connection: Connection, leases: Sequence[OpenLease], currency_of: Callable[[str], str]) -> list[Accrual]:
@@ -100,9 +100,9 @@ def running_by(found: Iterable[Accrual]) -> dict[tuple[Subject, str], Running]:
     for accrual in found:
         for subject in accrual.subject.around:
             key = (subject, accrual.currency)
-            rates[key] += accrual.rate_nano_per_second
-            for period, atto in accrual.by_period.items():
-                periods[key][period] += atto
+            rates[key] += accrual.rate_nano_per_hour
+            for period, grains in accrual.by_period.items():
+                periods[key][period] += grains
     return {key: Running(dict(by_period), rates[key]) for key, by_period in periods.items()}
 
 
@@ -116,9 +116,9 @@ def _accrual(lease: OpenLease, book: PriceBook, currency: str, finalised: frozen
         return None
     by_period: dict[str, int] = defaultdict(int)
     for segment in segments:
-        by_period[str(segment.period)] += segment.amount_atto
+        by_period[str(segment.period)] += segment.amount_grains
     last = segments[-1]
-    rate = last.price.price_nano_per_second + last.surcharge_nano_per_second if lease.fresh else 0
+    rate = last.price.price_nano_per_hour + last.surcharge_nano_per_hour if lease.fresh else 0
     return Accrual(Subject(record.tenant, record.user, record.span.label), currency, dict(by_period), rate)
 
 

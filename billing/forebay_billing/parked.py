@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from forebay_billing.money import ATTO_PER_NANO, decimal_text, round_half_even
+from forebay_billing.money import GRAINS_PER_NANO, decimal_text, divided, round_half_even
 from forebay_billing.prices import NOTHING_RATED, Book, Past
 from forebay_billing.types import PARKED, ParkedPrice
 
 BYTE_NS_PER_GIB_HOUR = 2**30 * 3600 * 10**9
+PARKED_NANO_PER_GIB_HOUR_MAX = 10**15
+"""One million currency units a GiB and hour."""
 
 
 class ParkedBook(Book[ParkedPrice]):
     """All versions of what a GiB costs in an hour in which it is parked."""
+
+    AMOUNT_NANO_MAX = PARKED_NANO_PER_GIB_HOUR_MAX
 
     def nano_per_gib_hour(self, currency: str, time_ns: int) -> int:
         """The price in force at ``time_ns``."""
@@ -40,6 +44,6 @@ def gib_hours_text(byte_ns: int, decimals: int = 6) -> str:
     return decimal_text(round_half_even(byte_ns * 10**decimals, BYTE_NS_PER_GIB_HOUR), decimals)
 
 
-def parked_atto(byte_ns: int, price_nano_per_gib_hour: int) -> int:
-    """What ``byte_ns`` (bytes times nanoseconds) cost, in atto-units, rounded half-even: once, if they are summed up per price before."""
-    return round_half_even(byte_ns * price_nano_per_gib_hour * ATTO_PER_NANO, BYTE_NS_PER_GIB_HOUR)
+def parked_grains(byte_ns: int, price_nano_per_gib_hour: int) -> int:
+    """What ``byte_ns`` (bytes times nanoseconds) cost, in grains, :func:`divided`: rounded once, if they are summed up per price before."""
+    return divided(byte_ns * price_nano_per_gib_hour * GRAINS_PER_NANO, BYTE_NS_PER_GIB_HOUR)

@@ -29,7 +29,7 @@ class ParkedRate:
     period: Month
     late: bool
     duration_ns: int
-    cost_atto: int
+    cost_grains: int
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ParkedTotal:
     stretches: int
     duration_ns: int
     byte_ns: int
-    cost_atto: int
+    cost_grains: int
     started_at_ns: int
     ended_at_ns: int
 
@@ -66,7 +66,7 @@ def parked_rates(connection: Connection, usage_ids: Sequence[int]) -> dict[int, 
     prices = _prices(connection) if rows else {}
     found: dict[int, list[ParkedRate]] = defaultdict(list)
     for row in rows:
-        cost = whole(joined(row, "milli"), joined(row, "atto"))
+        cost = whole(joined(row, "milli"), joined(row, "grains"))
         rate = ParkedRate(
             prices.get(row.parked_price_id), row.currency, Month.parse(row.period), row.late, joined(row, "duration"), cost
         )
@@ -89,7 +89,7 @@ def parked_totals(connection: Connection, tenant: str, month: Month) -> list[Par
         ParkedTotal(
             user, prices.get(price_id), currency, correction, len({row.lease for row in some}),
             sum(joined(row, "duration") for row in some), sum(row.parked_bytes * joined(row, "duration") for row in some),
-            sum(whole(joined(row, "milli"), joined(row, "atto")) for row in some),
+            sum(whole(joined(row, "milli"), joined(row, "grains")) for row in some),
             min(row.first for row in some), max(row.last for row in some),
         )
         for (user, price_id, currency, correction), some in groups.items()
@@ -101,4 +101,4 @@ def _prices(connection: Connection) -> dict[int, ParkedPrice]:
 
 
 def _sums(piece: Columns) -> tuple[ColumnElement[int], ...]:
-    return (*halved(piece.duration_ns, "duration"), *halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
+    return (*halved(piece.duration_ns, "duration"), *halved(piece.milli, "milli"), *halved(piece.grains, "grains"))

@@ -6,6 +6,7 @@ import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from forebay_wire.texts import NAME_CHARS_MAX
 from sqlalchemy import Connection
 
 from forebay_billing.access import check_may_operate_payments, named_tenant, paying_tenant
@@ -14,7 +15,6 @@ from forebay_billing.books import Books
 from forebay_billing.errors import InvalidRequest, PaymentsOff, TooLarge, UnknownRecord
 from forebay_billing.handlers import Attempt, BillingHandler
 from forebay_billing.payments import contacts, objects, outbox
-from forebay_billing.schema import NAME_CHARS_MAX
 from forebay_billing.tenants import SAY_PROFILE, check_named
 
 if TYPE_CHECKING:

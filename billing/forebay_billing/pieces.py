@@ -10,7 +10,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from sqlalchemy import BigInteger, Column, ColumnElement, FromClause, Select, Table, cast, literal, null, or_, select, union_all
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Select,
+    String,
+    Table,
+    cast,
+    func,
+    literal,
+    null,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from forebay_billing import schema
@@ -24,6 +38,9 @@ Where: TypeAlias = Callable[[Columns], Iterable[ColumnElement[bool]]]
 
 _prices, _usage = schema.prices.c, schema.usage.c
 _SHARED = tuple(column.name for column in schema.segments.c if column.name in schema.parked_segments.c)
+CELL: ColumnElement[str | None] = func.coalesce(_usage.span_cell_id, _usage.session + "/" + cast(_usage.span_cell, String(20)))
+"""What tells one cell of a notebook from another: the front end's id of it, else the session with the number, since numbers begin anew
+with each kernel. Null for what is of no cell."""
 _NO_ID: ColumnElement[int] = cast(null(), BigInteger)
 
 
@@ -52,7 +69,7 @@ LEASED = Kind(
         _prices.currency.label("currency"),
         schema.segments.c.price_id,
         _NO_ID.label("parked_price_id"),
-        schema.segments.c.surcharge_nano_per_second,
+        schema.segments.c.surcharge_nano_per_hour,
         literal(False).label("is_parked"),
     ),
 )
@@ -64,7 +81,7 @@ KEPT = Kind(
         schema.parked_segments.c.currency.label("currency"),
         _NO_ID.label("price_id"),
         schema.parked_segments.c.parked_price_id,
-        literal(0, BigInteger).label("surcharge_nano_per_second"),
+        literal(0, BigInteger).label("surcharge_nano_per_hour"),
         literal(True).label("is_parked"),
     ),
 )
@@ -84,12 +101,12 @@ def in_month(tenant: str, month: Month) -> Where:
 
 def pieces(
     where: Where = everything,
-    usage: Sequence[Column[Any]] = (),
+    usage: Sequence[ColumnElement[Any]] = (),
     of_usage: Sequence[ColumnElement[bool]] = (),
     kinds: Sequence[Kind] = BOTH,
 ) -> Columns:
     """The columns of a query of all pieces: those that both tables have, ``priced`` (the flavor, or PARKED), ``currency``, ``price_id``,
-    ``parked_price_id``, ``surcharge_nano_per_second``, ``is_parked``, and the wanted ones of ``usage``.
+    ``parked_price_id``, ``surcharge_nano_per_hour``, ``is_parked``, and the wanted ones of ``usage``.
 
     ``of_usage`` are conditions on the columns of usage.
     """
@@ -98,4 +115,4 @@ def pieces(
 
 def costly(columns: Columns) -> ColumnElement[bool]:
     """Whether a piece costs anything."""
-    return or_(columns.milli != 0, columns.atto != 0)
+    return or_(columns.milli != 0, columns.grains != 0)

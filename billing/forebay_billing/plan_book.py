@@ -17,7 +17,7 @@ from forebay_billing.months import Month
 from forebay_billing.plans import Plan, Terms, Tier, plan_in
 from forebay_billing.prices import PriceBook
 from forebay_billing.tags import check_expected, version_tag
-from forebay_billing.tenants import SAY_NEW, check_known
+from forebay_billing.tenants import SAY_NEW, check_known, check_nameable
 from forebay_billing.whose import Whose, whose
 
 _plans = schema.plans.c
@@ -56,6 +56,7 @@ def change_plan(
     versions = plans_of(books.connection, tenant)
     check_expected(expected, version_tag(versions[-1].version) if versions else None)
     check_terms(tenant, terms, currency, books.price_book())
+    check_nameable(books.connection, tenant)
     if not new:
         check_known(books.connection, tenant, SAY_NEW)
     before = plan_in(valid_from, versions)

@@ -11,8 +11,8 @@ What is taken off, in this order, each from what the one before has left:
 5. *commitment*: what is missing to the month's minimum is added.
 
 More usage never costs less, and usage that is not below zero never becomes so. A month in which corrections outweigh usage
-has neither free time nor money nor tiers; the discount holds for what it gives back, too. Amounts are whole atto-units, to which discounts
-are rounded half-even.
+has neither free time nor money nor tiers; the discount holds for what it gives back, too. Amounts are whole grains; discounts
+are rounded half-even to 1e-18 of the currency.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from itertools import pairwise
 from typing import Literal
 
 from forebay_billing.errors import InvalidPlan
-from forebay_billing.money import ATTO_PER_NANO, decimal_text, decimals_of, round_half_even
+from forebay_billing.money import GRAINS_PER_NANO, decimal_text, decimals_of, divided
 from forebay_billing.months import Month
 
 BPS = 10_000
@@ -46,7 +46,7 @@ class Adjustment:
     kind: AdjustmentKind
     label: str
     currency: str
-    amount_atto: int
+    amount_grains: int
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Usage:
 
     flavor: str
     currency: str
-    rate_nano_per_second: int
+    rate_nano_per_hour: int
     duration_ns: int
 
 
@@ -125,31 +125,31 @@ def _check_bps(name: str, bps: int) -> None:
         raise InvalidPlan(f"{name}: a discount is from 0 to {BPS} basis points (hundredths of a per cent); {bps} was given.")
 
 
-def list_atto(usages: Iterable[Usage], currency: str) -> int:
+def list_grains(usages: Iterable[Usage], currency: str) -> int:
     """What ``usages`` cost at list price, in ``currency``."""
-    return sum(usage.duration_ns * usage.rate_nano_per_second for usage in usages if usage.currency == currency)
+    return sum(usage.duration_ns * usage.rate_nano_per_hour for usage in usages if usage.currency == currency)
 
 
-def adjustments(terms: Terms, usages: Iterable[Usage], parked_atto: int = 0) -> tuple[Adjustment, ...]:
-    """What ``terms`` change of a month of ``usages``, and of parked bytes that cost ``parked_atto``, without lines of nothing."""
+def adjustments(terms: Terms, usages: Iterable[Usage], parked_grains: int = 0) -> tuple[Adjustment, ...]:
+    """What ``terms`` change of a month of ``usages``, and of parked bytes that cost ``parked_grains``, without lines of nothing."""
     durations = _durations(terms.currency, usages)
-    left = parked_atto + sum(rate * duration_ns for (_, rate), duration_ns in durations.items())
+    left = parked_grains + sum(rate * duration_ns for (_, rate), duration_ns in durations.items())
     made: list[Adjustment] = []
 
-    def add(kind: AdjustmentKind, label: str, amount_atto: int) -> None:
+    def add(kind: AdjustmentKind, label: str, amount_grains: int) -> None:
         nonlocal left
-        left += amount_atto
-        if amount_atto:
-            made.append(Adjustment(kind, label, terms.currency, amount_atto))
+        left += amount_grains
+        if amount_grains:
+            made.append(Adjustment(kind, label, terms.currency, amount_grains))
 
     for flavor, seconds in sorted(terms.free_seconds):
-        free = max(0, min(left, _free_time_atto(seconds * NS_PER_SECOND, flavor, durations)))
+        free = max(0, min(left, _free_time_grains(seconds * NS_PER_SECOND, flavor, durations)))
         add("free_time", f"Free time of {flavor}, up to {seconds} s", -free)
-    free = max(0, min(left, terms.free_nano * ATTO_PER_NANO))
+    free = max(0, min(left, terms.free_nano * GRAINS_PER_NANO))
     add("free_money", f"Free of charge, up to {_money(terms.free_nano)} {terms.currency}", -free)
-    add("tiers", "Volume discount", -_tiers_atto(terms.tiers, left))
-    add("discount", f"Discount of {decimal_text(terms.discount_bps, 2)} %", -round_half_even(left * terms.discount_bps, BPS))
-    missing = max(0, terms.commitment_nano * ATTO_PER_NANO - max(0, left))
+    add("tiers", "Volume discount", -_tiers_grains(terms.tiers, left))
+    add("discount", f"Discount of {decimal_text(terms.discount_bps, 2)} %", -divided(left * terms.discount_bps, BPS))
+    missing = max(0, terms.commitment_nano * GRAINS_PER_NANO - max(0, left))
     add("commitment", f"Missing to the commitment of {_money(terms.commitment_nano)} {terms.currency}", missing)
     return tuple(made)
 
@@ -159,28 +159,28 @@ def _durations(currency: str, usages: Iterable[Usage]) -> Mapping[tuple[str, int
     durations: dict[tuple[str, int], int] = defaultdict(int)
     for usage in usages:
         if usage.currency == currency:
-            durations[usage.flavor, usage.rate_nano_per_second] += usage.duration_ns
+            durations[usage.flavor, usage.rate_nano_per_hour] += usage.duration_ns
     return durations
 
 
-def _free_time_atto(free_ns: int, flavor: str, durations: Mapping[tuple[str, int], int]) -> int:
+def _free_time_grains(free_ns: int, flavor: str, durations: Mapping[tuple[str, int], int]) -> int:
     """What ``free_ns`` of a flavor cost, the dearest first: so nothing is shared out, and nothing rounded."""
-    free_atto = 0
+    free_grains = 0
     for (held, rate), duration_ns in sorted(durations.items(), key=lambda item: -item[0][1]):
         if held == flavor and duration_ns > 0:
             taken_ns = min(free_ns, duration_ns)
-            free_atto += taken_ns * rate
+            free_grains += taken_ns * rate
             free_ns -= taken_ns
-    return free_atto
+    return free_grains
 
 
-def _tiers_atto(tiers: tuple[Tier, ...], amount_atto: int) -> int:
+def _tiers_grains(tiers: tuple[Tier, ...], amount_grains: int) -> int:
     """The discount of each band of an amount, added up and then rounded."""
-    ends = [tier.from_nano * ATTO_PER_NANO for tier in tiers[1:]] + [max(0, amount_atto)]
+    ends = [tier.from_nano * GRAINS_PER_NANO for tier in tiers[1:]] + [max(0, amount_grains)]
     sum_bps = 0
-    for tier, end_atto in zip(tiers, ends, strict=False):
-        sum_bps += max(0, min(amount_atto, end_atto) - tier.from_nano * ATTO_PER_NANO) * tier.discount_bps
-    return round_half_even(sum_bps, BPS)
+    for tier, end_grains in zip(tiers, ends, strict=False):
+        sum_bps += max(0, min(amount_grains, end_grains) - tier.from_nano * GRAINS_PER_NANO) * tier.discount_bps
+    return divided(sum_bps, BPS)
 
 
 def _money(nano: int) -> str:

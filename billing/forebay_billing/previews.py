@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from forebay_billing.parked import parked_atto
-from forebay_billing.plans import Adjustment, Terms, Usage, adjustments, list_atto
+from forebay_billing.parked import parked_grains
+from forebay_billing.plans import Adjustment, Terms, Usage, adjustments, list_grains
 from forebay_billing.rating import surcharge_rate
 from forebay_billing.types import PARKED, priced_model
 
@@ -22,8 +22,8 @@ class Rated:
     tenant: str
     flavor: str
     currency: str
-    price_nano_per_second: int
-    surcharge_nano_per_second: int
+    price_nano_per_hour: int
+    surcharge_nano_per_hour: int
     duration_ns: int
     model: str
     devices: int
@@ -37,19 +37,19 @@ class RatedBytes:
     tenant: str
     currency: str
     byte_ns: int
-    cost_atto: int
+    cost_grains: int
 
 
 @dataclass(frozen=True)
 class Cost:
     """A month at the list price, and what the plan changes of it."""
 
-    list_atto: int
+    list_grains: int
     adjustments: tuple[Adjustment, ...]
 
     @property
-    def total_atto(self) -> int:
-        return self.list_atto + sum(one.amount_atto for one in self.adjustments)
+    def total_grains(self) -> int:
+        return self.list_grains + sum(one.amount_grains for one in self.adjustments)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def preview(
 ) -> list[Row]:
     """A row for each tenant and currency that has usage or a plan, by tenant.
 
-    ``prices`` are the proposed ones for all of the month, by flavor and currency, in nano-units per second; of models by
+    ``prices`` are the proposed ones for all of the month, by flavor and currency, in nano-units per hour; of models by
     :func:`priced_model`, and of parked bytes by PARKED, per GiB and hour. What is not among them keeps what it was rated at.
     Tenants without terms pay the list price.
     """
@@ -82,24 +82,24 @@ def preview(
     for tenant, terms in (*present_terms.items(), *proposed_terms.items()):
         now[tenant, terms.currency] = []
     for one in rated:
-        key, surcharge = (one.tenant, one.currency), one.surcharge_nano_per_second
+        key, surcharge = (one.tenant, one.currency), one.surcharge_nano_per_hour
         of_model = prices.get((priced_model(one.model), one.currency))
         then_surcharge = surcharge if of_model is None else surcharge_rate(of_model, one.devices, one.share_milli)
-        price = prices.get((one.flavor, one.currency), one.price_nano_per_second)
-        now[key].append(Usage(one.flavor, one.currency, one.price_nano_per_second + surcharge, one.duration_ns))
+        price = prices.get((one.flavor, one.currency), one.price_nano_per_hour)
+        now[key].append(Usage(one.flavor, one.currency, one.price_nano_per_hour + surcharge, one.duration_ns))
         then[key].append(Usage(one.flavor, one.currency, price + then_surcharge, one.duration_ns))
     for of in parked:
         key, per_gib_hour = (of.tenant, of.currency), prices.get((PARKED, of.currency))
-        bytes_now[key] += of.cost_atto
-        bytes_then[key] += of.cost_atto if per_gib_hour is None else parked_atto(of.byte_ns, per_gib_hour)
+        bytes_now[key] += of.cost_grains
+        bytes_then[key] += of.cost_grains if per_gib_hour is None else parked_grains(of.byte_ns, per_gib_hour)
     return [
         Row(*key, _cost(key, now[key], bytes_now[key], present_terms), _cost(key, then[key], bytes_then[key], proposed_terms))
         for key in sorted({*now, *bytes_now})
     ]  # fmt: skip
 
 
-def _cost(key: tuple[str, str], usages: list[Usage], parked_atto: int, terms_of: Mapping[str, Terms]) -> Cost:
+def _cost(key: tuple[str, str], usages: list[Usage], parked_grains: int, terms_of: Mapping[str, Terms]) -> Cost:
     tenant, currency = key
     terms = terms_of.get(tenant)
-    changed = () if terms is None or terms.currency != currency else adjustments(terms, usages, parked_atto)
-    return Cost(list_atto(usages, currency) + parked_atto, changed)
+    changed = () if terms is None or terms.currency != currency else adjustments(terms, usages, parked_grains)
+    return Cost(list_grains(usages, currency) + parked_grains, changed)

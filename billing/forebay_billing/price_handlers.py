@@ -82,15 +82,15 @@ class PriceHandler(BillingHandler):
         flavor, body, expected = name_of(flavor, "flavor"), self.body(PriceBody), self.expected()
 
         def work(books: Books) -> PriceVersion:
-            amount, start_ns, clock_ns = body.price_nano_per_second, body.valid_from_ns, self.context.clock_ns
+            amount, start_ns, clock_ns = body.price_nano_per_hour, body.valid_from_ns, self.context.clock_ns
             return journal.change_price(books, flavor, body.currency, amount, start_ns, clock_ns, identity.name, body.new, expected)
 
         attempt = Attempt("price.change", f"{flavor}/{body.currency:.80}", body.model_dump())
         price = await self.change(identity, work, _made(documents.price_json), attempt)
         if price is not None:
             log.info(
-                "action=price.change who=%s flavor=%s currency=%s version=%d price_nano_per_second=%d valid_from_ns=%d",
-                identity.name, price.flavor, price.currency, price.version, price.price_nano_per_second, price.valid_from_ns,
+                "action=price.change who=%s flavor=%s currency=%s version=%d price_nano_per_hour=%d valid_from_ns=%d",
+                identity.name, price.flavor, price.currency, price.version, price.price_nano_per_hour, price.valid_from_ns,
             )  # fmt: skip
 
 
@@ -155,15 +155,15 @@ class SurchargeHandler(BillingHandler):
         model, body, expected = name_of(model, "model"), self.body(SurchargeBody), self.expected()
 
         def work(books: Books) -> SurchargeVersion:
-            amount, start_ns = body.surcharge_nano_per_second, body.valid_from_ns
+            amount, start_ns = body.surcharge_nano_per_hour, body.valid_from_ns
             return journal.change_surcharge(books, model, body.currency, amount, start_ns, self.context.clock_ns, identity.name, expected)
 
         attempt = Attempt("price.change", f"{priced_model(model)}/{body.currency:.80}", body.model_dump())
         version = await self.change(identity, work, _made(documents.surcharge_json), attempt)
         if version is not None:
             log.info(
-                "action=surcharge.change who=%s model=%s currency=%s version=%d surcharge_nano_per_second=%d valid_from_ns=%d",
-                identity.name, model, version.currency, version.version, version.surcharge_nano_per_second, version.valid_from_ns,
+                "action=surcharge.change who=%s model=%s currency=%s version=%d surcharge_nano_per_hour=%d valid_from_ns=%d",
+                identity.name, model, version.currency, version.version, version.surcharge_nano_per_hour, version.valid_from_ns,
             )  # fmt: skip
 
 
@@ -246,8 +246,8 @@ class PreviewHandler(BillingHandler):
             book = queries.price_book(connection)
             for one in body.prices:
                 book.check_flavor(one.flavor)
-                prices[one.flavor, one.currency] = one.price_nano_per_second
-            prices.update({(priced_model(one.model), one.currency): one.surcharge_nano_per_second for one in body.surcharges})
+                prices[one.flavor, one.currency] = one.price_nano_per_hour
+            prices.update({(priced_model(one.model), one.currency): one.surcharge_nano_per_hour for one in body.surcharges})
             for (flavor, currency), amount in prices.items():
                 book.next_start(flavor, currency, amount, None, now_ns, NOTHING_RATED)
             for tenant, terms in proposed.items():

@@ -25,7 +25,6 @@ from forebay_billing.types import MODEL, PARKED, AnyPrice, priced_model
 from forebay_billing.yaml_tree import Node, wrong
 
 STEPS_MAX = 5000
-HOUR_SECONDS = 3600
 NANO_DECIMALS = 9
 NANO = 10**9
 _NANO = re.compile(r"[0-9][0-9_]{0,29}", re.ASCII)
@@ -33,16 +32,17 @@ _DECIMAL = re.compile(r"[0-9]{1,12}([.][0-9]{1,18})?", re.ASCII)
 _TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})([.][0-9]{1,9})?Z", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {
-    "prices": ("nano_per_second", "per_hour", HOUR_SECONDS),
-    "surcharges": ("nano_per_second", "per_hour", HOUR_SECONDS),
-    "parked": ("nano_per_gib_hour", "per_gib_hour", 1),
+    "prices": ("nano_per_hour", "per_hour"),
+    "surcharges": ("nano_per_hour", "per_hour"),
+    "parked": ("nano_per_gib_hour", "per_gib_hour"),
 }
-"""For each part what a price is called as it is kept, as people say it, and how many of the one make the other."""
+"""For each part what a price is called as it is kept, and as people say it."""
+_FORMER = "nano_per_second"
 
 _HEAD = """\
 # The price list of {time}. What it does not name stays as it is; a first price without "from" is the one in force.
-# prices: a flavor's, nano_per_second (1e-9 of the currency) or per_hour. surcharges: a whole device's of a model, beside the flavor's.
-# parked: nano_per_gib_hour or per_gib_hour.
+# prices: a flavor's, per_hour or nano_per_hour (1e-9 of the currency). surcharges: a whole device's of a model, beside the flavor's.
+# parked: per_gib_hour or nano_per_gib_hour. [] is no surcharge, or no price of parked bytes, now and later.
 """
 
 
@@ -100,7 +100,7 @@ def text_of(book: PriceBook, parked: ParkedBook, now_ns: int) -> str:
     lines = [_HEAD.format(time=time_text(now_ns))]
     name_before = None
     for part, a_book in (("prices", book), ("surcharges", book.surcharges), ("parked", parked)):
-        kept, said, per = _UNITS[part]
+        said = _UNITS[part][1]
         keys = a_book.keys()
         if keys:
             lines.append(f"{part}:\n")
@@ -109,11 +109,11 @@ def text_of(book: PriceBook, parked: ParkedBook, now_ns: int) -> str:
             if part != "parked" and flavor != name_before:
                 lines.append(f"  {json.dumps(flavor.removeprefix(MODEL), ensure_ascii=False)}:\n")
                 name_before = flavor
-            lines.append(f"{indent}{currency}:\n")
-            for step in _steps_from(a_book, flavor, currency, now_ns):
+            steps = list(_steps_from(a_book, flavor, currency, now_ns))
+            lines.append(f"{indent}{currency}:{'' if steps else ' []'}\n")
+            for step in steps:
                 start = "" if step.start_ns is None else f"from: {time_text(step.start_ns)}, "
-                hourly = decimal_text(step.amount_nano * per, NANO_DECIMALS).rstrip("0").rstrip(".")
-                lines.append(f"{indent}  - {{{start}{kept}: {step.amount_nano}}}  # {said}: {hourly}\n")
+                lines.append(f"{indent}  - {{{start}{said}: {_said(step.amount_nano)}}}\n")
     return "".join(lines)
 
 
@@ -147,7 +147,7 @@ def _flavor_changes(
     own = PriceBook(book.versions(flavor, currency))
     for at_ns, amount in _points(own, flavor, currency, steps, past, now_ns):
         before = own.at(flavor, currency, at_ns)
-        if before is None or before.price_nano_per_second != amount:
+        if before is None or before.price_nano_per_hour != amount:
             after = own.next_version(flavor, currency, amount, at_ns, now_ns, who, not own.holds(flavor), past)
             own = PriceBook([*own.history(), after])
             yield Change(before, after)
@@ -159,7 +159,7 @@ def _surcharge_changes(
     key = priced_model(model)
     own = SurchargeBook(book.versions(key, currency))
     for at_ns, amount in _points(own, key, currency, steps, past, now_ns):
-        if own.nano_per_second(model, currency, at_ns) != amount:
+        if own.nano_per_hour(model, currency, at_ns) != amount:
             before, after = own.at(key, currency, at_ns), own.next_version(model, currency, amount, at_ns, now_ns, who, past)
             own = SurchargeBook([*own.history(), after])
             yield Change(before, after)
@@ -186,10 +186,11 @@ def _points(
 
 
 def _steps_from(book: AnyBook, flavor: str, currency: str, now_ns: int) -> Iterator[Step]:
-    """What is in force, and what comes after; versions that change nothing are left out."""
+    """What is in force, and what comes after; versions that change nothing are left out: before its first a surcharge is zero."""
     present = book.at(flavor, currency, now_ns)
-    amount = None if present is None else present.amount_nano
-    if amount is not None:
+    amount = None if isinstance(book, PriceBook) else 0
+    if present is not None:
+        amount = present.amount_nano
         yield Step(None, amount)
     for start_ns in book.changes(flavor, currency, now_ns, TIME_NS_MAX + 1):
         version = book.at(flavor, currency, start_ns)
@@ -209,9 +210,12 @@ def _values(node: Node, what: str, allowed: tuple[str, ...] | None = None) -> li
 
 
 def _steps(node: Node, part: str) -> Iterator[Step]:
-    """The prices of one flavor in one currency."""
+    """The prices of one flavor in one currency. A surcharge, or a price of parked bytes, without any is zero: what was scheduled is not."""
+    if part != "prices" and isinstance(node, yaml_tree.Sequence) and not node.values:
+        yield Step(None, 0)
+        return
     if not isinstance(node, yaml_tree.Sequence) or not node.values:
-        raise wrong(node.line, f"prices are a list, such as - {{{_UNITS[part][0]}: 1000}}.")
+        raise wrong(node.line, f"prices are a list, such as - {{{_UNITS[part][1]}: 2.00}}.")
     latest_ns = -1
     for position, entry in enumerate(node.values):
         step = _step(entry, part)
@@ -224,7 +228,8 @@ def _steps(node: Node, part: str) -> Iterator[Step]:
 
 
 def _step(node: Node, part: str) -> Step:
-    kept, said, per = _UNITS[part]
+    kept, said = _UNITS[part]
+    _refuse_former(node, kept, said)
     values = dict(_values(node, "a price", ("from", kept, said)))
     if (kept in values) == (said in values):
         raise wrong(node.line, f"a price has either {kept} or {said}.")
@@ -234,19 +239,31 @@ def _step(node: Node, part: str) -> Step:
         if _NANO.fullmatch(text) is None:
             raise wrong(line, f"{text!r:.80} is not a whole number from 0 on.")
         return Step(start_ns, int(text.replace("_", "")))
-    return Step(start_ns, _exact_nano(*_text(values[said]), kept, per))
+    return Step(start_ns, _exact_nano(*_text(values[said])))
 
 
-def _exact_nano(line: int, text: str, kept: str, per: int) -> int:
-    """``text`` in the unit in which prices are kept, ``per`` of which make one of its own; never rounded behind anybody's back."""
+def _refuse_former(node: Node, kept: str, said: str) -> None:
+    """Raises InvalidPriceList for a list of a release that kept prices per second."""
+    if isinstance(node, yaml_tree.Mapping) and _FORMER in node.values:
+        instead = f"instead of {_FORMER} give {kept}, which is 3600 times as much, or {said}"
+        raise wrong(node.lines[_FORMER], f"prices are kept per hour: {instead}.")
+
+
+def _said(amount_nano: int) -> str:
+    """As people write it: at least two decimals, no zeros after them."""
+    units, _, rest = decimal_text(amount_nano, NANO_DECIMALS).partition(".")
+    return f"{units}.{rest.rstrip('0').ljust(2, '0')}"
+
+
+def _exact_nano(line: int, text: str) -> int:
+    """``text`` in nano-units; never rounded behind anybody's back."""
     if _DECIMAL.fullmatch(text) is None:
         raise wrong(line, f"{text!r:.80} is not an amount, such as 2.16.")
     numerator, denominator = Decimal(text).as_integer_ratio()
-    nano, rest = divmod(numerator * NANO, denominator * per)
+    nano, rest = divmod(numerator * NANO, denominator)
     if rest:
-        nearest = round_half_even(numerator * NANO, denominator * per)
-        said = decimal_text(nearest * per, NANO_DECIMALS).rstrip("0").rstrip(".")
-        raise wrong(line, f"{text} cannot be billed exactly; the nearest price that can is {said}, which is {kept}: {nearest}.")
+        nearest = _said(round_half_even(numerator * NANO, denominator))
+        raise wrong(line, f"{text} cannot be billed exactly: a price has nine decimals at most; the nearest is {nearest}.")
     return nano
 
 

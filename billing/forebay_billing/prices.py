@@ -17,7 +17,7 @@ from forebay_billing.months import Month, time_text
 from forebay_billing.tags import version_tag
 from forebay_billing.types import MODEL, PriceVersion, SurchargeVersion, priced_model
 
-PRICE_NANO_PER_SECOND_MAX = 10**15
+PRICE_NANO_PER_HOUR_MAX = 3600 * 10**15
 """One million currency units a second: no flavor costs that in any currency, and every cost fits the ledger's columns."""
 TIME_NS_MAX = 2**63 - 1
 NEVER_NS = 2**64
@@ -73,6 +73,8 @@ V = TypeVar("V", bound=Version)
 
 class Book(Generic[V]):
     """All versions of all prices. A version is in force from its ``valid_from_ns``; of two with the same, the later version is."""
+
+    AMOUNT_NANO_MAX = PRICE_NANO_PER_HOUR_MAX
 
     def __init__(self, versions: Iterable[V]) -> None:
         by_key: dict[tuple[str, str], list[V]] = defaultdict(list)
@@ -137,9 +139,9 @@ class Book(Generic[V]):
         decimals_of(currency)
         if amount_nano < 0:
             raise InvalidPrice(f"A price cannot be below zero; {amount_nano} nano-units was given for {flavor.removeprefix(MODEL)}.")
-        if amount_nano > PRICE_NANO_PER_SECOND_MAX:
+        if amount_nano > self.AMOUNT_NANO_MAX:
             what = flavor.removeprefix(MODEL)
-            raise InvalidPrice(f"A price is at most {PRICE_NANO_PER_SECOND_MAX} nano-units; {amount_nano} was given for {what}.")
+            raise InvalidPrice(f"A price is at most {self.AMOUNT_NANO_MAX} nano-units; {amount_nano} was given for {what}.")
         earlier = self._versions.get((flavor, currency), [])
         number = 1 + max((v.version for v in earlier), default=0)
         if valid_from_ns is None:
@@ -152,15 +154,15 @@ class Book(Generic[V]):
 
 
 class SurchargeBook(Book[SurchargeVersion]):
-    """What a second of one whole device of each model costs beside the flavor's price: nothing where that was never said."""
+    """What an hour of one whole device of each model costs beside the flavor's price: nothing where that was never said."""
 
-    def nano_per_second(self, model: str, currency: str, time_ns: int) -> int:
+    def nano_per_hour(self, model: str, currency: str, time_ns: int) -> int:
         """The surcharge in force at ``time_ns``."""
         version = self.at(priced_model(model), currency, time_ns)
-        return 0 if version is None else version.surcharge_nano_per_second
+        return 0 if version is None else version.surcharge_nano_per_hour
 
     def next_version(
-        self, model: str, currency: str, nano_per_second: int, valid_from_ns: int | None, now_ns: int, who: str, past: Past = NOTHING_RATED
+        self, model: str, currency: str, nano_per_hour: int, valid_from_ns: int | None, now_ns: int, who: str, past: Past = NOTHING_RATED
     ) -> SurchargeVersion:
         """The version that a change makes. Raises InvalidPrice, ClosedToPrices.
 
@@ -169,15 +171,15 @@ class SurchargeBook(Book[SurchargeVersion]):
         if not 0 < len(model) <= MODEL_CHARS_MAX or not model.isprintable():
             raise InvalidPrice(f"{model!r:.80} is no name of a model: it has 1 to {MODEL_CHARS_MAX} printable characters.")
         key = priced_model(model)
-        number, start_ns = self.next_start(key, currency, nano_per_second, valid_from_ns, now_ns, past)
+        number, start_ns = self.next_start(key, currency, nano_per_hour, valid_from_ns, now_ns, past)
         if valid_from_ns is None:
             start_ns = max(start_ns, past.rated_until_ns)
         past.check(key, currency, start_ns)
-        return SurchargeVersion(model, currency, number, nano_per_second, start_ns, now_ns, who)
+        return SurchargeVersion(model, currency, number, nano_per_hour, start_ns, now_ns, who)
 
 
 class PriceBook(Book[PriceVersion]):
-    """What a second of each flavor costs, whatever serves it, and the ``surcharges`` of what does."""
+    """What an hour of each flavor costs, whatever serves it, and the ``surcharges`` of what does."""
 
     def __init__(self, versions: Iterable[PriceVersion], surcharges: Iterable[SurchargeVersion] = ()) -> None:
         super().__init__(versions)
@@ -197,7 +199,7 @@ class PriceBook(Book[PriceVersion]):
         self,
         flavor: str,
         currency: str,
-        price_nano_per_second: int,
+        price_nano_per_hour: int,
         valid_from_ns: int | None,
         now_ns: int,
         who: str,
@@ -214,8 +216,8 @@ class PriceBook(Book[PriceVersion]):
             raise InvalidPrice(f"{flavor!r:.80} is no name of a flavor: use a-z, 0-9, dot, dash, underscore, 64 at most.")
         if not new:
             self.check_flavor(flavor)
-        number, start_ns = self.next_start(flavor, currency, price_nano_per_second, valid_from_ns, now_ns, past)
-        return PriceVersion(flavor, currency, number, price_nano_per_second, start_ns, now_ns, who)
+        number, start_ns = self.next_start(flavor, currency, price_nano_per_hour, valid_from_ns, now_ns, past)
+        return PriceVersion(flavor, currency, number, price_nano_per_hour, start_ns, now_ns, who)
 
 
 def seed_prices(now_ns: int) -> list[PriceVersion]:
@@ -227,10 +229,10 @@ def seed_prices(now_ns: int) -> list[PriceVersion]:
             flavor=flavor,
             currency=seeds["currency"],
             version=1,
-            price_nano_per_second=price,
+            price_nano_per_hour=price,
             valid_from_ns=0,
             changed_at_ns=now_ns,
             changed_by="seed",
         )
-        for flavor, price in seeds["price_nano_per_second"].items()
+        for flavor, price in seeds["price_nano_per_hour"].items()
     ]

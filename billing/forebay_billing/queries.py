@@ -14,10 +14,10 @@ from forebay_billing.books import price_ids, surcharges
 from forebay_billing.holds import held
 from forebay_billing.journal import record_of
 from forebay_billing.ledger import credit_of, receivable
-from forebay_billing.money import cost_atto, whole
+from forebay_billing.money import cost_grains, whole
 from forebay_billing.months import Month
 from forebay_billing.parked_queries import ParkedRate, parked_rates, parked_totals
-from forebay_billing.pieces import KEPT, LEASED, Where, in_month, pieces
+from forebay_billing.pieces import CELL, KEPT, LEASED, Where, in_month, pieces
 from forebay_billing.previews import Rated, RatedBytes
 from forebay_billing.prices import PriceBook
 from forebay_billing.statements import check_against_ledger, line_of, parked_line_of, statement_of
@@ -41,14 +41,14 @@ class Rate:
     """The part of a usage record that was rated at one price and surcharge, in one period."""
 
     price: PriceVersion
-    surcharge_nano_per_second: int
+    surcharge_nano_per_hour: int
     period: Month
     late: bool
     duration_ns: int
 
     @property
-    def cost_atto(self) -> int:
-        return cost_atto(self.duration_ns, self.price.price_nano_per_second + self.surcharge_nano_per_second)
+    def cost_grains(self) -> int:
+        return cost_grains(self.duration_ns, self.price.price_nano_per_hour + self.surcharge_nano_per_hour)
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Charge:
     parked: tuple[ParkedRate, ...] = ()
 
     @property
-    def cost_atto(self) -> int:
-        return sum(rate.cost_atto for rate in self.rates) + sum(rate.cost_atto for rate in self.parked)
+    def cost_grains(self) -> int:
+        return sum(rate.cost_grains for rate in self.rates) + sum(rate.cost_grains for rate in self.parked)
 
 
 @dataclass(frozen=True)
@@ -83,21 +83,23 @@ class Window:
     notebook: str | None = None
     """Only those of this label: a notebook's path, or a process's command."""
     cell: int | None = None
+    cell_id: str | None = None
+    """Only those of one cell; see :data:`forebay_billing.pieces.CELL`."""
 
 
 @dataclass(frozen=True)
 class Balance:
-    """How a tenant stands in a currency, in atto-units: what it owes, what is held for open leases, and the credit it has."""
+    """How a tenant stands in a currency, in grains: what it owes, what is held for open leases, and the credit it has."""
 
     currency: str
-    owed_atto: int
-    held_atto: int
-    credit_atto: int
+    owed_grains: int
+    held_grains: int
+    credit_grains: int
 
     @property
-    def available_atto(self) -> int:
+    def available_grains(self) -> int:
         """What is left of the credit once all that is owed and held is paid of it; below zero where there is not enough."""
-        return self.credit_atto - self.owed_atto - self.held_atto
+        return self.credit_grains - self.owed_grains - self.held_grains
 
 
 def price_book(connection: Connection) -> PriceBook:
@@ -130,7 +132,7 @@ def usage_page(connection: Connection, scope: Scope, window: Window, limit: int,
 
 def _rates(connection: Connection, usage_ids: Sequence[int]) -> dict[int, list[Rate]]:
     """What the records were rated at, in the order of time."""
-    group = (_segments.usage_id, _segments.price_id, _segments.surcharge_nano_per_second, _segments.period, _segments.late)
+    group = (_segments.usage_id, _segments.price_id, _segments.surcharge_nano_per_hour, _segments.period, _segments.late)
     query = (
         select(*group, *halved(_segments.duration_ns, "duration"))
         .where(_segments.usage_id.in_(usage_ids), ~_segments.reversal)
@@ -141,7 +143,7 @@ def _rates(connection: Connection, usage_ids: Sequence[int]) -> dict[int, list[R
     found: dict[int, list[Rate]] = defaultdict(list)
     for row in connection.execute(query):
         duration_ns, price = joined(row, "duration"), prices[row.price_id]
-        found[row.usage_id].append(Rate(price, row.surcharge_nano_per_second, Month.parse(row.period), row.late, duration_ns))
+        found[row.usage_id].append(Rate(price, row.surcharge_nano_per_hour, Month.parse(row.period), row.late, duration_ns))
     return found
 
 
@@ -162,7 +164,7 @@ def rated_durations(connection: Connection, tenant: str | None, month: Month) ->
     """
     held = (_usage.device_model, _usage.devices, _usage.share_milli)
     piece, name = pieces(_billed_in(tenant, month), held, kinds=(LEASED,)), schema.accounts.c.name
-    group = (name, piece.price_id, piece.surcharge_nano_per_second, piece.device_model, piece.devices, piece.share_milli)
+    group = (name, piece.price_id, piece.surcharge_nano_per_hour, piece.device_model, piece.devices, piece.share_milli)
     query = (
         select(*group, *halved(piece.duration_ns, "duration"))
         .join(schema.accounts, schema.accounts.c.id == piece.account_id)
@@ -173,8 +175,8 @@ def rated_durations(connection: Connection, tenant: str | None, month: Month) ->
     for row in connection.execute(query):
         price, owner = prices[row.price_id], row.name.removeprefix(receivable(""))
         where = row.device_model, row.devices, row.share_milli
-        surcharge, duration_ns = row.surcharge_nano_per_second, joined(row, "duration")
-        found.append(Rated(owner, price.flavor, price.currency, price.price_nano_per_second, surcharge, duration_ns, *where))
+        surcharge, duration_ns = row.surcharge_nano_per_hour, joined(row, "duration")
+        found.append(Rated(owner, price.flavor, price.currency, price.price_nano_per_hour, surcharge, duration_ns, *where))
     return found
 
 
@@ -183,15 +185,15 @@ def rated_bytes(connection: Connection, tenant: str | None, month: Month) -> lis
     piece, name = pieces(_billed_in(tenant, month), (_usage.parked_bytes,), kinds=(KEPT,)), schema.accounts.c.name
     group = (name, piece.currency, piece.parked_bytes)
     query = (
-        select(*group, *halved(piece.duration_ns, "duration"), *halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
+        select(*group, *halved(piece.duration_ns, "duration"), *halved(piece.milli, "milli"), *halved(piece.grains, "grains"))
         .join(schema.accounts, schema.accounts.c.id == piece.account_id)
         .group_by(*group)
     )
     sums: dict[tuple[str, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for row in connection.execute(query):
         byte_ns, cost = sums[row.name, row.currency]
-        more_atto = whole(joined(row, "milli"), joined(row, "atto"))
-        sums[row.name, row.currency] = byte_ns + row.parked_bytes * joined(row, "duration"), cost + more_atto
+        more_grains = whole(joined(row, "milli"), joined(row, "grains"))
+        sums[row.name, row.currency] = byte_ns + row.parked_bytes * joined(row, "duration"), cost + more_grains
     return [RatedBytes(account.removeprefix(receivable("")), currency, *of) for (account, currency), of in sorted(sums.items())]
 
 
@@ -202,10 +204,10 @@ def _billed_in(tenant: str | None, month: Month) -> Where:
 
 
 def posted(connection: Connection, account: str, period: Month | None) -> dict[str, int]:
-    """What an account's postings sum to by currency, in atto-units; of one period where given. Reads the projection."""
+    """What an account's postings sum to by currency, in grains; of one period where given. Reads the projection."""
     balances, accounts = schema.balances.c, schema.accounts.c
     query = (
-        select(balances.currency, balances.milli, balances.atto)
+        select(balances.currency, balances.milli, balances.grains)
         .join(schema.accounts, accounts.id == balances.account_id)
         .where(accounts.name == account)
     )
@@ -213,7 +215,7 @@ def posted(connection: Connection, account: str, period: Month | None) -> dict[s
         query = query.where(balances.period == str(period))
     sums: dict[str, int] = defaultdict(int)
     for row in connection.execute(query):
-        sums[row.currency] += whole(row.milli, row.atto)
+        sums[row.currency] += whole(row.milli, row.grains)
     return dict(sums)
 
 
@@ -225,21 +227,21 @@ def balance(connection: Connection, tenant: str) -> list[Balance]:
 
 
 def rated(connection: Connection, account: str, period: Month) -> dict[str, int]:
-    """What usage and its reversals alone put on an account in a period, by currency, in atto-units: invoices and payments are left out."""
+    """What usage and its reversals alone put on an account in a period, by currency, in grains: invoices and payments are left out."""
     postings, transactions = schema.postings.c, schema.transactions.c
     query = (
-        select(postings.currency, *halved(postings.milli, "milli"), *halved(postings.atto, "atto"))
+        select(postings.currency, *halved(postings.milli, "milli"), *halved(postings.grains, "grains"))
         .select_from(schema.postings.join(schema.transactions, transactions.id == postings.transaction_id))
         .where(postings.account_id == select(schema.accounts.c.id).where(schema.accounts.c.name == account).scalar_subquery())
         .where(postings.period == str(period), transactions.kind.in_(RATED))
         .group_by(postings.currency)
     )
-    return {row.currency: whole(joined(row, "milli"), joined(row, "atto")) for row in connection.execute(query)}
+    return {row.currency: whole(joined(row, "milli"), joined(row, "grains")) for row in connection.execute(query)}
 
 
 def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
     piece = pieces(in_month(tenant, month), (_usage.user_name, _usage.lease), kinds=(LEASED,))
-    group = (piece.user_name, piece.price_id, piece.surcharge_nano_per_second, piece.reversal)
+    group = (piece.user_name, piece.price_id, piece.surcharge_nano_per_hour, piece.reversal)
     leases = func.count(distinct(piece.lease)).label("leases")
     query = select(*group, *halved(piece.duration_ns, "duration"), leases).group_by(*group)
     rows = connection.execute(query).all()
@@ -249,7 +251,7 @@ def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
             "correction" if row.reversal else "usage",
             row.user_name,
             prices[row.price_id],
-            row.surcharge_nano_per_second,
+            row.surcharge_nano_per_hour,
             row.leases,
             joined(row, "duration"),
         )
@@ -275,4 +277,6 @@ def within(window: Window) -> list[ColumnElement[bool]]:
         conditions.append(_usage.span_label == window.notebook)
     if window.cell is not None:
         conditions.append(_usage.span_cell == window.cell)
+    if window.cell_id is not None:
+        conditions.append(CELL == window.cell_id)
     return conditions

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from forebay_billing.errors import InvalidRequest, Unpriced
-from forebay_billing.money import cost_atto, round_half_even
+from forebay_billing.money import cost_grains, round_half_even
 from forebay_billing.months import Month
-from forebay_billing.parked import ParkedBook, parked_atto
-from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook
+from forebay_billing.parked import ParkedBook, parked_grains
+from forebay_billing.prices import PRICE_NANO_PER_HOUR_MAX, PriceBook
 from forebay_billing.types import ParkedSegment, Segment, UsageRecord, priced_model
 
 HOUR_NS = 3600 * 10**9
@@ -32,7 +32,7 @@ def segments_of(record: UsageRecord, book: PriceBook, currency: str, finalised: 
             raise _unpriced(record, currency)
         surcharge, same_until_ns = _surcharge(record, book, currency, at_ns)
         end_ns = min(ended_at_ns, until_ns, same_until_ns, _hour_after(at_ns))
-        amount = cost_atto(end_ns - at_ns, price.price_nano_per_second + surcharge)
+        amount = cost_grains(end_ns - at_ns, price.price_nano_per_hour + surcharge)
         month = Month.of(at_ns)
         period = open_period(month, finalised) if finalised else month
         segments.append(Segment(len(segments), at_ns, end_ns - at_ns, price, surcharge, amount, period, period != month))
@@ -49,7 +49,7 @@ def parked_segments_of(
     while not segments or at_ns < ended_at_ns:
         price, until_ns = book.stretch(record.flavor, currency, at_ns)
         end_ns = min(ended_at_ns, until_ns, _hour_after(at_ns))
-        amount = 0 if price is None else parked_atto(parked_bytes * (end_ns - at_ns), price.price_nano_per_gib_hour)
+        amount = 0 if price is None else parked_grains(parked_bytes * (end_ns - at_ns), price.price_nano_per_gib_hour)
         month = Month.of(at_ns)
         period = open_period(month, finalised)
         segments.append(ParkedSegment(len(segments), at_ns, end_ns - at_ns, price, currency, amount, period, period != month))
@@ -57,24 +57,24 @@ def parked_segments_of(
     return segments
 
 
-def surcharge_rate(nano_per_second: int, devices: int, share_milli: int) -> int:
-    """What a second of so much of so many devices costs beside the flavor's price, in whole nano-units.
+def surcharge_rate(nano_per_hour: int, devices: int, share_milli: int) -> int:
+    """What an hour of so much of so many devices costs beside the flavor's price, in whole nano-units.
 
     A rate, not an amount, is rounded (half-even): so every amount made with it is exact, and the pool tells its users the same rate.
     """
-    return round_half_even(nano_per_second * devices * share_milli, WHOLE_MILLI)
+    return round_half_even(nano_per_hour * devices * share_milli, WHOLE_MILLI)
 
 
 def _surcharge(record: UsageRecord, book: PriceBook, currency: str, time_ns: int) -> tuple[int, int]:
-    """What a second of the record's devices costs then beside the flavor's price, and until when. Raises InvalidRequest."""
+    """What an hour of the record's devices costs then beside the flavor's price, and until when. Raises InvalidRequest."""
     version, until_ns = book.surcharges.stretch(priced_model(record.device_model), currency, time_ns)
     if version is None:
         return 0, until_ns
-    surcharge = surcharge_rate(version.surcharge_nano_per_second, record.devices, record.share_milli)
-    if surcharge > PRICE_NANO_PER_SECOND_MAX:
+    surcharge = surcharge_rate(version.surcharge_nano_per_hour, record.devices, record.share_milli)
+    if surcharge > PRICE_NANO_PER_HOUR_MAX:
         raise InvalidRequest(
-            f"Usage {record.source}/{record.id} has a surcharge of {version.surcharge_nano_per_second} nano-units per second for each of "
-            f"{record.devices} devices; all together it is at most {PRICE_NANO_PER_SECOND_MAX}."
+            f"Usage {record.source}/{record.id} has a surcharge of {version.surcharge_nano_per_hour} nano-units per hour for each of "
+            f"{record.devices} devices; all together it is at most {PRICE_NANO_PER_HOUR_MAX}."
         )
     return surcharge, until_ns
 

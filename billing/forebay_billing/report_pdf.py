@@ -16,7 +16,7 @@ from reportlab.lib.units import mm
 from reportlab.platypus import KeepTogether, LongTable, SimpleDocTemplate, Spacer, TableStyle
 
 from forebay_billing.invoice_pdf import pdf_text
-from forebay_billing.money import decimal_text, nano_of
+from forebay_billing.money import GRAINS_PER_UNIT, decimal_text, nano_of
 from forebay_billing.reports import Report
 from forebay_billing.summaries import SummaryRow
 from forebay_billing.types import PARKED
@@ -63,7 +63,7 @@ def _currency(report: Report, total: SummaryRow) -> Iterable[Any]:
 def _chart(report: Report, days: Sequence[SummaryRow]) -> Drawing:
     """A bar for each day of the month, empty ones too."""
     year, number = report.month
-    costs = {row.keys["day"]: row.cost_atto / 10**18 for row in days}
+    costs = {row.keys["day"]: row.cost_grains / GRAINS_PER_UNIT for row in days}
     names = [date(year, number, day).isoformat() for day in range(1, monthrange(year, number)[1] + 1)]
     width, height = (side * mm for side in CHART_MM)
     chart = VerticalBarChart()
@@ -101,7 +101,7 @@ def _label(row: SummaryRow) -> str:
 
 
 def _amount(row: SummaryRow) -> str:
-    return decimal_text(nano_of(row.cost_atto), NANO_DECIMALS)
+    return decimal_text(nano_of(row.cost_grains), NANO_DECIMALS)
 
 
 def _hours(row: SummaryRow) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from forebay_wire.texts import NAME_CHARS_MAX
 from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, String, Table, Text
 
 from forebay_billing.budget_tables import TARGET_CHARS_MAX
-from forebay_billing.schema import LOGIN_CHARS_MAX, NAME_CHARS_MAX, metadata
+from forebay_billing.schema import LOGIN_CHARS_MAX, metadata
 
 __all__ = ["mailings", "metadata", "recipients"]
 

@@ -48,4 +48,4 @@ def report_of(connection: Connection, tenant: str, month: Month) -> Report:
 
 
 def _dearest(rows: Sequence[SummaryRow]) -> tuple[SummaryRow, ...]:
-    return tuple(sorted(rows, key=lambda row: (row.currency, -row.cost_atto, str(row.keys))))
+    return tuple(sorted(rows, key=lambda row: (row.currency, -row.cost_grains, str(row.keys))))

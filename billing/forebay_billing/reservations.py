@@ -112,14 +112,14 @@ def _write(books: Books, news: dict[tuple[str, str], Hold], known: dict[tuple[st
     grown: list[dict[str, Any]] = []
     accounts = books.account_ids({held(hold.tenant) for hold in news.values()})
     for key, hold in news.items():
-        row, (milli, atto) = known.get(key), halves(hold.amount_atto)
+        row, (milli, grains) = known.get(key), halves(hold.amount_grains)
         if row is None:
             made.append(_row(hold, accounts[held(hold.tenant)], now_ns))
-            postings += transfer(held(hold.tenant), HOLDS, hold.period, hold.currency, hold.amount_atto)
+            postings += transfer(held(hold.tenant), HOLDS, hold.period, hold.currency, hold.amount_grains)
         elif row.currency == hold.currency:
-            grown.append({"of": row.id, "covered": hold.covered_ns, "expires": hold.expires_at_ns, "m": milli, "a": atto})
-            more_atto = hold.amount_atto - whole(row.milli, row.atto)
-            postings += transfer(held(hold.tenant), HOLDS, Month.parse(row.period), row.currency, more_atto)
+            grown.append({"of": row.id, "covered": hold.covered_ns, "expires": hold.expires_at_ns, "m": milli, "a": grains})
+            more_grains = hold.amount_grains - whole(row.milli, row.grains)
+            postings += transfer(held(hold.tenant), HOLDS, Month.parse(row.period), row.currency, more_grains)
     if not postings:
         return
     books.append(balanced("reserve", postings), now_ns)
@@ -128,12 +128,12 @@ def _write(books: Books, news: dict[tuple[str, str], Hold], known: dict[tuple[st
         books.connection.execute(insert(schema.holds), [{**row, "id": id} for id, row in enumerate(made, first)])
     if grown:
         grow = update(schema.holds).where(_holds.id == bindparam("of"))
-        grow = grow.values(covered_ns=bindparam("covered"), expires_at_ns=bindparam("expires"), milli=bindparam("m"), atto=bindparam("a"))
+        grow = grow.values(covered_ns=bindparam("covered"), expires_at_ns=bindparam("expires"), milli=bindparam("m"), grains=bindparam("a"))
         books.connection.execute(grow, grown)
 
 
 def _row(hold: Hold, account_id: int, now_ns: int) -> dict[str, Any]:
-    milli, atto = halves(hold.amount_atto)
+    milli, grains = halves(hold.amount_grains)
     return {
         "source": hold.source,
         "record_id": hold.record_id,
@@ -145,7 +145,7 @@ def _row(hold: Hold, account_id: int, now_ns: int) -> dict[str, Any]:
         "period": str(hold.period),
         "covered_ns": hold.covered_ns,
         "milli": milli,
-        "atto": atto,
+        "grains": grains,
         "opened_at_ns": now_ns,
         "expires_at_ns": hold.expires_at_ns,
         "closed_by": None,
@@ -155,7 +155,7 @@ def _row(hold: Hold, account_id: int, now_ns: int) -> dict[str, Any]:
 def _end(books: Books, ending: Ending, rows: Sequence[Row[Any]], now_ns: int) -> None:
     postings: list[Posting] = []
     for row in rows:
-        postings += transfer(HOLDS, held(row.tenant), Month.parse(row.period), row.currency, whole(row.milli, row.atto))
+        postings += transfer(HOLDS, held(row.tenant), Month.parse(row.period), row.currency, whole(row.milli, row.grains))
     transaction_id = books.append(balanced(ending, postings), now_ns)
     ended = update(schema.holds).where(_holds.id == bindparam("of")).values(closed_by=transaction_id)
     books.connection.execute(ended, [{"of": row.id} for row in rows])

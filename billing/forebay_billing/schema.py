@@ -10,11 +10,13 @@ the transaction that posted it, and ``checks.py`` holds the sums of the segments
 
 On SQLite the tables with many rows lie in the order of their primary key, which spares each row a second tree.
 
-An exact amount is two columns, ``milli·10^15 + atto`` of 1e-18 units (:func:`forebay_billing.money.halves`).
+An exact amount is two columns, ``milli·3.6·10^18 + grains`` (:func:`forebay_billing.money.halves`); a sum of many rows of either
+passes 64 bits (:mod:`forebay_billing.sums`), one of two does not.
 """
 
 from __future__ import annotations
 
+from forebay_wire.texts import LABEL_CHARS_MAX, LINE_CHARS_MAX, NAME_CHARS_MAX
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -32,8 +34,8 @@ from sqlalchemy import (
     text,
 )
 
-NAME_CHARS_MAX = 128
-LABEL_CHARS_MAX = 2048
+from forebay_billing.money import GRAINS_PER_MILLI
+
 LOGIN_CHARS_MAX = 255
 """Longest name of a login that JupyterHub keeps."""
 KEY_CHARS_MAX = 255
@@ -54,6 +56,7 @@ KINDS = (
 """Causes of a transaction."""
 _NAME = String(NAME_CHARS_MAX)
 _OPEN = text("closed_by IS NULL")
+_BELOW_A_MILLI = f"grains > -{GRAINS_PER_MILLI} AND grains < {GRAINS_PER_MILLI}"
 
 metadata = MetaData(
     naming_convention={
@@ -72,12 +75,12 @@ prices = Table(
     Column("flavor", _NAME, nullable=False),
     Column("currency", String(3), nullable=False),
     Column("version", Integer, nullable=False),
-    Column("price_nano_per_second", BigInteger, nullable=False),
+    Column("price_nano_per_hour", BigInteger, nullable=False),
     Column("valid_from_ns", BigInteger, nullable=False),
     Column("changed_at_ns", BigInteger, nullable=False),
     Column("changed_by", String(LOGIN_CHARS_MAX), nullable=False),
     UniqueConstraint("flavor", "currency", "version"),
-    CheckConstraint("price_nano_per_second >= 0", name="price_not_below_zero"),
+    CheckConstraint("price_nano_per_hour >= 0", name="price_not_below_zero"),
 )
 
 parked_prices = Table(
@@ -102,14 +105,14 @@ surcharges = Table(
     Column("model", _NAME, nullable=False),
     Column("currency", String(3), nullable=False),
     Column("version", Integer, nullable=False),
-    Column("surcharge_nano_per_second", BigInteger, nullable=False),
+    Column("surcharge_nano_per_hour", BigInteger, nullable=False),
     Column("valid_from_ns", BigInteger, nullable=False),
     Column("changed_at_ns", BigInteger, nullable=False),
     Column("changed_by", String(LOGIN_CHARS_MAX), nullable=False),
     UniqueConstraint("model", "currency", "version"),
-    CheckConstraint("surcharge_nano_per_second >= 0", name="surcharge_not_below_zero"),
+    CheckConstraint("surcharge_nano_per_hour >= 0", name="surcharge_not_below_zero"),
 )
-"""What a second of one whole device of a model costs beside the flavor's price."""
+"""What an hour of one whole device of a model costs beside the flavor's price."""
 
 rated = Table(
     "rated",
@@ -170,9 +173,9 @@ postings = Table(
     Column("period", String(7), primary_key=True),
     Column("currency", String(3), primary_key=True),
     Column("milli", BigInteger, nullable=False),
-    Column("atto", BigInteger, nullable=False),
+    Column("grains", BigInteger, nullable=False),
     Index(None, "account_id", "period"),
-    CheckConstraint("atto > -1000000000000000 AND atto < 1000000000000000", name="atto_below_a_milli"),
+    CheckConstraint(_BELOW_A_MILLI, name="grains_below_a_milli"),
     sqlite_with_rowid=False,
 )
 
@@ -190,7 +193,7 @@ balances = Table(
     Column("period", String(7), primary_key=True),
     Column("currency", String(3), primary_key=True),
     Column("milli", BigInteger, nullable=False),
-    Column("atto", BigInteger, nullable=False),
+    Column("grains", BigInteger, nullable=False),
     CheckConstraint("milli > -9000000000000000000 AND milli < 9000000000000000000", name="milli_within_64_bits"),
     sqlite_with_rowid=False,
 )
@@ -230,6 +233,8 @@ usage = Table(
     Column("close_reason", _NAME, nullable=False),
     Column("received_at_ns", BigInteger, nullable=False),
     Column("parked_bytes", BigInteger, nullable=True),
+    Column("span_cell_id", _NAME, nullable=True),
+    Column("span_first_line", String(LINE_CHARS_MAX), nullable=True),
     UniqueConstraint("source", "record_id"),
     Index(None, "started_at_ns"),
     Index(None, "tenant", "started_at_ns"),
@@ -248,15 +253,15 @@ segments = Table(
     Column("account_id", Integer, ForeignKey("accounts.id"), nullable=False),
     Column("period", String(7), nullable=False),
     Column("price_id", BigInteger, ForeignKey("prices.id"), nullable=False),
-    Column("surcharge_nano_per_second", BigInteger, nullable=False),
+    Column("surcharge_nano_per_hour", BigInteger, nullable=False),
     Column("started_at_ns", BigInteger, nullable=False),
     Column("duration_ns", BigInteger, nullable=False),
     Column("milli", BigInteger, nullable=False),
-    Column("atto", BigInteger, nullable=False),
+    Column("grains", BigInteger, nullable=False),
     Column("late", Boolean, nullable=False),
     Column("reversal", Boolean, nullable=False),
     Index(None, "account_id", "period"),
-    CheckConstraint("atto > -1000000000000000 AND atto < 1000000000000000", name="atto_below_a_milli"),
+    CheckConstraint(_BELOW_A_MILLI, name="grains_below_a_milli"),
     sqlite_with_rowid=False,
 )
 """``account_id`` is the tenant's receivable account. A reversal takes a segment back: durations and amounts are negative then."""
@@ -274,11 +279,11 @@ parked_segments = Table(
     Column("started_at_ns", BigInteger, nullable=False),
     Column("duration_ns", BigInteger, nullable=False),
     Column("milli", BigInteger, nullable=False),
-    Column("atto", BigInteger, nullable=False),
+    Column("grains", BigInteger, nullable=False),
     Column("late", Boolean, nullable=False),
     Column("reversal", Boolean, nullable=False),
     Index(None, "account_id", "period"),
-    CheckConstraint("atto > -1000000000000000 AND atto < 1000000000000000", name="atto_below_a_milli"),
+    CheckConstraint(_BELOW_A_MILLI, name="grains_below_a_milli"),
     sqlite_with_rowid=False,
 )
 """The same for usage with ``parked_bytes``; without a price it cost nothing."""
@@ -306,7 +311,7 @@ holds = Table(
     Column("period", String(7), nullable=False),
     Column("covered_ns", BigInteger, nullable=False),
     Column("milli", BigInteger, nullable=False),
-    Column("atto", BigInteger, nullable=False),
+    Column("grains", BigInteger, nullable=False),
     Column("opened_at_ns", BigInteger, nullable=False),
     Column("expires_at_ns", BigInteger, nullable=False),
     Column("closed_by", BigInteger, ForeignKey("transactions.id"), nullable=True),
@@ -314,7 +319,7 @@ holds = Table(
     Index("ix_holds_open_expires_at_ns", "expires_at_ns", sqlite_where=_OPEN, postgresql_where=_OPEN),
     Index(None, "closed_by"),
     Index(None, "account_id"),
-    CheckConstraint("atto > -1000000000000000 AND atto < 1000000000000000", name="atto_below_a_milli"),
+    CheckConstraint(_BELOW_A_MILLI, name="grains_below_a_milli"),
 )
 """What is kept back for open leases, one open hold a record at most. ``account_id`` is the tenant's ``held`` account, ``closed_by``
 the transaction that released it: what has ended never changes."""

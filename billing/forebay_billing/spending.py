@@ -28,7 +28,7 @@ _usage = schema.usage.c
 _reversals = schema.reversals.c
 
 Amounts = dict[int, dict[tuple[str, int], int]]
-"""Atto-units by budget, and by period and day."""
+"""Grains by budget, and by period and day."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def spent_by(connection: Connection, budgets: Sequence[Budget], now_ns: int) -> 
     for row in connection.execute(_BY_DAY, {"since_day": now_ns // DAY_NS - FORECAST_DAYS}):
         days[row.budget_id][row.day] += _whole(row)
     for id, amounts in _gathered(connection, budgets, marks_of(connection), heads_of(connection)).items():
-        for (period, day), atto in amounts.items():
-            periods[id][period] += atto
-            days[id][day] += atto
+        for (period, day), grains in amounts.items():
+            periods[id][period] += grains
+            days[id][day] += grains
     return {budget.id: Spent(dict(periods[budget.id]), dict(days[budget.id])) for budget in budgets}
 
 
@@ -113,8 +113,8 @@ def _gathered(connection: Connection, budgets: Sequence[Budget], start: Marks, e
     for statement, marked in statements if tenants else ():
         rows = connection.execute(statement, {**marked, "tenants": tenants})
         for id, amounts in _sums(rows, budgets).items():
-            for key, atto in amounts.items():
-                found[id][key] = found[id].get(key, 0) + atto
+            for key, grains in amounts.items():
+                found[id][key] = found[id].get(key, 0) + grains
     return found
 
 
@@ -122,12 +122,12 @@ def _rows(where: Where, of_usage: Sequence[ColumnElement[bool]]) -> Select[Any]:
     piece = pieces(where, (_usage.tenant, _usage.user_name, _usage.span_label), of_usage)
     day = (piece.started_at_ns // literal_column(str(DAY_NS), BigInteger)).label("day")
     group = (piece.tenant, piece.user_name, piece.span_label, piece.currency, piece.period, day)
-    return select(*group, *_atto(piece)).group_by(*group)
+    return select(*group, *_grains(piece)).group_by(*group)
 
 
-def _atto(columns: Columns) -> tuple[ColumnElement[int], ...]:
+def _grains(columns: Columns) -> tuple[ColumnElement[int], ...]:
     """Sums of amounts, for :func:`_whole`."""
-    return (*halved(columns.milli, "milli"), *halved(columns.atto, "atto"))
+    return (*halved(columns.milli, "milli"), *halved(columns.grains, "grains"))
 
 
 def _sums(rows: Iterable[Row[Any]], budgets: Sequence[Budget]) -> Amounts:
@@ -136,27 +136,27 @@ def _sums(rows: Iterable[Row[Any]], budgets: Sequence[Budget]) -> Amounts:
         by_subject[budget.subject, budget.currency].append(budget.id)
     found: Amounts = defaultdict(lambda: defaultdict(int))
     for row in rows:
-        atto = _whole(row)
+        grains = _whole(row)
         for subject in Subject(row.tenant, row.user_name, row.span_label).around:
             for id in by_subject.get((subject, row.currency), ()):
-                found[id][row.period, int(row.day)] += atto
+                found[id][row.period, int(row.day)] += grains
     return found
 
 
 def _add(connection: Connection, budget_id: int, amounts: Mapping[tuple[str, int], int]) -> None:
     of_budget = spending.c.budget_id == budget_id
-    known = {(row.period, row.day): whole(row.milli, row.atto) for row in connection.execute(select(spending).where(of_budget))}
-    for (period, day), atto in sorted(amounts.items()):
-        milli, rest = halves(known.get((period, day), 0) + atto)
+    known = {(row.period, row.day): whole(row.milli, row.grains) for row in connection.execute(select(spending).where(of_budget))}
+    for (period, day), grains in sorted(amounts.items()):
+        milli, rest = halves(known.get((period, day), 0) + grains)
         if (period, day) in known:
             same = of_budget & (spending.c.period == period) & (spending.c.day == day)
-            connection.execute(update(spending).where(same).values(milli=milli, atto=rest))
+            connection.execute(update(spending).where(same).values(milli=milli, grains=rest))
         else:
-            connection.execute(insert(spending).values(budget_id=budget_id, period=period, day=day, milli=milli, atto=rest))
+            connection.execute(insert(spending).values(budget_id=budget_id, period=period, day=day, milli=milli, grains=rest))
 
 
 def _whole(row: Row[Any]) -> int:
-    return whole(joined(row, "milli"), joined(row, "atto"))
+    return whole(joined(row, "milli"), joined(row, "grains"))
 
 
 # Statements that every heartbeat needs: they are made once
@@ -172,7 +172,7 @@ _there = spending.join(budget_tables.budgets, _budgets.id == spending.c.budget_i
 _in_force = _budgets.removed_at_ns.is_(None)
 _recent = or_(spending.c.period >= bindparam("since"), _budgets.time_window == "total")
 _BY_PERIOD = (
-    select(spending.c.budget_id, spending.c.period, *_atto(spending.c))
+    select(spending.c.budget_id, spending.c.period, *_grains(spending.c))
     .select_from(_there)
     .where(_in_force, _recent)
     .group_by(spending.c.budget_id, spending.c.period)
@@ -181,7 +181,7 @@ _FIRST_DAYS = (
     select(spending.c.budget_id, func.min(spending.c.day).label("day")).select_from(_there).where(_in_force).group_by(spending.c.budget_id)
 )
 _BY_DAY = (
-    select(spending.c.budget_id, spending.c.day, *_atto(spending.c))
+    select(spending.c.budget_id, spending.c.day, *_grains(spending.c))
     .select_from(_there)
     .where(_in_force, spending.c.day >= bindparam("since_day"))
     .group_by(spending.c.budget_id, spending.c.day)

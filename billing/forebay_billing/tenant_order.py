@@ -53,12 +53,12 @@ Keys = Mapping[str, Sequence[Key]]
 
 def _by_month(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
     found = tenants.outlooks_of(connection, None, now_ns)
-    return {name: [(one.currency, one.spent_atto) for one in of] for name, of in found.items()}
+    return {name: [(one.currency, one.spent_grains) for one in of] for name, of in found.items()}
 
 
 def _by_end(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
     found = tenants.outlooks_of(connection, None, now_ns)
-    return {name: [(one.currency, one.forecast_atto) for one in of] for name, of in found.items()}
+    return {name: [(one.currency, one.forecast_grains) for one in of] for name, of in found.items()}
 
 
 def _by_budget(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
@@ -68,7 +68,7 @@ def _by_budget(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
     for budget in budgets:
         runs = accrued.get((budget.subject, budget.currency), IDLE)
         used = sum(used_in(period_of(budget, now_ns), spent.get(budget.id, NOTHING), runs))
-        full = used * WHOLE_MILLI // budget.limit_atto if budget.limit_atto else (WHOLE_MILLI if used else 0)
+        full = used * WHOLE_MILLI // budget.limit_grains if budget.limit_grains else (WHOLE_MILLI if used else 0)
         found[budget.subject.tenant] = max(full, found.get(budget.subject.tenant, 0))
     return {name: [(full,)] for name, full in found.items()}
 
@@ -80,7 +80,7 @@ def _by_plan(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
 
 def _by_balance(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:
     found = tenants.balances_of(connection, None)
-    return {name: [(one.currency, one.available_atto) for one in of] for name, of in found.items() if of}
+    return {name: [(one.currency, one.available_grains) for one in of] for name, of in found.items() if of}
 
 
 def _by_open(connection: Connection, accrued: Accrued, now_ns: int) -> Keys:

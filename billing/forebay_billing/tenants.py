@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forebay_hub.identity import Identity
+from forebay_hub.identity import TENANT_NAME, Identity
 from sqlalchemy import ColumnElement, Connection, or_, select
 
 from forebay_billing import profiles, schema, summaries
 from forebay_billing.access import Scope
 from forebay_billing.budget_tables import budgets
-from forebay_billing.errors import UnknownTenant
+from forebay_billing.errors import InvalidRequest, UnknownTenant
 from forebay_billing.holds import held
 from forebay_billing.invoice_tables import profiles as profile_rows
 from forebay_billing.ledger import credit_of, receivable
@@ -101,6 +101,12 @@ def check_known(connection: Connection, tenant: str, otherwise: str = "") -> Non
         raise UnknownTenant(f"Nothing was ever recorded for a tenant {tenant!r}.{otherwise}")
 
 
+def check_nameable(connection: Connection, tenant: str) -> None:
+    """Raises InvalidRequest for a tenant that is to come, under a name that no tenant of the pool can have."""
+    if TENANT_NAME.fullmatch(tenant) is None and not known(connection, tenant):
+        raise InvalidRequest(f"tenant: {tenant!a} is no name; use 1 to 63 letters of ASCII, digits, '.', '_' and '-'.")
+
+
 def check_named(connection: Connection, tenant: str, identity: Identity, otherwise: str) -> None:
     """The same of a tenant that somebody names who is not in it."""
     if tenant != identity.tenant:
@@ -123,13 +129,13 @@ def balances_of(connection: Connection, tenant: Whose) -> dict[str, list[Balance
     """By tenant and currency, of all that have accounts."""
     accounts, rows = schema.accounts.c, schema.balances.c
     joined = schema.accounts.outerjoin(schema.balances, rows.account_id == accounts.id)
-    query = select(accounts.name, rows.currency, rows.milli, rows.atto).select_from(joined).where(_of_tenants(tenant))
+    query = select(accounts.name, rows.currency, rows.milli, rows.grains).select_from(joined).where(_of_tenants(tenant))
     sums: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for row in connection.execute(query):
         name, place = _owner(row.name)
         by_currency = sums[name]
         if row.currency is not None:
-            by_currency.setdefault(row.currency, [0] * len(_ACCOUNTS))[place] += whole(row.milli, row.atto)
+            by_currency.setdefault(row.currency, [0] * len(_ACCOUNTS))[place] += whole(row.milli, row.grains)
     return {
         name: [Balance(currency, owed, kept, -credit) for currency, (owed, kept, credit) in sorted(found.items())]
         for name, found in sums.items()

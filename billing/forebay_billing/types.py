@@ -19,6 +19,9 @@ class Span:
     kind: Literal["cell", "process"]
     label: str
     cell: int | None
+    cell_id: str | None = None
+    """The front end's id of the cell; None where it gives none, and from pools that do not tell it."""
+    first_line: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Cost:
     """What usage came to."""
 
     duration_ns: int
-    atto: int
+    grains: int
 
 
 @dataclass(frozen=True)
@@ -68,14 +71,14 @@ class PriceVersion:
     flavor: str
     currency: str
     version: int
-    price_nano_per_second: int
+    price_nano_per_hour: int
     valid_from_ns: int = field(hash=False)
     changed_at_ns: int = field(hash=False)
     changed_by: str = field(hash=False)
 
     @property
     def amount_nano(self) -> int:
-        return self.price_nano_per_second
+        return self.price_nano_per_hour
 
 
 PARKED = "@parked"
@@ -113,7 +116,7 @@ def priced_model(model: str) -> str:
 
 @dataclass(frozen=True)
 class SurchargeVersion:
-    """What a second of one whole device of a model costs beside the flavor's price, in force from ``valid_from_ns`` on.
+    """What an hour of one whole device of a model costs beside the flavor's price, in force from ``valid_from_ns`` on.
 
     Versions count from 1 per model and currency.
     """
@@ -121,7 +124,7 @@ class SurchargeVersion:
     model: str
     currency: str
     version: int
-    surcharge_nano_per_second: int
+    surcharge_nano_per_hour: int
     valid_from_ns: int
     changed_at_ns: int
     changed_by: str
@@ -132,7 +135,7 @@ class SurchargeVersion:
 
     @property
     def amount_nano(self) -> int:
-        return self.surcharge_nano_per_second
+        return self.surcharge_nano_per_hour
 
 
 AnyPrice: TypeAlias = PriceVersion | ParkedPrice | SurchargeVersion
@@ -142,15 +145,15 @@ class Segment(NamedTuple):
     """A piece of a usage record under one price, within one UTC hour: what is billed. ``position`` counts from 0 in the record.
 
     ``period`` is the month that it is billed in: its own, or, where that was finalised, the first open one after (``late``).
-    ``surcharge_nano_per_second`` is that of all devices held, for their share, in whole nano-units. ``amount_atto`` is exact.
+    ``surcharge_nano_per_hour`` is that of all devices held, for their share, in whole nano-units. ``amount_grains`` is exact.
     """
 
     position: int
     started_at_ns: int
     duration_ns: int
     price: PriceVersion
-    surcharge_nano_per_second: int
-    amount_atto: int
+    surcharge_nano_per_hour: int
+    amount_grains: int
     period: Month
     late: bool
 
@@ -161,14 +164,14 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class ParkedSegment:
-    """A piece of a record of parked bytes; without a ``price`` it costs nothing. ``amount_atto`` is rounded half-even, here alone."""
+    """A piece of a record of parked bytes; without a ``price`` it costs nothing. ``amount_grains`` is divided, and rounded, here alone."""
 
     position: int
     started_at_ns: int
     duration_ns: int
     price: ParkedPrice | None
     currency: str
-    amount_atto: int
+    amount_grains: int
     period: Month
     late: bool
 
@@ -179,12 +182,12 @@ Kind = Literal["usage", "reversal", "reserve", "void", "expire", "post", "credit
 
 @dataclass(frozen=True)
 class Posting:
-    """One entry: ``amount_atto`` on ``account``, counted into the statement of ``period``. A debit is positive."""
+    """One entry: ``amount_grains`` on ``account``, counted into the statement of ``period``. A debit is positive."""
 
     account: str
     period: Month
     currency: str
-    amount_atto: int
+    amount_grains: int
 
 
 @dataclass(frozen=True)
@@ -204,25 +207,25 @@ class Line:
     flavor: str
     currency: str
     price_version: int
-    price_nano_per_second: int
-    surcharge_nano_per_second: int
+    price_nano_per_hour: int
+    surcharge_nano_per_hour: int
     """What the devices cost beside the flavor's price: all of them, for the share that was held."""
     leases: int
     duration_ns: int
-    cost_atto: int
+    cost_grains: int
     amount_minor: int
-    """``cost_atto`` in minor units of the currency, rounded half-even: the only rounding."""
+    """``cost_grains`` in minor units of the currency, rounded half-even: the only rounding."""
     byte_ns: int = 0
-    """Of parked bytes: how many, times for how long. Such a line has no price per second, and the ``duration_ns`` of all of them."""
+    """Of parked bytes: how many, times for how long. Such a line has no price per hour, and the ``duration_ns`` of all of them."""
     price_nano_per_gib_hour: int = 0
 
 
 @dataclass(frozen=True)
 class Total:
-    """What a statement asks for in one currency. ``amount_minor`` is the sum of the rounded lines, ``cost_atto`` of the exact ones."""
+    """What a statement asks for in one currency. ``amount_minor`` is the sum of the rounded lines, ``cost_grains`` of the exact ones."""
 
     currency: str
-    cost_atto: int
+    cost_grains: int
     amount_minor: int
 
 

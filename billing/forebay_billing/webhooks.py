@@ -6,6 +6,7 @@ public, and the connection goes to the addresses that were looked at; redirects 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -26,6 +27,21 @@ ANSWER_BYTES_MAX = 64 * 1024
 CLIENTS_MAX = 8
 _SECRET_PREFIX = "whsec_"  # noqa: S105 - says what follows
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_NOT_PUBLIC_4 = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
+        "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+    )
+)  # fmt: skip
+"""IANA's registry of special addresses (iana.org/assignments/iana-ipv4-special-registry) and multicast, kept here: what Python's own
+list takes for global changes with its version, and leaves gaps, such as 192.0.0.192, where some clouds answer with their secrets."""
+_PUBLIC_6 = ipaddress.ip_network("2000::/3")
+"""What is given to networks (iana.org/assignments/ipv6-address-space) …"""
+_NOT_PUBLIC_6 = tuple(ipaddress.ip_network(text) for text in ("2001::/23", "2001:db8::/32", "3fff::/20"))
+"""… but for protocols and documentation."""
+_LOCAL_NAMES = ("localhost", "local", "internal", "home.arpa")
+"""Names below these are of no public host (RFC 6761, 6762, 8375)."""
 
 
 class Undelivered(Exception):
@@ -51,12 +67,41 @@ def check_target(url: str, private_allowed: bool) -> None:
         raise InvalidRequest(f"target: give a URL that begins with {' or '.join(schemes)}://.")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise InvalidRequest("target: a URL without a user, a password and a fragment; webhooks prove themselves by their signature.")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
+    if not private_allowed and not _may_be_public(host):
+        raise InvalidRequest(_not_public(host))
+
+
+async def check_resolved(url: str, private_allowed: bool) -> None:
+    """Refuses a name that leads to an address that is not public; one that leads nowhere may do so later. Raises InvalidRequest."""
+    host = urlsplit(url).hostname
+    if private_allowed or host is None:
         return
-    if not private_allowed and not is_public(address):
-        raise InvalidRequest(f"target: {host} is not a public address; an operator may allow such (setting alert_private_addresses).")
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await PublicResolver().resolve(host, 443)
+    except NotPublic:
+        raise InvalidRequest(_not_public(host)) from None
+    except (OSError, TimeoutError, UnicodeError):
+        return
+
+
+def _not_public(host: str) -> str:
+    return f"target: {host} is not a public address; an operator may allow such (setting alert_private_addresses)."
+
+
+def _may_be_public(host: str) -> bool:
+    """Whether the host could be one, before any name is resolved; numbers in all notations that resolvers know are addresses."""
+    name = host.rstrip(".").lower()
+    if any(name == local or name.endswith(f".{local}") for local in _LOCAL_NAMES):
+        return False
+    try:
+        return is_public(ipaddress.ip_address(name))
+    except ValueError:
+        pass
+    try:
+        return is_public(ipaddress.IPv4Address(socket.inet_aton(name)))
+    except OSError:
+        return True
 
 
 def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
@@ -67,9 +112,12 @@ def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
-        if address.teredo is not None:
-            return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
+        return address in _PUBLIC_6 and not any(address in network for network in _NOT_PUBLIC_6)
+    return not any(address in network for network in _NOT_PUBLIC_4)
+
+
+class NotPublic(OSError):
+    """An address that only we can reach; the message says which."""
 
 
 class PublicResolver(Resolver):
@@ -82,7 +130,7 @@ class PublicResolver(Resolver):
         found: list[tuple[int, Any]] = await self._resolver.resolve(host, port, family)
         for _, address in found:
             if not is_public(ipaddress.ip_address(str(address[0]).partition("%")[0])):
-                raise OSError(f"{host} leads to {address[0]}, which is not a public address")
+                raise NotPublic(f"{host} leads to {address[0]}, which is not a public address")
         return found
 
 

@@ -8,6 +8,8 @@ import logging
 import sys
 from pathlib import Path
 
+from forebay_hub.logs import log_to_stderr
+
 from forebay_dashboards.errors import SettingsError
 from forebay_dashboards.service import serve
 from forebay_dashboards.settings import ENVIRONMENT_PREFIX, describe, load
@@ -18,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         settings = load(options.config)
-        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+        log_to_stderr(settings.log_level)
         logging.getLogger("tornado.application").setLevel(max(logging.WARNING, logging.getLevelName(settings.log_level)))
         asyncio.run(serve(settings))
     except SettingsError as error:

@@ -17,6 +17,8 @@ _ACTIONS = {
     "credit.refund": Text("Credit refunded"),
     "device.set": Text("Device closed or opened"),
     "flavor.set": Text("Flavor changed"),
+    "heartbeat.row": Text("Open lease reported"),
+    "heartbeat.stand_in": Text("Open lease named otherwise"),
     "invoice.credit_note": Text("Credit note made"),
     "invoice.finalise": Text("Invoice finalised"),
     "invoice.payment": Text("Payment written down"),
@@ -40,6 +42,7 @@ _ACTIONS = {
     "session.revoke": Text("Lease taken back"),
     "usage.correct": Text("Usage corrected"),
     "usage.post": Text("Usage delivered"),
+    "usage.stand_in": Text("Usage named otherwise"),
 }
 """By the action's code."""
 _COLUMNS = NAMES | {
@@ -65,18 +68,20 @@ _COLUMNS = NAMES | {
     "number": Text("Number"),
     "origin": Text("Set by"),
     "price_nano_per_gib_hour": Text("Price of parked memory in nano-units per GiB and hour"),
+    "price_nano_per_hour": Text("Price in nano-units per hour"),
     "price_nano_per_second": Text("Price in nano-units per second"),
     "reference": Text("Reference"),
     "removed": Text("Removed"),
     "residents_max": Text("Resident sessions at most"),
     "state": Text("State"),
+    "surcharge_nano_per_hour": Text("Surcharge in nano-units per hour"),
     "surcharge_nano_per_second": Text("Surcharge in nano-units per second"),
     "tax_bps": Text("Rate in basis points"),
     "transaction": Text("Transaction"),
     "valid_from_ns": Text("In force from"),
     "version": Text("Version"),
 }
-"""By what the services call a value. It is told as it is stored, so its name has its unit."""
+"""By what the services call a value. It is told as it is stored, so its name has its unit; prices were per second once."""
 
 
 def action(code: str) -> Text:

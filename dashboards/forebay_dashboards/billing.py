@@ -77,12 +77,12 @@ class Billing:
         return await self._upstream.read(_PRICES, token, "api/prices", {"history": 1, "flavor": flavor})
 
     async def set_price(
-        self, token: str, flavor: str, nano_per_second: int, currency: str, first: bool, start_ns: int | None, expected: Mapping[str, str]
+        self, token: str, flavor: str, nano_per_hour: int, currency: str, first: bool, start_ns: int | None, expected: Mapping[str, str]
     ) -> PriceVersion:
         """The new version, as far as ``expected`` allows; it applies to device time from its start on (None: at once). ``first``: billing
         has no price for it yet.
         """
-        body = {"price_nano_per_second": nano_per_second, "currency": currency, "new": first, "valid_from_ns": start_ns}
+        body = {"price_nano_per_hour": nano_per_hour, "currency": currency, "new": first, "valid_from_ns": start_ns}
         return await self._upstream.write(_PRICE, token, f"api/prices/{quote(flavor, safe='')}", body, headers=expected)
 
     async def surcharges(self, token: str) -> tuple[SurchargeVersion, ...]:
@@ -135,13 +135,13 @@ class Billing:
         since_ns: int | None = None,
         until_ns: int | None = None,
         notebook: str | None = None,
-        cell: int | None = None,
+        cell_id: str | None = None,
         limit: int,
         cursor: str | None = None,
     ) -> UsagePage:
         """Records, newest first."""
-        query: Query = {"user": user, "tenant": tenant, "since_ns": since_ns, "until_ns": until_ns, "notebook": notebook, "cell": cell}
-        return await self._upstream.read(_USAGE, token, "api/usage", {**query, "limit": limit, "cursor": cursor})
+        query: Query = {"user": user, "tenant": tenant, "since_ns": since_ns, "until_ns": until_ns, "notebook": notebook}
+        return await self._upstream.read(_USAGE, token, "api/usage", {**query, "cell_id": cell_id, "limit": limit, "cursor": cursor})
 
     async def summary(
         self, token: str, by: str, period: Period, *, user: str | None = None, tenant: str | None = None, notebook: str | None = None,

@@ -108,7 +108,7 @@ class Editor:
 class NewPrice:
     """A price for device time from the edit's start on; ``first`` where billing has none for the flavor, in any currency."""
 
-    nano_per_second: int
+    nano_per_hour: int
     currency: str
     first: bool = False
     stamp: str = ""
@@ -147,7 +147,7 @@ def table(flavors: tuple[Flavor, ...], prices: tuple[PriceVersion, ...]) -> tupl
 def open_editor(row: FlavorRow) -> Editor:
     """The form with the values in force."""
     shown = tuple(
-        PriceField(price.currency, format_price_per_hour(price.price_nano_per_second), price, row.stamps.get(price.currency, ""))
+        PriceField(price.currency, format_price_per_hour(price.price_nano_per_hour), price, row.stamps.get(price.currency, ""))
         for price in row.prices
     )
     return Editor(
@@ -222,10 +222,10 @@ def _judge_price(row: FlavorRow, currency: str, text: str, stamp: str, use_price
     except MoneyError as error:
         return replace(shown, problem=error.text), None
     if not price.exact:
-        return replace(shown, problem=_inexact(price, shown), offer=format_price_per_hour(price.nano_per_second)), None
-    if in_force is not None and price.nano_per_second == in_force.price_nano_per_second:
+        return replace(shown, problem=_inexact(price, shown), offer=format_price_per_hour(price.nano_per_hour)), None
+    if in_force is not None and price.nano_per_hour == in_force.price_nano_per_hour:
         return shown, None
-    return shown, NewPrice(price.nano_per_second, currency, first=not row.stamps, stamp=stamp)
+    return shown, NewPrice(price.nano_per_hour, currency, first=not row.stamps, stamp=stamp)
 
 
 def parse_equivalents(text: str) -> tuple[Equivalent, ...]:
@@ -291,7 +291,7 @@ def _stale(in_force: PriceVersion | None, currency: str) -> Text:
     return Text(
         "Somebody else changed the prices in %(currency)s after this form was opened: now it is %(price)s per hour. "
         "Save again if you still mean it.",
-        price=format_price_per_hour(in_force.price_nano_per_second),
+        price=format_price_per_hour(in_force.price_nano_per_hour),
         currency=currency,
     )
 
@@ -307,10 +307,9 @@ def _changed(flavor: Flavor) -> Text:
 
 def _inexact(price: Price, shown: PriceField) -> Text:
     return Text(
-        "%(typed)s %(currency)s per hour is not a whole number of nano-%(currency)s per second, so it cannot be billed exactly. "
-        "The nearest price that can is %(nearest)s %(currency)s per hour (%(nano)s nano-%(currency)s per second).",
+        "%(typed)s %(currency)s per hour has more than nine decimals, so it cannot be billed exactly. "
+        "The nearest price that can is %(nearest)s %(currency)s per hour.",
         typed=shown.text.strip(),
         currency=shown.currency,
-        nearest=format_price_per_hour(price.nano_per_second),
-        nano=f"{price.nano_per_second:,}",
+        nearest=format_price_per_hour(price.nano_per_hour),
     )

@@ -21,7 +21,7 @@ LEASES: Table[Lease] = Table(
         Column("device", Text("Device"), lambda row: (row.device_model, row.node), "w-device"),
         Column("opened", Text("Since"), lambda row: row.opened_at_ns, "w-when"),
         Column("time", Text("Device time"), lambda row: -row.opened_at_ns, "w-number", number=True),
-        Column("price", Text("Cost so far"), lambda row: row.price_nano_per_second, "w-number", number=True),
+        Column("price", Text("Cost so far"), lambda row: row.price_nano_per_hour, "w-number", number=True),
     ),
     first="opened",
     order="asc",

@@ -24,17 +24,17 @@ _PRICE = re.compile(r"([0-9]+)(?:\.([0-9]+))?")
 
 @dataclass(frozen=True)
 class Price:
-    """A price that was typed in. ``nano_per_second`` is the nearest whole one; ``exact`` says whether it is what was typed."""
+    """A price that was typed in. ``nano_per_hour`` is the nearest whole one; ``exact`` says whether it is what was typed."""
 
-    nano_per_second: int
+    nano_per_hour: int
     exact: bool
 
 
 def parse_price_per_hour(text: str) -> Price:
-    """The price in nano-units per second of a decimal per hour, by integer arithmetic alone. Raises MoneyError.
+    """The price in nano-units per hour of a decimal, by integer arithmetic alone. Raises MoneyError.
 
-    Few prices an hour are a whole number of nano-units a second (``2.99`` is 830,555.55…): such a price comes back rounded half to
-    even, but never down to free, with ``exact`` False, so that the operator decides.
+    One with more than nine decimals that count comes back rounded half to even, but never down to free, with ``exact`` False, so that
+    the operator decides.
     """
     typed = text.strip()
     if not typed:
@@ -50,13 +50,13 @@ def parse_price_per_hour(text: str) -> Price:
         raise MoneyError(sentence)
     decimals = match[2] or ""
     scaled = int(match[1] + decimals) * NANO
-    divisor = 10 ** len(decimals) * SECONDS_PER_HOUR
-    if scaled > PRICE_PER_HOUR_MAX * NANO * 10 ** len(decimals):
+    divisor = 10 ** len(decimals)
+    if scaled > PRICE_PER_HOUR_MAX * NANO * divisor:
         raise MoneyError(Text("A price is at most %(most)s per hour; %(typed)s was entered.", most=f"{PRICE_PER_HOUR_MAX:,}", typed=typed))
     nearest = divide_half_even(scaled, divisor)
     if scaled > 0:
         nearest = max(nearest, 1)
-    return Price(nano_per_second=nearest, exact=nearest * divisor == scaled)
+    return Price(nano_per_hour=nearest, exact=nearest * divisor == scaled)
 
 
 def parse_decimal(text: str, decimals: int, what: Text) -> int:
@@ -89,9 +89,9 @@ def divide_half_even(numerator: int, divisor: int) -> int:
     return quotient
 
 
-def format_price_per_hour(nano_per_second: int) -> str:
-    """The price per hour, exactly, with at least two decimals: 100,000 nano-units a second are ``0.36``."""
-    whole, rest = divmod(nano_per_second * SECONDS_PER_HOUR, NANO)
+def format_price_per_hour(nano_per_hour: int) -> str:
+    """The price per hour, exactly, with at least two decimals: 360,000,000 nano-units are ``0.36``."""
+    whole, rest = divmod(nano_per_hour, NANO)
     decimals = f"{rest:09d}".rstrip("0").ljust(2, "0")
     return f"{whole}.{decimals}"
 
@@ -117,9 +117,9 @@ def format_exact(nano: int, currency: str) -> str:
     return f"{sign}{_decimal(abs(nano), 9)} {currency}"
 
 
-def running_cost_nano(duration_ns: int, price_nano_per_second: int) -> int:
+def running_cost_nano(duration_ns: int, price_nano_per_hour: int) -> int:
     """What an open lease has cost so far, for display; the bill is made of the usage record."""
-    return divide_half_even(duration_ns * price_nano_per_second, NANO)
+    return divide_half_even(duration_ns * price_nano_per_hour, SECONDS_PER_HOUR * NANO)
 
 
 def _decimal(scaled: int, decimals: int) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 from dataclasses import dataclass
 from typing import TypedDict
 
 from forebay_hub.languages import Text
+from forebay_hub.spreadsheets import PARKED_SHOWN, csv_rows
 
 from forebay_dashboards.access import View
 from forebay_dashboards.chart import Chart, charts
@@ -17,6 +16,7 @@ from forebay_dashboards.money import format_decimal
 from forebay_dashboards.rows import ForecastRow, SummaryRow, UsagePage, UsageRecord
 from forebay_dashboards.sections import attempt
 from forebay_dashboards.spend import Sum, sums
+from forebay_dashboards.templating import PARKED
 from forebay_dashboards.times import Period, iso, month_of, period, today
 from forebay_dashboards.visitor import Visit, not_so, unavailable
 
@@ -25,8 +25,8 @@ LABEL_CHARACTERS_MAX = 4096
 EXPORT_RECORDS = 1000
 """Records that are asked for at a time."""
 COLUMNS = (
-    "started_at", "kind", "notebook_or_command", "cell", "flavor", "device_model", "devices", "duration_ns", "parked_bytes", "cost",
-    "currency", "close_reason", "corrected_at", "source", "id",
+    "started_at", "kind", "notebook_or_command", "cell", "cell_id", "first_line", "flavor", "device_model", "devices", "duration_ns",
+    "parked_bytes", "cost", "currency", "close_reason", "corrected_at", "source", "id",
 )  # fmt: skip
 
 
@@ -80,11 +80,11 @@ class UsageView(Visit):
         """The period as the page's links repeat it."""
         return {name: self.get_query_argument(name, "")[:20] for name in ("period", "first", "last")}
 
-    async def page_of(self, cursor: str | None, *, notebook: str | None = None, cell: int | None = None) -> UsagePage:
+    async def page_of(self, cursor: str | None, *, notebook: str | None = None, cell_id: str | None = None) -> UsagePage:
         """A page of records, all of one notebook or cell if named."""
         asked = cursor[:CURSOR_CHARACTERS_MAX] if cursor else None
         limit = self.services.settings.page_records
-        return await self.services.billing.usage(self.token, **self.mine, limit=limit, cursor=asked, notebook=notebook, cell=cell)
+        return await self.services.billing.usage(self.token, **self.mine, limit=limit, cursor=asked, notebook=notebook, cell_id=cell_id)
 
 
 class MyUsagePage(UsageView):
@@ -157,23 +157,17 @@ class NotebookPage(UsageView):
 
     async def get(self) -> None:
         label = self.get_query_argument("label")[:LABEL_CHARACTERS_MAX]
-        chosen, cell, cursor = self.chosen(), self._cell(), self.get_query_argument("cursor", None)
+        cell_id = self.get_query_argument("cell", "")[:LABEL_CHARACTERS_MAX] or None
+        chosen, cursor = self.chosen(), self.get_query_argument("cursor", None)
         summary = self.services.billing.summary
         cells, records = await asyncio.gather(
             attempt(summary(self.token, "kind,notebook,cell", chosen, **self.mine, notebook=label), Text("The cells")),
-            attempt(self.page_of(cursor, notebook=label, cell=cell), Text("The records")),
+            attempt(self.page_of(cursor, notebook=label, cell_id=cell_id), Text("The records")),
         )
         rows = tuple(sorted(cells.content or (), key=lambda row: (row.cell is None, row.cell or 0, row.currency)))
-        values = {"label": label, "chosen": chosen, "choice": self.choice, "cell": cell, "cells": cells, "rows": rows, "total": sums(rows)}
+        values = {"label": label, "chosen": chosen, "choice": self.choice, "cells": cells, "rows": rows, "total": sums(rows)}
+        values |= {"cell_id": cell_id, "cell": next((row for row in rows if cell_id and row.cell_id == cell_id), None)}
         self.show("notebook.html", **values, records=records, cursor=cursor)
-
-    def _cell(self) -> int | None:
-        text = self.get_query_argument("cell", "")
-        if not text:
-            return None
-        if not text.isascii() or not text.isdigit() or len(text) > 18:
-            raise not_so(FormError(Text("“%(typed)s” is not the number of a cell.", typed=text[:20])))
-        return int(text)
 
 
 class ExportPage(UsageView):
@@ -189,8 +183,8 @@ class ExportPage(UsageView):
             if cursor is None:
                 self.set_header("Content-Type", "text/csv; charset=utf-8")
                 self.set_header("Content-Disposition", 'attachment; filename="forebay-usage.csv"')
-                self.write(_csv([COLUMNS]))
-            self.write(_csv([_cells(record) for record in found.records]))
+                self.write(csv_rows([COLUMNS]))
+            self.write(csv_rows([_cells(record) for record in found.records]))
             await self.flush()
             if found.next is None:
                 return
@@ -208,19 +202,9 @@ def _cells(record: UsageRecord) -> tuple[object, ...]:
     taken_back = "" if record.corrected_at_ns is None else iso(record.corrected_at_ns)
     parked = "" if record.parked_bytes is None else record.parked_bytes
     cell = "" if record.span.cell is None else record.span.cell
+    flavor = PARKED_SHOWN if record.flavor == PARKED else record.flavor
     return (
-        iso(record.started_at_ns), record.span.kind, _text(record.span.label), cell, record.flavor, record.device_model, record.devices,
-        record.duration_ns, parked, format_decimal(record.cost_nano, 9), record.currency, record.close_reason, taken_back, record.source,
-        record.id,
+        iso(record.started_at_ns), record.span.kind, record.span.label, cell, record.span.cell_id or "", record.span.first_line or "",
+        flavor, record.device_model, record.devices, record.duration_ns, parked, format_decimal(record.cost_nano, 9), record.currency,
+        record.close_reason, taken_back, record.source, record.id,
     )  # fmt: skip
-
-
-def _text(label: str) -> str:
-    """A label that no spreadsheet takes for a formula (https://owasp.org/www-community/attacks/CSV_Injection)."""
-    return f"'{label}" if label.startswith(("=", "+", "-", "@", "\t", "\r")) else label
-
-
-def _csv(rows: list[tuple[object, ...]]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\r\n").writerows(rows)
-    return out.getvalue()

@@ -165,7 +165,9 @@ class FlavorEditPage(FlavorTable):
         """The row, and the stamps of its prices, which are read first: then what is shown is never older than they are. Raises Problem."""
         try:
             versions = await self.services.billing.price_history(self.token, name)
-        except UpstreamRefused:
+        except UpstreamRefused as error:
+            if error.status != HTTPStatus.NOT_FOUND:  # a flavor that was never priced
+                raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Not right now"), error.text) from None
             versions = ()
         except UpstreamUnavailable as error:
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Not right now"), error.text) from None
@@ -198,7 +200,7 @@ class FlavorEditPage(FlavorTable):
                 logger.info("action=flavor_changed who=%s flavor=%s memory_bytes=%d", self.visitor.name, row.name, edit.memory_bytes)
             for new in edit.prices:
                 price = await self.services.billing.set_price(
-                    self.token, row.name, new.nano_per_second, new.currency, new.first, edit.start_ns, expecting(new.stamp)
+                    self.token, row.name, new.nano_per_hour, new.currency, new.first, edit.start_ns, expecting(new.stamp)
                 )
                 currencies |= {new.currency}
                 saved = Text(
@@ -206,8 +208,8 @@ class FlavorEditPage(FlavorTable):
                     currency=new.currency,
                 )
                 logger.info(
-                    "action=price_changed who=%s flavor=%s currency=%s price_nano_per_second=%d version=%d",
-                    self.visitor.name, row.name, price.currency, price.price_nano_per_second, price.version,
+                    "action=price_changed who=%s flavor=%s currency=%s price_nano_per_hour=%d version=%d",
+                    self.visitor.name, row.name, price.currency, price.price_nano_per_hour, price.version,
                 )  # fmt: skip
         except (UpstreamRefused, UpstreamUnavailable) as error:
             problem = saved if overtaken(error) else Text("%(saved)s %(problem)s", saved=saved, problem=error.text)

@@ -35,6 +35,6 @@ def running(seen: Seen[Lease], now_ns: int) -> Running:
     """The lease, older by the time since its row was made."""
     lease = seen.row
     duration_ns = lease.duration_ns + max(0, now_ns - seen.seen_ns)
-    price = lease.price_nano_per_second
+    price = lease.price_nano_per_hour
     cost = None if price is None or lease.currency is None else running_cost_nano(duration_ns, price)
     return Running(lease, duration_ns, cost)

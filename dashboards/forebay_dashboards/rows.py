@@ -35,6 +35,8 @@ class Span(Row):
     kind: Literal["cell", "process"]
     label: str
     cell: Count | None = None
+    cell_id: str | None = None
+    first_line: str | None = None
 
 
 class Equivalent(Row):
@@ -79,7 +81,7 @@ class Lease(Row):
     span: Span
     opened_at_ns: Count
     duration_ns: Count
-    price_nano_per_second: Count | None = None
+    price_nano_per_hour: Count | None = None
     currency: Currency | None = None
 
     @property
@@ -108,7 +110,15 @@ class Session(Row):
     code: str | None = None
     """Of the reason: a word for programs."""
     estimate_seconds: float | None = None
-    """Until the grant, where anybody knows."""
+    """Until the grant, where anybody knows: half of those who are told so wait for less."""
+    estimate_low_seconds: float | None = None
+    estimate_high_seconds: float | None = None
+    """Most wait for more than the one, and for less than the other."""
+    estimated_at_ns: Count | None = None
+    """When that was told."""
+    running: Count | None = None
+    running_seconds: float | None = None
+    """Leases that held then what it waits for, and for how long the oldest had run."""
     since_ns: Count
 
     @property
@@ -175,7 +185,7 @@ class PriceVersion(Row):
 
     etag: Tag = None
     flavor: str
-    price_nano_per_second: Count
+    price_nano_per_hour: Count
     currency: Currency
     valid_from_ns: Count
     version: Count
@@ -190,7 +200,7 @@ class SurchargeVersion(Row):
 
     etag: Tag = None
     model: str
-    surcharge_nano_per_second: Count
+    surcharge_nano_per_hour: Count
     currency: Currency
     valid_from_ns: Count
     version: Count
@@ -199,13 +209,13 @@ class SurchargeVersion(Row):
 
 
 class PriceChange(Row):
-    """What a price list changes: of a flavor or a model in nano-units per second, of parked bytes per GiB and hour."""
+    """What a price list changes: of a flavor or a model in nano-units per hour, of parked bytes per GiB and hour."""
 
     kind: Literal["flavor", "surcharge", "parked"]
     flavor: str | None = None
     model: str | None = None
     currency: Currency
-    unit: Literal["nano_per_second", "nano_per_gib_hour"]
+    unit: Literal["nano_per_hour", "nano_per_gib_hour"]
     before: Count | None = None
     after: Count
     valid_from_ns: Count
@@ -306,7 +316,7 @@ class UsageRecord(Row):
     started_at_ns: Count
     duration_ns: Count
     close_reason: str = ""
-    price_nano_per_second: Count
+    price_nano_per_hour: Count
     parked_bytes: Count | None = None
     """Where it is of tensors that were kept off devices, and not of a lease."""
     gib_hours: str = ""
@@ -332,6 +342,9 @@ class SummaryRow(Row):
     kind: Literal["cell", "process"] = "process"
     notebook: str = ""
     cell: Count | None = None
+    """The number of its latest run; ``cell_id`` tells it from others of the notebook."""
+    cell_id: str | None = None
+    first_line: str | None = None
     day: date | None = None
     currency: Currency
     duration_ns: int

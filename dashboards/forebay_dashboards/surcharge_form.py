@@ -36,7 +36,7 @@ class TypedSurcharge(BaseModel):
         """As billing takes it. Raises FormError, MoneyError."""
         price = parse_price_per_hour(self.price)
         if not price.exact:
-            nearest = format_price_per_hour(price.nano_per_second)
+            nearest = format_price_per_hour(price.nano_per_hour)
             raise FormError(
                 Text(
                     "%(typed)s an hour cannot be billed exactly; the nearest that can is %(nearest)s.",
@@ -45,7 +45,7 @@ class TypedSurcharge(BaseModel):
                 )
             )
         return {
-            "surcharge_nano_per_second": price.nano_per_second,
+            "surcharge_nano_per_hour": price.nano_per_hour,
             "currency": self.currency.strip().upper(),
             "valid_from_ns": start_of(self.start),
         }
@@ -53,5 +53,5 @@ class TypedSurcharge(BaseModel):
 
 def filled_with(version: SurchargeVersion) -> dict[str, str]:
     """The fields with what a version says."""
-    price = format_price_per_hour(version.surcharge_nano_per_second)
+    price = format_price_per_hour(version.surcharge_nano_per_hour)
     return {"model": version.model, "currency": version.currency, "price": price}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from hashlib import sha256
 from importlib import resources
 from typing import Any
@@ -12,7 +13,7 @@ from forebay_hub.languages import Text
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from forebay_dashboards import actions, audit_words, causes, codes, money, quantities, stamps, times
+from forebay_dashboards import actions, audit_words, causes, codes, estimates, money, quantities, stamps, times
 
 PARKED = "@parked"
 """What billing calls parked bytes among flavors."""
@@ -63,6 +64,7 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         amount=_amount,
         total=_total,
         duration=_duration,
+        wait_left=lambda row: estimates.left(row, time.time_ns()),
         when=_when,
         memory=_memory,
         price=_price,
@@ -103,9 +105,9 @@ def _memory(memory_bytes: int) -> Markup:
     return _figure(quantities.format_memory(memory_bytes), Text("%(count)s bytes", count=f"{memory_bytes:,}"))
 
 
-def _price(nano_per_second: int, currency: str) -> Markup:
-    text = Text("%(price)s %(currency)s/h", price=money.format_price_per_hour(nano_per_second), currency=currency)
-    return _figure(text, Text("%(price)s nano-%(currency)s per second", price=f"{nano_per_second:,}", currency=currency))
+def _price(nano_per_hour: int, currency: str) -> Markup:
+    text = Text("%(price)s %(currency)s/h", price=money.format_price_per_hour(nano_per_hour), currency=currency)
+    return _figure(text, Text("%(price)s nano-%(currency)s per hour", price=f"{nano_per_hour:,}", currency=currency))
 
 
 def _when(time_ns: int) -> Markup:

@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay_hub.identity import Identity, IdentityRefused, identity_of
 from forebay_hub.languages import COOKIE, Text, language_of
-from forebay_hub.refusals import two_tenants
+from forebay_hub.refusals import reason_of
 from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
 from tornado.web import HTTPError, RequestHandler
@@ -123,7 +123,7 @@ class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has n
         try:
             self.visitor = identity_of(model)
         except IdentityRefused as error:
-            raise not_yours(two_tenants(error)) from None
+            raise not_yours(reason_of(error)) from None
         self.token = self.hub_auth.get_token(self)
         try:
             require(self.view, self.visitor)

@@ -116,10 +116,11 @@ class Step:
         return kept and self.stamp.read_text(encoding="ascii") == self.fingerprint
 
     def run(self) -> None:
+        made_from = self.fingerprint  # before: what is edited meanwhile is not in it
         self.stamp.unlink(missing_ok=True)
         self.action()
         self.stamp.parent.mkdir(parents=True, exist_ok=True)
-        self.stamp.write_text(self.fingerprint, encoding="ascii")
+        self.stamp.write_text(made_from, encoding="ascii")
 
 
 GENERATED = {"build", "__pycache__", "node_modules", "lib", "labextension"}

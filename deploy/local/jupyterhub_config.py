@@ -7,6 +7,7 @@ from pathlib import Path
 
 from forebay_hub.configuration import Settings, configure
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
+from forebay_hub.proxy import KeptTraefik
 from forebay_hub.services import python_service
 from forebay_hub.tenants import read_directory
 
@@ -54,7 +55,7 @@ c.JupyterHub.authenticator_class = LoginsAuthenticator
 c.LoginsAuthenticator.logins_file = str(place.state / "logins.json")
 ensure_logins(place.state / "logins.json", directory.people)
 
-c.JupyterHub.proxy_class = "traefik_file"
+c.JupyterHub.proxy_class = KeptTraefik
 c.TraefikProxy.traefik_api_url = place.url_of("proxy")
 c.TraefikProxy.traefik_api_username = "hub"
 c.TraefikProxy.traefik_api_password = secrets.token_hex(32)

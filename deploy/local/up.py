@@ -29,6 +29,13 @@ HUB_STOP_TIMEOUT_SECONDS = 40
 STRAGGLER_TIMEOUT_SECONDS = 10
 POLL_SECONDS = 0.2
 LOG_LINES_SHOWN = 12
+PAUSE_SECONDS_FIRST = 1.0
+PAUSE_SECONDS_MAX = 60.0
+"""A hub that ends by itself is started again after a pause, which doubles each time …"""
+STEADY_SECONDS = 60.0
+"""… until one ran for so long."""
+MARK = "forebay:"
+"""What lines of the log begin with that are for people (forebay_hub.keeper)."""
 PR_SET_CHILD_SUBREAPER = 36
 """From linux/prctl.h: orphaned descendants become our children, so that none is lost."""
 
@@ -88,9 +95,7 @@ def refuse_taken_ports(place: Place) -> None:
 
 
 def start_hub(place: Place, log: Path) -> subprocess.Popen[bytes]:
-    """Starts JupyterHub in a session of its own, so that Ctrl-C reaches it through us alone."""
-    if log.exists():
-        log.replace(log.with_suffix(".log.1"))
+    """Starts JupyterHub in a session of its own, so that Ctrl-C reaches it through us alone; what it writes goes on in the log."""
     binaries = CHECKOUT / ".venv" / "bin"
     environment = {**os.environ, **place.environment, "PATH": f"{binaries}:{os.environ.get('PATH', os.defpath)}"}
     command = [
@@ -98,7 +103,7 @@ def start_hub(place: Place, log: Path) -> subprocess.Popen[bytes]:
         *("-m", "forebay_hub.leash", str(binaries / "python")),
         *("-m", "jupyterhub", "--config", str(CHECKOUT / "deploy" / "local" / "jupyterhub_config.py")),
     ]
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         return subprocess.Popen(
             command, cwd=place.state, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
@@ -177,11 +182,15 @@ def end_descendants(number: signal.Signals) -> None:
         time.sleep(POLL_SECONDS / 4)
 
 
-def reap() -> None:
-    """Buries the children that have ended."""
+def reap(hub: subprocess.Popen[bytes] | None = None) -> None:
+    """Buries the children that have ended; of the hub it is remembered how."""
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while ended := os.waitpid(-1, os.WNOHANG):
+            pid, status = ended
+            if not pid:
+                return
+            if hub is not None and pid == hub.pid:
+                hub.returncode = os.waitstatus_to_exitcode(status)
     except ChildProcessError:
         return
 
@@ -202,20 +211,71 @@ def descendants(root: int) -> set[int]:
     return found - {root}
 
 
+class Watch:
+    """Keeps the hub running, and tells what the log says to people: the hub keeps the proxy, and each service has a keeper."""
+
+    def __init__(self, place: Place, log: Path) -> None:
+        self._place = place
+        self._log = log
+        self.hub = start_hub(place, log)
+        self._read_to = 0
+
+    def keep(self) -> None:
+        """Until interrupted."""
+        pause, began = PAUSE_SECONDS_FIRST, time.monotonic()
+        while True:
+            time.sleep(POLL_SECONDS)
+            reap(self.hub)
+            self._tell()
+            if self.hub.poll() is None:
+                continue
+            if time.monotonic() - began >= STEADY_SECONDS:
+                pause = PAUSE_SECONDS_FIRST
+            say(f"JupyterHub ended by itself (exit code {self.hub.returncode}); it is started again in {pause:g} s:\n{tail(self._log)}")
+            time.sleep(pause)
+            began, pause = time.monotonic(), min(PAUSE_SECONDS_MAX, 2 * pause)
+            self._start_again()
+
+    def _start_again(self) -> None:
+        """Once what the old hub had started has let go of its ports; notebook servers go on, and the new hub finds them."""
+        deadline = time.monotonic() + STRAGGLER_TIMEOUT_SECONDS
+        while self._place.taken() and time.monotonic() < deadline:
+            reap(self.hub)
+            time.sleep(POLL_SECONDS)
+        self.hub = start_hub(self._place, self._log)
+        try:
+            wait_ready(self._place, self.hub, self._log)
+        except UpError as error:
+            say(str(error))
+        else:
+            say("JupyterHub is back.")
+
+    def _tell(self) -> None:
+        """Lines for people that are new in the log."""
+        with self._log.open("rb") as log:
+            log.seek(self._read_to)
+            whole, _, _ = log.read().rpartition(b"\n")
+        self._read_to += len(whole) + bool(whole)
+        for line in whole.decode("utf-8", "replace").splitlines():
+            if line.startswith(MARK):
+                say(f"{time.strftime('%H:%M:%S')} {line.removeprefix(MARK).strip()}")
+
+
 def run(place: Place) -> None:
-    """Runs until interrupted. Raises UpError where it cannot start, or the hub ends by itself."""
+    """Runs until interrupted. Raises UpError where it cannot start."""
     log = place.state / "log" / "hub.log"
     say(f"Starting Forebay in {place.state} …")
-    hub = start_hub(place, log)
+    if log.exists():
+        log.replace(log.with_suffix(".log.1"))
+    watch = Watch(place, log)
     try:
-        wait_ready(place, hub, log)
+        wait_ready(place, watch.hub, log)
         announce(place, log)
-        hub.wait()
-        raise UpError(f"JupyterHub ended by itself (exit code {hub.returncode}):\n{tail(log)}")
+        watch.keep()
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        stop(hub)
+        stop(watch.hub)
 
 
 def main() -> int:

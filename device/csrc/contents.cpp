@@ -10,10 +10,10 @@ constexpr size_t kContentsMax = 65536;
 
 }  // namespace
 
-uint64_t Contents::begin(StorageHandle& handle, int64_t offset, uint64_t fingerprint) {
+uint64_t Contents::begin(StorageHandle& handle, int64_t offset, uint64_t fingerprint, uint64_t heard) {
   forget(handle);
   const std::lock_guard lock(mutex_);
-  return insert(handle, {{handle.id, handle.generation, offset}, fingerprint, {}, false});
+  return insert(handle, {{handle.id, handle.generation, offset, heard}, fingerprint, {}, false});
 }
 
 uint64_t Contents::insert(StorageHandle& handle, Content content) {
@@ -66,14 +66,15 @@ bool Contents::may_know(uint64_t fingerprint) {
   return numbers_.count(fingerprint) != 0;
 }
 
-bool Contents::reuse(StorageHandle& target, int64_t offset, uint64_t fingerprint, const ContentDigest& digest,
+bool Contents::reuse(StorageHandle& target, int64_t offset, uint64_t fingerprint, const ContentDigest& digest, uint64_t heard,
                      const std::function<bool(const Place&)>& copy) {
   const std::lock_guard lock(mutex_);
   const auto [first, last] = numbers_.equal_range(fingerprint);
   const auto fits = [&](const auto& entry) {
     const Content& content = contents_.at(entry.second);
     const bool same_storage = content.place.storage == target.id;
-    return content.whole && content.digest == digest && content.place.generation == target.generation && (!same_storage || content.place.offset == offset);
+    const bool there = content.whole && content.place.generation == target.generation && content.place.heard == heard;
+    return there && content.digest == digest && (!same_storage || content.place.offset == offset);
   };
   const auto found = std::find_if(first, last, fits);
   if (found == last) return false;
@@ -81,7 +82,7 @@ bool Contents::reuse(StorageHandle& target, int64_t offset, uint64_t fingerprint
   if (place.storage == target.id) return true;
   if (!copy(place)) return false;
   erase(target.content.exchange(0, std::memory_order_relaxed));
-  insert(target, {{target.id, target.generation, offset}, fingerprint, digest, true});
+  insert(target, {{target.id, target.generation, offset, heard}, fingerprint, digest, true});
   return true;
 }
 

@@ -19,7 +19,8 @@ class Contents {
  public:
   // An upload into the storage begins; returns the number that the handle carries while its content is known.
   // Whatever was known of the storage is forgotten. 0 where no more can be known.
-  uint64_t begin(StorageHandle& handle, int64_t offset, uint64_t fingerprint);
+  // `heard` is the last failure that the program has heard of: what was uploaded before it may not have come about.
+  uint64_t begin(StorageHandle& handle, int64_t offset, uint64_t fingerprint, uint64_t heard);
   // All of it has been sent, unless it was forgotten meanwhile.
   void finish(uint64_t number, const ContentDigest& digest);
   // The storage is about to be changed or freed.
@@ -33,12 +34,14 @@ class Contents {
     uint64_t storage;
     uint64_t generation;
     int64_t offset;
+    uint64_t heard;
   };
   // Whether anything of this fingerprint is known, at the cost of a look-up.
   bool may_know(uint64_t fingerprint);
   // Where the worker holds the content: has `copy` record a copy of it into the storage, unless it lies there already. False if there is
   // none, or `copy` could not.
-  bool reuse(StorageHandle& target, int64_t offset, uint64_t fingerprint, const ContentDigest& digest, const std::function<bool(const Place&)>& copy);
+  bool reuse(StorageHandle& target, int64_t offset, uint64_t fingerprint, const ContentDigest& digest, uint64_t heard,
+             const std::function<bool(const Place&)>& copy);
 
  private:
   struct Content {

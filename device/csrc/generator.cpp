@@ -12,6 +12,7 @@
 namespace forebay {
 namespace {
 
+constexpr size_t kRandomCallsMax = 16384;  // more than a program is ahead of its worker
 constexpr int64_t kStateBytes = 2 * sizeof(uint64_t);  // seed, counter: as long as a CUDA generator's state
 
 }  // namespace
@@ -22,6 +23,11 @@ VirtualGenerator::VirtualGenerator(c10::DeviceIndex device)
 std::pair<uint64_t, uint64_t> VirtualGenerator::next() {
   const std::lock_guard lock(mutex_);
   return {seed_, counter_++};
+}
+
+void VirtualGenerator::take_back(uint64_t seed, uint64_t counter) {
+  const std::lock_guard lock(mutex_);
+  if (seed_ == seed && counter_ == counter + 1) counter_ = counter;
 }
 
 void VirtualGenerator::set_current_seed(uint64_t seed) {
@@ -58,6 +64,19 @@ VirtualGenerator* VirtualGenerator::clone_impl() const {
   copy->seed_ = seed_;
   copy->counter_ = counter_;
   return copy;
+}
+
+void RandomCalls::note(uint64_t sequence, VirtualGenerator& generator, uint64_t counter) {
+  if (calls_.size() == kRandomCallsMax) calls_.pop_front();
+  auto kept = c10::intrusive_ptr<VirtualGenerator>::reclaim_copy(&generator);
+  calls_.push_back({sequence, c10::weak_intrusive_ptr<VirtualGenerator>(kept), generator.current_seed(), counter});
+}
+
+void RandomCalls::take_back_from(uint64_t sequence) {
+  for (; !calls_.empty() && calls_.back().sequence >= sequence; calls_.pop_back()) {
+    const Call& call = calls_.back();
+    if (const auto generator = call.generator.lock()) generator->take_back(call.seed, call.counter);
+  }
 }
 
 const at::Generator& default_generator(c10::DeviceIndex device) {

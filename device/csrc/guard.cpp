@@ -1,12 +1,20 @@
 // c10's guard for CUDA devices: the virtual devices, each with one stream, which is in order.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <chrono>
+
 #include "devices.h"
 #include "registration.h"
 #include "stream.h"
 
 namespace forebay {
 namespace {
+
+// One that measures time waits for the work before it when it is recorded, as torch.cuda.Event here.
+struct Event {
+  CommandStream* stream = nullptr;
+  std::chrono::steady_clock::time_point at;
+};
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return c10::kCUDA; }
@@ -35,13 +43,21 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
   // With one stream in order, an event has happened for every later command of its device as soon as it is recorded. Another
   // device sees nothing of it but what is copied, and a copy waits.
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
-    *event = &CommandStream::of(stream.device_index());
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag flag) const override {
+    if (*event == nullptr) *event = new Event;
+    auto& recorded = *static_cast<Event*>(*event);
+    recorded.stream = &CommandStream::of(stream.device_index());
+    if (flag != c10::EventFlag::BACKEND_DEFAULT) return;
+    recorded.stream->synchronize();
+    recorded.at = std::chrono::steady_clock::now();
   }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void* event) const override { static_cast<CommandStream*>(event)->synchronize(); }
-  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
+  void synchronizeEvent(void* event) const override { static_cast<Event*>(event)->stream->synchronize(); }
+  double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
+    return std::chrono::duration<double, std::milli>(static_cast<Event*>(second)->at - static_cast<Event*>(first)->at).count();
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
 
  private:

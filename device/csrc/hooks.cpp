@@ -39,6 +39,17 @@ class PinnedAllocator final : public c10::Allocator {
     return value < after->first + std::max<size_t>(after->second, 1);
   }
 
+  // Memory of others that the program says is pinned. Whether it was not yet.
+  bool pin(uintptr_t address, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    return ranges_.emplace(address, bytes).second;
+  }
+  // Whether it was pinned.
+  bool unpin(uintptr_t address) {
+    const std::lock_guard lock(mutex_);
+    return ranges_.erase(address) > 0;
+  }
+
   static PinnedAllocator& get() {
     static auto* allocator = new PinnedAllocator;
     return *allocator;
@@ -96,6 +107,9 @@ struct Hooks final : at::CUDAHooksInterface {
 };
 
 }  // namespace
+
+bool pin_memory(uintptr_t address, size_t bytes) { return PinnedAllocator::get().pin(address, bytes); }
+bool unpin_memory(uintptr_t address) { return PinnedAllocator::get().unpin(address); }
 
 // The registry caches its object during `import torch`, before we are loaded, and gives it out by reference. The class has no
 // data members, so ours can be made in its place.

@@ -12,9 +12,11 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
+#include "sparse.h"
 #include "storage.h"
 
 namespace forebay {
@@ -22,6 +24,7 @@ namespace {
 
 at::Tensor to_meta(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cuda()) return tensor;
+  if (is_sparse(tensor)) return at::empty(tensor.sizes(), at::device(at::kMeta).dtype(tensor.dtype()));  // what is made of it is dense
   auto meta = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
   if (tensor.is_conj()) meta._set_conj(true);
   if (tensor.is_neg()) meta._set_neg(true);
@@ -77,6 +80,7 @@ constexpr int64_t kHostBytesMax = 64 << 20;
 c10::IValue to_host(const c10::IValue& value, int64_t& left) {
   const auto host = [&](const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
+    if (is_sparse(tensor)) return sample_on_host(tensor);
     left -= static_cast<int64_t>(at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.dtype().itemsize(), 0));
     return left < 0 ? tensor : at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU).pinned_memory(std::nullopt)).zero_();
   };
@@ -118,6 +122,52 @@ std::optional<Trial> try_on_host(const OperatorInfo& info, const torch::jit::Sta
     throw;
   }
   return trial;
+}
+
+// Operators with sparse arguments, by what decides whether the native kernel takes them; as far as it has been tried.
+class Combinations {
+ public:
+  bool hold(const std::vector<int64_t>& one) {
+    const std::lock_guard lock(mutex_);
+    return known_.contains(one);
+  }
+  void add(std::vector<int64_t> one) {
+    const std::lock_guard lock(mutex_);
+    known_.insert(std::move(one));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::vector<int64_t>> known_;
+};
+
+// Which of the sizes seen so far it is: kernels compare sizes with each other, whatever they are.
+int64_t number_of(int64_t size, std::vector<int64_t>& sizes) {
+  const auto found = std::find(sizes.begin(), sizes.end(), size);
+  const auto number = found - sizes.begin();
+  if (found == sizes.end()) sizes.push_back(size);
+  return number;
+}
+
+std::vector<int64_t> combination_of(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  std::vector<int64_t> one{static_cast<int64_t>(reinterpret_cast<uintptr_t>(&info))};
+  std::vector<int64_t> sizes;
+  for (const auto& value : stack) {
+    const bool is_tensor = value.isTensor() && value.toTensor().defined();
+    one.push_back(is_tensor);
+    if (!is_tensor) continue;
+    const auto& tensor = value.toTensor();
+    one.insert(one.end(), {static_cast<int64_t>(tensor.layout()), static_cast<int64_t>(tensor.scalar_type()), tensor.dim(), tensor.is_cuda()});
+    for (const int64_t size : tensor.sizes()) one.push_back(size < 2 ? size : 2 + number_of(size, sizes));
+  }
+  return one;
+}
+
+// The kernel for meta tensors takes sparse ones for dense: throws what a native kernel throws for these types and layouts.
+void check_combination(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  static auto* tried = new Combinations;
+  auto one = combination_of(info, stack);
+  if (!tried->hold(one) && try_on_host(info, stack)) tried->add(std::move(one));
 }
 
 // Whether the operator's kernel for meta tensors ran; false where it has none, or one in Python that trips over its own code.
@@ -162,30 +212,53 @@ bool is_interrupt() {
   }
 }
 
-void take_geometry(const at::Tensor& tensor, const at::Tensor& meta) {
-  const auto bytes = static_cast<int64_t>(at::detail::computeStorageNbytes(meta.sizes(), meta.strides(), meta.dtype().itemsize(), tensor.storage_offset()));
-  if (static_cast<int64_t>(tensor.storage().nbytes()) < bytes) resize_storage(tensor.storage(), bytes);
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides());
+ResultGeometry geometry_of(const at::Tensor& meta) {
+  ResultGeometry result;
+  result.defined = meta.defined();
+  if (!result.defined) return result;
+  result.dtype = meta.scalar_type();
+  result.sizes = meta.sizes().vec();
+  result.strides = meta.strides().vec();
+  result.storage_bytes = static_cast<int64_t>(at::detail::computeStorageNbytes(result.sizes, result.strides, meta.dtype().itemsize(), 0));
+  return result;
 }
 
-using Resized = std::function<void(const at::Tensor& tensor, const at::Tensor& tried)>;
+void take_geometry(const at::Tensor& tensor, const ResultGeometry& grown) {
+  const auto bytes =
+      static_cast<int64_t>(at::detail::computeStorageNbytes(grown.sizes, grown.strides, c10::elementSize(grown.dtype), tensor.storage_offset()));
+  if (static_cast<int64_t>(tensor.storage().nbytes()) < bytes) resize_storage(tensor.storage(), bytes);
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(grown.sizes, grown.strides);
+}
 
-// Calls back for each tensor that the operator has given another size.
-void for_each_resized(const OperatorInfo& info, const torch::jit::Stack& stack, const torch::jit::Stack& tried, const Resized& take) {
-  const auto look = [&](const c10::IValue& value, const c10::IValue& other) {
-    if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().is_cuda()) return;
-    // Whatever has its size keeps its strides, too: a few kernels in Python lay out such a tensor anew each time.
-    if (value.toTensor().sizes() != other.toTensor().sizes()) take(value.toTensor(), other.toTensor());
-  };
+// What the operator writes to, lists flattened.
+std::vector<at::Tensor> written_of(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> tensors;
   for (size_t index = 0; index < info.arguments.size(); ++index) {
     if (!info.arguments[index].written) continue;
     if (stack[index].isTensor()) {
-      look(stack[index], tried[index]);
+      tensors.push_back(stack[index].toTensor());
     } else if (stack[index].isTensorList()) {
-      const auto values = stack[index].toListRef(), list = tried[index].toListRef();
-      for (size_t item = 0; item < values.size(); ++item) look(values[item], list[item]);
+      for (const auto& item : stack[index].toListRef()) tensors.push_back(item.toTensor());
     }
   }
+  return tensors;
+}
+
+// Of the tensors that the operator has given another size.
+Growth growth_of(const OperatorInfo& info, const torch::jit::Stack& stack, const torch::jit::Stack& tried) {
+  const auto tensors = written_of(info, stack), others = written_of(info, tried);
+  Growth growth;
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    auto& grown = growth.written.emplace_back();
+    if (!tensors[index].defined() || !tensors[index].is_cuda()) continue;
+    // Whatever has its size keeps its strides, too: a few kernels in Python lay out such a tensor anew each time.
+    if (tensors[index].sizes() != others[index].sizes()) grown = geometry_of(others[index]);
+  }
+  return growth;
+}
+
+bool has_grown(const Growth& growth) {
+  return std::any_of(growth.written.begin(), growth.written.end(), [](const auto& grown) { return grown.has_value(); });
 }
 
 bool is_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at::Tensor& tensor) {
@@ -200,34 +273,9 @@ bool is_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at:
   return false;
 }
 
-// An operator may give its `out` another size: then the real one takes it. Returns whether one did.
-bool take_resizes(const OperatorInfo& info, const torch::jit::Stack& stack, const torch::jit::Stack& tried) {
-  bool resized = false;
-  for_each_resized(info, stack, tried, [&](const at::Tensor& tensor, const at::Tensor& other) {
-    TORCH_CHECK(!is_read(info, stack, tensor), "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
-                "memory location, and the written-to tensor must grow. Please clone() the tensor before performing the operation.");
-    take_geometry(tensor, other);
-    resized = true;
-  });
-  return resized;
-}
-
 // A CPU broadcasts a few operators in place, against PyTorch's rule, which only `out` is free of.
 bool grows_in_place(const OperatorInfo& info, const torch::jit::Stack& stack, const Trial& trial) {
-  bool grown = false;
-  if (!info.writes_out) for_each_resized(info, stack, trial.arguments, [&](const at::Tensor&, const at::Tensor&) { grown = true; });
-  return grown;
-}
-
-ResultGeometry geometry_of(const at::Tensor& meta) {
-  ResultGeometry result;
-  result.defined = meta.defined();
-  if (!result.defined) return result;
-  result.dtype = meta.scalar_type();
-  result.sizes = meta.sizes().vec();
-  result.strides = meta.strides().vec();
-  result.storage_bytes = static_cast<int64_t>(at::detail::computeStorageNbytes(result.sizes, result.strides, meta.dtype().itemsize(), 0));
-  return result;
+  return !info.writes_out && has_grown(growth_of(info, stack, trial.arguments));
 }
 
 Prediction prediction_of(const OperatorInfo& info, const torch::jit::Stack& outputs) {
@@ -342,7 +390,18 @@ bool only_worker_knows(const OperatorInfo& info, const torch::jit::Stack& stack)
 
 }  // namespace
 
-std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack, bool worker_is_cpu) {
+bool grow(const OperatorInfo& info, const torch::jit::Stack& stack, const Growth& growth) {
+  const auto tensors = written_of(info, stack);
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    if (growth.written[index] && is_read(info, stack, tensors[index])) return false;
+  }
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    if (growth.written[index]) take_geometry(tensors[index], *growth.written[index]);
+  }
+  return true;
+}
+
+std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack, bool worker_is_cpu, Growth& growth) {
   if (only_worker_knows(info, stack)) {
     auto prediction = only_arguments(info);
     prediction.asks = true;
@@ -363,7 +422,12 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
     if (!native || grows_in_place(info, stack, *native)) throw;
     trial = *std::move(native);
   }
-  if (take_resizes(info, stack, trial.arguments)) return std::nullopt;
+  if (info.sparse) check_combination(info, stack);
+  if (growth = growth_of(info, stack, trial.arguments); has_grown(growth)) {
+    TORCH_CHECK(grow(info, stack, growth), "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+                "memory location, and the written-to tensor must grow. Please clone() the tensor before performing the operation.");
+    return std::nullopt;
+  }
   auto prediction = prediction_of(info, trial.results);
   if (worker_is_cpu) correct_for_cpu(info, stack, prediction);
   keep_type_of_input(info, stack, prediction);

@@ -32,9 +32,17 @@ struct Prediction {
   uint64_t new_storages = 0;
 };
 
+// What the tensors that a call writes to became of: none for those that kept their sizes.
+struct Growth {
+  std::vector<std::optional<ResultGeometry>> written;
+};
+
 // Throws what the operator throws for such arguments (shape errors). May resize the call's `out` arguments, as the operator
-// would: then it returns nothing, and the call is to be looked at again.
-std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack, bool worker_is_cpu);
+// would: then it says so in `growth` and returns nothing, and the call is to be looked at again.
+std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack, bool worker_is_cpu, Growth& growth);
+
+// Resizes the call's `out` arguments as another one's of the same key. False where `infer` must look at them itself.
+bool grow(const OperatorInfo& info, const torch::jit::Stack& stack, const Growth& growth);
 
 // Whether the worker is to be asked for what the operator gives.
 bool only_worker_knows(const OperatorInfo& info);

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include <torch/csrc/autograd/graph_task.h>
+
 #include "devices.h"
 
 namespace forebay {
@@ -28,7 +30,11 @@ struct Location {
   std::atomic<uint64_t> number{0};  // of the call, from 1
   std::atomic<PyCodeObject*> code{nullptr};
   std::atomic<int> instruction{0};
+  std::atomic<ThreadTag> thread{nullptr};
 };
+
+thread_local const char this_thread = 0;  // its address tells a thread from the others
+std::atomic<ThreadTag> last_thread{nullptr};
 
 std::array<std::array<Location, kRingSize>, kDevicesMax> rings;  // all zero: pages that are not used take no memory
 
@@ -41,6 +47,20 @@ std::string text_of(PyObject* text) {
   const char* letters = PyUnicode_AsUTF8(text);
   if (letters == nullptr) PyErr_Clear();
   return letters != nullptr ? letters : "?";
+}
+
+// As people know it, of which `forebay.places` has the words: a notebook's cell is in a file that its author never sees.
+std::string text_of(const Line& line) {
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  std::string text = line.file + ", line " + std::to_string(line.number) + ", in " + line.function;
+  PyObject* module = PyImport_ImportModule("forebay.places");
+  PyObject* place = module == nullptr ? nullptr : PyObject_CallMethod(module, "place", "sis", line.file.c_str(), line.number, line.function.c_str());
+  if (place != nullptr) text = text_of(place);
+  PyErr_Clear();
+  Py_XDECREF(place);
+  Py_XDECREF(module);
+  PyGILState_Release(gil);
+  return text;
 }
 
 bool is_library(PyCodeObject* code) {
@@ -165,15 +185,26 @@ void note_location(c10::DeviceIndex device, uint64_t sequence) {
   auto& location = location_for(device, sequence);
   location.code.store(code, std::memory_order_relaxed);
   location.instruction.store(instruction, std::memory_order_relaxed);
+  location.thread.store(current_thread(), std::memory_order_relaxed);
   location.number.store(sequence + 1, std::memory_order_relaxed);
+}
+
+ThreadTag current_thread() {
+  if (torch::autograd::get_current_graph_task_id() != -1) return last_thread.load(std::memory_order_relaxed);
+  last_thread.store(&this_thread, std::memory_order_relaxed);
+  return &this_thread;
+}
+
+ThreadTag thread_of(c10::DeviceIndex device, uint64_t sequence) {
+  const auto& location = location_for(device, sequence);
+  return location.number.load() == sequence + 1 ? location.thread.load() : nullptr;
 }
 
 std::string location_of(c10::DeviceIndex device, uint64_t sequence) {
   const auto& location = location_for(device, sequence);
   PyCodeObject* code = location.code.load();
   if (location.number.load() != sequence + 1 || code == nullptr) return {};
-  const auto line = line_of({code, location.instruction.load()});
-  return line.file + ", line " + std::to_string(line.number) + ", in " + line.function;
+  return text_of(line_of({code, location.instruction.load()}));
 }
 
 Place current_place() {

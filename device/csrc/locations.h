@@ -15,6 +15,13 @@ namespace forebay {
 // A thread without Python frames (autograd's) notes what the last thread with some did.
 void note_location(c10::DeviceIndex device, uint64_t sequence);
 
+// Tells the current thread from others; one that computes gradients counts as the last one that did not.
+using ThreadTag = const void*;
+ThreadTag current_thread();
+
+// The thread that noted a call; null where it is no longer known.
+ThreadTag thread_of(c10::DeviceIndex device, uint64_t sequence);
+
 // "file.py, line 12, in train", or an empty string where it is no longer known. Takes the GIL.
 std::string location_of(c10::DeviceIndex device, uint64_t sequence);
 

@@ -7,8 +7,10 @@
 
 #include <mutex>
 
+#include "device_times.h"
 #include "devices.h"
 #include "generator.h"
+#include "known_calls.h"
 #include "profile.h"
 #include "recorder.h"
 #include "registration.h"
@@ -105,8 +107,10 @@ PYBIND11_MODULE(_C, module) {
   module.def("set_device", [](int index) { forebay::set_current_device(static_cast<c10::DeviceIndex>(index)); });
   module.def("set_lease_callback", &forebay::set_lease_callback);
   module.def("connect", &forebay::connect, py::arg("address"), py::arg("ticket"), device);
+  module.def("open_known_calls", [](const std::string& path) { forebay::KnownCalls::get().open(path); }, py::arg("path"));
+  module.def("save_known_calls", [] { forebay::KnownCalls::get().save(); });
   module.def("connected", of_device(&CommandStream::connected), device);
-  module.def("lease_opened", of_device(&CommandStream::lease_opened), py::arg("epoch"), device);
+  module.def("lease_opened", of_device(&CommandStream::lease_opened), py::arg("epoch"), py::arg("memory_bytes"), device);
   module.def("lease_closed", of_device(&CommandStream::lease_closed), device);
   module.def("mark", of_device(&CommandStream::mark), device);
   module.def("synchronize", of_device(&CommandStream::synchronize), device);
@@ -114,8 +118,11 @@ PYBIND11_MODULE(_C, module) {
   module.def("leave", of_device(&CommandStream::leave), device);
   module.def("memory", &forebay::memory, device);
   module.def("resize_storage", &forebay::resize);
+  module.def("pin_memory", &forebay::pin_memory, py::arg("address"), py::arg("bytes"));
+  module.def("unpin_memory", &forebay::unpin_memory, py::arg("address"));
   module.def("reset_peak_memory", [](int index) { forebay::reset_peak_memory(stream_of(index).device()); }, device);
   module.def("recorded", [] { return forebay::recorded(); });
+  module.def("device_times", [] { return py::capsule(&forebay::device_times(), "forebay.device_times"); });
   module.def("begin_profile", &forebay::begin_profile);
   module.def("end_profile", &forebay::end_profile_for_python);
   module.def("statistics", &forebay::statistics, device);

@@ -43,7 +43,7 @@ void CommandStream::end_stream(uint64_t request) {
   pending_.command(Command::kLeave);
   pending_.varint(request);
   close_frame();
-  due_.store(false, std::memory_order_relaxed);
+  due_.store(Due::kNo, std::memory_order_relaxed);
   if (uploads_.empty()) {
     outgoing_.insert(outgoing_.end(), pending_.bytes().begin(), pending_.bytes().end());
   } else {

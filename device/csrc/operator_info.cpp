@@ -83,10 +83,11 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   text << schema;
   schema_hash = fnv1a(text.str());
   supported = true;
-  writes_out = false;
+  writes_out = writes = false;
   for (const auto& argument : schema.arguments()) {
     arguments.push_back({kind_of(argument.type()), argument.alias_info() != nullptr && argument.alias_info()->isWrite(), argument.is_out()});
     writes_out = writes_out || argument.is_out();
+    writes = writes || (arguments.back().written && arguments.back().kind == Kind::kTensor);
     supported = supported && arguments.back().kind != Kind::kUnsupported;
   }
   views = asks = false;

@@ -48,7 +48,9 @@ struct OperatorInfo {
   bool moves_indices;        // takes index tensors from the host, as CUDA's kernels do
   bool views;                // returns a view of an argument: never recorded as it is
   bool supported;
+  bool sparse = false;         // this is how it is called with sparse tensors
   bool writes_out;            // takes `out`
+  bool writes;                // to a tensor that it is given
   bool normalizes;            // returns statistics beside what it normalised
   std::optional<int> trains;  // of batch norms: the argument that says whether it is training
 };

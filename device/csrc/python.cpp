@@ -1,5 +1,6 @@
 #include "python.h"
 
+#include <frameobject.h>
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 #include <unistd.h>
@@ -29,6 +30,19 @@ class WithGil {
  private:
   std::optional<pybind11::gil_scoped_acquire> gil_;
 };
+
+// Of an error that the called function itself raises, and does not pass on: its sentence says it all, and the frames that matter are those
+// of the user's program.
+void drop_own_frame() {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (trace != nullptr && reinterpret_cast<PyTracebackObject*>(trace)->tb_next == nullptr) {
+    PyException_SetTraceback(value, Py_None);
+    Py_CLEAR(trace);
+  }
+  PyErr_Restore(type, value, trace);
+}
 
 [[noreturn]] void throw_python_error() {
   python_error error;
@@ -68,6 +82,7 @@ void call_python(const std::function<void()>& function) {
     function();
   } catch (pybind11::error_already_set& error) {
     error.restore();
+    drop_own_frame();
     throw_python_error();
   }
 }

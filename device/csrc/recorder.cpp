@@ -7,12 +7,17 @@
 #include <cstdlib>
 #include <utility>
 
+#include "device_times.h"
 #include "generator.h"
+#include "known_calls.h"
 #include "locations.h"
 #include "out_arguments.h"
 #include "profile.h"
+#include "python.h"
+#include "sparse.h"
 #include "storage.h"
 #include "stream.h"
+#include "template.h"
 
 namespace forebay {
 namespace {
@@ -34,10 +39,6 @@ uint64_t hash_of(const std::vector<uint64_t>& key) {
     hash ^= hash >> 29;
   }
   return hash;
-}
-
-uint8_t flags_of(const at::Tensor& tensor) {
-  return static_cast<uint8_t>((tensor.is_conj() ? wire::kFlagConj : 0) | (tensor.is_neg() ? wire::kFlagNeg : 0));
 }
 
 bool is_host_scalar(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.dim() == 0; }
@@ -101,6 +102,7 @@ class Scanner {
   void tensor(const at::Tensor& tensor, bool written) {
     if (!tensor.defined()) return word(Tag::kNone);
     if (!tensor.is_cuda()) return host(tensor, written);
+    if (info_.sparse && is_sparse(tensor)) return sparse(tensor);
     const auto* impl = tensor.unsafeGetTensorImpl();
     auto& handle = handle_of(*impl);
     if (handle.device != scan_.device) [[unlikely]] refuse_device(scan_.device, tensor);
@@ -111,6 +113,12 @@ class Scanner {
     for (const int64_t stride : strides) key_.push_back(static_cast<uint64_t>(stride));
     bind(wire::Word::kStorage, handle.id);
     bind(wire::Word::kNumber, impl->numel() == 0 ? 0 : static_cast<uint64_t>(impl->storage_offset()));  // nothing is read of an empty one
+  }
+
+  void sparse(const at::Tensor& tensor) {
+    word(Tag::kSparse);
+    add_sparse_key(key_, tensor);
+    for (const auto& part : parts_of(tensor)) this->tensor(part, false);
   }
 
   void host(const at::Tensor& tensor, bool written) {
@@ -193,176 +201,6 @@ class Scanner {
   std::vector<uint64_t>& key_;
 };
 
-// Writing a template: the same arguments once more, in full.
-
-void check_geometry(c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  if (wire::carries_geometry(sizes, strides)) return;
-  TORCH_CHECK(sizes.size() <= wire::kDimsMax, "a tensor of ", sizes.size(), " dimensions: PyTorch's operators take at most ", wire::kDimsMax, " of them");
-  TORCH_CHECK(false, "a tensor of sizes ", sizes, " and strides ", strides, ": the virtual device takes numbers from 0 to ", wire::kStorageBytesMax,
-              " there, also of tensors without elements, and as many elements");
-}
-
-void put_tensor(wire::Writer& out, const at::Tensor& tensor) {
-  if (!tensor.defined()) return out.tag(Tag::kNone);
-  if (tensor.is_cuda()) {
-    check_geometry(tensor.sizes(), tensor.strides());
-    out.tag(Tag::kTensor);
-    return wire::put_geometry(out, static_cast<uint8_t>(tensor.scalar_type()), flags_of(tensor), tensor.sizes(), tensor.strides());
-  }
-  out.tag(Tag::kScalarTensor);
-  out.u8(static_cast<uint8_t>(tensor.scalar_type()));
-  out.u8(tensor.unsafeGetTensorImpl()->is_wrapped_number());
-}
-
-void put_scalar(wire::Writer& out, const at::Scalar& value) {
-  if (value.isBoolean()) return out.tag(Tag::kScalarBool);
-  if (value.isIntegral(false)) return out.tag(Tag::kScalarInt);
-  out.tag(value.isFloatingPoint() ? Tag::kScalarDouble : Tag::kScalarComplex);
-}
-
-void put_items(wire::Writer& out, Tag tag, c10::ArrayRef<c10::IValue> list) {
-  out.tag(tag);
-  out.varint(list.size());
-  for (const auto& item : list) {
-    switch (tag) {
-      case Tag::kTensorList:
-        put_tensor(out, item.isNone() ? at::Tensor() : item.toTensor());
-        break;
-      case Tag::kScalarList:
-        put_scalar(out, item.toScalar());
-        break;
-      default:
-        out.zigzag(item.toInt());
-    }
-  }
-}
-
-void put_argument(wire::Writer& out, const c10::IValue& value, Kind kind) {
-  if (value.isNone()) return out.tag(Tag::kNone);
-  switch (kind) {
-    case Kind::kTensor:
-      return put_tensor(out, value.toTensor());
-    case Kind::kTensorList:
-      return put_items(out, Tag::kTensorList, value.toListRef());
-    case Kind::kScalarList:
-      return put_items(out, Tag::kScalarList, value.toListRef());
-    case Kind::kIntList:
-      return put_items(out, Tag::kIntList, value.toListRef());
-    case Kind::kInt:
-      out.tag(Tag::kInt);
-      return out.zigzag(value.toInt());
-    case Kind::kDouble:
-      return out.tag(Tag::kDouble);
-    case Kind::kBool:
-      out.tag(Tag::kBool);
-      return out.u8(value.toBool());
-    case Kind::kScalar:
-      return put_scalar(out, value.toScalar());
-    case Kind::kString:
-      out.tag(Tag::kString);
-      return out.string(value.toStringRef());
-    case Kind::kDevice:
-      out.tag(Tag::kDevice);
-      return out.u8(!value.toDevice().is_cpu());
-    case Kind::kGenerator:
-      return out.tag(Tag::kGenerator);
-    case Kind::kDoubleList:
-      out.tag(Tag::kDoubleList);
-      return out.varint(value.toDoubleVector().size());
-    case Kind::kBoolList: {
-      const auto list = value.toBoolList();
-      out.tag(Tag::kBoolList);
-      out.varint(list.size());
-      for (const bool flag : list) out.u8(flag);
-      return;
-    }
-    case Kind::kUnsupported:
-      TORCH_CHECK(false, "an argument of a kind that the command stream has no word for");
-  }
-}
-
-// How many of the wire's tensor arguments an argument is: anything absent counts as one.
-size_t tensors_in(const c10::IValue& value, Kind kind) {
-  if (value.isNone() || kind == Kind::kTensor) return 1;
-  return kind == Kind::kTensorList ? value.toListRef().size() : 0;
-}
-
-// The number of the first tensor of each argument, lists flattened.
-std::vector<size_t> tensor_numbers(const OperatorInfo& info, const Stack& stack) {
-  std::vector<size_t> numbers;
-  size_t next = 0;
-  for (size_t index = 0; index < stack.size(); ++index) {
-    numbers.push_back(next);
-    next += tensors_in(stack[index], info.arguments[index].kind);
-  }
-  return numbers;
-}
-
-void put_geometry(wire::Writer& out, const ResultGeometry& item) {
-  if (!item.defined) return out.tag(OutputTag::kNone);
-  check_geometry(item.sizes, item.strides);
-  check_storage_bytes(item.storage_bytes);
-  out.tag(OutputTag::kNew);
-  wire::put_geometry(out, static_cast<uint8_t>(item.dtype), 0, item.sizes, item.strides);
-  out.varint(static_cast<uint64_t>(item.storage_bytes));
-}
-
-void put_result(wire::Writer& out, const Result& result, const OperatorInfo& info, const Stack& stack, const std::vector<size_t>& numbers) {
-  if (result.argument < 0) {
-    if (result.items.empty() && !result.list) return out.tag(OutputTag::kUnknown);
-    if (result.list) {
-      out.tag(OutputTag::kList);
-      out.varint(result.items.size());
-    }
-    for (const auto& item : result.items) put_geometry(out, item);
-    return;
-  }
-  const auto argument = static_cast<size_t>(result.argument);
-  if (info.arguments[argument].kind != Kind::kTensorList) {
-    out.tag(OutputTag::kSame);
-    return out.varint(numbers[argument]);
-  }
-  const size_t count = tensors_in(stack[argument], Kind::kTensorList);
-  out.tag(OutputTag::kList);
-  out.varint(count);
-  for (size_t item = 0; item < count; ++item) {
-    out.tag(OutputTag::kSame);
-    out.varint(numbers[argument] + item);
-  }
-}
-
-// What a worker would refuse, and end the session for it.
-void check_limits(const OperatorInfo& info, const Stack& stack, const Prediction& prediction) {
-  size_t items = 0;
-  const auto count = [&](size_t more) {
-    items += more;
-    TORCH_CHECK(items <= wire::kTemplateItemsMax, info.name, ": its lists hold more than ", wire::kTemplateItemsMax,
-                " items together, as many as one call may have on the virtual device; make several calls of it");
-  };
-  for (size_t index = 0; index < stack.size(); ++index) {
-    if (stack[index].isList()) count(stack[index].toListRef().size());
-    TORCH_CHECK(!stack[index].isString() || stack[index].toStringRef().size() <= wire::kStringBytesMax, info.name, ": a text of more than ",
-                wire::kStringBytesMax, " bytes is not sent to the virtual device");
-  }
-  for (const auto& result : prediction.results) {
-    const bool same_list = result.argument >= 0 && stack[static_cast<size_t>(result.argument)].isList();
-    if (result.list || same_list) count(same_list ? stack[static_cast<size_t>(result.argument)].toListRef().size() : result.items.size());
-  }
-}
-
-// All of a template but its operator's number.
-wire::Writer template_of(const OperatorInfo& info, const Stack& stack, const Prediction& prediction) {
-  check_limits(info, stack, prediction);
-  wire::Writer out;
-  out.u8(info.random ? wire::kTemplateRandom : 0);
-  out.varint(stack.size());
-  for (size_t index = 0; index < stack.size(); ++index) put_argument(out, stack[index], info.arguments[index].kind);
-  const auto numbers = tensor_numbers(info, stack);
-  out.varint(prediction.results.size());
-  for (const auto& result : prediction.results) put_result(out, result, info, stack, numbers);
-  return out;
-}
-
 // Making results.
 
 at::Tensor make_tensor(c10::DeviceIndex device, uint64_t storage, at::ScalarType dtype, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t storage_bytes) {
@@ -412,6 +250,8 @@ c10::IValue get_answer(c10::DeviceIndex device, wire::Reader& in) {
     case OutputTag::kSame:
       in.varint();  // an argument, which is here
       return at::Tensor();
+    case OutputTag::kSparse:
+      return get_sparse(device, in, [device](wire::Reader& more) { return get_answer(device, more).toTensor(); });
     case OutputTag::kInt:
       return in.zigzag();
     case OutputTag::kDouble:
@@ -443,6 +283,21 @@ void move_indices(c10::DeviceIndex device, Stack& stack) {
 }
 
 constexpr uint64_t kStoragesOfAnswer = wire::kItemsMax;  // ids set aside for a list of unknown length
+
+constexpr uint64_t kFirstGeneration = 1;  // of a process that never lost its tensors
+
+void refuse_lost(const at::Tensor& tensor) {
+  if (tensor.defined() && tensor.is_cuda() && tensor.has_storage()) handle_of(*tensor.unsafeGetTensorImpl());
+}
+
+// A call on a tensor that is lost can only fail: it takes no lease, which would cost what is our failure.
+void refuse_lost(const Stack& stack) {
+  for (const auto& value : stack) {
+    if (value.isTensor()) refuse_lost(value.toTensor());
+    if (!value.isTensorList()) continue;
+    for (const at::Tensor& tensor : value.toTensorVector()) refuse_lost(tensor);
+  }
+}
 
 }  // namespace
 
@@ -483,10 +338,13 @@ Recorder& Recorder::of(const OperatorInfo& info, const Stack& stack) {
   return of(device_named(named));
 }
 
-// Outside the lock: sends what is due, and waits where every call is to.
-void Recorder::finish_call() {
+// Outside the lock: sends what is due, and waits where it is not known whether the worker carries the call out.
+void Recorder::finish_call(const Sent& sent, bool overlapping) {
   stream_.send_if_due();
-  if (launch_blocking) [[unlikely]] stream_.synchronize();
+  if (sent.known && !overlapping && !launch_blocking) [[likely]] return;
+  if (in_signal_handler()) return;
+  stream_.finish(sent.sequence);
+  KnownCalls::get().add(sent.kind);
 }
 
 // PyTorch has CUDA devices widen half precision within a softmax and narrow it within its derivative, and find that no rows have no distances; a CPU
@@ -516,57 +374,69 @@ bool Recorder::record_in_parts(OperatorInfo& info, Stack& stack) {
 
 void Recorder::record(OperatorInfo& info, Stack& stack) {
   const ActivityClock profiled(info, device_);
+  if (stream_.generation() != kFirstGeneration) [[unlikely]] refuse_lost(stack);
   if (info.moves_indices) move_indices(device_, stack);
   stream_.need_lease();
+  stream_.check_stopped();
   thread_local Scan scan;
   scan.clear();
   scan.device = device_;
   scan.generation = stream_.generation();
   Scanner(info, scan).scan(stack);
-  {
-    auto lock = stream_.lock_for(scan.generation);
-    const Entry* entry = find(hash_of(scan.key), scan.key);
-    if (entry == nullptr || entry->prediction.asks) {
-      lock.unlock();  // meta kernels in Python take the GIL, whose holder may wait for this lock
-      return record_slowly(info, stack, scan);
-    }
-    append_call(info, stack, scan, *entry, lock);
+  const bool overlapping = info.writes && overlaps(info, stack);
+  auto lock = stream_.lock_for(scan.generation);
+  Entry* entry = find(hash_of(scan.key), scan.key);
+  if (entry != nullptr && entry->prediction.asks) {
+    const Prediction prediction = entry->prediction;
+    lock.unlock();
+    Scan own = scan;  // a signal handler may record meanwhile
+    return ask(info, stack, own, prediction);
   }
-  finish_call();
+  if (entry == nullptr) {
+    lock.unlock();  // meta kernels in Python take the GIL, whose holder may wait for this lock
+    if (info.writes_out && growths_.apply(info, stack, scan.key)) return record(info, stack);
+    return record_slowly(info, stack, scan, overlapping);
+  }
+  finish_call(append_call(info, stack, scan, *entry, std::move(lock)), overlapping);
 }
 
-void Recorder::record_slowly(OperatorInfo& info, Stack& stack, Scan scan) {
+void Recorder::record_slowly(OperatorInfo& info, Stack& stack, Scan scan, bool overlapping) {
   if (size_statistics(info, stack)) return record(info, stack);
   const bool cpu = stream_.worker_is_cpu();
-  if (cpu && record_in_parts(info, stack)) return;
+  if (cpu && (record_in_parts(info, stack) || record_widened(info, stack))) return;
   if (info.writes_out && (only_worker_knows(info) || (cpu && has_strided_out(info, stack))) && record_without_out(info, stack)) return;
-  auto prediction = infer(info, stack, cpu);
-  if (!prediction) return record(info, stack);
+  Growth growth;
+  auto prediction = infer(info, stack, cpu, growth);
+  if (!prediction) {
+    growths_.remember(scan.key, std::move(growth));
+    return record(info, stack);
+  }
   if (prediction->unsized_out && record_without_out(info, stack)) return;
   if (prediction->asks) return ask(info, stack, scan, *prediction);
-  {
-    auto lock = stream_.lock_for(scan.generation);
-    if (cpu != stream_.worker_is_cpu()) [[unlikely]] {  // the session has moved to a device of another kind
-      lock.unlock();
-      return record(info, stack);
-    }
-    const Entry& entry = find_or_insert(info, stack, scan, *prediction);
-    append_call(info, stack, scan, entry, lock);
+  auto lock = stream_.lock_for(scan.generation);
+  if (cpu != stream_.worker_is_cpu()) [[unlikely]] {  // the session has moved to a device of another kind
+    lock.unlock();
+    return record(info, stack);
   }
-  finish_call();
+  Entry& entry = find_or_insert(info, stack, scan, *prediction);
+  finish_call(append_call(info, stack, scan, entry, std::move(lock)), overlapping);
 }
 
-void Recorder::append_call(OperatorInfo& info, Stack& stack, Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock) {
+Recorder::Sent Recorder::append_call(OperatorInfo& info, Stack& stack, Scan& scan, Entry& entry, std::unique_lock<std::mutex> lock) {
+  if (entry.new_bytes > 0) check_room(device_, entry.new_bytes);
+  if (!entry.known) [[unlikely]] entry.known = KnownCalls::get().knows(entry.kind);
   const uint64_t first = stream_.new_storages(entry.prediction.new_storages);
   for (uint64_t id = first; id < first + entry.prediction.new_storages; ++id) scan.bind(wire::Word::kNew, id);
   bind_random(info, scan);
   stream_.tracer().step(wire::call_key(entry.number), scan.words, scan.kinds);
-  const uint64_t sequence = stream_.next_call();
+  const Sent sent{stream_.next_call(), entry.kind, entry.known};
   stream_.appended();
   Stack results = make_results(device_, entry.prediction, stack, first);  // under the lock: a FORGET would drop the entry
   lock.unlock();
-  note_location(device_, sequence);
+  note_location(device_, sent.sequence);
+  note_launch(info, device_, sent.sequence);
   stack = std::move(results);
+  return sent;
 }
 
 void Recorder::ask(OperatorInfo& info, Stack& stack, Scan& scan, const Prediction& prediction) {
@@ -584,7 +454,9 @@ void Recorder::ask(OperatorInfo& info, Stack& stack, Scan& scan, const Predictio
         out.varint(first);
         out.varint(entry.number);
         for (size_t index = 0; index < scan.words.size(); ++index) wire::put_word(out, scan.kinds[index], scan.words[index]);
-        return stream_.next_call();
+        const uint64_t sequence = stream_.next_call();
+        note_launch(info, device_, sequence);
+        return sequence;
       },
       [&](wire::Reader& in) {
         const size_t count = in.count(wire::kArgumentsMax, "the number of outputs");
@@ -600,7 +472,9 @@ void Recorder::ask(OperatorInfo& info, Stack& stack, Scan& scan, const Predictio
 void Recorder::bind_random(const OperatorInfo& info, Scan& scan) {
   if (!info.random) return;
   const at::Generator& generator = scan.random.defined() ? scan.random : default_generator(device_);
-  const auto [seed, counter] = at::check_generator<VirtualGenerator>(generator)->next();
+  auto* impl = at::check_generator<VirtualGenerator>(generator);
+  const auto [seed, counter] = impl->next();
+  stream_.random_calls().note(stream_.upcoming_call(), *impl, counter);
   scan.bind(wire::Word::kBits, seed);
   scan.bind(wire::Word::kCounter, counter);
 }
@@ -616,9 +490,9 @@ Entry* Recorder::find(uint64_t hash, const std::vector<uint64_t>& key) {
   return nullptr;
 }
 
-const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, const Scan& scan, const Prediction& prediction) {
+Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, const Scan& scan, const Prediction& prediction) {
   const uint64_t hash = hash_of(scan.key);
-  if (const Entry* entry = find(hash, scan.key)) return *entry;
+  if (Entry* entry = find(hash, scan.key)) return *entry;
   const wire::Writer constant = template_of(info, stack, prediction);  // may throw, so before anything is appended
   if (count_ == wire::kTemplatesMax || template_bytes_ > wire::kTemplatesItemsMax) {  // an item takes a byte at least
     stream_.tracer().clear();
@@ -634,7 +508,8 @@ const Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, co
   out.varint(operators_.at(&info));
   out.raw(constant.bytes().data(), constant.size());
   template_bytes_ += out.size() - before + scan.words.size();
-  auto entry = std::make_unique<Entry>(Entry{scan.key, count_++, prediction, nullptr});
+  const uint64_t kind = kind_of(info, stack, stream_.kind_of_worker());
+  auto entry = std::make_unique<Entry>(Entry{scan.key, count_++, prediction, new_bytes_of(prediction), kind, false, nullptr});
   auto& slot = entries_[hash];
   entry->next = std::move(slot);
   slot = std::move(entry);
@@ -652,12 +527,14 @@ void Recorder::put_operator(const OperatorInfo& info) {
 
 void Recorder::drop_templates() {
   entries_.clear();
+  growths_.clear();
   count_ = 0;
   template_bytes_ = 0;
 }
 
 void Recorder::forget_operator(const std::string& name) {
   const std::lock_guard lock(stream_.mutex());
+  growths_.clear();
   const auto is_of = [&](const Entry& entry) { return reinterpret_cast<const OperatorInfo*>(entry.key.front())->name == name; };
   for (auto& [hash, first] : entries_) {
     for (auto* slot = &first; *slot != nullptr;) {

@@ -18,6 +18,7 @@
 
 #include "forebay/traces.h"
 #include "forebay/wire.h"
+#include "growths.h"
 #include "inference.h"
 #include "operator_info.h"
 #include "stream.h"
@@ -29,6 +30,9 @@ struct Entry {
   std::vector<uint64_t> key;
   uint64_t number;
   Prediction prediction;
+  int64_t new_bytes;            // of all new storages
+  uint64_t kind;
+  bool known;                   // a worker has carried out a call of this kind
   std::unique_ptr<Entry> next;  // of the same hash
 };
 
@@ -67,13 +71,19 @@ class Recorder {
  private:
   explicit Recorder(c10::DeviceIndex device);
   bool record_in_parts(OperatorInfo& info, torch::jit::Stack& stack);
-  void finish_call();
-  void record_slowly(OperatorInfo& info, torch::jit::Stack& stack, Scan scan);
-  void append_call(OperatorInfo& info, torch::jit::Stack& stack, Scan& scan, const Entry& entry, std::unique_lock<std::mutex>& lock);
+  bool record_widened(OperatorInfo& info, torch::jit::Stack& stack);  // widening.cpp
+  struct Sent {
+    uint64_t sequence;
+    uint64_t kind;
+    bool known;
+  };
+  void finish_call(const Sent& sent, bool overlapping);
+  void record_slowly(OperatorInfo& info, torch::jit::Stack& stack, Scan scan, bool overlapping);
+  Sent append_call(OperatorInfo& info, torch::jit::Stack& stack, Scan& scan, Entry& entry, std::unique_lock<std::mutex> lock);
   void ask(OperatorInfo& info, torch::jit::Stack& stack, Scan& scan, const Prediction& prediction);
   void bind_random(const OperatorInfo& info, Scan& scan);
   Entry* find(uint64_t hash, const std::vector<uint64_t>& key);
-  const Entry& find_or_insert(OperatorInfo& info, const torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
+  Entry& find_or_insert(OperatorInfo& info, const torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
   void drop_templates();
   void put_operator(const OperatorInfo& info);
 
@@ -84,6 +94,7 @@ class Recorder {
   size_t count_ = 0;
   size_t template_bytes_ = 0;
   std::unordered_map<const OperatorInfo*, uint64_t> operators_;  // to the wire's number
+  Growths growths_;  // has a lock of its own
 };
 
 }  // namespace forebay

@@ -74,8 +74,26 @@ void record_convolution(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   kernel.record(stack);
 }
 
+// A sparse gradient of bags is made here, as of any device, by operators on its parts.
+class BagGradientKernel final : public c10::OperatorKernel {
+ public:
+  explicit BagGradientKernel(const c10::OperatorHandle& op)
+      : record_(op), sparse_(op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU)), flag_(op.schema().argumentIndexWithName("sparse").value()) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const auto& is_sparse = torch::jit::peek(*stack, static_cast<size_t>(flag_), op.schema().arguments().size());
+    if (is_sparse.toBool()) return sparse_.callBoxed(op, keys, stack);
+    record_.record(stack);
+  }
+
+ private:
+  RecordKernel record_;
+  c10::SafeKernelFunction sparse_;
+  int flag_;
+};
+
 torch::CppFunction kernel_of(const c10::OperatorHandle& op) {
   const auto& name = op.operator_name();
+  if (name.name == "aten::_embedding_bag_backward") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<BagGradientKernel>(op));
   if (name.name == "aten::convolution" && name.overload_name.empty()) return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ConvolutionKernel>(op));
   return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RecordKernel>(op));
 }
@@ -97,8 +115,11 @@ class Silence final : public c10::WarningHandler {
 }  // namespace
 
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(op.operator_name().getNamespace() == "aten", op.operator_name(),
+                              " is not available on the virtual device: the package that it comes from makes it of kernels for devices of its own, not of PyTorch's operators; "
+                              "use what torch has in its place (torch.nn, torch.optim), or run it on the CPU: x.cpu()");
   TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(),
-                              " is not available on the virtual device, which holds dense strided tensors and no sparse, nested or quantized ones; "
+                              " is not available on the virtual device, or not for tensors of this layout; "
                               "run it on the CPU: x.cpu()");
 }
 
@@ -108,10 +129,14 @@ void install_operators() {
   static auto* kernels = new KernelTable(c10::DispatchKey::CUDA);
   register_kernels(*kernels);
   register_compositions(*kernels);
+  register_batch_norm(*kernels);
   register_attention(*kernels);
   register_jagged(*kernels);
   kernels->impl("_convolution", torch::CppFunction::makeFromBoxedFunction<&record_convolution>());
   register_collectives(*kernels);
+  static auto* coo = new KernelTable(c10::DispatchKey::SparseCUDA);
+  static auto* compressed = new KernelTable(c10::DispatchKey::SparseCsrCUDA);
+  register_sparse(*kernels, *coo, *compressed);
   static auto* autograd = new KernelTable(c10::DispatchKey::AutogradCUDA);
   register_attention(*autograd);
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -127,10 +152,9 @@ void install_operators() {
     kernels->impl(local, kernel_of(*op));
     recorded().push_back(local);
   }
-  for (const auto key : {c10::DispatchKey::CUDA, c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA, c10::DispatchKey::QuantizedCUDA,
-                         c10::DispatchKey::NestedTensorCUDA}) {
-    take_over(key == c10::DispatchKey::CUDA ? *kernels : *new KernelTable(key), *autograd);
-    auto* fallback = new torch::Library(torch::Library::IMPL, "_", key, __FILE__, __LINE__);  // for as long as the process
+  for (auto* table : {kernels, coo, compressed, new KernelTable(c10::DispatchKey::QuantizedCUDA), new KernelTable(c10::DispatchKey::NestedTensorCUDA)}) {
+    take_over(*table, *autograd);
+    auto* fallback = new torch::Library(torch::Library::IMPL, "_", table->key(), __FILE__, __LINE__);  // for as long as the process
     fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }
 }

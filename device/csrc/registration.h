@@ -1,6 +1,8 @@
 // What takes the CUDA key of a stock PyTorch, each in its own file.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,9 @@ class KernelTable;
 
 void install_guard();         // guard.cpp
 void install_hooks();         // hooks.cpp
+// What the program says is pinned memory, or no longer. Whether it was not, or was, before.
+bool pin_memory(uintptr_t address, size_t bytes);  // hooks.cpp
+bool unpin_memory(uintptr_t address);
 void install_operators();     // registration.cpp
 
 // Rows of different lengths, padded and back.
@@ -28,8 +33,14 @@ void register_kernels(KernelTable& library);  // kernels.cpp
 // Operators PyTorch asks of CUDA devices alone, made of others.
 void register_compositions(KernelTable& library);  // compositions.cpp
 
+// The parts of a batch norm over several processes.
+void register_batch_norm(KernelTable& library);  // batch_norm.cpp
+
 // Composite, with a choice of our own; for the autograd key too, since its parts have their own derivatives.
 void register_attention(KernelTable& library);  // attention.cpp
+
+// Operators on sparse tensors, and those that make them of dense ones.
+void register_sparse(KernelTable& dense, KernelTable& coo, KernelTable& compressed);  // sparse_kernels.cpp
 
 // Those of torch.distributed, through host memory.
 void register_collectives(KernelTable& table);  // collectives.cpp

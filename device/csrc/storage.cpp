@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 
+#include "forebay/out_of_memory.h"
 #include "stream.h"
 
 namespace forebay {
@@ -15,6 +16,7 @@ namespace {
 constexpr int kDeviceShift = 56;                        // of a fake address: above it stands its device
 constexpr uintptr_t kAddressBase = uintptr_t{1} << 47;  // outside what a process is given, so a stray access faults
 constexpr uintptr_t kAlignment = 512;
+constexpr int64_t kTrifleBytes = 256 << 20;  // may be allocated before anybody knows how much there is
 
 struct Memory {
   std::atomic<uintptr_t> next_address{kAddressBase};
@@ -62,6 +64,7 @@ struct DeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     check_storage_bytes(static_cast<int64_t>(bytes));
     const c10::DeviceIndex device = current_device();
+    check_room(device, static_cast<int64_t>(bytes));
     auto& stream = CommandStream::of(device);
     const uint64_t id = stream.new_storage();
     auto data = make_data(device, id, static_cast<int64_t>(bytes));
@@ -94,6 +97,13 @@ void check_storage_bytes(int64_t bytes) {
                    tib(wire::kStorageBytesMax), " TiB can be");
 }
 
+void check_room(c10::DeviceIndex device, int64_t bytes) {
+  auto& stream = CommandStream::of(device);
+  if (bytes > kTrifleBytes && stream.memory_limit() == wire::kStorageBytesMax) stream.need_lease();
+  const int64_t limit = stream.memory_limit(), used = memory_of(device).allocated.load(std::memory_order_relaxed);
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= limit - used, out_of_memory(bytes, used, limit));
+}
+
 c10::Allocator* device_allocator() {
   static DeviceAllocator allocator;
   return &allocator;
@@ -120,8 +130,9 @@ void resize_storage(const c10::Storage& storage, int64_t bytes) {
   TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
   check_storage_bytes(bytes);
   auto& handle = handle_of_data(impl->data_ptr());
+  if (bytes > handle.bytes) check_room(handle.device, bytes - handle.bytes);
   CommandStream::of(handle).contents().forget(handle);
-  CommandStream::of(handle).resize(handle, bytes);
+  handle.bytes == 0 ? CommandStream::of(handle).renew(handle, bytes) : CommandStream::of(handle).resize(handle, bytes);
   count(handle.device, bytes - handle.bytes);
   handle.bytes = bytes;
   void* context = impl->mutable_data_ptr().release_context();

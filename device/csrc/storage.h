@@ -35,6 +35,9 @@ void reset_peak_memory(c10::DeviceIndex device);
 // Throws OutOfMemoryError for more than any device has: a worker would take it for a broken stream, and not for too much.
 void check_storage_bytes(int64_t bytes);
 
+// Throws OutOfMemoryError where so many bytes more do not fit the flavor, as far as a lease has told it; more than a trifle asks for a lease first.
+void check_room(c10::DeviceIndex device, int64_t bytes);
+
 // The allocator behind torch.empty(..., device="cuda"): it tells the current device's worker.
 c10::Allocator* device_allocator();
 

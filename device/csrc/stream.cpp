@@ -22,9 +22,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <optional>
+#include <utility>
 
+#include "known_calls.h"
 #include "locations.h"
 #include "profile.h"
 #include "python.h"
@@ -40,10 +43,14 @@ using wire::Reply;
 constexpr size_t kFrameBytesTarget = 64 << 10;  // a frame is closed after the command that passes this
 constexpr size_t kSendBytesDue = 8 << 10;       // the recording thread itself sends when this much is pending
 constexpr size_t kBehindUploadBytesDue = 4 << 20;  // as much behind an upload that nobody waits for
+constexpr size_t kOftenCommands = 256;  // fewer between two questions: the worker waits for them
+constexpr size_t kEarlyCommands = 8;  // so many are sent to it then
 constexpr size_t kReceiveBytes = 64 << 10;
 constexpr auto kTick = 50us;
+constexpr auto kReadingTick = 1000us;  // while the program reads from tick to tick
 constexpr auto kBusyTick = 250us;  // while the worker has not read what it was sent: it has enough to do
 constexpr int kIdleTicks = 40;  // after these the ticker sleeps until something is recorded
+constexpr uint64_t kListenTicks = 8;  // with something to send, before it looks whether the worker has stopped
 constexpr auto kRest = 100ms;  // longer than most programs wait for a step's results
 constexpr int kConnectMs = 10'000;
 
@@ -93,37 +100,6 @@ int connect_address(const std::string& address) {
   return connect_tcp(address.substr(4, colon - 4), address.substr(colon + 1));
 }
 
-// As a RuntimeError, which is what CUDA's late failures are: an IndexError out of another call would end somebody's loop without a
-// word. `at_once`, from the very call that failed, as what the operator itself would have thrown.
-[[noreturn]] void throw_failure(wire::FailureCode code, bool at_once, const std::string& text) {
-  using wire::FailureCode;
-  TORCH_CHECK_WITH(OutOfMemoryError, code != FailureCode::kOutOfMemory, text);
-  TORCH_CHECK_NOT_IMPLEMENTED(code != FailureCode::kUnsupported, text);
-  TORCH_CHECK_LINALG(code != FailureCode::kLinalg, text);
-  TORCH_CHECK_INDEX(!at_once || code != FailureCode::kIndex, text);
-  TORCH_CHECK_VALUE(!at_once || code != FailureCode::kValue, text);
-  TORCH_CHECK_TYPE(!at_once || code != FailureCode::kType, text);
-  TORCH_CHECK(false, text);
-}
-
-// What this side says of the operator's results was wrong: from the next call on the worker is asked. Returns a sentence that says so.
-std::string distrust(const std::string& op) {
-  ask_from_now_on(op);
-  for (c10::DeviceIndex device = 0; device < kDevicesMax; ++device) Recorder::of(device).forget_operator(op);
-  return "\n  the next call of " + op + " asks the device for what it gives: run this again";
-}
-
-// What a FAILURE tells. `own` is the number of the call that was asked, if one was.
-[[noreturn]] void throw_told(c10::DeviceIndex device, wire::Reader& body, std::optional<uint64_t> own = std::nullopt) {
-  const auto code = static_cast<wire::FailureCode>(body.u8());
-  const uint64_t sequence = body.u64();
-  const std::string op = body.string();
-  const std::string message = body.string(wire::kMessageBytesMax);
-  const std::string where = location_of(device, sequence);
-  const std::string more = code == wire::FailureCode::kGeometry ? distrust(op) : "";
-  throw_failure(code, own == sequence, op + ": " + message + (where.empty() ? "" : "\n  issued at " + where) + more);
-}
-
 }  // namespace
 
 // One for each device there may be; they outlive static destruction, since tensors may be freed that late.
@@ -157,6 +133,7 @@ void CommandStream::forked() {
   new (&send_mutex_) std::mutex;
   new (&receive_mutex_) std::timed_mutex;
   new (&ticker_mutex_) std::mutex;
+  new (&notice_mutex_) std::mutex;
   new (&ticker_wake_) std::condition_variable;
   new (&uploads_) std::deque<Upload>;
   new (&downloads_) std::deque<Download>;
@@ -168,6 +145,7 @@ void CommandStream::forked() {
   ticker_runs_ = false;
   lease_open_ = false;
   away_ = false;
+  KnownCalls::get().forked();
   if (connected_.exchange(false)) forked_ = true;
 }
 
@@ -185,9 +163,11 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   sent_ = 0;
   filled_ = 0;
   if (!away_) forget_transfers();
+  heard_generation_ = generation();
   greet(ticket);
   const Welcome welcome = be_welcomed();
   worker_is_cpu_ = welcome.kind == "cpu";
+  kind_of_worker_ = std::hash<std::string>()(welcome.torch + " " + welcome.kind + " " + welcome.model);
   if (address.rfind("unix:", 0) == 0) share_memory();
   note_session(device_);
   connected_ = true;
@@ -238,6 +218,7 @@ void CommandStream::abandon(const std::string& message) {
   contents_.clear();
   const std::lock_guard lock(mutex_);
   away_ = false;
+  memory_limit_ = wire::kStorageBytesMax;
   lost_message_ = message;
   generation_.fetch_add(1);
   pending_.clear();
@@ -247,6 +228,7 @@ void CommandStream::abandon(const std::string& message) {
   unsynchronised_ = false;
   tracer_.reset();
   Recorder::of(device_).forget();
+  forget_failures();
 }
 
 void CommandStream::lose(const std::string& message) {
@@ -332,9 +314,19 @@ void CommandStream::close_frame() {
 }
 
 void CommandStream::appended() {
-  if (pending_.size() - frame_start_ > kFrameBytesTarget) close_frame();
-  if (pending_.size() > (uploading_.load(std::memory_order_relaxed) ? kBehindUploadBytesDue : kSendBytesDue)) due_.store(true, std::memory_order_relaxed);
+  appended_to_send();
   wake_ticker();
+}
+
+// As appended, where the caller sends.
+void CommandStream::appended_to_send() {
+  if (asks_often_) {
+    asks_often_ = since_question_ < kOftenCommands;
+    if (++since_sent_ == kEarlyCommands) due_.store(Due::kEarly, std::memory_order_relaxed);
+  }
+  ++since_question_;
+  if (pending_.size() - frame_start_ > kFrameBytesTarget) close_frame();
+  if (pending_.size() > (uploading_.load(std::memory_order_relaxed) ? kBehindUploadBytesDue : kSendBytesDue)) due_.store(Due::kYes, std::memory_order_relaxed);
 }
 
 void CommandStream::wake_ticker() {
@@ -343,10 +335,25 @@ void CommandStream::wake_ticker() {
   ticker_wake_.notify_one();
 }
 
-void CommandStream::send_if_due() {
-  if (!due_.load(std::memory_order_relaxed) || !connected_.load(std::memory_order_relaxed)) [[likely]] return;
+// Under the lock, with the append of a command that somebody will wait for.
+void CommandStream::put_question() {
+  asks_often_ = since_question_ < kOftenCommands;
+  since_question_ = 0;
+}
+
+void CommandStream::send_due() {
+  if (!connected_.load(std::memory_order_relaxed)) return;
   const ActivityClock profiled(Activity::kSend, device_);
-  flush(Wait::kYes);
+  due_.load(std::memory_order_relaxed) == Due::kYes ? flush(Wait::kYes) : send_early();
+}
+
+// Without a wait, so without giving the GIL up.
+void CommandStream::send_early() {
+  if (in_signal_handler()) return;
+  const std::unique_lock send_lock(send_mutex_, std::try_to_lock);
+  if (!send_lock || !connected_ || away_ || !uploads_.empty()) return;
+  take_pending(outgoing_);
+  drain_outgoing(Wait::kNo);
 }
 
 void CommandStream::allocate(uint64_t id, int64_t bytes) {
@@ -372,6 +379,14 @@ void CommandStream::resize(const StorageHandle& handle, int64_t bytes) {
   appended();
 }
 
+// An empty storage that grows is a new one, under a new number: that is a step like others, where a RESIZE would end the segment.
+void CommandStream::renew(StorageHandle& handle, int64_t bytes) {
+  { const auto lock = lock_for(handle.generation); }  // throws where it is lost
+  free(handle);
+  handle.id = new_storage();
+  allocate(handle.id, bytes);
+}
+
 // Runs wherever Python drops a tensor, often with the GIL: it must not wait, so it never sends.
 void CommandStream::free(const StorageHandle& handle) {
   if (forked_ || handle.generation != generation()) return;
@@ -382,24 +397,29 @@ void CommandStream::free(const StorageHandle& handle) {
 
 CommandStream::Question::Question(CommandStream& stream) : clock_(stream.waited_ns_), stream_(stream) {
   stream.need_lease();
+  stream.check_stopped();
   refuse_in_signal_handler();
-  stream.syncs_.fetch_add(1, std::memory_order_relaxed);
   lock_ = stream.lock_to_receive();
+  stream.syncs_.fetch_add(1, std::memory_order_relaxed);
 }
 
 CommandStream::Question::~Question() {
   if (!settled_) stream_.unsynchronised_ = true;
+  if (std::uncaught_exceptions() > 0) stream_.wake_ticker();  // an interrupt may have left something to be sent
   stream_.synchronising_ = false;
+  stream_.answers_.fetch_add(1, std::memory_order_relaxed);
   stream_.shared_in_use_.store(false, std::memory_order_relaxed);
 }
 
 void CommandStream::Question::settles() {
+  stream_.put_question();
   settled_ = false;
   stream_.synchronising_ = true;
   stream_.unsynchronised_ = false;
 }
 
-void CommandStream::synchronize() {
+void CommandStream::await(std::optional<uint64_t> own) {
+  check_stopped();
   if (!unsynchronised_.load() && !synchronising_.load()) return;
   const ActivityClock profiled(Activity::kSynchronize, device_);
   Question question(*this);
@@ -409,13 +429,13 @@ void CommandStream::synchronize() {
     cut();
     pending_.command(Command::kSync);
     pending_.varint(request);
-    appended();
+    appended_to_send();
     question.settles();
   }
   flush(Wait::kYes);
   receive(request, [&](Reply reply, wire::Reader& body) {
     question.settled();
-    check_failure(reply, body);
+    check_failure(reply, body, own);
     note_busy(device_, body.varint());
   });
   tell_late_failure();
@@ -430,15 +450,13 @@ void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64
     const auto lock = lock_for(generation);
     tracer_.say_frees();
     sequence = append(request);
-    appended();
+    appended_to_send();
+    put_question();
   }
   note_location(device_, sequence);
   flush(Wait::kYes);
   receive(request, [&](Reply reply, wire::Reader& body) {
-    if (reply == Reply::kFailure) {
-      contents_.clear();
-      throw_told(device_, body, sequence);
-    }
+    check_failure(reply, body, sequence);
     take(body);
   });
 }
@@ -458,7 +476,7 @@ void CommandStream::take_pending(std::vector<uint8_t>& target, bool cuts) {
   const std::lock_guard lock(mutex_);
   cuts ? tracer_.cut() : tracer_.settle();
   close_frame();
-  due_.store(false, std::memory_order_relaxed);
+  due_.store(Due::kNo, std::memory_order_relaxed);
   if (target.empty()) {
     std::swap(target, pending_.bytes());
   } else {
@@ -466,6 +484,7 @@ void CommandStream::take_pending(std::vector<uint8_t>& target, bool cuts) {
   }
   pending_.clear();
   frame_start_ = 0;
+  since_sent_ = 0;
 }
 
 // An interrupt (Ctrl-C) may leave a part unsent: it is kept, and goes first the next time. Whether all is sent.
@@ -508,37 +527,42 @@ void CommandStream::fill(size_t bytes) {
   }
 }
 
-// Waits for it where there is nothing; 0 after a signal.
-size_t CommandStream::receive_some(uint8_t* target, size_t bytes) {
+// What is there, with a descriptor that came along; as recvmsg returns.
+ssize_t CommandStream::receive_at_once(uint8_t* target, size_t bytes) {
   iovec part{target, bytes};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  ssize_t count = 0;
-  const auto look = [&] {
-    message.msg_controllen = sizeof(control);
-    count = ::recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    return count >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
-  };
-  shared_in_use_.load(std::memory_order_relaxed) ? spinner_.until(look) : look();
-  if (count == 0) fail_connection("the worker ended");
-  if (count < 0) {
-    if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      wait_ready(POLLIN);
-    } else if (errno != EINTR) {
-      fail_connection(std::strerror(errno));
-    }
-    return 0;
-  }
+  message.msg_controllen = sizeof(control);
+  const ssize_t count = ::recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (count <= 0) return count;
   const cmsghdr* attached = CMSG_FIRSTHDR(&message);
   if (attached != nullptr && attached->cmsg_level == SOL_SOCKET && attached->cmsg_type == SCM_RIGHTS) {
     if (descriptor_ >= 0) ::close(descriptor_);
     std::memcpy(&descriptor_, CMSG_DATA(attached), sizeof(descriptor_));
   }
   bytes_received_.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
-  return static_cast<size_t>(count);
+  return count;
+}
+
+// Waits for it where there is nothing; 0 after a signal.
+size_t CommandStream::receive_some(uint8_t* target, size_t bytes) {
+  ssize_t count = 0;
+  const auto look = [&] {
+    count = receive_at_once(target, bytes);
+    return count >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  };
+  (shared_in_use_.load(std::memory_order_relaxed) ? bulk_spinner_ : spinner_).until(look);
+  if (count > 0) return static_cast<size_t>(count);
+  if (count == 0) fail_connection("the worker ended");
+  if (errno == EAGAIN || errno == EWOULDBLOCK) {
+    wait_ready(POLLIN);
+  } else if (errno != EINTR) {
+    fail_connection(std::strerror(errno));
+  }
+  return 0;
 }
 
 // Reads one whole frame into incoming_; an interrupt leaves what came so far for the next call.
@@ -562,17 +586,11 @@ bool CommandStream::receive_one(uint64_t request, const std::function<void(Reply
   const uint64_t answered = body.varint();
   if (answered > request) fail_connection("an answer to a question not asked");
   if (answered < request) {
-    take_download(answered, reply, body);
+    answered == 0 ? take_notice(reply, body) : take_download(answered, reply, body);
     return false;
   }
   take(reply, body);
   return true;
-}
-
-void CommandStream::check_failure(Reply reply, wire::Reader& body) {
-  if (reply != Reply::kFailure) return;
-  contents_.clear();  // what failed may be what it says the worker holds
-  throw_told(device_, body);
 }
 
 // The ticker sends what is pending, soon after it was recorded.
@@ -610,16 +628,22 @@ void CommandStream::run_ticker() {
   ::pthread_setname_np(::pthread_self(), "forebay-send");
   ::prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
   int idle = 0;
-  for (;;) {
-    std::this_thread::sleep_for(peer_is_busy() ? kBusyTick : kTick);
+  uint64_t ticks = 0;
+  auto tick = kTick;
+  for (uint64_t asked = 0;;) {
+    std::this_thread::sleep_for(std::max(tick, peer_is_busy() ? kBusyTick : kTick));
+    // Whoever reads sends what was recorded before it.
+    const uint64_t before = std::exchange(asked, syncs_.load(std::memory_order_relaxed));
+    tick = asked == before ? kTick : std::min(tick * 2, kReadingTick);
     if (connected_ && has_pending()) {
       idle = 0;
       try {
         flush(Wait::kNo);
+        if (++ticks % kListenTicks == 0) listen();
       } catch (const std::exception&) {
         continue;  // the next call that reads or records says so
       }
-    } else if (++idle > kIdleTicks) {
+    } else if (++idle > kIdleTicks || is_asking()) {
       idle = 0;
       ticker_asleep_ = true;
       if (has_pending()) {  // recorded just before it could know that somebody sleeps

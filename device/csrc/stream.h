@@ -2,18 +2,23 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "contents.h"
+#include "failures.h"
 #include "forebay/spin.h"
 #include "forebay/wire.h"
+#include "locations.h"
 #include "shared_memory.h"
 #include "storage.h"
 #include "tracer.h"
@@ -53,6 +58,10 @@ class CommandStream {
   // Ends the stream at this worker: what is recorded from now on waits for the next `connect`. False where there is no worker to leave.
   bool leave();
   bool connected() const { return connected_.load(); }
+  // The bytes that the flavor allows, once a lease told them.
+  int64_t memory_limit() const { return memory_limit_.load(std::memory_order_relaxed); }
+  // Stands for the kind of device and its PyTorch.
+  uint64_t kind_of_worker() const { return kind_of_worker_.load(std::memory_order_relaxed); }
   bool worker_is_cpu() const { return worker_is_cpu_.load(std::memory_order_relaxed); }
   uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
   void check_generation(uint64_t generation) {
@@ -64,9 +73,10 @@ class CommandStream {
   void need_lease() {
     if (!lease_open_.load(std::memory_order_acquire)) [[unlikely]] wait_for_lease();
   }
-  void lease_opened(uint64_t epoch) {
+  void lease_opened(uint64_t epoch, int64_t memory_bytes) {
     const std::lock_guard lock(mutex_);
     if (away_) return;  // it was for the worker that the session has left
+    memory_limit_.store(memory_bytes, std::memory_order_relaxed);
     epoch_.store(epoch, std::memory_order_relaxed);
     lease_open_.store(true, std::memory_order_release);
   }
@@ -91,10 +101,13 @@ class CommandStream {
   void cut();
   // To be called under the lock after an append; sends when much is pending once the lock is given up by `sent_if_due`.
   void appended();
-  void send_if_due();
+  void send_if_due() {
+    if (due_.load(std::memory_order_relaxed) != Due::kNo) [[unlikely]] send_due();
+  }
 
   void allocate(uint64_t id, int64_t bytes);
   void resize(const StorageHandle& handle, int64_t bytes);
+  void renew(StorageHandle& handle, int64_t bytes);
   void free(const StorageHandle& handle);
   Contents& contents() { return contents_; }
   // Returns when `data` may be changed. With `source`, which keeps it alive, that is not before the next synchronisation.
@@ -102,7 +115,22 @@ class CommandStream {
   void read(const StorageHandle& storage, int64_t offset, void* data, int64_t bytes);
   // As read, but the bytes are there only after the next synchronisation. `target` keeps them alive.
   void read_later(const StorageHandle& storage, int64_t offset, void* data, int64_t bytes, c10::Storage target);
-  void synchronize();
+  void synchronize() { await(std::nullopt); }
+  // Waits for the call of this number, which the current thread has just recorded: its failure is thrown as the operator itself would.
+  void finish(uint64_t sequence) { await(sequence); }
+  // Throws the failure that stopped the worker, where the current thread issued what failed or has lost a call by it, or nobody else took notice of it.
+  void check_stopped() {
+    if (noticed_.load(std::memory_order_relaxed)) [[unlikely]] throw_notice();
+  }
+  // Of the random calls that are recorded; under the lock.
+  RandomCalls& random_calls() { return random_calls_; }
+  // The number of the next call; under the lock.
+  uint64_t upcoming_call() const { return calls_; }
+  // Of the last failure that the program has heard of.
+  uint64_t heard() const { return heard_.load(std::memory_order_relaxed); }
+  // The worker notes when it carries out the next calls; what it noted comes with `tell_times`, without a lease.
+  void time_calls(size_t calls);
+  void tell_times(const std::function<void(wire::Reader&)>& take);
   // Appends by `append(request)` under the lock, notes the location of the call whose number that returns, and gives the body of
   // the OUTPUTS reply to `take`.
   void ask(uint64_t generation, const std::function<uint64_t(uint64_t)>& append, const std::function<void(wire::Reader&)>& take);
@@ -115,6 +143,7 @@ class CommandStream {
  private:
   friend struct Streams;
 
+  void await(std::optional<uint64_t> own);
   [[noreturn]] void refuse_generation();
   [[noreturn]] void fail_connection(const std::string& what);
   void abandon(const std::string& message);
@@ -125,6 +154,11 @@ class CommandStream {
   std::unique_lock<std::timed_mutex> lock_to_receive();
   void wait_for_lease();
   void close_frame();
+  void appended_to_send();
+  void put_question();
+  void send_due();
+  void send_early();
+  enum class Due : uint8_t { kNo, kEarly, kYes };
   enum class Wait : uint8_t { kNo, kYes };
   void flush(Wait wait);
   void take_pending(std::vector<uint8_t>& target, bool cuts = false);
@@ -132,6 +166,7 @@ class CommandStream {
   void say_frees();
   bool sleep_until_woken();
   bool peer_is_busy() const;
+  bool is_asking() const { return answers_.load(std::memory_order_relaxed) != syncs_.load(std::memory_order_relaxed); }
   bool drain_outgoing(Wait wait);
   void wait_ready(short events);
   void wake_ticker();
@@ -181,7 +216,18 @@ class CommandStream {
   void receive_frame();
   void fill(size_t bytes);
   size_t receive_some(uint8_t* target, size_t bytes);
-  void check_failure(wire::Reply reply, wire::Reader& body);
+  ssize_t receive_at_once(uint8_t* target, size_t bytes);
+  // Failures: failures.cpp.
+  void check_failure(wire::Reply reply, wire::Reader& body, std::optional<uint64_t> own = std::nullopt);
+  [[noreturn]] void throw_failure(const ToldFailure& failure, std::optional<uint64_t> own = std::nullopt);
+  void hear(const ToldFailure& failure);
+  void tell_others(const ToldFailure& failure);
+  void take_notice(wire::Reply reply, wire::Reader& body);
+  [[gnu::cold]] void throw_notice();
+  void forget_failures();
+  void listen();
+  bool has_whole_frame();
+
   void run_ticker();
   void start_ticker();
   void forked();
@@ -189,6 +235,8 @@ class CommandStream {
   c10::DeviceIndex device_ = 0;
   std::atomic<bool> connected_{false};
   std::atomic<bool> worker_is_cpu_{false};
+  std::atomic<uint64_t> kind_of_worker_{0};
+  std::atomic<int64_t> memory_limit_{wire::kStorageBytesMax};
   std::atomic<bool> lease_open_{false};
   std::atomic<bool> forked_{false};
   std::atomic<uint64_t> generation_{1};
@@ -208,9 +256,12 @@ class CommandStream {
   size_t frame_start_ = 0;
   bool frame_open_ = false;
   uint64_t calls_ = 0;
+  size_t since_question_ = 0;  // commands; likewise guarded
+  size_t since_sent_ = 0;
+  bool asks_often_ = false;  // the last question came soon after the one before, so the worker waits for what is recorded
   std::atomic<bool> unsynchronised_{false};
   std::atomic<bool> synchronising_{false};
-  std::atomic<bool> due_{false};
+  std::atomic<Due> due_{Due::kNo};
 
   std::mutex send_mutex_;  // guards outgoing_, sent_; taken before mutex_
   std::vector<uint8_t> outgoing_;
@@ -221,15 +272,26 @@ class CommandStream {
   std::vector<c10::Storage> sent_sources_;  // given up by a thread that may take the GIL
   std::atomic<int> socket_{-1};
 
-  std::timed_mutex receive_mutex_;  // guards incoming_, spinner_; taken before send_mutex_
+  std::timed_mutex receive_mutex_;  // guards incoming_, spinner_, bulk_spinner_; taken before send_mutex_
   std::vector<uint8_t> incoming_;
   size_t filled_ = 0;
   std::deque<Download> downloads_;
   std::atomic<bool> downloading_{false};
   size_t later_slots_ = 0;  // in use by downloads_, from the first on
-  std::vector<uint8_t> late_failure_;
-  Spinner spinner_;
+  std::optional<ToldFailure> late_failure_;
+  Spinner spinner_;       // waits for an answer
+  Spinner bulk_spinner_;  // waits for a piece of bulk data
   int descriptor_ = -1;  // that came with the last frame
+  uint64_t heard_generation_ = 0;  // of the session at the other end
+
+  // A worker carries out nothing from a failure on, until it is told that the program has heard of it.
+  std::atomic<uint64_t> heard_{0};  // changed under mutex_
+  RandomCalls random_calls_;        // guarded by mutex_
+  std::mutex notice_mutex_;         // guards notice_, noticed_at_, also_told_; taken after mutex_
+  std::optional<ToldFailure> notice_;           // nobody has heard of it
+  std::map<ThreadTag, ToldFailure> also_told_;  // to be thrown by threads whose calls did not come about either
+  std::chrono::steady_clock::time_point noticed_at_;
+  std::atomic<bool> noticed_{false};
 
   Contents contents_;
   SharedMemory shared_;  // mapped while both locks are held
@@ -239,6 +301,7 @@ class CommandStream {
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<uint64_t> bytes_received_{0};
   std::atomic<uint64_t> syncs_{0};
+  std::atomic<uint64_t> answers_{0};  // or what else ended the wait for them
   std::atomic<uint64_t> waited_ns_{0};
   std::atomic<uint64_t> bytes_known_{0};
 

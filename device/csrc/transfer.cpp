@@ -54,7 +54,7 @@ void CommandStream::forget_transfers() {
   uploads_.clear();
   downloads_.clear();
   sent_sources_.clear();
-  late_failure_.clear();
+  late_failure_.reset();
   uploading_ = false;
   downloading_ = false;
   contents_.clear();
@@ -68,6 +68,7 @@ void CommandStream::write(StorageHandle& storage, int64_t offset, const void* da
   const WithoutGil free;
   const auto* first = static_cast<const uint8_t*>(data);
   need_lease();
+  check_stopped();
   if (downloading_.load(std::memory_order_relaxed)) finish_downloads_to(first, bytes);
   if (bytes < kBulkBytes) {
     contents_.forget(storage);
@@ -80,7 +81,7 @@ void CommandStream::write(StorageHandle& storage, int64_t offset, const void* da
   } else {
     const uint64_t fingerprint = content_fingerprint(first, static_cast<size_t>(bytes));
     if (copy_known(storage, offset, first, bytes, fingerprint)) return send_if_due();
-    upload.content = contents_.begin(storage, offset, fingerprint);
+    upload.content = contents_.begin(storage, offset, fingerprint, heard());
   }
   send_upload(storage.generation, std::move(upload));
 }
@@ -105,9 +106,10 @@ bool CommandStream::copy_known(StorageHandle& storage, int64_t offset, const uin
   if (!contents_.may_know(fingerprint)) return false;
   ContentHash hash;
   hash.add(data, static_cast<size_t>(bytes));
-  const bool known = contents_.reuse(storage, offset, fingerprint, hash.digest(), [&](const Contents::Place& place) {
+  const uint64_t now_heard = heard();
+  const bool known = contents_.reuse(storage, offset, fingerprint, hash.digest(), now_heard, [&](const Contents::Place& place) {
     const std::lock_guard lock(mutex_);
-    if (away_ || storage.generation != generation()) return false;  // nobody may be waited for here, where others wait
+    if (away_ || storage.generation != generation() || now_heard != heard()) return false;  // nobody may be waited for here, where others wait
     cut();
     pending_.command(Command::kCopy);
     pending_.varint(storage.id);
@@ -253,7 +255,7 @@ void CommandStream::read(const StorageHandle& storage, int64_t offset, void* dat
   } else {
     read_through_socket(question, storage, offset, target, bytes);
   }
-  if (bytes > 0 && late_failure_.empty()) question.settled();
+  if (bytes > 0 && !late_failure_) question.settled();
 }
 
 // Records a READ, or with a slot a READ_SHARED into it; returns the request's number.
@@ -270,8 +272,12 @@ uint64_t CommandStream::append_read(const StorageHandle& storage, int64_t offset
     pending_.varint(shared_.offset_of(slot));
     shared_in_use_.store(true, std::memory_order_relaxed);
   }
-  appended();
-  if (question != nullptr) question->settles();
+  if (question == nullptr) {
+    appended();
+  } else {
+    appended_to_send();
+    question->settles();
+  }
   return request;
 }
 
@@ -383,8 +389,8 @@ void CommandStream::take_download(uint64_t request, Reply reply, wire::Reader& b
   if (reply == Reply::kDone) {
     copy_out(download.place, download.slot, static_cast<size_t>(download.bytes), static_cast<int64_t>(download.target.nbytes()) >= kPastCachesBytes);
     bytes_received_.fetch_add(static_cast<uint64_t>(download.bytes), std::memory_order_relaxed);
-  } else if (late_failure_.empty()) {
-    late_failure_.assign(body.position(), body.position() + body.left());
+  } else if (!late_failure_ && reply == Reply::kFailure) {
+    late_failure_ = told_failure(body, heard_generation_);
   }
   downloads_.pop_front();
   if (downloads_.empty()) downloading_ = false;
@@ -401,11 +407,10 @@ void CommandStream::finish_downloads_to(const uint8_t* data, int64_t bytes) {
   if (meet) synchronize();
 }
 
+// Unless the program has heard of it already.
 void CommandStream::tell_late_failure() {
-  const auto failure = std::exchange(late_failure_, {});
-  if (failure.empty()) return;
-  wire::Reader body(failure.data(), failure.size());
-  check_failure(Reply::kFailure, body);
+  const auto failure = std::exchange(late_failure_, std::nullopt);
+  if (failure && (failure->number == 0 || failure->number > heard())) throw_failure(*failure);
 }
 
 }  // namespace forebay

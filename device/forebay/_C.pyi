@@ -56,6 +56,15 @@ class Activity(TypedDict):
     """Without other activities that this one contained."""
     longest_ns: int
 
+def pin_memory(address: int, bytes: int) -> bool:
+    """Says of the program's own memory that it is pinned. Whether it was not yet."""
+
+def unpin_memory(address: int) -> bool:
+    """Whether it was pinned."""
+
+def device_times() -> object:
+    """A capsule, for ``forebay._kineto``."""
+
 DEVICES_MAX: int
 """How many virtual devices a process can have."""
 
@@ -85,7 +94,13 @@ def connect(address: str, ticket: bytes, device: int = 0) -> Welcome:
     """Connects to a worker's command stream, ``unix:/path`` or ``tcp:host:port``. Raises RuntimeError with one sentence."""
 
 def connected(device: int = 0) -> bool: ...
-def lease_opened(epoch: int, device: int = 0) -> None: ...
+def lease_opened(epoch: int, memory_bytes: int, device: int = 0) -> None: ...
+def open_known_calls(path: str) -> None:
+    """Learns from a file which kinds of calls earlier processes had carried out; they are not waited for."""
+
+def save_known_calls() -> None:
+    """Adds to that file what this process has learnt. Does nothing where it cannot be written."""
+
 def lease_closed(device: int = 0) -> None: ...
 def mark(device: int = 0) -> bool:
     """Ends the span: puts a MARK into the stream and clears the lease flag. False if no lease was open."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from forebay_wire import messages
 
+HOUR_NS = 3600 * 10**9
 CELLS_MAX = 50
 """Cells of which is known what they used; the oldest are forgotten."""
 
@@ -31,6 +32,8 @@ class Entry:
     id: str
     cell: int | None
     label: str
+    cell_id: str | None = None
+    first_line: str | None = None
     flavor: str = ""
     device_ns: int = 0
     waited_ns: int = 0
@@ -47,7 +50,7 @@ class Running:
     epoch: int
     entry: str
     since_ns: int
-    price_nano_per_second: int | None
+    price_nano_per_hour: int | None
     currency: str | None
 
 
@@ -60,6 +63,8 @@ class Device:
     state: State = "idle"
     since_ns: int = 0
     queued: messages.Queued | None = None
+    queued_ns: int = 0
+    """When that was told."""
     asked: tuple[str, int] | None = None
     """The span that waits, and since when."""
     model: str | None = None
@@ -123,8 +128,8 @@ class Journal:
                 for lease in device.leases.values():
                     passed = max(0, self._now_ns() - lease.since_ns)
                     device_ns += passed
-                    if lease.price_nano_per_second is not None and lease.currency is not None:
-                        _add(money, lease.currency, passed * lease.price_nano_per_second // 10**9)
+                    if lease.price_nano_per_hour is not None and lease.currency is not None:
+                        _add(money, lease.currency, passed * lease.price_nano_per_hour // HOUR_NS)
             return money, device_ns
 
     # What sessions write
@@ -174,7 +179,7 @@ class Journal:
         self._tell()
 
     def _queue(self, device: Device, queued: messages.Queued) -> None:
-        device.queued = queued
+        device.queued, device.queued_ns = queued, self._now_ns()
         if not device.leases:
             self._turn(device, queued.code if queued.code in ("starting", "restoring") else "queued")
 
@@ -185,7 +190,7 @@ class Journal:
             self._entries[asked[0]].waited_ns += now_ns - asked[1]
         entry = self._entry_of(span) if span is not None else None
         if granted.epoch not in device.leases:
-            price, currency = granted.flavor.price_nano_per_second, granted.flavor.currency
+            price, currency = granted.flavor.price_nano_per_hour, granted.flavor.currency
             device.leases[granted.epoch] = Running(granted.epoch, entry.id if entry else "", now_ns, price, currency)
             if entry is not None:
                 entry.flavor, entry.leases, entry.open = granted.flavor.name, entry.leases + 1, entry.open + 1
@@ -225,7 +230,7 @@ class Journal:
     def _entry_of(self, span: messages.Span) -> Entry:
         entry = self._entries.get(span.id)
         if entry is None:
-            entry = self._entries[span.id] = Entry(span.id, span.cell, span.label)
+            entry = self._entries[span.id] = Entry(span.id, span.cell, span.label, span.cell_id, span.first_line)
             while len(self._entries) > CELLS_MAX:
                 del self._entries[next(iter(self._entries))]
         return entry

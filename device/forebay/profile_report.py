@@ -70,7 +70,7 @@ def _waits(waits: Sequence[Wait], top: int = TOP_DEFAULT) -> str:
 
 def _operators(profile: Profile, top: int = TOP_DEFAULT) -> str:
     rows = [
-        [operator.name, f"{operator.calls:,}", _seconds(operator.recording_ns), f"{operator.recording_ns / operator.calls / 1e3:.1f} us"]
+        [operator.name, f"{operator.calls:,}", _seconds(operator.recording_ns), per_call(operator.recording_ns / operator.calls)]
         for operator in profile.operators[:top]
     ]
     return table.render(["Operator", "Calls", "Recording", "Each"], rows) + _more(len(profile.operators) - top, "operators")
@@ -114,3 +114,11 @@ def _bytes(count: int) -> str:
         if count >= size:
             return f"{count / size:,.1f} {unit}"
     return f"{count} B"
+
+
+def per_call(duration_ns: float) -> str:
+    """In the unit in which it is a short number."""
+    for unit, unit_ns in (("s", 1e9), ("ms", 1e6)):
+        if duration_ns >= unit_ns:
+            return f"{duration_ns / unit_ns:.1f} {unit}"
+    return f"{duration_ns / 1e3:.1f} us"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from websockets.sync.client import ClientConnection, connect
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal, Page
 from forebay.service import TOKEN_VARIABLE, Service
-from forebay.spans import Work, process_label
+from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
 
 OPEN_SECONDS_MAX = 15.0
@@ -32,6 +31,8 @@ PING_SECONDS = 20.0
 SILENCE_SECONDS_MAX = 60.0
 """The host of a pool that acknowledges no ping for so long is gone. The kernel watches for it: user code that holds the
 interpreter's lock for minutes would keep us from reading an answer that is there."""
+TICK_SECONDS = 1.0
+"""How often the line of a wait counts down."""
 CHECK_SECONDS = 2.0
 """Who waits for a device asks this often whether the pool is still there."""
 ANSWER_SECONDS_MAX = 3.0
@@ -53,7 +54,7 @@ class Stream(Protocol):
 
     def connect(self, address: str, ticket: bytes, /) -> object: ...
     def connected(self) -> bool: ...
-    def lease_opened(self, epoch: int, /) -> None: ...
+    def lease_opened(self, epoch: int, memory_bytes: int, /) -> None: ...
     def lease_closed(self) -> None: ...
     def leave(self) -> bool: ...
     def lose(self, message: str, /) -> None: ...
@@ -234,7 +235,7 @@ class Session:
         link = _Link(_connect(service))
         threading.Thread(target=self._read, args=(link, service), name="forebay-session", daemon=True).start()
         try:
-            hello = messages.Hello(process=process_label(sys.orig_argv), pid=os.getpid(), torch=self._torch_version, flavor=self._flavor)
+            hello = messages.Hello(process=own_label(), pid=os.getpid(), torch=self._torch_version, flavor=self._flavor)
             self._send(link, hello.model_copy(update={"priority": self._priority}))
             with self._changed:
                 self._changed.wait_for(lambda: link.opened or link.refused or link.over, OPEN_SECONDS_MAX)
@@ -289,6 +290,7 @@ class Session:
     def _wait(self, link: _Link, request: _Request, on_wait: Callable[[], None]) -> None:
         line = self._new_line()
         shown: messages.Queued | None = None
+        checked = time.monotonic()
         with self._changed:
             self._changed.wait_for(lambda: request.settled or request.queued is not None, self._quiet_seconds)
         if not request.settled:
@@ -298,11 +300,13 @@ class Session:
         try:
             while not request.settled:
                 with self._changed:
-                    news = self._changed.wait_for(lambda seen=shown: request.settled or request.queued is not seen, CHECK_SECONDS)  # type: ignore[misc]
+                    news = self._changed.wait_for(lambda seen=shown: request.settled or request.queued is not seen, TICK_SECONDS)  # type: ignore[misc]
                     shown = request.queued
-                if not news:
+                checked = time.monotonic() if news else checked
+                if time.monotonic() - checked >= CHECK_SECONDS:
                     self._check(link)
-                elif shown is not None and not request.settled:
+                    checked = time.monotonic()
+                if shown is not None and not request.settled:
                     line.show(link.flavor, shown)
         except BaseException:
             line.finish("stopped waiting")
@@ -337,7 +341,7 @@ class Session:
         with self._changed:
             still = link.lease is granted
         if still:
-            self._stream.lease_opened(granted.epoch)
+            self._stream.lease_opened(granted.epoch, granted.flavor.memory_bytes)
 
     def _connect_worker(self, link: _Link, granted: messages.Granted) -> None:
         # Noted first: an interrupt in between then looks like a broken connection, and is mended like one.
@@ -470,7 +474,7 @@ class Session:
             case messages.Granted():
                 self._take_grant(link, message)
             case messages.Revoking():
-                ends = f"the lease is taken back in {message.seconds:g} s, and the work waits again"
+                ends = f"the lease is taken back in {short(message.seconds)} s, and the work waits again"
                 self._new_line().warn(f"{ends}: {message.reason}")
             case messages.LeaseClosed():
                 self._take_close(link, message)
@@ -511,7 +515,7 @@ class Session:
                 self._changed.notify_all()
         self._finish_line(link, "granted")
         if request is None and error is None and link.worker == granted.worker:
-            self._stream.lease_opened(granted.epoch)
+            self._stream.lease_opened(granted.epoch, granted.flavor.memory_bytes)
 
     def _take_close(self, link: _Link, closed: messages.LeaseClosed) -> None:
         with self._changed:
@@ -558,7 +562,9 @@ class Session:
 
 
 def _span(work: Work) -> messages.Span:
-    return messages.Span(id=work.id, kind=work.kind, label=work.label, cell=work.cell)
+    return messages.Span(
+        id=work.id, kind=work.kind, label=work.label, cell=work.cell, cell_id=work.cell_id, first_line=work.first_line
+    )
 
 
 def _ended(service: Service, why: object) -> SessionEnded:
@@ -601,3 +607,8 @@ def _connect_to(service: Service, open_seconds: float) -> ClientConnection:
         raise service.unreachable(f"it answered with HTTP status {status}") from None
     except (OSError, InvalidHandshake, InvalidURI) as error:
         raise service.unreachable(error or type(error).__name__) from None
+
+
+def short(seconds: float) -> str:
+    """As people say it: to a tenth, below a second to a hundredth."""
+    return f"{round(seconds, 1 if seconds >= 1 else 2):g}"

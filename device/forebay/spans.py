@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal, Protocol
 
-LABEL_CHARACTERS_MAX = 2048
+LINES_VARIABLE = "FOREBAY_CELL_LINES"
+FIRST_LINE_CHARS_MAX = 200
+"""More than the links let through: what is longer shows there that it goes on."""
+CHECK_PYCS = "--check-hash-based-pycs"
+"""The one long option of Python's that has a value."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,8 @@ class Work:
     kind: Literal["cell", "process"]
     label: str
     cell: int | None = None
+    cell_id: str | None = None
+    first_line: str | None = None
 
 
 class Follower(Protocol):
@@ -31,14 +37,45 @@ class Follower(Protocol):
 
 
 def process_label(argv: list[str]) -> str:
-    """The command line as the user typed it, or close to it."""
-    return " ".join(argv)[:LABEL_CHARACTERS_MAX] or "python"
+    """A command line without its interpreter, ``train.py --epochs 3``; the links make a label of it (:mod:`forebay_wire.texts`)."""
+    return " ".join(_program(argv[1:])) or (os.path.basename(argv[0]) if argv else "") or "python"
+
+
+def _program(arguments: list[str]) -> list[str]:
+    """What follows the interpreter's own options: a script or module with its arguments; of code in ``-c`` nothing is told."""
+    for place, option in enumerate(arguments):
+        if not option.startswith("-") or option == "-":
+            return arguments[place:]
+        letters = "" if option.startswith("--") else option[1:]
+        ending = next((letter for letter in letters if letter in "cmWX"), "")
+        rest = letters.partition(ending)[2] if ending else ""
+        if ending == "c":
+            return ["python -c"]
+        if ending == "m":
+            return [*([rest] if rest else []), *arguments[place + 1 :]]
+        if (ending or option == CHECK_PYCS) and not rest:
+            return _program(arguments[place + 2 :])
+    return []
 
 
 def notebook_label(environment: Mapping[str, str], namespace: Mapping[str, Any]) -> str:
     """The notebook's file name: JPY_SESSION_NAME is Jupyter Server's, the other is set by VS Code."""
     path = environment.get("JPY_SESSION_NAME") or str(namespace.get("__vsc_ipynb_file__", ""))
-    return os.path.basename(path)[:LABEL_CHARACTERS_MAX] or "notebook"
+    return os.path.basename(path) or "notebook"
+
+
+def own_label() -> str:
+    """What people know this process by: its notebook, else its command line."""
+    shell = running_shell()
+    return notebook_label(os.environ, shell.user_ns) if shell is not None else process_label(sys.orig_argv)
+
+
+def first_line(source: str, environment: Mapping[str, str]) -> str | None:
+    """How a cell begins, or None where its user wants that told to nobody."""
+    if environment.get(LINES_VARIABLE, "").lower() in ("0", "no", "off", "false"):
+        return None
+    start = source.lstrip()
+    return start[: start.find("\n") if "\n" in start else None][:FIRST_LINE_CHARS_MAX].rstrip() or None
 
 
 class Spans:
@@ -64,7 +101,7 @@ class Spans:
             self._depth += 1
             if self._depth == 1:
                 self._on_end()
-                self._cell = Work(uuid.uuid4().hex, "cell", label, _running_cell(shell))
+                self._cell = _work(label, _running_cell(shell))
                 if self.follower is not None:
                     self.follower.began(self._cell)
 
@@ -88,14 +125,35 @@ def running_shell() -> Any | None:
     return module.get_ipython() if module is not None and hasattr(module, "get_ipython") else None
 
 
-def _running_cell(shell: Any) -> int | None:
-    """The execution count of the cell that this thread runs, or None outside one.
+@dataclass(frozen=True)
+class _Execution:
+    """A cell that runs: its number, its source, and the front end's id of it."""
+
+    count: int
+    source: str
+    id: str | None
+
+
+def _work(label: str, execution: _Execution | None) -> Work:
+    if execution is None:
+        return Work(uuid.uuid4().hex, "cell", label)
+    return Work(uuid.uuid4().hex, "cell", label, execution.count, execution.id, first_line(execution.source, os.environ))
+
+
+def _running_cell(shell: Any) -> _Execution | None:
+    """The cell that this thread runs, or None outside one. It is in no event where PyTorch is imported by the cell itself.
 
     ``shell.execution_count`` alone does not say it: newer IPython counts on before the cell runs, older IPython after.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "run_cell_async" and frame.f_globals.get("__name__") == "IPython.core.interactiveshell":
-            return int(frame.f_locals.get("execution_count", shell.execution_count))
+            return _execution(frame.f_locals, shell)
         frame = frame.f_back
     return None
+
+
+def _execution(values: Mapping[str, Any], shell: Any) -> _Execution:
+    cell_id = values.get("cell_id")
+    count = int(values.get("execution_count", shell.execution_count))
+    return _Execution(count, str(values.get("raw_cell") or ""), str(cell_id) if cell_id else None)

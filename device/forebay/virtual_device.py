@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from forebay import _C
-from forebay.errors import ForkedProcess
+from forebay import _C, known_calls
+from forebay.errors import ForebayError, ForkedProcess
 from forebay.journal import Journal
 from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, priority_of, service_at
 from forebay.spans import Spans, running_shell
@@ -45,8 +45,8 @@ class DeviceStream:
     def connected(self) -> bool:
         return _C.connected(self._index)
 
-    def lease_opened(self, epoch: int, /) -> None:
-        _C.lease_opened(epoch, self._index)
+    def lease_opened(self, epoch: int, memory_bytes: int, /) -> None:
+        _C.lease_opened(epoch, memory_bytes, self._index)
 
     def lease_closed(self) -> None:
         _C.lease_closed(self._index)
@@ -81,6 +81,7 @@ class VirtualDevices:
             self._attend(shell)
             self.spans.follow(shell)
         os.register_at_fork(after_in_child=self._forked_child)
+        known_calls.keep()
         atexit.register(self.close)
 
     def _attend(self, shell: object) -> None:
@@ -98,6 +99,8 @@ class VirtualDevices:
             self.session(index).acquire(self.spans.current(), lambda: self._give_way(index))
         except KeyboardInterrupt:
             raise KeyboardInterrupt(STOPPED) from None  # without the way through our own waiting
+        except ForebayError as error:
+            raise error.with_traceback(None) from error.__cause__
         finally:
             self._stay_if_ended()
 

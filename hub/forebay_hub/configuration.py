@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from forebay_hub.identity import OPERATOR_ROLE, TENANT_GROUP
 from forebay_hub.roles import SCOPES, SERVER_TOKEN_SCOPES, roles
 from forebay_hub.services import ManagedService
 from forebay_hub.tenants import Directory
@@ -25,8 +26,19 @@ def configure(c: Any, settings: Settings) -> None:
     c.JupyterHub.load_groups = settings.directory.groups
     c.JupyterHub.load_roles = [role.spec for role in roles(settings.directory, [service.name for service in settings.services])]
     c.JupyterHub.services = _specs(settings.services)
+    c.JupyterHub.default_url = landing
     c.Spawner.server_token_scopes = list(SERVER_TOKEN_SCOPES)
     c.Authenticator.allowed_users = set(settings.directory.people)
+
+
+def landing(handler: Any) -> str:
+    """Where somebody arrives after signing in: operators at their pages, since no tenant would pay for a server of theirs; others as
+    JupyterHub does it, which is what an empty address says."""
+    user = handler.current_user
+    runs_it = user is not None and any(role.name == OPERATOR_ROLE for role in user.roles)
+    if not runs_it or any(group.name.startswith(TENANT_GROUP) for group in user.groups):
+        return ""
+    return f"{handler.settings['base_url'].rstrip('/')}/services/dashboards/operator"
 
 
 def _specs(services: Iterable[ManagedService]) -> list[dict[str, Any]]:

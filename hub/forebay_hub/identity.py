@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,15 @@ BILLING = "custom:forebay:billing"
 OPERATE = "custom:forebay:operate"
 SERVICE = "custom:forebay:service"
 
+OPERATOR_ROLE = "forebay-operator"
+"""The role of JupyterHub that operators hold."""
 TENANT_GROUP = "tenant-"
 """What the name of a group begins with that stands for a tenant; other groups mean nothing here."""
+
+LOGIN_CHARS_MAX = 128
+"""Longest name of a login that pool and billing serve, although JupyterHub keeps longer ones."""
+TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+"""Names of tenants, for pool and billing alike: no two of them look the same, and none needs quoting in an address, a role or a table."""
 
 CACHE_SECONDS = 10.0
 """A revoked token keeps working this long at most."""
@@ -49,12 +57,39 @@ class IdentityUnavailable(Exception):
 
 
 class IdentityRefused(Exception):
-    """The bearer is known, and nobody can say for which of these tenants; the message says what an operator must mend."""
+    """The bearer is known, and cannot be served; the message says what an operator must mend."""
+
+
+class SeveralTenants(IdentityRefused):
+    """Nobody can say which of these tenants pays."""
 
     def __init__(self, name: str, tenants: Sequence[str]) -> None:
         super().__init__(f"{name} is in the groups of the tenants {' and '.join(tenants)}; an operator must leave it in one of them.")
         self.name = name
         self.tenants = tuple(tenants)
+
+
+class UnfitLogin(IdentityRefused):
+    """No usage could be written down under this name."""
+
+    def __init__(self, name: str) -> None:
+        self.shown = ascii(name[:LOGIN_CHARS_MAX])
+        super().__init__(
+            f"The login {self.shown} cannot be named in bills; an operator must give it a name of at most {LOGIN_CHARS_MAX} "
+            "printable characters."
+        )
+
+
+class UnfitTenant(IdentityRefused):
+    """No bill could be written for this name, or it looks like another's."""
+
+    def __init__(self, name: str, tenant: str) -> None:
+        self.name = name
+        self.shown = ascii(tenant[:LOGIN_CHARS_MAX])
+        super().__init__(
+            f"{name} is in the group of the tenant {self.shown}; an operator must name it with 1 to 63 letters of ASCII, digits, "
+            "'.', '_', '-'."
+        )
 
 
 class Authenticator(Protocol):
@@ -132,11 +167,13 @@ def billing_role(tenant: str) -> str:
 
 
 def identity_of(model: Mapping[str, Any]) -> Identity:
-    """The identity in JupyterHub's user or service model. Raises IdentityRefused for a login in the groups of two tenants.
+    """The identity in JupyterHub's user or service model. Raises IdentityRefused for a login that cannot be served.
 
     A scope that is narrowed to a group counts for the login's own tenant alone: who moved keeps nothing of where it was.
     """
     name = model["name"]
+    if not (0 < len(name) <= LOGIN_CHARS_MAX and name.isprintable()):
+        raise UnfitLogin(name)
     tenant = tenant_of(name, model.get("groups") or ())
     scopes = frozenset(scope for scope, filters in _ours(model.get("scopes", ())) if _counts(filters, tenant))
     kind: Literal["user", "service"] = "service" if model.get("kind") == "service" else "user"
@@ -144,10 +181,12 @@ def identity_of(model: Mapping[str, Any]) -> Identity:
 
 
 def tenant_of(name: str, groups: Iterable[str]) -> str | None:
-    """The tenant of a login in these groups. Raises IdentityRefused where there are two."""
+    """The tenant of a login in these groups. Raises IdentityRefused where there are two, or its name is none."""
     tenants = sorted(group.removeprefix(TENANT_GROUP) for group in groups if group.startswith(TENANT_GROUP))
     if len(tenants) > 1:
-        raise IdentityRefused(name, tenants)
+        raise SeveralTenants(name, tenants)
+    if tenants and TENANT_NAME.fullmatch(tenants[0]) is None:
+        raise UnfitTenant(name, tenants[0])
     return tenants[0] if tenants else None
 
 

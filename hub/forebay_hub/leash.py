@@ -14,10 +14,10 @@ PR_SET_PDEATHSIG = 1
 """From linux/prctl.h; survives execve."""
 
 
-def end_with_parent() -> None:
-    """Asks the kernel for SIGTERM on the death of the parent's thread that started this process. Raises OSError."""
+def end_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
+    """Asks the kernel for the signal on the death of the parent's thread that started this process. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
+    if libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forebay_hub.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT, billing_role, group_of, owner_role
+from forebay_hub.identity import BILLING, COMPUTE, OPERATE, OPERATOR_ROLE, SERVICE, TENANT, billing_role, group_of, owner_role
 from forebay_hub.tenants import Directory
 
 SCOPES = {
@@ -90,7 +90,7 @@ def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
         )
         for tenant in directory.tenants
     ]
-    operators = Role("forebay-operator", "Operators of this installation", OPERATOR_SCOPES, users=tuple(sorted(directory.operators)))
+    operators = Role(OPERATOR_ROLE, "Operators of this installation", OPERATOR_SCOPES, users=tuple(sorted(directory.operators)))
     what = "Forebay's services; they read who belongs to a tenant, and as what"
     ours = Role("forebay-service", what, SERVICE_SCOPES, services=tuple(services))
     return [members, *owners, *billing, operators, ours]

@@ -30,7 +30,7 @@ class ManagedService:
         return {
             "name": self.name,
             "url": self.url,
-            "command": [sys.executable, "-m", "forebay_hub.leash", *self.command],
+            "command": [sys.executable, "-m", "forebay_hub.keeper", f"the service {self.name}", *self.command],
             "environment": dict(self.environment),
             "display": self.display,
             "timeout": START_TIMEOUT_SECONDS,

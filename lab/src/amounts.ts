@@ -62,10 +62,10 @@ export function rate(flavor: Flavor, texts: Texts): string {
   if (flavor.currency === null) {
     return texts.say('not_billed');
   }
-  if (flavor.price_nano_per_second === null) {
+  if (flavor.price_nano_per_hour === null) {
     return texts.say('no_price', { currency: flavor.currency });
   }
-  return `${units(flavor.price_nano_per_second * 3600)} ${flavor.currency}/h`;
+  return `${units(flavor.price_nano_per_hour)} ${flavor.currency}/h`;
 }
 
 export function memory(bytes: number): string {

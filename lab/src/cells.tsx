@@ -24,7 +24,10 @@ export function Cells({ cells, texts }: { cells: Cell[]; texts: Texts }): JSX.El
           <tbody>
             {cells.map((cell, index) => (
               <tr key={index}>
-                <th scope="row">{cell.cell === null ? texts.say('between') : `[${cell.cell}]`}</th>
+                <th scope="row" title={cell.first_line ?? undefined}>
+                  {cell.cell === null ? texts.say('between') : `[${cell.cell}]`}
+                  {cell.first_line && <code className="forebay-cell-line">{cell.first_line}</code>}
+                </th>
                 <td>{cell.open ? '…' : amounts.seconds(cell.device_ns)}</td>
                 <td>{amounts.seconds(cell.waited_ns)}</td>
                 <td>{cell.open ? '…' : amounts.cost(cell.cost, texts)}</td>

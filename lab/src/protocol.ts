@@ -12,8 +12,17 @@ export interface Money {
 export interface Flavor {
   name: string;
   memory_bytes: number | null;
-  price_nano_per_second: number | null;
+  price_nano_per_hour: number | null;
   currency: string | null;
+}
+
+/** What is left of it as of the message, in seconds: it counts down, and below zero the wait is longer than usual. */
+export interface Estimate {
+  low_seconds: number;
+  high_seconds: number;
+  /** Leases that hold what is waited for, and for how long the oldest has run. */
+  running: number;
+  running_seconds: number;
 }
 
 export interface Queued {
@@ -22,7 +31,7 @@ export interface Queued {
   reason: string;
   code: string;
   ahead: number;
-  estimate_seconds: number | null;
+  estimate: Estimate | null;
 }
 
 export type DeviceState = 'idle' | 'queued' | 'starting' | 'restoring' | 'computing' | 'resident';
@@ -35,13 +44,16 @@ export interface Device {
   since_ns: number;
   queued: Queued | null;
   model: string | null;
-  /** What its open leases cost per second. */
+  /** What its open leases cost per hour. */
   running: Money[];
   memory_bytes: number;
 }
 
 export interface Cell {
   cell: number | null;
+  /** The front end's id of it; absent from kernels of older releases, as is how it begins. */
+  cell_id?: string | null;
+  first_line?: string | null;
   flavor: string;
   device_ns: number;
   waited_ns: number;
@@ -65,6 +77,10 @@ export interface State {
   device_ns: number;
   cells: Cell[];
   budget: Budget | null;
+  /** False where the kernel asked billing and got no answer; absent from kernels of older releases. */
+  budget_known?: boolean;
+  /** Why the kernel's last look at the service failed. */
+  problem?: string | null;
   quiet: boolean;
 }
 

@@ -5,7 +5,7 @@ import * as amounts from './amounts';
 import { Link } from './link';
 import { Device, State } from './protocol';
 import { Texts } from './texts';
-import { spentBy, stateOf, usedBy } from './view';
+import { leftOf, spentBy, stateOf, usedBy } from './view';
 
 interface Props {
   link: Link;
@@ -35,6 +35,7 @@ export function Standing({ link, state, texts }: Props): JSX.Element {
           </>
         )}
       </dl>
+      {state.problem && <p className="forebay-problem">{state.problem}</p>}
       {budget !== null && budget.sentence !== null && <p className="forebay-problem">{budget.sentence}</p>}
     </section>
   );
@@ -50,7 +51,7 @@ function One({ link, device, several, texts }: { link: Link; device: Device; sev
         {several && <span>cuda:{device.device} </span>}
         <strong>{flavor?.name ?? texts.say('unknown_flavor')}</strong> <span>{stateOf(link, device, texts)}</span>
       </p>
-      {device.queued !== null && <p className="forebay-reason">{reason(device, texts)}</p>}
+      {device.queued !== null && <p className="forebay-reason">{reason(link, device, texts)}</p>}
       {device.state === 'idle' && <p className="forebay-hint">{texts.say('idle_hint')}</p>}
       {device.state === 'resident' && <p className="forebay-hint">{texts.say('resident_hint')}</p>}
       <dl>
@@ -78,9 +79,8 @@ function One({ link, device, several, texts }: { link: Link; device: Device; sev
   );
 }
 
-function reason(device: Device, texts: Texts): string {
-  const { reason: why, code, estimate_seconds: estimate } = device.queued!;
+function reason(link: Link, device: Device, texts: Texts): string {
+  const { reason: why, code } = device.queued!;
   const meaning = texts.language === 'en' ? '' : texts.code(code);
-  const time = estimate === null ? '' : ` ${texts.say('estimate', { time: amounts.about(estimate, texts) })}`;
-  return `${meaning === '' ? '' : `${meaning}. `}${why}${time}`;
+  return `${meaning === '' ? '' : `${meaning}. `}${why} ${leftOf(link, device, texts)}`.trimEnd();
 }

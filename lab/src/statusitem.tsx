@@ -40,7 +40,10 @@ export class StatusItem extends ReactWidget {
     const rate = flavor === null ? '' : amounts.rate(flavor, texts);
     const cost = amounts.cost(spentBy(link, link.state), texts);
     const budget = link.state.budget;
-    const left = budget === null || budget.left_nano === null
+    const left =
+      link.state.budget_known === false
+        ? texts.say('left_unknown')
+        : budget === null || budget.left_nano === null
         ? ''
         : texts.say('left_short', { amount: amounts.rounded({ currency: budget.currency, nano: budget.left_nano }) });
     const state = stateOf(link, device, texts);

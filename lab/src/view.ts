@@ -26,9 +26,29 @@ export function stateOf(link: Link, device: Device, texts: Texts): string {
   return texts.say(device.state);
 }
 
-/** What is spent by now: open leases go on. */
-export function spentBy(link: Link, state: State): Money[] {
+/** How long a wait lasts yet, by now, or that it takes longer than usual; empty where nobody knows. */
+export function leftOf(link: Link, device: Device, texts: Texts): string {
+  const estimate = device.queued?.estimate ?? null;
+  if (estimate === null) {
+    return '';
+  }
   const passed = (performance.now() - link.heardAt) / 1e3;
+  if (estimate.high_seconds <= passed) {
+    const key = estimate.running === 1 ? 'estimate_over_one' : estimate.running > 0 ? 'estimate_over_many' : 'estimate_over';
+    const time = amounts.running((estimate.running_seconds + passed) * 1e9);
+    return texts.say(key, { count: estimate.running, time });
+  }
+  const low = Math.max(0, estimate.low_seconds - passed);
+  const [least, most] = [low, estimate.high_seconds - passed].map(value => amounts.about(value, texts));
+  if (least === most) {
+    return texts.say('estimate', { time: most });
+  }
+  return low < 1 ? texts.say('estimate_most', { time: most }) : texts.say('estimate_range', { low: least, high: most });
+}
+
+/** What is spent by now: open leases go on, at so much an hour. */
+export function spentBy(link: Link, state: State): Money[] {
+  const passed = (performance.now() - link.heardAt) / 3.6e6;
   const running = state.devices.flatMap(device => device.running);
   return state.spent.map(({ currency, nano }) => {
     const rates = running.filter(rate => rate.currency === currency).map(rate => rate.nano);

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay_hub.identity import Authenticator, HubAuthenticator
+from forebay_hub.logs import log_to_stderr
 
 from forebay_pool import embedded
 from forebay_pool.errors import PoolError, SettingsError
@@ -30,9 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         settings = load(options.config, os.environ, _overrides(options), managed=not options.embedded)
-        logging.basicConfig(
-            level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr, force=True
-        )
+        log_to_stderr(settings.log_level.upper())
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
         collect_rarely()

@@ -25,7 +25,7 @@ class _PriceRow(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     flavor: str
-    price_nano_per_second: int
+    price_nano_per_hour: int
     currency: str
 
 
@@ -33,7 +33,7 @@ class _SurchargeRow(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     model: str
-    surcharge_nano_per_second: int
+    surcharge_nano_per_hour: int
     currency: str
 
 
@@ -94,8 +94,8 @@ class BillingClient:
         surcharges = await self._read("api/surcharges", _SURCHARGES)
         currencies = await self._read("api/currencies", _CURRENCIES)
         return Tariff(
-            {(row.flavor, row.currency): row.price_nano_per_second for row in prices},
-            {(row.model, row.currency): row.surcharge_nano_per_second for row in surcharges},
+            {(row.flavor, row.currency): row.price_nano_per_hour for row in prices},
+            {(row.model, row.currency): row.surcharge_nano_per_hour for row in surcharges},
             currencies.currency,
             currencies.tenants,
         )

@@ -60,6 +60,16 @@ class Holds:
         if self._gone > GONE_MAX + len(self._stretches) // 2:
             self._stretches, self._gone = list(self.open), 0
 
+    def __len__(self) -> int:
+        return len(self._stretches) - self._gone + len(self.placing)
+
+    def some(self, step: int, now_ns: int) -> Iterator[tuple[int, int]]:
+        """For how long one out of ``step`` has been held, and the thousandths that it holds; those that are being opened as from now."""
+        return chain(
+            ((now_ns - one.began_ns, one.milli) for one in islice(self.open, 0, None, step)),
+            ((0, milli) for milli in islice(self.placing.values(), 0, None, step)),
+        )
+
     def ends(self, length_ns: int, now_ns: int) -> Iterator[tuple[int, int]]:
         overdue = bisect_right(self._stretches, now_ns - length_ns, key=_began)
         in_time = ((one.began_ns + length_ns, one.milli) for one in islice(self._stretches, overdue, None) if one.milli)
@@ -121,3 +131,9 @@ class Ends:
         """When leases are expected to end, and the thousandths that each holds, soonest first."""
         holds = (pair for make in makes for pair in self._holds.get(make, {}).items())
         return heapq.merge(*(some.ends(lengths.mean_ns(flavor) or 0, now_ns) for flavor, some in holds))
+
+    def some(self, makes: Iterable[Make], most: int, now_ns: int) -> tuple[list[tuple[str, int, int]], int]:
+        """Leases on devices of the makes: each one's flavor, for how long it has been held, thousandths; and of how many it is one."""
+        holds = [pair for make in makes for pair in self._holds.get(make, {}).items()]
+        step = max(1, -(-sum(len(some) for _, some in holds) // most))
+        return [(flavor, age_ns, milli) for flavor, some in holds for age_ns, milli in some.some(step, now_ns)], step

@@ -2,23 +2,91 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 MEMORY = 16
 """The averages are over about so many of the last leases: each counts 15/16 of the one after it."""
+SAMPLE_MAX = 256
+"""How many of the last leases of a flavor say how long the next ones last."""
+FEW = 4
+"""Fewer leases of a flavor say less than those of all flavors."""
+
+
+class Lifetimes:
+    """What to expect of the next length after those known, in nanoseconds.
+
+    ``n`` lengths cut the time axis into ``n + 1`` pieces, and the next one lies in each of them with the same chance, whatever the
+    distribution (exchangeability). Within a piece chances are even. In the last, which has no end, what is left after a time that none
+    outlasted is as likely as not as long again (Pareto's tail of index 1), as of leases that ran for longer than all before.
+    """
+
+    def __init__(self, lengths_ns: Iterable[int]) -> None:
+        self._known = sorted(max(1, length) for length in lengths_ns)
+        if not self._known:
+            raise ValueError("no length is known, so nothing can be expected; ask for those of all flavors")
+        self._pieces = len(self._known) + 1
+
+    def passed(self, age_ns: float) -> float:
+        """The chance that a lease is over by that age."""
+        known = self._known
+        place = bisect_right(known, age_ns)
+        if place == len(known):
+            return 1 - known[-1] / age_ns / self._pieces
+        begin = known[place - 1] if place else 0
+        return (place + (age_ns - begin) / (known[place] - begin)) / self._pieces
+
+    def length_ns(self, part: float) -> float:
+        """What so great a part (below 1) of the leases does not outlast."""
+        at = part * self._pieces
+        place = int(at)
+        if place >= len(self._known):
+            return self._known[-1] / ((1 - part) * self._pieces)
+        begin = self._known[place - 1] if place else 0
+        return begin + (at - place) * (self._known[place] - begin)
+
+    def left_ns(self, age_ns: float, part: float) -> float:
+        """What so great a part (below 1) of those that reached the age does not outlast from there on.
+
+        An age below 0 is none: after a step of the clock a lease may have begun later than now.
+        """
+        age_ns = max(0, age_ns)
+        passed = self.passed(age_ns)
+        return max(0.0, self.length_ns(min(passed + part * (1 - passed), NEARLY_ALL)) - age_ns)
+
+
+NEARLY_ALL = 1 - 1e-9
 
 
 class Lengths:
-    """Decayed averages of the lengths of leases, by flavor."""
+    """Decayed averages of the lengths of leases, and the last of them, by flavor."""
 
     def __init__(self) -> None:
         self._means: dict[str, tuple[int, float]] = {}
         self._all: tuple[int, float] = (0, 0.0)
+        self._last: dict[str | None, deque[int]] = {None: deque(maxlen=SAMPLE_MAX)}
+        """Under no flavor: those of all."""
+        self._lifetimes: dict[str | None, Lifetimes] = {}
 
     def add(self, flavor: str, duration_ns: int) -> None:
         """A lease of the flavor lasted so long."""
         self._means[flavor] = _with(self._means.get(flavor, (0, 0.0)), duration_ns)
         self._all = _with(self._all, duration_ns)
+        for key in (flavor, None):
+            self._last.setdefault(key, deque(maxlen=SAMPLE_MAX)).append(duration_ns)
+            self._lifetimes.pop(key, None)
+
+    def lifetimes(self, flavor: str) -> Lifetimes | None:
+        """What to expect of the flavor's leases; of any where there were few of it; None where there was none at all."""
+        key = flavor if len(self._last.get(flavor, ())) >= FEW else None
+        if not self._last[key]:
+            return None
+        found = self._lifetimes.get(key)
+        if found is None:
+            found = self._lifetimes[key] = Lifetimes(self._last[key])
+        return found
 
     @property
     def known(self) -> bool:

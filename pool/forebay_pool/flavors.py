@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+from forebay_wire.texts import Name
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from forebay_pool.errors import SettingsError
@@ -23,7 +24,7 @@ class EquivalentBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,128}$")]
+    model: Name
     count: Annotated[int, Field(ge=1, le=DEVICES_MAX, strict=True)] = 1
     share_milli: Annotated[int, Field(ge=1, le=WHOLE_MILLI, strict=True)] = WHOLE_MILLI
 

@@ -385,10 +385,15 @@ class Fleet:
         return self.capacity.why_not(flavor, tenant)
 
 
+def computes_on(worker: Worker) -> bool:
+    """Whether it holds a lease that was taken back."""
+    return worker.session is not None and worker.session.lease is not None and worker.session.lease.state == "closing"
+
+
 def lateness(worker: Worker, limits: Limits) -> str:
     """What a worker whose deadline passed did not do in time."""
     if worker.session is not None and worker.session.lease is not None:
-        return f"it computed on for {limits.close_seconds:g} s after its lease was taken back"
+        return f"it computed on for {limits.close_seconds:g} s after its lease was taken back{f', in {worker.call}' if worker.call else ''}"
     if worker.parking:
         return f"it did not move its tensors to host memory within {limits.park_seconds:g} s"
     if worker.restoring:

@@ -40,12 +40,12 @@ def resume_key(session: Session) -> str:
 def flavor_message(flavor: Flavor, price: Price | None) -> wire.Flavor:
     if price is None:
         return _flavor_message(flavor.name, flavor.memory_bytes)
-    return _flavor_message(flavor.name, flavor.memory_bytes, price.nano_per_second, price.currency)
+    return _flavor_message(flavor.name, flavor.memory_bytes, price.nano_per_hour, price.currency)
 
 
 @lru_cache(maxsize=MESSAGES_MAX)
-def _flavor_message(name: str, memory_bytes: int, nano_per_second: int | None = None, currency: str | None = None) -> wire.Flavor:
-    return wire.Flavor(name=name, memory_bytes=memory_bytes, price_nano_per_second=nano_per_second, currency=currency)
+def _flavor_message(name: str, memory_bytes: int, nano_per_hour: int | None = None, currency: str | None = None) -> wire.Flavor:
+    return wire.Flavor(name=name, memory_bytes=memory_bytes, price_nano_per_hour=nano_per_hour, currency=currency)
 
 
 @lru_cache(maxsize=MESSAGES_MAX)

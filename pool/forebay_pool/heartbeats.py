@@ -17,6 +17,8 @@ from forebay_pool.types import BudgetState, Lease
 
 LEASES_MAX = 1_000
 """Most leases that one call carries; a pool with more makes several for each heartbeat."""
+ASIDE_MAX = 32
+"""Most leases that are left out because billing refuses each of them; where it refuses more, the fault is not theirs."""
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,8 @@ class HeartbeatSink(Protocol):
 class Heartbeats:
     """The loop that tells billing every ``period_seconds`` which leases are open, and goes on where none is: budgets change by themselves.
 
-    Billing answers with all budgets that are not open. A call that fails changes nothing: the next one says it all again.
+    Billing answers with all budgets that are not open. A call that fails changes nothing: the next one says it all again. What billing
+    refuses is halved until the lease that it refuses stands alone: that one is left out from then on, and its usage record will tell of it.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Heartbeats:
         source: str,
         period_seconds: float,
         on_beat: Callable[[bool], None] = lambda taken: None,
+        on_aside: Callable[[], None] = lambda: None,
         unix_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._shell = shell
@@ -64,6 +68,9 @@ class Heartbeats:
         self._source = source
         self._period_seconds = period_seconds
         self._on_beat = on_beat
+        self._on_aside = on_aside
+        self._aside: set[str] = set()
+        """Records of open leases that billing refuses to hear of."""
         self._known: dict[tuple[str, str | None, str | None], BudgetSet] = {}
         """What the state machine was told of budgets that are not open."""
 
@@ -79,13 +86,33 @@ class Heartbeats:
         """One heartbeat."""
         try:
             for body in self._bodies():
-                budgets = await self._sink.send_heartbeat(body)
+                budgets = await self._send(body)
         except (BillingUnavailable, BillingRefused) as error:
             log.warning("billing did not take a heartbeat: %s", error, extra={"action": "heartbeat_failed"})
             self._on_beat(False)
             return
         self._on_beat(True)
         self.take(budgets)
+
+    async def _send(self, body: Mapping[str, Any]) -> list[Budget]:
+        """What billing answers to the leases that it takes. Raises BillingUnavailable, and BillingRefused where it takes none."""
+        try:
+            return await self._sink.send_heartbeat(body)
+        except BillingRefused as error:
+            leases = body["leases"]
+            if not leases or len(self._aside) >= ASIDE_MAX:
+                raise
+            if len(leases) > 1:
+                await self._send({**body, "leases": leases[: len(leases) // 2]})
+                return await self._send({**body, "leases": leases[len(leases) // 2 :]})
+            budgets = await self._sink.send_heartbeat({**body, "leases": []})  # where this is refused too, it was not for the lease
+            self._set_aside(leases[0]["record"], str(error))
+            return budgets
+
+    def _set_aside(self, record: str, answer: str) -> None:
+        self._aside.add(record)
+        self._on_aside()
+        log.error("billing does not hear of open lease %s: %s", record, answer, extra={"action": "lease_refused", "record": record})
 
     def take(self, budgets: Sequence[Budget]) -> None:
         """The one place where the pool hears of budgets: ``budgets`` has all that are not open."""
@@ -103,6 +130,8 @@ class Heartbeats:
         now_ns = self._shell.clock_ns()
         self._sent_at_ns = sent_at_ns = max(self._sent_at_ns + 1, self._unix_ns())
         leases = [open_lease(s.lease, now_ns) for s in self._shell.machine.sessions.values() if s.lease is not None]
+        self._aside &= {lease["record"] for lease in leases}
+        leases = [lease for lease in leases if lease["record"] not in self._aside]
         about = {"source": self._source, "sent_at_ns": sent_at_ns, "period_ns": int(self._period_seconds * SECOND_NS)}
         starts = range(0, max(1, len(leases)), LEASES_MAX)
         return [{**about, "leases": leases[start : start + LEASES_MAX]} for start in starts]

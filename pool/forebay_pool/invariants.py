@@ -52,7 +52,8 @@ def _check_session(machine: StateMachine, session: Session) -> None:
     parking, holder = session.parking, session.parked_at
     kept = None if parking is None else (parking.holder, parking.bytes)
     parked = None if holder is None else (holder, holder.parked_bytes)
-    _demand(machine, kept == parked, "a session's parked bytes are metered otherwise than they are", name)
+    unheard = parking is None and holder is not None and holder.away_ns is not None
+    _demand(machine, kept == parked or unheard, "a session's parked bytes are metered otherwise than they are", name)
     if request is not None:
         waits = machine.line.waiting.get(request.order) is request
         places = (lease is not None, waits, request.place is not None)

@@ -93,7 +93,7 @@ class KeptLease:
     """For how long it was metered, in the segments before."""
 
     def failed(self, segment_ns: int) -> list[UsageRecord]:
-        """Its usage records if nobody comes back to it: it ends at the last confirmed moment."""
+        """Its usage records if nobody comes back to it: what was not metered before is free."""
         whole = UsageRecord(
             id=self.id,
             tenant=self.tenant,
@@ -105,7 +105,7 @@ class KeptLease:
             device_model=self.device_model,
             devices=len(self.devices),
             started_at_unix_ns=self.opened_unix_ns,
-            duration_ns=self.confirmed_ns,
+            duration_ns=self.metered_ns,
             close_reason="failed",
             share_milli=self.share_milli,
         )

@@ -39,12 +39,16 @@ class Leases(Core):
             self._out += (TellWorker(lease.session.worker.id, wire.Close(epoch=lease.epoch)), Show(lease))
 
     def _close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
-        """Ends the lease's clock, meters it, and leaves the seat; whoever calls this settles the seat."""
+        """Ends the lease's clock, meters it, and leaves the seat; whoever calls this settles the seat.
+
+        Of a lease that fails nothing more is metered, however long it was held: our failures are free.
+        """
         session, seats = lease.session, self.fleet.seats_of(lease.place)
         held = all([session in seat.holders for seat in seats])
         if session.lease is not lease or not held or lease.state == "closed":
             raise InvariantBroken(f"lease {lease.id} cannot close\n{self.story.of(session.id, lease.device.id)}")
-        lease.duration_ns = min(max(lease.metered_ns, until_ns - lease.opened_ns), self._now - lease.opened_ns)
+        held_ns = lease.metered_ns if reason == "failed" else until_ns - lease.opened_ns
+        lease.duration_ns = min(max(lease.metered_ns, held_ns), self._now - lease.opened_ns)
         lease.state, lease.ending = "closed", reason
         session.lease, session.used_ns = None, self._now
         if session.worker is not None:
@@ -55,7 +59,8 @@ class Leases(Core):
         session.closed = closed
         self._tell(session.id, closed)
         self._give_place(lease.place, session)
-        self.lengths.add(lease.flavor.name, lease.duration_ns)
+        if reason != "failed":
+            self.lengths.add(lease.flavor.name, lease.duration_ns)
         del self._leases[lease.id]
         self._revocable.discard(lease)
         self._revoked.pop(lease.id, None)

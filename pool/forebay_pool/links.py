@@ -108,6 +108,12 @@ class _LinkHandler(WebSocketHandler, Api):
         self.close(code, why)
 
 
+def _without_first_line(message: wire.FromClient) -> wire.FromClient:
+    if not isinstance(message, wire.Acquire | wire.ResumeSession) or message.span is None or message.span.first_line is None:
+        return message
+    return message.model_copy(update={"span": message.span.model_copy(update={"first_line": None})})
+
+
 class SessionLink(_LinkHandler):
     """``GET api/session``: one process, one session at a time."""
 
@@ -136,6 +142,8 @@ class SessionLink(_LinkHandler):
         except wire.MessageError as error:
             self._refuse("bad_message", f"The pool cannot read a message of this process: {error}.")
             return
+        if not self.service.settings.cell_lines:
+            message = _without_first_line(message)
         if isinstance(message, wire.Hello):
             self._hello(message)
         elif isinstance(message, wire.ResumeSession):

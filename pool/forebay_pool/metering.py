@@ -99,20 +99,20 @@ def segments(whole: UsageRecord, number: int, metered_ns: int, segment_ns: int) 
 
 
 def rate(price: Price | None, surcharges: Surcharges, place: Place) -> Price | None:
-    """What a second of the place costs: the flavor's price, and the model's surcharge for each device's share.
+    """What an hour of the place costs: the flavor's price, and the model's surcharge for each device's share.
 
     Whole nano-units: a surcharge that is none for the share is rounded (half-even) here, as billing rounds it, and nothing after it is.
     """
-    if price is None or price.nano_per_second is None:
+    if price is None or price.nano_per_hour is None:
         return price
-    nano_per_second = surcharges.get((place.devices[0].model, price.currency), 0)
-    surcharge = round_half_even(nano_per_second * len(place.devices) * place.share_milli, WHOLE_MILLI)
-    return Price(price.nano_per_second + surcharge, price.currency)
+    nano_per_hour = surcharges.get((place.devices[0].model, price.currency), 0)
+    surcharge = round_half_even(nano_per_hour * len(place.devices) * place.share_milli, WHOLE_MILLI)
+    return Price(price.nano_per_hour + surcharge, price.currency)
 
 
 def cost_nano(duration_ns: int, price: Price | None) -> int | None:
     """What the user is told a lease cost. Billing computes the exact amount itself, and rounds once, on the statement."""
-    return None if price is None or price.nano_per_second is None else round_half_even(duration_ns * price.nano_per_second, SECOND_NS)
+    return None if price is None or price.nano_per_hour is None else round_half_even(duration_ns * price.nano_per_hour, HOUR_NS)
 
 
 def round_half_even(amount: int, divisor: int) -> int:

@@ -90,6 +90,9 @@ class Metrics:
             "forebay_pool_deliveries_failed_total", "Attempts to deliver usage records that failed, and are made again"
         )
         self.billing_heartbeats = self._counter("forebay_pool_billing_heartbeats_total", "Heartbeats to billing, by outcome", "outcome")
+        self.heartbeat_leases_refused = self._counter(
+            "forebay_pool_heartbeat_leases_refused_total", "Open leases that billing refuses to hear of, and that heartbeats leave out"
+        )
         for outcome in ("taken", "failed"):
             self.billing_heartbeats.labels(outcome)
 

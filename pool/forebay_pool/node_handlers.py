@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 from forebay_hub.identity import OPERATE, SERVICE
+from forebay_wire.texts import FIT, Name
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_pool.audit import Deed
@@ -39,7 +40,7 @@ class DeviceBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     cordoned: bool
-    cause: Annotated[str, Field(max_length=CAUSE_CHARACTERS_MAX, pattern=r"^[^\x00-\x1f]*$")] = ""
+    cause: Annotated[str, Field(max_length=CAUSE_CHARACTERS_MAX, pattern=FIT)] = ""
 
 
 class ModelBody(BaseModel):
@@ -47,7 +48,7 @@ class ModelBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    tenants: Annotated[list[Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]], Field(max_length=TENANTS_MAX)] | None = None
+    tenants: Annotated[list[Name], Field(max_length=TENANTS_MAX)] | None = None
 
 
 class Nodes(Api):

@@ -2,7 +2,8 @@
 
 A stretch begins when a worker says that it keeps the tensors off its device, and ends when they are brought back, fetched by another
 worker, or released. What nobody can vouch for is not metered: the segment that runs when the tensors are lost, or when the session ends
-while their worker has no link.
+while their worker has no link. So a stretch that would begin while the worker has none (the one that was to fetch the tensors was sent
+away, or another pool did not write when it began) begins when it is back.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class Parkings(Leases):
 
     def _note_parking(self, session: Session, parking: Parking | None, holder: Worker | None) -> None:
         if parking is not None and (holder is not parking.holder or holder.parked_bytes != parking.bytes):
-            if session.state == "lost" or parking.holder.away_ns is not None:
-                self._drop_parking(session)
+            if session.state == "lost" or parking.holder.away_ns is not None or parking.opened_ns == self._now:
+                self._drop_parking(session)  # nobody knows how long it lasted, or it lasted for no time
             else:
                 self._meter_parking(parking, self._now - parking.opened_ns, "released" if session.state == "ended" else "drained")
                 self._forget_parking(parking)
-        if holder is not None and session.parking is None:
+        if holder is not None and holder.away_ns is None and session.parking is None:
             self._open_parking(session, holder)
 
     def _open_parking(self, session: Session, holder: Worker) -> None:

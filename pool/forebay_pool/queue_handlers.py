@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, TENANT_NAME
+from forebay_wire.texts import NAME_CHARS_MAX, name_of
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forebay_pool.errors import RequestRefused
@@ -23,7 +23,6 @@ DEVICES_MILLI_MAX = 10**9
 DEVICE_SECONDS_MAX = 10**12
 WINDOW_SECONDS_MAX = 366 * 86_400
 WEIGHT_MAX = 1_000
-NAME_PATTERN = r"[^\x00-\x1f\x7f]{1,255}"
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +81,11 @@ class QuotaItem(Api):
 
     async def put(self, tenant: str, user: str | None = None) -> None:
         identity = await self.bearer(OPERATE)
-        if not all(re.fullmatch(NAME_PATTERN, name) for name in (tenant, user) if name is not None):
-            raise RequestRefused(400, "bad_request", "A name has at most 255 characters, none of them a control character.")
+        if TENANT_NAME.fullmatch(tenant) is None:
+            raise RequestRefused(400, "bad_request", "A tenant's name has 1 to 63 letters of ASCII, digits, '.', '_' and '-'.")
+        if user is not None and name_of(user) != user:
+            sentence = f"A user's name has at most {NAME_CHARS_MAX} characters, none of them a control character."
+            raise RequestRefused(400, "bad_request", sentence)
         quota: Quota = self.body_as(QuotaBody.model_validate_json).quota
         expected = self.expected()
         await self.service.write(lambda: self.service.store.set_quota(tenant, user, quota, identity.name, expected))

@@ -23,7 +23,7 @@ class Candidate(NamedTuple):
     spare: bool
     """Whether a worker is started there already."""
     surcharge: int
-    """What a second of a whole device costs who asks beside the flavor's price, in nano-units of its currency."""
+    """What an hour of a whole device costs who asks beside the flavor's price, in nano-units of its currency."""
 
 
 def candidate(seat: Seat, profile: Profile, equivalent: Equivalent, memory_bytes: int, spare: bool, surcharge: int) -> Candidate:

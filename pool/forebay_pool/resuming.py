@@ -139,6 +139,8 @@ class Resuming(Sessions):
         worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
         strange = message.session is not None and (own is None or own.id != message.session)
         self.fleet.doubt(worker, strange)
+        if own is not None:
+            self._show(own)  # what it keeps off its device is metered from now on at the latest
         if strange:  # nothing opens there before it has ended: what it holds was never written
             self._fail(worker, "it came back with a session that is not its own")
         elif session is None or message.session is None:

@@ -40,6 +40,8 @@ class SpanRow(TypedDict):
     kind: Literal["cell", "process"]
     label: str
     cell: int | None
+    cell_id: str | None
+    first_line: str | None
 
 
 class LeaseRow(TypedDict):
@@ -55,7 +57,7 @@ class LeaseRow(TypedDict):
     span: SpanRow
     opened_at_ns: int
     duration_ns: int
-    price_nano_per_second: int | None
+    price_nano_per_hour: int | None
     currency: str | None
 
 
@@ -68,6 +70,15 @@ class StandingRow(TypedDict):
     ahead: int | None
     ahead_tenant: int | None
     estimate_seconds: float | None
+    """Half of those who are told so wait for less; most, for more than the low and less than the high one."""
+    estimate_low_seconds: float | None
+    estimate_high_seconds: float | None
+    estimated_at_ns: int | None
+    """When that was told, as Unix time; it counts from then."""
+    running: int | None
+    """Leases that held then what it waits for."""
+    running_seconds: float | None
+    """For how long the oldest of them had run."""
 
 
 class SessionRow(StandingRow):
@@ -172,14 +183,21 @@ class FlavorRow(TypedDict):
     residents_max: int | None
     servable: bool
     reason: str | None
-    price_nano_per_second: int | None
+    price_nano_per_hour: int | None
     currency: str | None
     waiting: int
     wait_seconds: float | None
 
 
 def span_row(span: Span) -> SpanRow:
-    return {"id": span.id, "kind": span.kind, "label": span.label, "cell": span.cell}
+    return {
+        "id": span.id,
+        "kind": span.kind,
+        "label": span.label,
+        "cell": span.cell,
+        "cell_id": span.cell_id,
+        "first_line": span.first_line,
+    }
 
 
 def lease_row(lease: Lease, now_ns: int) -> LeaseRow:
@@ -196,7 +214,7 @@ def lease_row(lease: Lease, now_ns: int) -> LeaseRow:
         "span": span_row(lease.span),
         "opened_at_ns": lease.opened_unix_ns,
         "duration_ns": lease.duration_ns if lease.state == "closed" else now_ns - lease.opened_ns,
-        "price_nano_per_second": None if lease.price is None else lease.price.nano_per_second,
+        "price_nano_per_hour": None if lease.price is None else lease.price.nano_per_hour,
         "currency": None if lease.price is None else lease.price.currency,
     }
 
@@ -220,13 +238,19 @@ def session_row(session: Session) -> SessionRow:
 
 def _standing(session: Session) -> StandingRow:
     told = None if session.request is None else session.request.told
+    estimate = None if told is None else told.estimate
     return {
         "position": None if told is None else told.position,
         "reason": None if told is None else told.reason,
         "code": None if told is None else told.code,
         "ahead": None if told is None else told.position - 1,
         "ahead_tenant": None if told is None else told.ahead_tenant,
-        "estimate_seconds": None if told is None else told.estimate_seconds,
+        "estimate_seconds": None if estimate is None else estimate.middle,
+        "estimate_low_seconds": None if estimate is None else estimate.low,
+        "estimate_high_seconds": None if estimate is None else estimate.high,
+        "estimated_at_ns": None if estimate is None else estimate.made_unix_ns,
+        "running": None if estimate is None else estimate.running,
+        "running_seconds": None if estimate is None else estimate.running_seconds,
     }
 
 
@@ -339,7 +363,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlo
         "residents_max": flavor.residents_max,
         "servable": why_not is None,
         "reason": why_not,
-        "price_nano_per_second": None if price is None else price.nano_per_second,
+        "price_nano_per_hour": None if price is None else price.nano_per_hour,
         "currency": None if price is None else price.currency,
         "waiting": outlook.waiting,
         "wait_seconds": outlook.wait_seconds,

@@ -311,7 +311,8 @@ class Service:
         def count(taken: bool) -> None:
             self.metrics.billing_heartbeats.labels("taken" if taken else "failed").inc()
 
-        return Heartbeats(self.shell, billing, self.settings.source, self.settings.billing_heartbeat_seconds, count)
+        told = (count, self.metrics.heartbeat_leases_refused.inc)
+        return Heartbeats(self.shell, billing, self.settings.source, self.settings.billing_heartbeat_seconds, *told)
 
     def _probes(self) -> Sequence[Probe]:
         if self.settings.launcher == "ray":

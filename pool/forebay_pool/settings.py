@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from forebay_wire.texts import Name
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from forebay_pool.errors import SettingsError
@@ -63,7 +64,7 @@ class DeviceGroup(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     kind: Literal["cpu", "cuda", "hip", "null"] = Field(description="What executes: cpu (development), cuda, hip, or null (nothing).")
-    model: str = Field(min_length=1, max_length=128, description="The make, as the flavors' equivalents name it, for example MI250.")
+    model: Name = Field(description="The make, as the flavors' equivalents name it, for example MI250.")
     memory: Bytes = Field(description="Memory of each device, for example 4 GiB.")
     count: Annotated[int, Field(ge=1, le=1024)] = Field(1, description="How many; they are numbered on from the last group of this kind.")
     node: Annotated[str | None, Field(pattern=NODE_PATTERN, description="Where they stand; none: the setting node.")] = None
@@ -87,7 +88,7 @@ class Settings(BaseModel):
     replicas: tuple[str, ...] = Field(
         (), description="Addresses of all pools on this database, as http://host:port/path/; one leads, the others wait. None: this one."
     )
-    source: str = Field("pool", min_length=1, max_length=64, description="Names this pool in usage records; never change it.")
+    source: Name = Field("pool", max_length=64, description="Names this pool in usage records; never change it.")
     node: str = Field("main", pattern=NODE_PATTERN, description="Name of this host in device ids.")
     devices: tuple[DeviceGroup, ...] = Field((), description="The devices to lend, as [[devices]] tables; on Ray, of each node that fits.")
     placement_preference: Preference = Field("cheapest", description="Among equal places: cheapest, fastest, or packed (fullest node).")
@@ -120,6 +121,9 @@ class Settings(BaseModel):
     close_seconds: Seconds = Field(
         30.0, description="A worker that has not stopped computing so long after a lease was taken back is killed."
     )
+    call_seconds_max: Seconds = Field(
+        600.0, description="A worker in which one call of an operator has run for so long is ended, since nothing else interrupts it."
+    )
     end_grace_seconds: Seconds = Field(5.0, description="A worker told to exit is killed after so long.")
     resume_seconds: float = Field(
         60.0, ge=0, le=86_400, description="How long a worker or client without its link is waited for, over a restart too; 0: not at all."
@@ -127,6 +131,9 @@ class Settings(BaseModel):
     heartbeat_seconds: Seconds = Field(5.0, description="Period of workers' heartbeats; three missed mean that it is gone.")
     session_heartbeat_seconds: Seconds = Field(
         20.0, description="Period of pings to clients; three unanswered mean that it is gone. Long, as user code may block Python."
+    )
+    cell_lines: bool = Field(
+        True, description="Whether usage tells the first line of a cell's source; false: the pool keeps it nowhere."
     )
     idle_release_seconds: Seconds = Field(2.0, description="A lease without device work for so long is closed; this time is not billed.")
     sessions_max: Bound = Field(10_000, description="Most sessions at a time.")

@@ -122,7 +122,7 @@ OPEN_LEASES = Table(
     Column("device_model", String(128), nullable=False),
     Column("share_milli", BigInteger, nullable=False, comment="Of each device, in thousandths"),
     Column("span", Text, nullable=False, comment="JSON of the wire's Span"),
-    Column("price_nano_per_second", BigInteger, nullable=True),
+    Column("price_nano_per_hour", BigInteger, nullable=True),
     Column("currency", String(3), nullable=True),
     Column("waited_ns", BigInteger, nullable=False),
     Column("boot", String(64), nullable=False, comment="Whose monotonic clock opened_ns is of"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from forebay_pool.types import Price, Surcharges
 
 Prices = Mapping[tuple[str, str], int]
-"""What a second of a flavor costs, in nano-units, by flavor and currency."""
+"""What an hour of a flavor costs, in nano-units, by flavor and currency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,12 @@ class Tariff:
     currencies: Mapping[str, str] = field(default_factory=dict)
 
     def price_of(self, flavor: str, tenant: str) -> Price | None:
-        """What the tenant pays for a second of the flavor; None where nobody bills."""
+        """What the tenant pays for an hour of the flavor; None where nobody bills."""
         currency = self.currencies.get(tenant, self.currency)
         return None if currency is None else Price(self.prices.get((flavor, currency)), currency)
 
     def surcharge_of(self, model: str, tenant: str) -> int:
-        """What the tenant pays for a second of a whole device beside the flavor's price, in nano-units of its currency."""
+        """What the tenant pays for an hour of a whole device beside the flavor's price, in nano-units of its currency."""
         if self.currency is None or not self.surcharges:
             return 0
         return self.surcharges.get((model, self.currencies.get(tenant, self.currency)), 0)

@@ -10,9 +10,9 @@ from operator import itemgetter
 from forebay_wire import messages as wire
 
 from forebay_pool.crowd import Ahead
-from forebay_pool.estimates import estimate_seconds, rough
 from forebay_pool.events import Look
 from forebay_pool.explanations import GATHERING, STORE, Why, why_waiting
+from forebay_pool.foresight import Foresight, is_news, wire_estimate
 from forebay_pool.grants import flavor_message, resume_key
 from forebay_pool.line import Rank
 from forebay_pool.parking import fate, stays_sentence
@@ -26,6 +26,8 @@ RANKED_MAX = 256
 """So many of the line are ranked at a time."""
 RANKING = 64
 """Of LOOK_MAX, for how many that counts."""
+FORESIGHT_NS = 250_000_000
+"""For so long a newcomer is told what another one was."""
 UNESTIMATED = ("quota", "budget", "store")
 """Waits whose end no lease's length tells."""
 
@@ -35,6 +37,7 @@ class Telling(Parkings):
 
     _walk: Iterator[tuple[Request, Standing] | None] | None = None
     _walked_changes = -1
+    _foresight: Foresight | None = None
 
     def _tell_flavor(self, session: Session) -> None:
         flavor = flavor_message(self.fleet.flavors[session.flavor], self.fleet.tariff.price_of(session.flavor, session.tenant))
@@ -60,6 +63,7 @@ class Telling(Parkings):
     def _tell_line(self, anew: bool) -> None:
         if self._walk is None and anew and self.line.waiting:
             self._walk, self._walked_changes = self._standings(), self.line.changes
+            self._foresight = None
         self._whys.clear()
         effort = 0
         for found in self._walk or ():
@@ -100,11 +104,16 @@ class Telling(Parkings):
 
     def _standing(self, request: Request, ahead: int, ahead_tenant: int, ahead_ns: int | None) -> Standing:
         why = self._why(request)
-        own_ns = self.lengths.mean_ns(request.session.flavor)
         estimate = None
-        if own_ns is not None and ahead_ns is not None and why.code not in UNESTIMATED:
-            estimate = estimate_seconds(ahead_ns, own_ns, self.fleet.slots(request.lane))
+        if ahead_ns is not None and why.code not in UNESTIMATED:
+            estimate = self._foresee().estimate(request.lane, ahead, ahead_ns)
         return Standing(1 + ahead, why.code, why.sentence, ahead_tenant, estimate)
+
+    def _foresee(self) -> Foresight:
+        """What the present state lets expect; that of a moment ago where many are told at a time."""
+        if self._foresight is None or self._now - self._foresight.made_ns > FORESIGHT_NS:
+            self._foresight = Foresight(self.fleet, self.lengths, self._now, self._now + self._unix_offset_ns)
+        return self._foresight
 
     def _why(self, request: Request) -> Why:
         session = request.session
@@ -139,24 +148,16 @@ class Telling(Parkings):
         self._tell_queued(request, self._standing(request, ahead, 0, None if ahead else 0))
 
     def _tell_queued(self, request: Request, standing: Standing) -> None:
-        if standing == request.told:
-            return
-        steps = _steps(standing)
-        if request.told is None or request.told_steps != steps:
-            request.told, request.told_steps = standing, steps
+        if is_news(request.told, standing, self._now):
+            request.told = standing
             self._tell(request.session.id, queued(request))
             self._show(request.session)
-
-
-def _steps(standing: Standing) -> tuple[object, ...]:
-    """What must change for it to be news: a position far back, or a long estimate, changes by steps."""
-    estimate = None if standing.estimate_seconds is None else rough(standing.estimate_seconds)
-    return rough(standing.position), standing.code, standing.reason, rough(standing.ahead_tenant), estimate
 
 
 def queued(request: Request) -> wire.Queued:
     """What the client is told; it must have been told something before."""
     told = request.told or Standing(1, "starting", "")
+    estimate = told.estimate
     return wire.Queued(
         request=request.number,
         position=told.position,
@@ -164,6 +165,6 @@ def queued(request: Request) -> wire.Queued:
         code=told.code,
         ahead=told.position - 1,
         ahead_tenant=told.ahead_tenant,
-        estimate_seconds=told.estimate_seconds,
+        estimate=None if estimate is None else wire_estimate(estimate),
         since_ns=max(0, request.arrived_unix_ns),
     )

@@ -113,15 +113,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one second of a flavor costs, in nano-units of ``currency``."""
+    """What one hour of a flavor costs, in nano-units of ``currency``."""
 
-    nano_per_second: int | None
+    nano_per_hour: int | None
     """None: there is no price in the currency."""
     currency: str
 
 
 Surcharges: TypeAlias = Mapping[tuple[str, str], int]
-"""What a second of one whole device costs beside the flavor's price, in nano-units, by model and currency."""
+"""What an hour of one whole device costs beside the flavor's price, in nano-units, by model and currency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +196,8 @@ class Limits:
     backfill_seconds_max: float = 60.0
     """Later requests may pass one that waits for several devices for so long."""
     revoke_grace_seconds: float = 10.0
+    call_seconds_max: float = 600.0
+    """A worker in which one call of an operator has run for so long is ended: nothing else interrupts it."""
     preempt_priority_gap: int = 0
     """A request revokes a lease whose priority is lower by so much; 0: never."""
     parked_host_bytes_max: int = 2**62
@@ -204,6 +206,21 @@ class Limits:
     """Parked tensors on the disk of one host. What neither takes stays in memory."""
     segment_seconds: float = 3_600.0
     """Leases are metered in segments that end so long after each full hour, again and again, and at full hours."""
+
+
+@fact
+class Estimate:
+    """How long somebody waits yet, as it looked at ``made_ns``, in seconds: most of those who are told so wait that long."""
+
+    low: float
+    middle: float
+    high: float
+    running: int
+    """Leases that hold what it waits for."""
+    running_seconds: float
+    """How long the oldest of them ran by then."""
+    made_ns: int = 0
+    made_unix_ns: int = 0
 
 
 @fact
@@ -216,8 +233,8 @@ class Standing:
     reason: str
     ahead_tenant: int = 0
     """Of those ahead, how many are of the own tenant."""
-    estimate_seconds: float | None = None
-    """Until the grant; None when unknown."""
+    estimate: Estimate | None = None
+    """None when unknown."""
 
 
 # Records, changed by the state machine alone
@@ -240,6 +257,8 @@ class Worker:
     """Device memory set aside for it; 0 while it is warm or parked."""
     memory_bytes: int = 0
     """Device memory it said it holds."""
+    call: str = ""
+    """Which operator it has been in for how long, in words; empty where no call lasts."""
     parking: bool = False
     parked_bytes: int | None = None
     """Bytes off the device, or None while it is not parked."""
@@ -317,8 +336,6 @@ class Request:
     """Where it waits, while it does."""
     told: Standing | None = None
     """What the client knows."""
-    told_steps: tuple[object, ...] = ()
-    """What of it must change to be news."""
 
     @property
     def level(self) -> int:
@@ -338,7 +355,7 @@ class Lease:
     flavor: Flavor
     place: Place
     price: Price | None
-    """What a second of it cost at the grant: the flavor's price, and the surcharge for the place."""
+    """What an hour of it cost at the grant: the flavor's price, and the surcharge for the place."""
     waited_ns: int
     """From the request's arrival to the grant."""
     opened_ns: int

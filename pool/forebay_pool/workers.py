@@ -7,7 +7,7 @@ from forebay_wire import messages as wire
 from forebay_pool import refusals
 from forebay_pool.clearing import Clearing
 from forebay_pool.events import SessionMoved, SessionParked, WorkerGone, WorkerSaid, WorkerUnlinked
-from forebay_pool.fleet import lateness
+from forebay_pool.fleet import computes_on, lateness
 from forebay_pool.instructions import Kill, Show, TellWorker
 from forebay_pool.metering import SECOND_NS as SECOND
 from forebay_pool.parking import fate
@@ -79,9 +79,20 @@ class Workers(Clearing):
             lease.confirmed_ns = self._now
         if memory_bytes > worker.reserved_bytes and self._lies(worker, memory_bytes):
             return
+        if message.operator and self._overruns(worker, message.operator, message.operator_seconds):
+            return
+        worker.call = f"one call of {message.operator} that has run for {message.operator_seconds:.0f} s" if message.operator else ""
         if session is not None and changed:
             self._less_is_parked(session)
             self._show(session)
+
+    def _overruns(self, worker: Worker, operator: str, seconds: float) -> bool:
+        """Whether one call of its program's runs for too long: nothing interrupts it, so the worker is ended."""
+        if seconds <= self.limits.call_seconds_max:
+            return False
+        cause = f"one call of {operator} ran for more than {self.limits.call_seconds_max:g} s, and nothing interrupts it"
+        self._fail(worker, cause, by_program=True)
+        return True
 
     def _lies(self, worker: Worker, memory_bytes: int) -> bool:
         """Whether the worker says that it holds more than was set aside for it: it is not to be trusted, and fails."""
@@ -250,21 +261,24 @@ class Workers(Clearing):
             self._out.append(Show(seat))
             self._settle(seat)
 
-    def _fail(self, worker: Worker, cause: str) -> None:
-        """The worker is taken for dead, and killed; its device is not leased again before it is gone."""
+    def _fail(self, worker: Worker, cause: str, by_program: bool = False) -> None:
+        """The worker is taken for dead, and killed; its device is not leased again before it is gone.
+
+        ``by_program`` says that it computes for too long, which is its program's doing, and no failure of ours: its lease is billed.
+        """
         session = worker.session
         held = session is not None and session.lease is not None
         self._note("worker_failed", worker=worker.id, device=worker.device.id, cause=cause)
-        self._part(worker, cause, drains=held)
+        self._part(worker, cause, drains=held, by_program=by_program)
         self._out.append(Kill(worker.id))
         self._show_and_settle(worker)
 
-    def _part(self, worker: Worker, cause: str, drains: bool) -> None:
+    def _part(self, worker: Worker, cause: str, drains: bool, by_program: bool = False) -> None:
         """Separates a dead worker from its session: one that ever had a lease is lost, another tries a new worker."""
         session, seat, kept = worker.session, self.fleet.seats[worker.device.id], worker.keeps
         lease = None if session is None else session.lease
         if lease is not None:
-            self._close(lease, "failed", lease.confirmed_ns)
+            self._close(lease, lease.ending if by_program else "failed", lease.confirmed_ns)
         opened = worker.opened
         for of_session in (session, kept):
             if of_session is not None:
@@ -406,7 +420,8 @@ class Workers(Clearing):
             elif silent or late:
                 if silent:
                     self._note("worker_silent", worker=worker.id, node=worker.device.node)
-                self._fail(worker, f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else lateness(worker, self.limits))
+                cause = f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else lateness(worker, self.limits)
+                self._fail(worker, cause, by_program=not silent and computes_on(worker))
 
     def _make_way(self) -> None:
         """Where the pool has all the workers it may and somebody waits, one that was started ahead of need makes way."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay_hub.languages import Text, as_sent
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from forebay_spawner.flavors import Answer, amount
 
@@ -60,8 +60,5 @@ _BUDGETS = TypeAdapter(list[Budget])
 
 
 def read_budgets(body: bytes) -> Sequence[Budget]:
-    """Billing's answer; nothing where it is of another version, since a missing budget keeps nobody from starting."""
-    try:
-        return _BUDGETS.validate_json(body)
-    except ValidationError:
-        return ()
+    """Billing's answer. Raises ValidationError."""
+    return _BUDGETS.validate_json(body)

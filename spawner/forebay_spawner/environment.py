@@ -15,9 +15,10 @@ NO_GPU = {
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
-def virtual_device(url: str, token: str) -> dict[str, str]:
-    """What the ``forebay`` package in the notebook reads."""
-    return {"FOREBAY_URL": url, "FOREBAY_TOKEN": token, **NO_GPU}
+def virtual_device(url: str, token: str, billing_url: str = "") -> dict[str, str]:
+    """What the ``forebay`` package in the notebook reads; without an address of billing it looks for it beside the pool."""
+    billing = {"FOREBAY_BOOKS_URL": billing_url} if billing_url else {}
+    return {"FOREBAY_URL": url, "FOREBAY_TOKEN": token, **billing, **NO_GPU}
 
 
 def search_path(first: Sequence[str]) -> str:

@@ -15,7 +15,6 @@ OPTION = "flavor"
 """Name of the choice in a server's user options."""
 
 NANO = 10**9
-SECONDS_PER_HOUR = 3600
 WHOLE_MILLI = 1000
 """A whole device, in thousandths."""
 
@@ -47,7 +46,7 @@ class Offer(Answer):
     servable: bool
     equivalents: tuple[Equivalent, ...] = ()
     reason: str | None = None
-    price_nano_per_second: int | None = None
+    price_nano_per_hour: int | None = None
     currency: str | None = None
     waiting: int = 0
     wait_seconds: float | None = None
@@ -55,9 +54,9 @@ class Offer(Answer):
     @property
     def rate(self) -> str:
         """What an hour of computing costs, for example ``0.36 USD``, if there is a price; "free" where nobody bills."""
-        if self.price_nano_per_second is None:
+        if self.price_nano_per_hour is None:
             return in_context("price", "free") if self.currency is None else Text("no price in %(currency)s", currency=self.currency)
-        return amount(self.price_nano_per_second * SECONDS_PER_HOUR, self.currency or "")
+        return amount(self.price_nano_per_hour, self.currency or "")
 
     @property
     def memory(self) -> str:

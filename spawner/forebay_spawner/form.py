@@ -37,9 +37,13 @@ _CAPTION = Text("The size of your virtual device. You pay while a cell or a proc
 
 _NOTICE = Markup('<p class="alert alert-warning" role="alert" id="forebay-notice">{sentence}</p>')
 
+_NO_BUTTON = Markup("<style>#spawn_form [type=submit] { display: none }</style>")
+
 _BUDGET = Markup('<p class="text-body-secondary mb-1">{sentence}</p>')
 
 _NO_DEVICE = Text("No device of this installation can be lent to anybody; tell an operator.")
+
+_UNKNOWN = Text("Billing does not answer: what is left of your budgets is not known now.")
 
 _FORM = Markup("""\
 <div lang="{language}">
@@ -47,13 +51,18 @@ _FORM = Markup("""\
 </div>""")
 
 
-def render_offers(offers: Sequence[Offer], chosen: str | None, budgets: Sequence[Budget] = ()) -> str:
-    """The form, in the reader's language: budgets, and every flavor with its rate; those that cannot be served here cannot be chosen."""
+def render_offers(offers: Sequence[Offer], chosen: str | None, budgets: Sequence[Budget] | None = ()) -> str:
+    """The form, in the reader's language: budgets, and every flavor with its rate; those that cannot be served here cannot be chosen.
+
+    ``budgets`` is None where nobody knows them.
+    """
     here = [offer for offer in offers if offer.servable]
     elsewhere = [offer for offer in offers if not offer.servable]
-    parts = [_NOTICE.format(sentence=budget.stops) for budget in budgets if budget.stops is not None]
-    parts += [_BUDGET.format(sentence=budget.left) for budget in budgets if budget.left is not None]
-    parts.append(_NOTICE.format(sentence=_NO_DEVICE) if chosen is None else _cards(_CAPTION, here, chosen))
+    parts = [_NOTICE.format(sentence=budget.stops) for budget in budgets or () if budget.stops is not None]
+    parts += [_BUDGET.format(sentence=budget.left) for budget in budgets or () if budget.left is not None]
+    if budgets is None:
+        parts.append(_BUDGET.format(sentence=_UNKNOWN))
+    parts.append(_NOTICE.format(sentence=_NO_DEVICE) + _NO_BUTTON if chosen is None else _cards(_CAPTION, here, chosen))
     if elsewhere:
         count = plural(
             "%(count)s more flavor, which this installation cannot serve",
@@ -65,8 +74,8 @@ def render_offers(offers: Sequence[Offer], chosen: str | None, budgets: Sequence
 
 
 def render_notice(sentence: Text) -> str:
-    """One sentence in place of the form."""
-    return _framed(_NOTICE.format(sentence=sentence))
+    """One sentence in place of the form, and no button to start what cannot be."""
+    return _framed(_NOTICE.format(sentence=sentence) + _NO_BUTTON)
 
 
 def _framed(content: Markup) -> str:
@@ -79,7 +88,7 @@ def _cards(caption: Text, offers: Iterable[Offer], chosen: str | None) -> Markup
 
 def _card(offer: Offer, chosen: str | None) -> Markup:
     state = " disabled" if not offer.servable else " checked" if offer.name == chosen else ""
-    rate = offer.rate if offer.price_nano_per_second is None else Text("%(amount)s an hour", amount=offer.rate)
+    rate = offer.rate if offer.price_nano_per_hour is None else Text("%(amount)s an hour", amount=offer.rate)
     facts = [_FACT.format(style="", text=Text("%(memory)s, %(rate)s", memory=offer.memory, rate=rate))]
     if offer.servable:
         facts += [_fact(Text("Served by %(devices)s", devices=offer.served_by))] if offer.equivalents else []

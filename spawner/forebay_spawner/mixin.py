@@ -7,10 +7,11 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from forebay_hub.identity import COMPUTE, IdentityRefused, tenant_of
+from forebay_hub.identity import COMPUTE, OPERATOR_ROLE, IdentityRefused, tenant_of
 from forebay_hub.languages import COOKIE, SOURCE, Text, as_sent, language_of, reading
-from forebay_hub.refusals import two_tenants
+from forebay_hub.refusals import reason_of
 from jupyterhub.spawner import SpawnException
+from pydantic import ValidationError
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from traitlets import Any as AnyTrait
 from traitlets import Unicode, default
@@ -52,9 +53,10 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
 
     billing_url = Unicode(
         config=True,
-        help="""Where this spawner asks billing what is left of a user's budget, with a slash at its end.
+        help="""Where this spawner and its servers ask billing what is left of a user's budget, with a slash at its end.
 
-        On one machine: http://127.0.0.1:8004/services/billing/. Empty: the spawn page says nothing of budgets.
+        On one machine: http://127.0.0.1:8004/services/billing/. Empty: the spawn page says nothing of budgets, and notebooks look for
+        billing beside the pool.
         """,
     )
 
@@ -137,7 +139,7 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
     def get_env(self) -> dict[str, str]:
         """The server's environment; nothing that an operator sets can show it a GPU."""
         environment: dict[str, str] = super().get_env()
-        return {**environment, **virtual_device(self.pool_url, self.api_token)}
+        return {**environment, **virtual_device(self.pool_url, self.api_token, self.billing_url)}
 
     async def _ask_offers(self, token: str) -> list[Offer]:
         """The pool's flavors. Raises PoolUnavailable."""
@@ -147,15 +149,15 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         """The user's last choice, wherever it was made, or the pool's default. Raises PoolUnavailable."""
         return read_choice(await self._ask_pool("api/choice", token))
 
-    async def _ask_budgets(self, token: str) -> Sequence[Budget]:
-        """What limits the user; nothing where billing does not answer, which keeps nobody from starting."""
+    async def _ask_budgets(self, token: str) -> Sequence[Budget] | None:
+        """What limits the user; None where billing does not answer, which keeps nobody from starting, and is said."""
         if not self.billing_url:
             return ()
         try:
             return read_budgets(await _ask(f"{self.billing_url}api/budgets", token))
-        except (HTTPClientError, OSError) as error:
+        except (HTTPClientError, OSError, ValidationError) as error:
             self.log.warning("action=budgets_unread user=%s problem=%r", self.user.name, str(error))
-            return ()
+            return None
 
     def _visitors_token(self) -> str:
         """For asking in the user's name, which shows what this user may see; it is good for a moment. Raises TenantMissing."""
@@ -188,7 +190,11 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         try:
             tenant = tenant_of(self.user.name, (group.name for group in self.user.groups))
         except IdentityRefused as refusal:
-            raise TenantMissing(two_tenants(refusal)) from None
+            raise TenantMissing(reason_of(refusal)) from None
+        if tenant is None and any(role.name == OPERATOR_ROLE for role in getattr(self.user, "roles", ())):
+            raise TenantMissing(
+                Text("You run this installation and belong to no tenant, so nobody would pay for a device. Your pages are the dashboards.")
+            )
         if tenant is None:
             name = self.user.name
             raise TenantMissing(

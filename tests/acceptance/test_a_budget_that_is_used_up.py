@@ -82,7 +82,7 @@ def test_work_pauses_within_the_stated_overspend_and_ends_as_if_nothing_had_been
         assert process.returncode == 0
     limit(10**15)
     rows = cloud.service("billing/api/prices", operator).json()
-    price = next(row["price_nano_per_second"] for row in rows if row["flavor"] == "dev.4gb")
+    price = next(row["price_nano_per_hour"] // 3600 for row in rows if row["flavor"] == "dev.4gb")
     until(lambda: budgets()[0]["spent_nano"] > 0, "the undisturbed run was not billed")
     before = budgets()[0]["spent_nano"]
     allowed = before + 4 * price

@@ -42,7 +42,13 @@ def test_an_unknown_flavor_asked_for_past_the_form_is_refused_with_a_sentence(cl
 def test_an_operator_has_no_tenant_and_gets_no_server(cloud: Any) -> None:
     answer = cloud.person("operator").hub_api("POST", "users/operator/server", {})
     assert answer.status_code == httpx.codes.FORBIDDEN
-    assert "belongs to no tenant" in answer.json()["message"]
+    assert "belong to no tenant" in answer.json()["message"]
+
+
+def test_an_operator_who_signs_in_arrives_at_the_operators_pages_and_a_member_at_the_choice_of_a_device(cloud: Any) -> None:
+    arrived = cloud.visitor("operator").sign_in(cloud.logins["operator"])
+    assert arrived.status_code == httpx.codes.OK and arrived.url.path == "/services/dashboards/operator", arrived.url
+    assert cloud.visitor("globex-owner").sign_in(cloud.logins["globex-owner"]).url.path in ("/hub/spawn", "/user/globex-owner/lab")
 
 
 def test_a_member_gets_jupyterlab_with_the_virtual_gpu_as_its_only_kernel(member: Any) -> None:
@@ -71,3 +77,13 @@ def test_a_notebook_finds_no_gpu_of_the_host(member: Any, open_notebook: Any) ->
 def test_another_tenants_server_is_closed_to_a_member(cloud: Any, member: Any) -> None:
     stranger = cloud.person("globex-owner")
     assert stranger.web.get("/user/acme-member/lab").status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND)
+
+
+def test_a_new_notebook_has_what_people_expect_in_one_and_words_opens_without_a_warning(member: Any, open_notebook: Any) -> None:
+    kernel = open_notebook(member, "words.ipynb")
+    imported = "import warnings; warnings.simplefilter('error')\nimport matplotlib.pyplot, pandas, ipywidgets, tqdm.auto\nprint('there')"
+    assert kernel.run(imported) == "there\n"
+    for cell in kernel.cells[:3]:
+        assert "[transformers]" not in kernel.run(cell), "printed to stderr, which is red"
+    step = "tokens_here = tokens[:16][None].to(device)\nprint(model(input_ids=tokens_here, labels=tokens_here).loss.item() > 0)"
+    assert kernel.run(step) == "True\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -72,16 +71,3 @@ def test_a_second_start_on_the_same_state_says_who_holds_it(cloud: Any) -> None:
     assert finished.returncode == 1
     assert f"Forebay already runs on {cloud.state} (process {cloud.process.pid})" in finished.stderr
     assert httpx.get(f"{cloud.url}/hub/health").status_code == httpx.codes.OK
-
-
-def test_when_the_hub_is_killed_everything_ends_and_the_reason_is_told(tmp_path: Path, starter: Callable[[Path], Any]) -> None:
-    cloud = starter(tmp_path / "state")
-    processes = family(cloud.process.pid)
-    (hub,) = [process for process in processes if process.ppid() == cloud.process.pid]
-    hub.kill()
-    said, _ = cloud.process.communicate(timeout=STOP_TIMEOUT_SECONDS)
-    assert cloud.process.returncode == 1
-    assert f"JupyterHub ended by itself (exit code {-signal.SIGKILL})" in said
-    assert alive(processes) == []
-    again = starter(tmp_path / "state")
-    assert again.stop() == 0

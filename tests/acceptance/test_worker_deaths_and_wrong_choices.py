@@ -90,7 +90,7 @@ def test_a_worker_killed_in_the_middle_of_a_cell_costs_that_cell_alone(
     (record,) = eventually(failed)
     assert record["user"] == "acme-member"
     assert record["duration_ns"] < took_ns
-    assert record["cost_nano"] == round(Fraction(record["duration_ns"] * record["price_nano_per_second"], 10**9))
+    assert record["cost_nano"] == round(Fraction(record["duration_ns"] * record["price_nano_per_hour"], 3600 * 10**9))
 
 
 def test_a_flavor_that_no_form_offered_comes_back_to_the_spawn_page_with_the_sentence(cloud: Any) -> None:
@@ -110,7 +110,7 @@ def test_a_price_below_zero_is_refused_by_the_running_service(cloud: Any) -> Non
     token = cloud.person("operator").new_token()
     headers = {"Authorization": f"token {token}"}
     address = f"{cloud.url}/services/billing/api/prices/dev.1gb"
-    answer = httpx.put(address, headers=headers, json={"price_nano_per_second": -1, "currency": "USD"})
+    answer = httpx.put(address, headers=headers, json={"price_nano_per_hour": -1, "currency": "USD"})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_price")
     assert "cannot be below zero" in answer.json()["message"]
 

@@ -90,7 +90,7 @@ class Running:
         return self.request(caller, "POST", "/api/usage", json={"records": [asdict(record) for record in records]})
 
     def set_surcharge(self, model: str, nano: int, caller: str = "operator", **body: Any) -> httpx.Response:
-        body = {"surcharge_nano_per_second": nano, "currency": "USD", **body}
+        body = {"surcharge_nano_per_hour": nano, "currency": "USD", **body}
         return self.request(caller, "PUT", f"/api/surcharges/{model}", json=body)
 
     def set_price(self, flavor: str, caller: str = "operator", **body: Any) -> httpx.Response:

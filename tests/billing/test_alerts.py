@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
-from forebay_billing import budget_desk, failpoints
+from forebay_billing import budget_desk, failpoints, webhooks
 from forebay_billing.alert_outbox import CLAIM_NS
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.payments.retries import GIVE_UP_NS
@@ -129,8 +129,8 @@ def add(running: Any, kind: str, target: str, caller: str = "acme-owner", **more
 
 def spend(running: Any, usage: Callable[..., UsageRecord], thresholds: list[int], tenant: str = "acme") -> None:
     """Uses a budget of a minute up, which has these thresholds."""
-    price = running.get("operator", "/api/prices", flavor="small.64gb").json()[0]["price_nano_per_second"]
-    body = {"tenant": tenant, "limit_nano": 60 * price, "thresholds": thresholds, "on_limit": "drain", "new": True}
+    price = running.get("operator", "/api/prices", flavor="small.64gb").json()[0]["price_nano_per_hour"]
+    body = {"tenant": tenant, "limit_nano": price // 60, "thresholds": thresholds, "on_limit": "drain", "new": True}
     assert running.request("operator", "PUT", "/api/budgets", json=body).status_code == 200
     assert running.post_usage(usage(f"{tenant}-1/1", tenant=tenant)).status_code == 200
 
@@ -270,6 +270,7 @@ def test_an_operators_channel_of_a_tenant_of_whom_nothing_was_recorded_is_refuse
         "http://example.com/", "https://127.0.0.1/", "https://[::1]/", "https://10.0.0.1/", "https://169.254.169.254/latest", "https://100.64.0.1/",
         "https://[::ffff:127.0.0.1]/", "https://[64:ff9b::a9fe:a9fe]/", "https://user:secret@example.com/", "https://example.com/#x", "ftp://example.com/",
         "https:///", "https://example.com:0/", "https://example.com:99999/", "file:///etc/passwd", "https://[bad/",
+        "https://192.0.0.192/", "https://2130706433/", "https://0x7f.1/", "https://127.1/", "https://localhost/", "https://vault.internal./x",
     ],
 )  # fmt: skip
 def test_a_webhook_that_is_aimed_at_us_is_refused_at_once(url: str) -> None:
@@ -277,19 +278,35 @@ def test_a_webhook_that_is_aimed_at_us_is_refused_at_once(url: str) -> None:
         check_target(url, private_allowed=False)
 
 
-@pytest.mark.parametrize("address", ["2002:7f00:1::", "::127.0.0.1", "224.0.0.1", "fe80::1", "fd00::1", "198.18.0.1", "::ffff:10.0.0.1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "2002:7f00:1::", "::127.0.0.1", "224.0.0.1", "fe80::1", "fd00::1", "198.18.0.1", "::ffff:10.0.0.1", "192.0.0.192", "192.88.99.1",
+        "2001:db8::1", "3fff::1", "64:ff9b:1::1", "5f00::1", "255.255.255.255",
+    ],
+)  # fmt: skip
 def test_addresses_that_the_internet_does_not_reach_are_not_public(address: str) -> None:
     assert not is_public(ipaddress.ip_address(address))
     assert is_public(ipaddress.ip_address("8.8.8.8")) and is_public(ipaddress.ip_address("2606:4700::1111"))
 
 
 def test_a_public_name_that_leads_to_a_private_address_gets_no_connection(
-    serving: Any, receiver: Receiver, usage: Any
+    serving: Any, receiver: Receiver, usage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a name leads to may change between looking and connecting; here it is looked at once, at the connection."""
+    """What a name leads to may change after it was set, and between looking and connecting: the connection goes where was looked."""
     running = serving(alert_private_addresses=False)
     port = receiver.server.server_port
-    add(running, "webhook", f"https://localhost:{port}/hook")
+    where = "8.8.8.8"
+
+    async def resolve(_self: Any, _host: str, port: int, _family: Any = 0) -> list[tuple[int, Any]]:
+        return [(socket.AF_INET, (where, port))]
+
+    monkeypatch.setattr(webhooks.DefaultLoopResolver, "resolve", resolve)
+    add(running, "webhook", f"https://hooks.example.com:{port}/hook")
+    where = "127.0.0.1"
+    later = {"kind": "webhook", "target": "https://other.example.com/hook"}
+    refused = running.request("acme-owner", "POST", "/api/alerts/channels", json=later)
+    assert refused.status_code == 400 and "not a public address" in refused.json()["message"]
     spend(running, usage, [100])
     step(running)
     assert receiver.received == []

@@ -12,7 +12,7 @@ from forebay_billing.access import Scope, usage_scope
 from forebay_billing.errors import Forbidden
 from forebay_billing.service import ENDPOINTS
 from forebay_billing.types import UsageRecord
-from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity, IdentityRefused, IdentityUnavailable
+from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity, IdentityUnavailable, SeveralTenants
 from tornado.web import RequestHandler
 
 ALL = ("pool", "operator", "acme-owner", "acme-billing", "acme-member", "globex-owner", "loner", "scopeless")
@@ -47,10 +47,10 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "statement of an unknown tenant": ("GET", "/api/statement?tenant=umbrella&month=2026-11", {}, SEES_ALL),
     "prices": ("GET", "/api/prices", {}, set(ALL)),
     "price history": ("GET", "/api/prices?history=1", {}, set(ALL)),
-    "set a price": ("PUT", "/api/prices/small.64gb", {"json": {"price_nano_per_second": 1, "currency": "USD"}}, {"operator"}),
+    "set a price": ("PUT", "/api/prices/small.64gb", {"json": {"price_nano_per_hour": 1, "currency": "USD"}}, {"operator"}),
     "surcharges": ("GET", "/api/surcharges", {}, set(ALL)),
     "set a surcharge": (
-        "PUT", "/api/surcharges/gpu", {"json": {"surcharge_nano_per_second": 1, "currency": "USD"}}, {"operator"}
+        "PUT", "/api/surcharges/gpu", {"json": {"surcharge_nano_per_hour": 1, "currency": "USD"}}, {"operator"}
     ),
     "prices of parked bytes": ("GET", "/api/parked-prices", {}, set(ALL)),
     "set a price of parked bytes": ("PUT", "/api/parked-prices/USD", {"json": {"price_nano_per_gib_hour": 1}}, {"operator"}),
@@ -200,7 +200,7 @@ def test_usage_stays_with_the_tenant_it_happened_in_when_somebody_moves(filled: 
 
 def test_a_login_in_two_tenants_is_refused_with_a_sentence(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def torn(self: object, token: str) -> None:
-        raise IdentityRefused("ann", ["acme", "bolt"])
+        raise SeveralTenants("ann", ["acme", "bolt"])
 
     monkeypatch.setattr("forebay_hub.identity.TokenAuthenticator.identify", torn)
     response = filled.get("acme-owner", "/api/usage")

@@ -25,7 +25,7 @@ from forebay_billing.errors import (
     UnknownTenant,
 )
 from forebay_billing.ledger import REVENUE, TRANSACTION_UNITS_MAX, balanced, receivable, transfer
-from forebay_billing.money import ATTO_PER_UNIT, whole
+from forebay_billing.money import GRAINS_PER_UNIT, whole
 from forebay_billing.months import Month
 from forebay_billing.prices import seed_prices
 from forebay_billing.statements import check_against_ledger, line_of, statement_of
@@ -42,7 +42,7 @@ CHANGED_PRICE = 777_777
 """What small.64gb costs from CHANGE_NS on, in its version 2."""
 SURCHARGES = ((0, 7), (CHANGE_NS + 987_654_321_012_345, 1_001))
 """What a second of one gpu costs beside the flavor, and from when."""
-PRICES = {price.flavor: price.price_nano_per_second for price in seed_prices(0)}
+PRICES = {price.flavor: price.price_nano_per_hour for price in seed_prices(0)}
 
 
 def records_of(usage: Callable[..., UsageRecord]) -> st.SearchStrategy[list[UsageRecord]]:
@@ -84,7 +84,7 @@ def rate(record: UsageRecord, at_ns: int) -> tuple[int, int]:
 
 
 def surcharge_of(record: UsageRecord, at_ns: int) -> int:
-    """In nano-units per second, of all its devices, at a moment: rounded as a rate."""
+    """In nano-units per hour, of all its devices, at a moment: rounded as a rate."""
     if record.device_model != "gpu":
         return 0
     nano = [surcharge for start_ns, surcharge in SURCHARGES if start_ns <= at_ns][-1]
@@ -104,7 +104,7 @@ def statements(engines: Engines) -> dict[tuple[str, str], Any]:
                 statement = queries.statement(connection, tenant, None, month, NOW_NS)
                 if statement.lines:
                     found[tenant, str(month)] = [
-                        (line.user, line.flavor, line.price_version, line.surcharge_nano_per_second, line.duration_ns, line.cost_atto)
+                        (line.user, line.flavor, line.price_version, line.surcharge_nano_per_hour, line.duration_ns, line.cost_grains)
                         for line in statement.lines
                     ]
     return found
@@ -127,18 +127,18 @@ def modelled(records: list[UsageRecord]) -> dict[tuple[str, str], Any]:
             version, price = rate(record, at_ns)
             key = (record.user, record.flavor, version, surcharge_of(record, at_ns))
             times[record.tenant, month][key] += step_ns
-            used[record.tenant, month][key] += Fraction(step_ns, 10**9) * (price + key[3]) / 10**9
+            used[record.tenant, month][key] += Fraction(step_ns, 3600 * 10**9) * (price + key[3]) / 10**9
             at_ns, left_ns = at_ns + step_ns, left_ns - step_ns
             if left_ns == 0:
                 break
     return {
-        month: [(*key, times[month][key], cost * 10**18) for key, cost in sorted(lines.items())]
+        month: [(*key, times[month][key], cost * GRAINS_PER_UNIT) for key, cost in sorted(lines.items())]
         for month, lines in used.items()
     }
 
 
 def owed_for(records: list[UsageRecord]) -> int:
-    """What they cost, in atto-units."""
+    """What they cost, in grains."""
     return int(sum(cost for lines in modelled(records).values() for *_, cost in lines))
 
 
@@ -155,9 +155,9 @@ def assert_sound(engines: Engines) -> None:
     with writing(engines) as connection:
         assert checks.differences(connection) == []
         query = select(schema.balances).order_by(*schema.balances.primary_key)
-        projected = [(*row[:3], whole(row.milli, row.atto)) for row in connection.execute(query)]
+        projected = [(*row[:3], whole(row.milli, row.grains)) for row in connection.execute(query)]
         checks.rebuild_balances(Books(connection))
-        assert [(*row[:3], whole(row.milli, row.atto)) for row in connection.execute(query)] == projected
+        assert [(*row[:3], whole(row.milli, row.grains)) for row in connection.execute(query)] == projected
 
 
 def ledger(engines: Engines) -> dict[str, dict[str, int]]:
@@ -197,7 +197,7 @@ def test_any_order_and_repetition_of_deliveries_gives_the_same_segments_ledger_a
             with reading(engines) as connection:
                 rows = summaries.summary(connection, Scope(None, None), queries.Window(None, None), ["tenant", "user", "flavor"])
                 everything = summaries.summary(connection, Scope(None, None), queries.Window(None, None), [])
-            assert sum(row.cost_atto for row in rows) == sum(row.cost_atto for row in everything) == owed
+            assert sum(row.cost_grains for row in rows) == sum(row.cost_grains for row in everything) == owed
             assert sum(row.leases for row in everything) == len({record.lease for record in records})
     assert seen[0] == seen[1]
 
@@ -228,7 +228,7 @@ def test_corrections_take_back_exactly_what_was_posted(
         assert sum(cost for lines in after.values() for *_, cost in lines) == owed
         with reading(engines) as connection:
             rows = summaries.summary(connection, Scope(None, None), queries.Window(None, None), ["user"])
-        assert sum(row.cost_atto for row in rows) == owed
+        assert sum(row.cost_grains for row in rows) == owed
 
 
 @settings(max_examples=15, deadline=None)
@@ -276,8 +276,8 @@ def test_a_correction_after_the_present_month_was_finalised_stands_in_the_next(
         assert_sound(engines)
         found = statements(engines)
     assert [(month, [cost for *_, cost in lines]) for (_, month), lines in found.items()] == [
-        ("2026-11", [60 * 555_556 * 10**9]),
-        ("2027-03", [-60 * 555_556 * 10**9]),
+        ("2026-11", [60 * PRICES["small.64gb"] * 10**9]),
+        ("2027-03", [-60 * PRICES["small.64gb"] * 10**9]),
     ]
 
 
@@ -298,14 +298,14 @@ def test_a_batch_is_one_transaction_with_one_posting_for_each_account_and_period
 @pytest.mark.parametrize(
     ("statement", "between"),
     [
-        ("UPDATE segments SET atto = atto + 1 WHERE usage_id = 1", "segments and postings"),
+        ("UPDATE segments SET grains = grains + 1 WHERE usage_id = 1", "segments and postings"),
         ("UPDATE segments SET transaction_id = 2 WHERE usage_id = 1", "segments and postings"),
         ("UPDATE segments SET period = '2026-12' WHERE usage_id = 1", "segments and postings"),
         ("UPDATE segments SET duration_ns = duration_ns - 1 WHERE usage_id = 1", "usage and segments"),
         ("DELETE FROM segments WHERE usage_id = 1", "usage and segments"),
         ("UPDATE balances SET milli = milli + 1 WHERE account_id = 1", "postings and balances"),
         ("DELETE FROM balances WHERE account_id = 1", "postings and balances"),
-        ("UPDATE postings SET atto = atto - 1 WHERE account_id = 1", "debits and credits"),
+        ("UPDATE postings SET grains = grains - 1 WHERE account_id = 1", "debits and credits"),
         ("UPDATE rated SET until_ns = until_ns - 1", "rated and segments"),
         ("UPDATE rated SET until_ns = until_ns + 1", "rated and segments"),
         ("DELETE FROM rated", "rated and segments"),
@@ -330,9 +330,9 @@ def test_the_check_finds_what_was_falsified(
 
 def test_an_unbalanced_transaction_cannot_be_made() -> None:
     month = MONTHS[0]
-    with pytest.raises(LedgerError, match="sums to 1 atto-units of USD"):
+    with pytest.raises(LedgerError, match="sums to 1 grains of USD"):
         balanced("usage", [Posting("a", month, "USD", 2), Posting("b", month, "USD", -1)])
-    with pytest.raises(LedgerError, match="sums to 2 atto-units of USD"):
+    with pytest.raises(LedgerError, match="sums to 2 grains of USD"):
         balanced("usage", [Posting("a", month, "USD", 2), Posting("b", month, "EUR", -2)])
     with pytest.raises(LedgerError, match="two postings at least"):
         balanced("usage", [Posting("a", month, "USD", 0)])
@@ -385,14 +385,14 @@ def test_sums_beyond_sixty_four_bits_stay_exact(usage: Callable[..., UsageRecord
     records = [usage(f"{n}/1", duration_ns=10**12 - 1) for n in range(60)]
     with fresh_books() as engines:
         with writing(engines) as connection:
-            journal.change_surcharge(Books(connection), "cpu-dev", "USD", 10**12 - 555_557, 0, lambda: 0, "operator")
+            journal.change_surcharge(Books(connection), "cpu-dev", "USD", 10**12 - 1 - PRICES["small.64gb"], 0, lambda: 0, "operator")
         post(engines, records)
         assert_sound(engines)
         with writing(engines) as connection:
             (row,) = summaries.summary(connection, Scope("acme", None), queries.Window(None, None), ["flavor"])
-            assert row.cost_atto == 60 * (10**12 - 1) * (10**12 - 1) > 2**64
+            assert row.cost_grains == 60 * (10**12 - 1) * (10**12 - 1) > 2**64
             statement = queries.statement(connection, "acme", None, Month(2026, 11), NOW_NS)
-            assert statement.totals[0].cost_atto == row.cost_atto
+            assert statement.totals[0].cost_grains == row.cost_grains
             changed = {"duration_ns": literal(2**62), "position": schema.segments.c.position + 1}
             absurd = select(*(changed.get(column.name, column) for column in schema.segments.c))
             connection.execute(schema.segments.insert().from_select(schema.segments.c.keys(), absurd))
@@ -413,7 +413,7 @@ def test_a_batch_of_very_long_records_is_bounded_but_one_alone_is_not(
 
 
 def test_a_transaction_of_absurd_amounts_cannot_be_made() -> None:
-    too_much = transfer("a", "b", MONTHS[0], "USD", TRANSACTION_UNITS_MAX * ATTO_PER_UNIT + 1)
+    too_much = transfer("a", "b", MONTHS[0], "USD", TRANSACTION_UNITS_MAX * GRAINS_PER_UNIT + 1)
     with pytest.raises(InvalidRequest, match="units of a currency at once"):
         balanced("usage", too_much)
 
@@ -428,11 +428,11 @@ def test_ten_thousand_cells_in_batches_make_one_line_that_equals_their_sum(
     ]
     with fresh_books() as engines:
         with writing(engines) as connection:
-            journal.change_price(Books(connection), "small.64gb", "USD", 830_556, None, lambda: Month(2026, 10).start_ns, "operator")
+            journal.change_price(Books(connection), "small.64gb", "USD", 2_990_000_000, None, lambda: Month(2026, 10).start_ns, "operator")
         for start in range(0, len(records), 1000):
             post(engines, records[start : start + 1000])
         with reading(engines) as connection:
             (line,) = queries.statement(connection, "acme", None, Month(2026, 11), NOW_NS).lines
-    assert line.cost_atto == sum(record.duration_ns for record in records) * 830_556
+    assert line.cost_grains == sum(record.duration_ns for record in records) * 2_990_000_000
     assert (line.leases, line.price_version) == (10_000, 2)
-    assert line.amount_minor == round(Fraction(line.cost_atto, 10**16)) == 84
+    assert line.amount_minor == round(Fraction(line.cost_grains * 100, GRAINS_PER_UNIT)) == 84

@@ -44,7 +44,7 @@ def test_a_locked_database_is_a_503_until_it_is_free(running: Any, usage: Callab
     lock.execute("BEGIN IMMEDIATE")
     try:
         assert_unavailable(running.post_usage(usage("a/1"), usage("b/1")))
-        assert_unavailable(running.set_price("dev.1gb", price_nano_per_second=1, currency="USD"))
+        assert_unavailable(running.set_price("dev.1gb", price_nano_per_hour=1, currency="USD"))
         assert running.get("pool", "/api/usage").json()["records"] == []
         assert running.get(None, "/health").status_code == 200
     finally:
@@ -126,7 +126,7 @@ def test_two_services_on_one_postgresql_never_bill_a_record_twice(
         assert {answer.status_code for answer in answers} == {200}
         assert sum(answer.json()["accepted"] for answer in answers) == 50
         (row,) = other.get("pool", "/api/summary", by="tenant").json()
-        assert (row["leases"], row["cost_nano"]) == (50, 50 * 60 * 555_556)
+        assert (row["leases"], row["cost_nano"]) == (50, round(50 * 60 * 2_000_000_000 / 3600))
     finally:
         other.stop()
 

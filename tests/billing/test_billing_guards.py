@@ -18,6 +18,7 @@ from forebay_billing.idempotency import Key, once
 from forebay_billing.invoice_journal import Conditions
 from forebay_billing.invoice_queries import Issuer
 from forebay_billing.invoices import Profile
+from forebay_billing.money import GRAINS_PER_MILLI
 from forebay_billing.months import Month
 from forebay_billing.plans import Terms
 from forebay_billing.types import PARKED, Span, UsageRecord
@@ -32,7 +33,7 @@ GUARDED = sorted(name for name in schema.metadata.tables.keys() - {"balances", "
 
 def fill_invoices(connection: Connection) -> None:
     """A row in each of the tables of invoices and credits, and a surcharge."""
-    surcharge = {"id": 1, "model": "T4", "currency": "USD", "version": 1, "surcharge_nano_per_second": 7, "valid_from_ns": 0}
+    surcharge = {"id": 1, "model": "T4", "currency": "USD", "version": 1, "surcharge_nano_per_hour": 7, "valid_from_ns": 0}
     connection.execute(insert(schema.surcharges).values(**surcharge, changed_at_ns=NOW_NS, changed_by="operator"))
     books, conditions = Books(connection), Conditions(Issuer("Forebay"))
     profiles.change(books, Profile("acme", "Acme Ltd"), "operator", NOW_NS)
@@ -72,7 +73,7 @@ def engines(database_url: str, usage: Callable[..., UsageRecord]) -> Iterator[En
 
 def write_transaction(connection: Connection, id: int, amounts: list[tuple[str, int, int]], seal: bool = True) -> None:
     connection.execute(insert(schema.transactions).values(id=id, kind="usage", posted_at_ns=1, reverses=None))
-    for position, (currency, milli, atto) in enumerate(amounts):
+    for position, (currency, milli, grains) in enumerate(amounts):
         connection.execute(
             insert(schema.postings).values(
                 transaction_id=id,
@@ -80,7 +81,7 @@ def write_transaction(connection: Connection, id: int, amounts: list[tuple[str, 
                 period=f"2026-{11 - position // 2}",
                 currency=currency,
                 milli=milli,
-                atto=atto,
+                grains=grains,
             )
         )
     if seal:
@@ -124,10 +125,12 @@ def test_an_unbalanced_transaction_cannot_be_sealed(engines: Engines, amounts: l
 
 def test_a_balanced_transaction_can_be_sealed_also_where_halves_carry(engines: Engines) -> None:
     with engines.writer.begin() as connection:
-        write_transaction(connection, 100, [("USD", 1, 0), ("USD", 0, -400_000_000_000_000), ("USD", 0, -600_000_000_000_000)])
+        write_transaction(connection, 100, [("USD", 1, 0), ("USD", 0, -GRAINS_PER_MILLI * 2 // 5), ("USD", 0, -GRAINS_PER_MILLI * 3 // 5)])
+        most = GRAINS_PER_MILLI - 1
+        write_transaction(connection, 102, [("USD", -3, 0), ("USD", -1, 4), *(("USD", 0, most) for _ in range(4))])
         write_transaction(connection, 101, [("USD", 5, 7), ("USD", -5, -7), ("EUR", 1, 0), ("EUR", -1, 0)])
     with reading(engines) as connection:
-        assert connection.execute(text("SELECT count(*) FROM seals WHERE transaction_id >= 100")).scalar_one() == 2
+        assert connection.execute(text("SELECT count(*) FROM seals WHERE transaction_id >= 100")).scalar_one() == 3
 
 
 def test_a_transaction_without_its_seal_cannot_be_committed(engines: Engines) -> None:
@@ -138,7 +141,7 @@ def test_a_transaction_without_its_seal_cannot_be_committed(engines: Engines) ->
 def test_nothing_can_be_added_to_a_sealed_transaction(engines: Engines) -> None:
     with pytest.raises(DBAPIError, match="sealed"), engines.writer.begin() as connection:
         connection.execute(
-            insert(schema.postings).values(transaction_id=1, account_id=1, period="2026-01", currency="USD", milli=0, atto=0)
+            insert(schema.postings).values(transaction_id=1, account_id=1, period="2026-01", currency="USD", milli=0, grains=0)
         )
 
 
@@ -165,8 +168,8 @@ def test_changes_leave_who_when_before_and_after_in_the_audit(engines: Engines) 
     assert json.loads(correction.before)["duration_ns"] == 60 * 10**9
     assert json.loads(correction.after) == {"transaction": 2, "reason": "test"}
     assert (change.who, change.subject, change.at_ns) == ("ann", "dev.1gb/USD", NOW_NS)
-    assert json.loads(change.before)["price_nano_per_second"] == 8_681
-    assert json.loads(change.after)["price_nano_per_second"] == 9
+    assert json.loads(change.before)["price_nano_per_hour"] == 30_000_000
+    assert json.loads(change.after)["price_nano_per_hour"] == 9
 
 
 def test_migrations_make_what_the_schema_says_and_run_twice(engines: Engines) -> None:

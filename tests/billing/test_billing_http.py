@@ -48,18 +48,18 @@ def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, 
     (first,) = [record for record in page["records"] if record["id"] == "a/1"]
     assert first == {
         **asdict(records[0]),
-        "price_nano_per_second": 555_556,
+        "price_nano_per_hour": 2_000_000_000,
         "price_version": 1,
-        "cost_nano": 2_000_001_600,
-        "cost_exact": "2.000001600000000000",
+        "cost_nano": 2_000_000_000,
+        "cost_exact": "2.000000000000000000",
         "currency": "USD",
         "rates": [
             {
                 "price_version": 1,
-                "price_nano_per_second": 555_556,
-                "surcharge_nano_per_second": 0,
+                "price_nano_per_hour": 2_000_000_000,
+                "surcharge_nano_per_hour": 0,
                 "duration_ns": HOUR_NS,
-                "cost_exact": "2.000001600000000000",
+                "cost_exact": "2.000000000000000000",
                 "period": "2026-11",
                 "late": False,
             }
@@ -69,9 +69,9 @@ def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, 
     rows = run.get("operator", "/api/summary", by="tenant,user,flavor", tenant="acme").json()
     assert rows == [
         {"tenant": "acme", "user": "acme-member", "flavor": "small.64gb", "currency": "USD", "duration_ns": 2 * HOUR_NS + 1,
-         "cost_nano": 4_000_003_200, "leases": 1, "parked_nano": 0},
+         "cost_nano": 4_000_000_000, "leases": 1, "parked_nano": 0},
         {"tenant": "acme", "user": "acme-owner", "flavor": "dev.1gb", "currency": "USD", "duration_ns": 60 * 10**9,
-         "cost_nano": 520_860, "leases": 1, "parked_nano": 0},
+         "cost_nano": 500_000, "leases": 1, "parked_nano": 0},
     ]  # fmt: skip
     by_tenant = run.get("operator", "/api/summary", by="tenant").json()
     assert [(row["tenant"], row["leases"]) for row in by_tenant] == [("acme", 2), ("globex", 2)]
@@ -79,18 +79,18 @@ def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, 
     statement = run.get("operator", "/api/statement", tenant="acme", month="2026-11").json()
     assert statement["final"] is False
     assert [(line["user"], line["amount"], line["cost_exact"]) for line in statement["lines"]] == [
-        ("acme-member", "4.00", "4.000003200000555556"),
-        ("acme-owner", "0.00", "0.000520860000000000"),
+        ("acme-member", "4.00", "4.000000000000555556"),
+        ("acme-owner", "0.00", "0.000500000000000000"),
     ]
-    total = {"currency": "USD", "amount": "4.00", "cost_nano": 4_000_524_060, "cost_exact": "4.000524060000555556"}
+    total = {"currency": "USD", "amount": "4.00", "cost_nano": 4_000_500_000, "cost_exact": "4.000500000000555556"}
     assert statement["totals"] == [total]
 
 
 def test_a_price_change_applies_from_its_moment_on(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
     run = running_anywhere
-    changed = run.set_price("small.64gb", price_nano_per_second=1_000_000, currency="USD")
+    changed = run.set_price("small.64gb", price_nano_per_hour=3_600_000_000, currency="USD")
     expected = {
-        "flavor": "small.64gb", "price_nano_per_second": 1_000_000, "currency": "USD", "valid_from_ns": run.clock.now_ns, "version": 2,
+        "flavor": "small.64gb", "price_nano_per_hour": 3_600_000_000, "currency": "USD", "valid_from_ns": run.clock.now_ns, "version": 2,
         "etag": '"2"',
     }  # fmt: skip
     assert changed.status_code == 200 and changed.json() == expected
@@ -98,7 +98,7 @@ def test_a_price_change_applies_from_its_moment_on(running_anywhere: Any, usage:
     assert run.post_usage(across, after).json() == {"accepted": 2, "duplicates": 0}
     records = {record["id"]: record for record in run.get("pool", "/api/usage").json()["records"]}
     costs = {id: record["cost_nano"] for id, record in records.items()}
-    assert costs == {"a/1": 15 * 555_556 + 45 * 1_000_000, "b/1": 60 * 1_000_000}
+    assert costs == {"a/1": 8_333_333 + 45 * 1_000_000, "b/1": 60 * 1_000_000}
     assert [(rate["price_version"], rate["duration_ns"]) for rate in records["a/1"]["rates"]] == [(1, 15 * 10**9), (2, 45 * 10**9)]
     assert expected in run.get("acme-member", "/api/prices").json()
     history = run.get("acme-member", "/api/prices", flavor="small.64gb", history="1").json()
@@ -107,41 +107,41 @@ def test_a_price_change_applies_from_its_moment_on(running_anywhere: Any, usage:
         (2, "operator", run.clock.now_ns),
     ]
     lines = run.get("acme-owner", "/api/statement", month="2026-11").json()["lines"]
-    assert [(line["price_version"], line["cost_nano"]) for line in lines] == [(1, 8_333_340), (2, 105_000_000)]
+    assert [(line["price_version"], line["cost_nano"]) for line in lines] == [(1, 8_333_333), (2, 105_000_000)]
 
 
 def test_a_surcharge_is_billed_by_devices_and_share_as_a_whole_rate(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
     run = running_anywhere
-    for model, nano in (("part", 7), ("whole", 1000)):
+    for model, nano in (("part", 7), ("whole", 3_600_000)):
         assert run.set_surcharge(model, nano, valid_from_ns=0).status_code == 200
     shared = usage("a/1", duration_ns=1, share_milli=333, device_model="part")
     gang = usage("b/1", duration_ns=HOUR_NS, devices=8, device_model="whole", user="acme-owner")
     assert run.post_usage(shared, gang).json() == {"accepted": 2, "duplicates": 0}
     records = {record["id"]: record for record in run.get("pool", "/api/usage").json()["records"]}
-    assert records["a/1"]["cost_exact"] == "0.000000000000555558"
-    assert records["a/1"]["rates"][0]["surcharge_nano_per_second"] == 2
-    assert records["b/1"]["cost_nano"] == 3600 * (555_556 + 8_000)
+    assert records["a/1"]["cost_exact"] == "0.000000000000555556"
+    assert records["a/1"]["rates"][0]["surcharge_nano_per_hour"] == 2
+    assert records["b/1"]["cost_nano"] == 2_028_800_000
     lines = run.get("acme-owner", "/api/statement", month="2026-11").json()["lines"]
-    assert [(line["surcharge_nano_per_second"], line["cost_exact"]) for line in lines] == [
-        (2, "0.000000000000555558"),
-        (8_000, "2.028801600000000000"),
+    assert [(line["surcharge_nano_per_hour"], line["cost_exact"]) for line in lines] == [
+        (2, "0.000000000000555556"),
+        (28_800_000, "2.028800000000000000"),
     ]
     page = run.get("acme-owner", "/api/statement", month="2026-11", format="html").text
-    assert "2.0288016 USD" in page and "0.0288 of it for the devices" in page
+    assert "2.0288 USD" in page and "0.0288 of it for the devices" in page
     assert run.get("operator", "/api/check").json() == {"differences": []}
 
 
 def test_a_change_that_is_sent_twice_under_one_key_happens_once(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
     run = running_anywhere
     run.post_usage(usage("a/1"))
-    price = {"price_nano_per_second": 7, "currency": "USD"}
+    price = {"price_nano_per_hour": 7, "currency": "USD"}
     correction = {"source": "pool", "id": "a/1", "reason": "the device failed"}
     requests = (("PUT", "/api/prices/dev.1gb", price), ("POST", "/api/corrections", correction))
     for number, (method, path, body) in enumerate(requests):
         headers = {"Idempotency-Key": f"key-{number}"}
         answers = [run.request("operator", method, path, json=body, headers=headers) for _ in range(3)]
         assert {(answer.status_code, answer.text) for answer in answers} == {(200, answers[0].text)}
-        other = {**body, "reason": "another"} if "reason" in body else {**body, "price_nano_per_second": 8}
+        other = {**body, "reason": "another"} if "reason" in body else {**body, "price_nano_per_hour": 8}
         assert "key-" in check_refusal(run.request("operator", method, path, json=other, headers=headers), 409, "key_reused")
     assert run.get("operator", "/api/prices", flavor="dev.1gb").json()[0]["version"] == 2
     again = run.request("operator", "POST", "/api/corrections", json=correction, headers={"Idempotency-Key": "new"})
@@ -152,7 +152,7 @@ def test_a_change_that_is_sent_twice_under_one_key_happens_once(running_anywhere
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "a\tb"])
 def test_a_key_that_cannot_be_is_refused(running: Any, key: str) -> None:
-    price = {"price_nano_per_second": 7, "currency": "USD"}
+    price = {"price_nano_per_hour": 7, "currency": "USD"}
     answer = running.request("operator", "PUT", "/api/prices/dev.1gb", json=price, headers={"Idempotency-Key": key})
     assert "Idempotency-Key" in check_refusal(answer, 400, "invalid")
     assert running.get("operator", "/api/prices", flavor="dev.1gb").json()[0]["version"] == 1
@@ -162,14 +162,14 @@ def test_a_refused_change_may_be_sent_again_under_its_key(running: Any, usage: C
     body = {"records": [asdict(usage("a/1", flavor="huge.1tb"))]}
     headers = {"Idempotency-Key": "one"}
     check_refusal(running.request("pool", "POST", "/api/usage", json=body, headers=headers), 422, "unpriced")
-    running.set_price("huge.1tb", price_nano_per_second=5, currency="USD", valid_from_ns=0, new=True)
+    running.set_price("huge.1tb", price_nano_per_hour=5, currency="USD", valid_from_ns=0, new=True)
     for _ in range(2):
         assert running.request("pool", "POST", "/api/usage", json=body, headers=headers).json() == {"accepted": 1, "duplicates": 0}
 
 
 def test_a_price_can_be_set_for_later(running: Any) -> None:
     later = running.clock.now_ns + HOUR_NS
-    assert running.set_price("dev.1gb", price_nano_per_second=0, currency="USD", valid_from_ns=later).json()["version"] == 2
+    assert running.set_price("dev.1gb", price_nano_per_hour=0, currency="USD", valid_from_ns=later).json()["version"] == 2
     (now,) = running.get("operator", "/api/prices", flavor="dev.1gb").json()
     running.clock.now_ns = later
     (then,) = running.get("operator", "/api/prices", flavor="dev.1gb").json()
@@ -179,17 +179,17 @@ def test_a_price_can_be_set_for_later(running: Any) -> None:
 @pytest.mark.parametrize(
     ("flavor", "body", "status", "code"),
     [
-        ("small.64gb", {"price_nano_per_second": -1, "currency": "USD"}, 400, "invalid_price"),
-        ("small.64gb", {"price_nano_per_second": 1, "currency": "BTC"}, 400, "invalid_price"),
-        ("small.64gb", {"price_nano_per_second": 1, "currency": "USD", "valid_from_ns": -5}, 400, "invalid_price"),
-        ("small.64gb", {"price_nano_per_second": 10**30, "currency": "USD"}, 400, "invalid_price"),
-        ("small.64gb", {"price_nano_per_second": 1.5, "currency": "USD"}, 400, "invalid"),
-        ("small.64gb", {"price_nano_per_second": "1", "currency": "USD"}, 400, "invalid"),
-        ("small.64gb", {"price_nano_per_second": True, "currency": "USD"}, 400, "invalid"),
+        ("small.64gb", {"price_nano_per_hour": -1, "currency": "USD"}, 400, "invalid_price"),
+        ("small.64gb", {"price_nano_per_hour": 1, "currency": "BTC"}, 400, "invalid_price"),
+        ("small.64gb", {"price_nano_per_hour": 1, "currency": "USD", "valid_from_ns": -5}, 400, "invalid_price"),
+        ("small.64gb", {"price_nano_per_hour": 10**30, "currency": "USD"}, 400, "invalid_price"),
+        ("small.64gb", {"price_nano_per_hour": 1.5, "currency": "USD"}, 400, "invalid"),
+        ("small.64gb", {"price_nano_per_hour": "1", "currency": "USD"}, 400, "invalid"),
+        ("small.64gb", {"price_nano_per_hour": True, "currency": "USD"}, 400, "invalid"),
         ("small.64gb", {"currency": "USD"}, 400, "invalid"),
-        ("small.64gb", {"price_nano_per_second": 1, "currency": "USD", "surprise": 1}, 400, "invalid"),
-        ("smal.64gb", {"price_nano_per_second": 1, "currency": "USD"}, 404, "unknown_flavor"),
-        ("Small.64GB", {"price_nano_per_second": 1, "currency": "USD"}, 404, "unknown_flavor"),
+        ("small.64gb", {"price_nano_per_hour": 1, "currency": "USD", "surprise": 1}, 400, "invalid"),
+        ("smal.64gb", {"price_nano_per_hour": 1, "currency": "USD"}, 404, "unknown_flavor"),
+        ("Small.64GB", {"price_nano_per_hour": 1, "currency": "USD"}, 404, "unknown_flavor"),
     ],
 )
 def test_a_bad_price_is_refused_and_the_book_stays(running: Any, flavor: str, body: dict[str, Any], status: int, code: str) -> None:
@@ -208,9 +208,9 @@ def test_a_bad_price_is_refused_and_the_book_stays(running: Any, flavor: str, bo
         {"devices": 0},
         {"share_milli": 0},
         {"share_milli": 1001},
-        {"surcharge_nano_per_second": 0},
+        {"surcharge_nano_per_hour": 0},
         {"tenant": ""},
-        {"user": "u" * 129},
+        {"tenant": "t" * 129},
         {"flavor": "small\x0064gb"},
         {"close_reason": None},
         {"surprise": 1},
@@ -244,7 +244,7 @@ def test_a_garbled_body_is_refused(running: Any, body: bytes) -> None:
 
 
 def test_strange_but_honest_text_is_kept(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
-    label = 'π/<b>"notebook\'s"</b>\n\U0001f98a.ipynb'
+    label = 'π/<b>"notebook\'s"</b> \U0001f98a.ipynb'
     assert running_anywhere.post_usage(usage("a/1", span=Span("s", "process", label, None))).status_code == 200
     assert running_anywhere.get("pool", "/api/usage").json()["records"][0]["span"]["label"] == label
 
@@ -275,19 +275,19 @@ def test_usage_of_a_flavor_without_a_price_is_refused(running: Any, usage: Calla
 def test_usage_of_a_new_flavor_is_billed_once_an_operator_has_priced_it(running: Any, usage: Callable[..., UsageRecord]) -> None:
     record = usage(flavor="huge.1tb")
     check_refusal(running.post_usage(record), 422, "unpriced")
-    price = {"price_nano_per_second": 5, "currency": "USD", "valid_from_ns": 0}
+    price = {"price_nano_per_hour": 300, "currency": "USD", "valid_from_ns": 0}
     check_refusal(running.set_price("huge.1tb", **price), 404, "unknown_flavor")
     check_refusal(running.set_price("huge.1tb", caller="acme-owner", new=True, **price), 403, "forbidden")
     assert running.set_price("huge.1tb", new=True, **price).json()["version"] == 1
     check_refusal(running.set_price("huge.1tb", new=True, **price), 409, "known_flavor")
     assert running.post_usage(record).json() == {"accepted": 1, "duplicates": 0}
     (row,) = running.get("pool", "/api/summary", by="flavor").json()
-    assert (row["flavor"], row["cost_nano"]) == ("huge.1tb", 60 * 5)
+    assert (row["flavor"], row["cost_nano"]) == ("huge.1tb", 5)
 
 
 def test_a_tenant_is_billed_in_its_own_currency(running: Any, usage: Callable[..., UsageRecord]) -> None:
     check_refusal(running.post_usage(usage(tenant="tokyo")), 422, "unpriced")
-    running.set_price("small.64gb", price_nano_per_second=80_000_000, currency="JPY")
+    running.set_price("small.64gb", price_nano_per_hour=288_000_000_000, currency="JPY")
     start = running.clock.now_ns
     assert running.post_usage(usage(tenant="tokyo", started_at_ns=start), usage("b/1", started_at_ns=start)).status_code == 200
     (line,) = running.get("pool", "/api/statement", tenant="tokyo", month="2026-11").json()["lines"]
@@ -383,7 +383,7 @@ def test_a_correction_credits_the_present_month_and_leaves_the_past_alone(runnin
     december = run.get("acme-owner", "/api/statement", month="2026-12").json()
     assert [(line["kind"], line["amount"], line["duration_ns"]) for line in december["lines"]] == [("correction", "-2.00", -HOUR_NS)]
     (row,) = run.get("acme-owner", "/api/summary", by="tenant").json()
-    assert (row["cost_nano"], row["leases"]) == (2_000_001_600, 1)
+    assert (row["cost_nano"], row["leases"]) == (2_000_000_000, 1)
     corrected = {record["id"]: record["corrected_at_ns"] for record in run.get("pool", "/api/usage").json()["records"]}
     assert corrected == {"a/1": run.clock.now_ns, "b/1": None}
 
@@ -405,8 +405,8 @@ def test_the_statement_as_csv_is_exact_and_safe_in_a_spreadsheet(running: Any, u
     assert response.headers["content-disposition"] == 'attachment; filename="statement-2026-11.csv"'
     rows = list(csv.DictReader(io.StringIO(response.text)))
     assert [(row["user"], row["seconds"], row["exact_amount"], row["amount"]) for row in rows] == [
-        ('\'=HYPERLINK("evil"),x', "60.000000000", "0.033333360000000000", "0.03"),
-        ("acme-member", "3600.000000000", "2.000001600000000000", "2.00"),
+        ('\'=HYPERLINK("evil"),x', "60.000000000", "0.033333333333333333", "0.03"),
+        ("acme-member", "3600.000000000", "2.000000000000000000", "2.00"),
     ]
 
 
@@ -417,7 +417,7 @@ def test_the_statement_as_a_page_escapes_names_and_carries_no_script(running: An
     assert "default-src 'none'" in response.headers["content-security-policy"]
     page = response.text
     assert "<script" not in page and "&lt;script&gt;" in page
-    assert "2.00 USD" in page and "2.000001600" in page and "Statement 2026-11" in page
+    assert "2.00 USD" in page and "2.000000000" in page and "Statement 2026-11" in page
     assert "color-scheme: light dark" in page and "@media print" in page
     assert "No device time" in running.get("acme-owner", "/api/statement", month="2026-10", format="html").text
 
@@ -428,9 +428,9 @@ def test_metrics_count_what_happened(running: Any, usage: Callable[..., UsageRec
     for line in (
         'forebay_billing_usage_records_total{outcome="accepted"} 1.0',
         'forebay_billing_usage_records_total{outcome="duplicate"} 1.0',
-        'forebay_billing_usage_cost_units_total{currency="USD",flavor="small.64gb",tenant="acme"} 2.0000016',
+        'forebay_billing_usage_cost_units_total{currency="USD",flavor="small.64gb",tenant="acme"} 2.0',
         'forebay_billing_usage_seconds_total{currency="USD",flavor="small.64gb",tenant="acme"} 3600.0',
-        'forebay_billing_month_revenue_units{currency="USD"} 2.0000016',
+        'forebay_billing_month_revenue_units{currency="USD"} 2.0',
         'forebay_billing_requests_total{endpoint="usage",method="POST",status="200"} 1.0',
         "forebay_billing_writes_waiting 0.0",
     ):
@@ -454,7 +454,7 @@ def test_a_second_start_finds_the_state_of_the_first(
         service = running_service(settings, clock)
         if start == 0:
             service.post_usage(usage())
-            service.set_price("small.64gb", price_nano_per_second=1, currency="USD")
+            service.set_price("small.64gb", price_nano_per_hour=1, currency="USD")
         seen.append([service.get("pool", path).json() for path in ("/api/usage", "/api/prices?history=1")])
         service.stop()
     assert seen[0] == seen[1] and len(seen[0][0]["records"]) == 1 and len(seen[0][1]) == 16

@@ -18,7 +18,7 @@ from forebay_billing.invoice_queries import Invoice, Issuer
 from forebay_billing.invoice_tables import credit_moves, credit_notes
 from forebay_billing.invoices import Profile
 from forebay_billing.ledger import PAYMENTS, credit_of, receivable
-from forebay_billing.money import atto_of_minor
+from forebay_billing.money import GRAINS_PER_UNIT, grains_of_minor
 from forebay_billing.months import Month
 from forebay_billing.payments.objects import Known
 from forebay_billing.payments.register import Register
@@ -80,7 +80,7 @@ def books(engines: Engines) -> Iterator[Books]:
 
 @pytest.fixture
 def billed(books: Books, usage: Callable[..., UsageRecord]) -> Any:
-    """An hour of acme's, with tax and plan, finalised: 555,556 nano-units a second make 2.0000016, 2.00 rounded."""
+    """An hour of acme's, with tax and plan, finalised: 2.00."""
     profiles.change(books, ACME, "operator", 1)
     post(books, usage(duration_ns=HOUR_NS), usage("other/1", tenant="globex", user="globex-owner"))
     return finalise(books)[0]
@@ -98,8 +98,8 @@ def test_an_invoice_is_what_was_drafted_and_the_ledger_says_the_same(books: Book
     assert found == [("usage", 200), ("discount", -20), ("promotional", -50), ("tax", 25), ("prepaid", -100)]
     assert made.state == "open" and made.open_minor == 55
     stands = {name: queries.posted(books.connection, name, NOVEMBER)["USD"] for name in (receivable("acme"), "tax", "discount", "rounding")}
-    cents = 10**16
-    assert stands == {receivable("acme"): 55 * cents, "tax": -25 * cents, "discount": 20 * cents, "rounding": 1_600 * 10**9}
+    cents = GRAINS_PER_UNIT // 100
+    assert stands == {receivable("acme"): 55 * cents, "tax": -25 * cents, "discount": 20 * cents, "rounding": 0}
     assert queries.posted(books.connection, credit_of("acme"), None) == {"USD": 0}
     assert sound(books)
 
@@ -208,7 +208,7 @@ def test_of_an_invoice_that_prepaid_credit_has_paid_mostly_the_notes_have_tax_at
     notes = [invoice_journal.take_back(books, made.name, part, "ours", CONDITIONS, "operator", LATER_NS) for part in (4, 3)]
     assert [(note.net_minor, note.tax_minor) for note in notes] == [(3, 1), (3, 0)]
     invoice_journal.void(books, made.name, "a gesture", "operator", LATER_NS)
-    assert queries.posted(books.connection, "tax", NOVEMBER) == {"USD": -atto_of_minor(34 - 2, "USD")}
+    assert queries.posted(books.connection, "tax", NOVEMBER) == {"USD": -grains_of_minor(34 - 2, "USD")}
     assert sound(books)
 
 
@@ -225,7 +225,7 @@ def test_payments_refunds_and_voids_are_in_the_ledger(books: Books, billed: Invo
         invoice_journal.refund(books, name, 15, "bank", "back", "operator", LATER_NS)
     back = invoice_journal.refund(books, name, 14, "bank", "back", "operator", LATER_NS)
     assert (back.open_minor, back.paid_minor) == (0, 200)
-    assert queries.posted(books.connection, PAYMENTS, None) == {"USD": atto_of_minor(200, "USD")}
+    assert queries.posted(books.connection, PAYMENTS, None) == {"USD": grains_of_minor(200, "USD")}
     (other,) = finalise(books, "globex")
     gone = invoice_journal.void(books, other.name, "a mistake", "operator", LATER_NS)
     assert (gone.state, gone.open_minor) == ("void", 0) and sound(books)
@@ -310,7 +310,7 @@ def test_an_invoice_whose_ledger_differs_is_refused_and_the_month_stays_open(eng
     with writing(engines) as connection:
         post(Books(connection), usage())
         acme = "(SELECT id FROM accounts WHERE name = 'receivable:acme')"
-        connection.execute(text(f"UPDATE balances SET atto = atto + 1 WHERE account_id = {acme}"))  # noqa: S608 - our account
+        connection.execute(text(f"UPDATE balances SET grains = grains + 1 WHERE account_id = {acme}"))  # noqa: S608 - our account
     with pytest.raises(LedgerError, match="stays open"), writing(engines) as connection:
         finalise(Books(connection))
     with reading(engines) as connection:
@@ -389,7 +389,7 @@ def test_every_line_leads_to_its_cells(books: Books, usage: Callable[..., UsageR
             page, rest = invoice_queries.cells(books.connection, made.draft, line, 1, rest)
             cells += page
         if line.usage is not None:
-            assert sum(cell.cost_atto for cell in cells) == line.cost_atto
+            assert sum(cell.cost_grains for cell in cells) == line.cost_grains
             assert sum(cell.duration_ns for cell in cells) == line.usage.duration_ns
             assert all((cell.label, cell.cell) == ("digits.ipynb", 3) for cell in cells)
         else:
@@ -428,7 +428,7 @@ def test_the_order_and_repetition_of_deliveries_make_the_same_invoice(
                 post(books, *batch)
             (found,) = finalise(books)
             stands = queries.posted(connection, receivable("acme"), NOVEMBER)
-            assert stands == {"USD": atto_of_minor(sum(line.amount_minor for line in found.draft.lines), "USD")}
+            assert stands == {"USD": grains_of_minor(sum(line.amount_minor for line in found.draft.lines), "USD")}
             assert all(credit.left_minor >= 0 for credit in invoice_queries.credits_of(connection, None))
             assert checks.differences(connection) == []
             made.append(asdict(found))

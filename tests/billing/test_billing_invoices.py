@@ -11,6 +11,7 @@ import pytest
 from forebay_billing.credits import Balance, Grant, GrantKind
 from forebay_billing.errors import InvalidProfile
 from forebay_billing.invoices import Basis, Draft, Profile, UsageTotal, check_profile, draft, tax_part
+from forebay_billing.money import GRAINS_PER_NANO, GRAINS_PER_UNIT
 from forebay_billing.months import Month
 from forebay_billing.plans import Terms
 from forebay_billing.types import PriceVersion
@@ -24,17 +25,17 @@ UNTAXED = Profile("acme", "Acme Ltd")
 
 
 def total(user: str = "ada", rate: int = 10**9, seconds: int = 1, version: int = 1, **changes: Any) -> UsageTotal:
-    """At a rate of 10^9 nano-units a second, a second costs a unit."""
-    price = PriceVersion("small.64gb", changes.pop("currency", "USD"), version, rate, 0, 0, "seed")
+    """At a ``rate`` of 10^9 nano-units a second, a second costs a unit."""
+    price = PriceVersion("small.64gb", changes.pop("currency", "USD"), version, 3600 * rate, 0, 0, "seed")
     return replace(
         UsageTotal(user, price, 0, False, False, 1, seconds * 10**9, NOVEMBER.start_ns, NOVEMBER.start_ns + HOUR_NS), **changes
     )
 
 
 def basis(*usage: UsageTotal, profile: Profile = ACME, **changes: Any) -> Basis:
-    hours = {NOVEMBER.start_ns: sum(one.cost_atto for one in usage)}
+    hours = {NOVEMBER.start_ns: sum(one.cost_grains for one in usage)}
     currency = usage[0].price.currency if usage else "USD"
-    return Basis(**{"profile": profile, "month": NOVEMBER, "currency": currency, "usage": usage, "hours_atto": hours} | changes)
+    return Basis(**{"profile": profile, "month": NOVEMBER, "currency": currency, "usage": usage, "hours_grains": hours} | changes)
 
 
 def credit(id: int, amount: int, kind: GrantKind = "prepaid", priority: int = 0) -> Balance:
@@ -89,13 +90,13 @@ def test_corrections_that_outweigh_usage_are_carried_over_with_their_tax() -> No
 def test_a_line_is_rounded_half_even_to_the_minor_unit_and_its_correction_to_the_same(currency: str, nano: int, minor: int) -> None:
     made = draft(basis(total(rate=nano, currency=currency), total(rate=nano, currency=currency, correction=True, duration_ns=-(10**9))))
     assert amounts(replace(made, lines=made.lines[:2])) == [("usage", minor), ("correction", -minor)]
-    assert made.lines[0].cost_atto == nano * 10**9
+    assert made.lines[0].cost_grains == nano * GRAINS_PER_NANO
 
 
 def test_lines_are_rounded_and_sums_are_not() -> None:
     users = [total(user=f"user-{n}", rate=4_000_000) for n in range(10)]
     made = draft(basis(*users, profile=UNTAXED))
-    assert made.total_minor == 0 and sum(line.cost_atto for line in made.lines) == 4 * 10**16
+    assert made.total_minor == 0 and sum(line.cost_grains for line in made.lines) == 4 * GRAINS_PER_UNIT // 100
     assert draft(basis(total(rate=4_000_000, seconds=10), profile=UNTAXED)).total_minor == 4
 
 

@@ -18,6 +18,7 @@ from forebay_billing.errors import AlreadyCorrected
 from forebay_billing.invoice_journal import Conditions
 from forebay_billing.invoice_queries import Issuer
 from forebay_billing.journal import Accepted
+from forebay_billing.money import GRAINS_PER_LAST, GRAINS_PER_UNIT
 from forebay_billing.months import Month
 from forebay_billing.types import PARKED, Cost, Payer, UsageRecord
 from sqlalchemy import Connection, MetaData, Table, insert, select, text
@@ -151,7 +152,7 @@ def test_amounts_records_and_reversals_are_what_they_were(carried_over: Engines,
         assert checks.differences(connection) == []
         for (tenant, month), atto in expected.items():
             statement = queries.statement(connection, tenant, None, Month.parse(month), NOW_NS)
-            assert [total.cost_atto for total in statement.totals] == [atto]
+            assert [total.cost_grains for total in statement.totals] == [atto * GRAINS_PER_LAST]
         charges = queries.usage_page(connection, Scope(None, None), queries.Window(None, None), 10, None).charges
         segments = rows(connection, schema.segments)
     assert {charge.record for charge in charges} == {old.record for old in old_records}
@@ -168,7 +169,7 @@ def test_what_was_known_is_known_and_new_records_go_on_from_there(
         books = Books(connection)
         again = [*(old.record for old in old_records), usage("new/1", device_model="gpu")]
         assert journal.post_usage(books, again, lambda tenant: "USD", lambda: NOW_NS) == Accepted(
-            1, len(old_records), {Payer("acme", "small.64gb", "USD"): Cost(60 * 10**9, 60 * 10**9 * (PRICE + 7))}
+            1, len(old_records), {Payer("acme", "small.64gb", "USD"): Cost(60 * 10**9, 60 * 10**9 * 3600 * (PRICE + 7))}
         )
         with pytest.raises(AlreadyCorrected):
             journal.correct(books, "pool", "wrong/1", "again", lambda: NOW_NS, "operator")
@@ -192,7 +193,7 @@ def test_what_records_told_of_surcharges_is_in_the_price_book_from_the_beginning
     with reading(carried_over) as connection:
         (version,) = connection.execute(select(schema.surcharges)).all()
     assert (version.model, version.currency, version.version) == ("gpu", "USD", 1)
-    assert (version.surcharge_nano_per_second, version.valid_from_ns, version.changed_by) == (7, 0, "migration")
+    assert (version.surcharge_nano_per_hour, version.valid_from_ns, version.changed_by) == (7 * 3600, 0, "migration")
 
 
 def test_budgets_begin_where_the_books_stood_and_count_all_of_them_once_they_count_what_was_parked(
@@ -228,7 +229,7 @@ def test_budgets_begin_where_the_books_stood_and_count_all_of_them_once_they_cou
             found = budget_rows.active(connection)
             for _ in range(2):
                 spent = spending.spent_by(connection, found, NOW_NS)
-                assert sum(spent[1].by_period.values()) == posted > 10**18
+                assert sum(spent[1].by_period.values()) == posted > GRAINS_PER_UNIT
                 assert 0 < sum(spent[2].by_period.values()) <= posted
                 spending.catch_up(connection, found)
             assert [(budget.origin, budget.thresholds) for budget in found] == [("owner", (50, 100))] * 2
@@ -253,7 +254,7 @@ def test_what_was_carried_over_is_invoiced_to_the_last_milliardth(carried_over: 
         ]  # fmt: skip
         for about in made:
             (total,) = queries.statement(connection, about.tenant, None, about.draft.month, after_ns).totals
-            assert sum(line.cost_atto for line in about.draft.lines) == total.cost_atto
+            assert sum(line.cost_grains for line in about.draft.lines) == total.cost_grains
         assert checks.differences(connection) == []
 
 

@@ -19,6 +19,7 @@ from forebay_billing.invoice_journal import Conditions
 from forebay_billing.invoice_queries import Cell, Issuer
 from forebay_billing.invoices import Draft, InvoiceLine
 from forebay_billing.ledger import REVENUE, receivable
+from forebay_billing.money import GRAINS_PER_LAST, GRAINS_PER_NANO
 from forebay_billing.months import Month
 from forebay_billing.types import PARKED, UsageRecord
 from hypothesis import given, settings
@@ -46,14 +47,14 @@ def post(engines: Engines, records: list[UsageRecord]) -> journal.Accepted:
 
 
 def cost_of(record: UsageRecord) -> int:
-    """In atto-units: each piece within an hour and under a price is rounded half-even."""
+    """In grains: each piece within an hour and under a price is rounded half-even."""
     cuts = {valid_from_ns for valid_from_ns, _ in PRICES} | {NOVEMBER.start_ns + hour * HOUR_NS for hour in range(200)}
     end_ns = record.started_at_ns + record.duration_ns
     moments = [record.started_at_ns, *sorted(cut for cut in cuts if record.started_at_ns < cut < end_ns), end_ns]
     total = 0
     for start, stop in itertools.pairwise(moments):
         price = max((found for found in PRICES if found[0] <= start), default=(0, 0))[1]
-        total += round(Fraction((record.parked_bytes or 0) * (stop - start) * price * 10**9, GIB * HOUR_NS))
+        total += round(Fraction((record.parked_bytes or 0) * (stop - start) * price * 10**9, GIB * HOUR_NS)) * GRAINS_PER_LAST
     return total
 
 
@@ -82,7 +83,7 @@ def told(engines: Engines) -> Any:
         statement = queries.statement(connection, "acme", None, NOVEMBER, NOW_NS)
         drafts = invoice_queries.drafts(connection, "acme", NOVEMBER)
         page = queries.usage_page(connection, Scope(None, None), queries.Window(None, None), 100, None)
-        charges = sorted((charge.record.id, charge.cost_atto, charge.parked) for charge in page.charges)
+        charges = sorted((charge.record.id, charge.cost_grains, charge.parked) for charge in page.charges)
         return statement, drafts, charges, queries.posted(connection, REVENUE, None)
 
 
@@ -112,7 +113,7 @@ def test_any_order_and_repetition_gives_the_same_amounts(
     for record in parked:
         byte_ns[record.user] += (record.parked_bytes or 0) * record.duration_ns
     lines = [line for line in statement.lines if line.flavor == PARKED]
-    assert sum(line.cost_atto for line in lines) == sum(map(cost_of, parked))
+    assert sum(line.cost_grains for line in lines) == sum(map(cost_of, parked))
     for user, amount in byte_ns.items():
         assert sum(line.byte_ns for line in lines if line.user == user) == amount
 
@@ -134,11 +135,11 @@ def test_an_invoice_has_a_line_for_it_that_drills_down_to_its_records(
             (draft,) = invoice_queries.drafts(connection, "acme", NOVEMBER)
         line = next(line for line in draft.lines if line.kind == "parked")
         assert line.label == "Parked memory for acme-member: 60.000000 GiB·h"
-        assert (line.cost_atto, line.amount_minor) == (60 * 1_000_000_007 * 10**9, 6000)
+        assert (line.cost_grains, line.amount_minor) == (60 * 1_000_000_007 * GRAINS_PER_NANO, 6000)
         assert draft.net_minor == sum(one.amount_minor for one in draft.lines)
         with reading(engines) as connection:
             found, after = invoice_queries.cells(connection, draft, line, 10, 0)
-        assert ([(cell.record_id, cell.cost_atto) for cell in found], after) == ([("s.p1/1", line.cost_atto)], None)
+        assert ([(cell.record_id, cell.cost_grains) for cell in found], after) == ([("s.p1/1", line.cost_grains)], None)
         with writing(engines) as connection:
             conditions, after_ns = Conditions(Issuer("Forebay")), NOVEMBER.end_ns
             (made,) = invoice_journal.finalise(Books(connection), "acme", NOVEMBER, conditions, "operator", after_ns)
@@ -146,7 +147,7 @@ def test_an_invoice_has_a_line_for_it_that_drills_down_to_its_records(
         parked_line = next(one for one in made.draft.lines if one.kind == "parked")
         with reading(engines) as connection:
             (cell,), rest = invoice_queries.cells(connection, made.draft, parked_line, 9, 0)
-        assert (cell.record_id, cell.duration_ns, cell.cost_atto) == ("s.p1/1", 3 * HOUR_NS, line.cost_atto)
+        assert (cell.record_id, cell.duration_ns, cell.cost_grains) == ("s.p1/1", 3 * HOUR_NS, line.cost_grains)
         assert (cell.parked_bytes, rest) == (20 * GIB, None)
         assert_sound(engines)
 
@@ -181,18 +182,18 @@ def test_its_lines_lead_to_their_cells_and_no_others(usage: Callable[..., UsageR
         assert ids == [["s.p1/1", "s.p2/1", "s.p3/1"], ["s.p3/1"], ["s.p4/1"], ["s.p5/1"]]
         for key, line in lines.items():
             assert line.parked is not None
-            assert sum(cell.cost_atto for cell in found[key]) == line.cost_atto
+            assert sum(cell.cost_grains for cell in found[key]) == line.cost_grains
             assert sum(cell.duration_ns * (cell.parked_bytes or 0) for cell in found[key]) == line.parked.byte_ns
 
 
 def test_without_a_price_it_is_kept_and_costs_nothing(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
     with fresh_books() as engines:
         done = post(engines, [parked(usage)])
-        assert [(payer.tenant, cost.atto) for payer, cost in done.costs.items()] == [("acme", 0)]
+        assert [(payer.tenant, cost.grains) for payer, cost in done.costs.items()] == [("acme", 0)]
         assert_sound(engines)
         statement, drafts, charges, _ = told(engines)
         (line,) = statement.lines
-        assert (line.byte_ns, line.cost_atto, line.price_version) == (20 * GIB * 3 * HOUR_NS, 0, 0)
+        assert (line.byte_ns, line.cost_grains, line.price_version) == (20 * GIB * 3 * HOUR_NS, 0, 0)
         assert drafts == []
         assert [cost for _, cost, _ in charges] == [0]
 
@@ -259,7 +260,7 @@ def test_the_service_takes_it_and_shows_it_in_gib_hours(running: Any, usage: Cal
 
 PARKED_NANO = 60 * 10**9
 """What :func:`parked` costs at one unit for a GiB in an hour."""
-LEASED_NANO = 60 * 555_556
+LEASED_NANO = round(2 * 10**9 / 60)
 
 
 @pytest.fixture
@@ -320,8 +321,7 @@ def test_previews_and_plans_count_it(billed: Any) -> None:
     plan = {"currency": "USD", "discount_bps": 5000, "free_nano": 20 * 10**9, "commitment_nano": 30 * 10**9}
     row = ask(plans={"acme": plan})
     made = {one["kind"]: one["amount_nano"] for one in row["proposed"]["adjustments"]}
-    half = (PARKED_NANO + LEASED_NANO - 20 * 10**9) // 2
-    assert made == {"free_money": -20 * 10**9, "discount": -half, "commitment": 30 * 10**9 - half}
+    assert made == {"free_money": -20 * 10**9, "discount": -20_016_666_667, "commitment": 9_983_333_333}
     put = billed.request("operator", "PUT", "/api/plans/acme", json={**plan, "valid_from": "2026-11"})
     assert put.status_code == 200, put.text
     (draft,) = billed.get("operator", "/api/drafts", tenant="acme", month="2026-11").json()

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from forebay_billing.errors import BillingError
-from forebay_billing.money import ATTO_PER_NANO, ATTO_PER_UNIT
+from forebay_billing.money import GRAINS_PER_LAST, GRAINS_PER_NANO, GRAINS_PER_UNIT
 from forebay_billing.months import Month
-from forebay_billing.plans import NANO_MAX, Adjustment, Plan, Terms, Tier, Usage, adjustments, check, list_atto, plan_in
+from forebay_billing.plans import NANO_MAX, Adjustment, Plan, Terms, Tier, Usage, adjustments, check, list_grains, plan_in
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,21 +38,21 @@ terms = st.builds(
 
 def owed(plan: Terms, month: list[Usage]) -> int:
     """What the month costs under the plan."""
-    return list_atto(month, "USD") + sum(adjustment.amount_atto for adjustment in adjustments(plan, month))
+    return list_grains(month, "USD") + sum(adjustment.amount_grains for adjustment in adjustments(plan, month))
 
 
 def amounts(plan: Terms, *month: Usage) -> dict[str, int]:
-    return {adjustment.kind: adjustment.amount_atto for adjustment in adjustments(plan, month)}
+    return {adjustment.kind: adjustment.amount_grains for adjustment in adjustments(plan, month)}
 
 
-def hours(count: int, rate: int = 500_000, flavor: str = "small") -> Usage:
+def hours(count: int, rate: int = 1_800_000_000, flavor: str = "small") -> Usage:
     """At the usual rate an hour costs 1.80."""
     return Usage(flavor, "USD", rate, count * HOUR_NS)
 
 
 @given(terms, usages)
 def test_what_is_owed_is_never_below_zero_nor_below_the_commitment(plan: Terms, month: list[Usage]) -> None:
-    assert owed(plan, month) >= plan.commitment_nano * ATTO_PER_NANO >= 0
+    assert owed(plan, month) >= plan.commitment_nano * GRAINS_PER_NANO >= 0
 
 
 @given(terms, usages, usages)
@@ -76,12 +76,12 @@ def halves(usage: Usage) -> list[Usage]:
 @given(terms, usages)
 def test_a_month_and_its_full_correction_cost_the_commitment_alone(plan: Terms, month: list[Usage]) -> None:
     back = [replace(usage, duration_ns=-usage.duration_ns) for usage in month]
-    assert owed(plan, month + back) == plan.commitment_nano * ATTO_PER_NANO
+    assert owed(plan, month + back) == plan.commitment_nano * GRAINS_PER_NANO
 
 
 @given(terms, usages)
 def test_every_reduction_makes_it_cheaper_and_a_larger_one_not_dearer(plan: Terms, month: list[Usage]) -> None:
-    assert all((adjustment.amount_atto > 0) == (adjustment.kind == "commitment") for adjustment in adjustments(plan, month))
+    assert all((adjustment.amount_grains > 0) == (adjustment.kind == "commitment") for adjustment in adjustments(plan, month))
     larger = replace(plan, discount_bps=min(10_000, plan.discount_bps + 100), free_nano=plan.free_nano + UNIT_NANO)
     assert owed(larger, month) <= owed(plan, month)
 
@@ -96,37 +96,38 @@ def test_usage_in_another_currency_has_list_prices(plan: Terms, month: list[Usag
     assert adjustments(replace(plan, currency="EUR", commitment_nano=0), month) == ()
 
 
-def test_a_discount_is_exact_and_rounded_half_even_to_an_atto() -> None:
+def test_a_discount_is_exact_and_rounded_half_even_to_the_last_decimal() -> None:
     assert adjustments(Terms("USD", discount_bps=1250), [hours(10)]) == (
-        Adjustment("discount", "Discount of 12.50 %", "USD", -18 * ATTO_PER_UNIT // 8),
+        Adjustment("discount", "Discount of 12.50 %", "USD", -18 * GRAINS_PER_UNIT // 8),
     )
-    assert [amounts(Terms("USD", discount_bps=5000), Usage("small", "USD", 1, ns)).get("discount") for ns in (1, 2, 3)] == [None, -1, -2]
+    found = [amounts(Terms("USD", discount_bps=5000), Usage("small", "USD", GRAINS_PER_LAST, ns)).get("discount") for ns in (1, 2, 3)]
+    assert found == [None, -GRAINS_PER_LAST, -2 * GRAINS_PER_LAST]
 
 
 def test_free_time_takes_the_dearest_seconds_of_its_flavor() -> None:
     plan = Terms("USD", free_seconds=(("small", 2 * 3600),))
-    month = (hours(1), hours(1, 700_000), hours(5, 900_000, "large"))
-    assert amounts(plan, *month) == {"free_time": -(700_000 + 500_000) * HOUR_NS}
-    assert amounts(plan, hours(1)) == {"free_time": -500_000 * HOUR_NS}
-    assert amounts(plan, hours(3), hours(2, 700_000)) == {"free_time": -2 * 700_000 * HOUR_NS}
+    month = (hours(1), hours(1, 2_520_000_000), hours(5, 3_240_000_000, "large"))
+    assert amounts(plan, *month) == {"free_time": -(2_520_000_000 + 1_800_000_000) * HOUR_NS}
+    assert amounts(plan, hours(1)) == {"free_time": -1_800_000_000 * HOUR_NS}
+    assert amounts(plan, hours(3), hours(2, 2_520_000_000)) == {"free_time": -2 * 2_520_000_000 * HOUR_NS}
 
 
 def test_tiers_are_graduated_over_what_the_allowance_leaves() -> None:
     plan = Terms("USD", free_nano=8 * UNIT_NANO, tiers=(Tier(0, 0), Tier(10 * UNIT_NANO, 1000), Tier(100 * UNIT_NANO, 2000)))
     assert amounts(plan, hours(100)) == {
-        "free_money": -8 * ATTO_PER_UNIT,
-        "tiers": -(90 * ATTO_PER_UNIT // 10 + 72 * ATTO_PER_UNIT // 5),
+        "free_money": -8 * GRAINS_PER_UNIT,
+        "tiers": -(90 * GRAINS_PER_UNIT // 10 + 72 * GRAINS_PER_UNIT // 5),
     }
-    assert amounts(plan, hours(10)) == {"free_money": -8 * ATTO_PER_UNIT}
+    assert amounts(plan, hours(10)) == {"free_money": -8 * GRAINS_PER_UNIT}
 
 
 def test_the_whole_order_of_a_plan() -> None:
     plan = Terms("USD", 1000, 10 * UNIT_NANO, (("small", 3600),), (Tier(50 * UNIT_NANO, 5000),), 200 * UNIT_NANO)
     month = [hours(101)]  # 181.80; free time 1.80; free money 10; 170 left; tiers half of 120; 110 left; a tenth of it; 99 left
-    assert [(made.kind, made.amount_atto // ATTO_PER_UNIT) for made in adjustments(plan, month)[1:]] == [
+    assert [(made.kind, made.amount_grains // GRAINS_PER_UNIT) for made in adjustments(plan, month)[1:]] == [
         ("free_money", -10), ("tiers", -60), ("discount", -11), ("commitment", 101),
     ]  # fmt: skip
-    assert owed(plan, month) == 200 * ATTO_PER_UNIT
+    assert owed(plan, month) == 200 * GRAINS_PER_UNIT
     assert [made.label for made in adjustments(plan, month)] == [
         "Free time of small, up to 3600 s", "Free of charge, up to 10.00 USD", "Volume discount", "Discount of 10.00 %",
         "Missing to the commitment of 200.00 USD",
@@ -135,7 +136,7 @@ def test_the_whole_order_of_a_plan() -> None:
 
 def test_what_corrections_give_back_has_the_discount_it_was_sold_with() -> None:
     plan = Terms("USD", discount_bps=2500, free_nano=UNIT_NANO, tiers=(Tier(0, 5000),), commitment_nano=UNIT_NANO)
-    assert amounts(plan, hours(-10)) == {"discount": 18 * ATTO_PER_UNIT // 4, "commitment": ATTO_PER_UNIT}
+    assert amounts(plan, hours(-10)) == {"discount": 18 * GRAINS_PER_UNIT // 4, "commitment": GRAINS_PER_UNIT}
 
 
 def test_in_force_is_the_latest_start_and_of_equal_starts_the_later_version() -> None:

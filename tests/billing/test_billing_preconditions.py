@@ -51,8 +51,8 @@ KINDS: dict[str, tuple[str, Callable[[int], dict[str, Any]], Callable[[Any], dic
     "tax": ("/api/profiles/acme", lambda n: {"tax_label": "VAT", "tax_bps": n}, profile),
     "currency": ("/api/profiles/acme", lambda n: {"currency": CURRENCIES[n]}, profile),
     "plan": ("/api/plans/acme", lambda n: {"currency": "USD", "valid_from": "2027-01", "discount_bps": n, "new": True}, plan),
-    "price": ("/api/prices/dev.1gb", lambda n: {"currency": "EUR", "price_nano_per_second": n}, price),
-    "surcharge": ("/api/surcharges/MI250", lambda n: {"currency": "EUR", "surcharge_nano_per_second": n}, surcharge),
+    "price": ("/api/prices/dev.1gb", lambda n: {"currency": "EUR", "price_nano_per_hour": n}, price),
+    "surcharge": ("/api/surcharges/MI250", lambda n: {"currency": "EUR", "surcharge_nano_per_hour": n}, surcharge),
     "parked price": ("/api/parked-prices/EUR", lambda n: {"price_nano_per_gib_hour": n}, parked_price),
 }
 CHANGES = ("budget.set", "profile.change", "plan.change", "price.change")
@@ -88,7 +88,7 @@ def test_of_writers_of_the_price_list_with_one_tag_one_wins_and_the_others_chang
 
     def write(number: int) -> int:
         begin.wait()
-        text = f"prices: {{dev.1gb: {{USD: [{{nano_per_second: {1000 + number}}}]}}}}"
+        text = f"prices: {{dev.1gb: {{USD: [{{nano_per_hour: {1000 + number}}}]}}}}"
         expected = {"If-Match": before.headers["ETag"]}
         status: int = running_anywhere.request("operator", "PUT", "/api/price-list", content=text, headers=expected).status_code
         return status
@@ -97,7 +97,7 @@ def test_of_writers_of_the_price_list_with_one_tag_one_wins_and_the_others_chang
         answers = list(threads.map(write, range(WRITERS)))
     assert sorted(answers) == [200] + [412] * (WRITERS - 1)
     (now,) = running_anywhere.get("operator", "/api/prices", flavor="dev.1gb").json()
-    assert (now["version"], now["price_nano_per_second"]) == (2, 1000 + answers.index(200))
+    assert (now["version"], now["price_nano_per_hour"]) == (2, 1000 + answers.index(200))
     after = running_anywhere.get("operator", "/api/price-list").headers["ETag"]
     assert after != before.headers["ETag"]
     again = running_anywhere.request("operator", "GET", "/api/price-list", headers={"If-None-Match": after})
@@ -106,7 +106,7 @@ def test_of_writers_of_the_price_list_with_one_tag_one_wins_and_the_others_chang
 
 def test_a_price_that_is_to_come_counts_among_those_that_a_change_expects(running_anywhere: Any) -> None:
     def put(nano: int, headers: dict[str, str], **more: int) -> Any:
-        body = {"currency": "USD", "price_nano_per_second": nano, **more}
+        body = {"currency": "USD", "price_nano_per_hour": nano, **more}
         return running_anywhere.request("operator", "PUT", "/api/prices/dev.1gb", json=body, headers=headers)
 
     (seen,) = running_anywhere.get("operator", "/api/prices", flavor="dev.1gb").json()

@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import pytest
 from forebay_billing.errors import BillingError, ClosedToPrices, InvalidPrice, KnownFlavor, UnknownFlavor
+from forebay_billing.money import GRAINS_PER_LAST, GRAINS_PER_NANO
 from forebay_billing.months import Month
-from forebay_billing.parked import ParkedBook, parked_atto
-from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, Past, PriceBook, SurchargeBook, seed_prices
+from forebay_billing.parked import ParkedBook, parked_grains
+from forebay_billing.prices import PRICE_NANO_PER_HOUR_MAX, Past, PriceBook, SurchargeBook, seed_prices
 from forebay_billing.types import ParkedPrice, PriceVersion, SurchargeVersion
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ def version(number: int, valid_from_ns: int, price: int = 1, flavor: str = "smal
 
 
 def test_the_seeds_hold_fifteen_flavors_that_cost_in_proportion_to_their_size() -> None:
-    prices = {price.flavor: price.price_nano_per_second for price in seed_prices(7)}
+    prices = {price.flavor: price.price_nano_per_hour for price in seed_prices(7)}
     assert len(prices) == 15
     assert {"dev.1gb", "dev.4gb", "small.64gb", "1.5xlarge.768gb", "48xlarge.24576gb"} < set(prices)
     size = {flavor: int(flavor.rpartition(".")[2].removesuffix("gb")) for flavor in prices}
@@ -53,7 +54,7 @@ def test_versions_count_per_flavor_and_currency() -> None:
     ("flavor", "currency", "price", "valid_from_ns", "error", "sentence"),
     [
         ("small.64gb", "USD", -1, None, InvalidPrice, "cannot be below zero; -1"),
-        ("small.64gb", "USD", PRICE_NANO_PER_SECOND_MAX + 1, None, InvalidPrice, "is at most"),
+        ("small.64gb", "USD", PRICE_NANO_PER_HOUR_MAX + 1, None, InvalidPrice, "is at most"),
         ("small.64gb", "usd", 1, None, InvalidPrice, "'usd' is not a currency"),
         ("small.64gb", "XYZ", 1, None, InvalidPrice, "'XYZ' is not a currency"),
         ("small.64gb", "USD", 1, 69, ClosedToPrices, "up to 1970-01-01T00:00:00.000000070Z: a price from 1970-01-01T00:00:00.000000069Z"),
@@ -125,11 +126,11 @@ def test_parked_bytes_cost_nothing_until_they_have_a_price_which_never_begins_be
 @given(st.integers(0, 2**50), st.integers(0, 3600 * 10**9), st.integers(0, 10**9))
 def test_parked_bytes_cost_the_exact_product_rounded_once(count: int, duration_ns: int, price: int) -> None:
     exact = Fraction(count * duration_ns, 2**30 * 3600 * 10**9) * price * 10**9
-    assert parked_atto(count * duration_ns, price) == round(exact)
+    assert parked_grains(count * duration_ns, price) == round(exact) * GRAINS_PER_LAST
 
 
 def test_a_gib_that_is_parked_for_an_hour_costs_its_price() -> None:
-    assert parked_atto(2**30 * 3600 * 10**9, 50_000) == 50_000 * 10**9
+    assert parked_grains(2**30 * 3600 * 10**9, 50_000) == 50_000 * GRAINS_PER_NANO
 
 
 def test_history_is_complete_and_current_is_what_is_in_force() -> None:
@@ -142,7 +143,7 @@ def test_history_is_complete_and_current_is_what_is_in_force() -> None:
 
 def test_a_model_costs_nothing_beside_its_flavor_until_that_is_said_which_never_begins_before_what_was_rated() -> None:
     book = PriceBook([version(1, 0)]).surcharges
-    assert book.nano_per_second("gpu", "USD", 10**18) == 0
+    assert book.nano_per_hour("gpu", "USD", 10**18) == 0
     first = book.next_version("gpu", "USD", 7, 200, 100, "ann", Past(150))
     assert first == SurchargeVersion("gpu", "USD", 1, 7, 200, 100, "ann")
     with pytest.raises(ClosedToPrices, match=r"Usage of gpu in USD is rated up to 1970-01-01T00:00:00.000000150Z"):
@@ -156,5 +157,5 @@ def test_a_model_costs_nothing_beside_its_flavor_until_that_is_said_which_never_
     second = SurchargeBook([first]).next_version("gpu", "USD", 9, 300, 250, "bob", Past(299))
     assert (second.version, second.valid_from_ns) == (2, 300)
     both = SurchargeBook([first, second, SurchargeVersion("gpu", "JPY", 1, 5, 0, 0, "ann")])
-    assert [both.nano_per_second("gpu", "USD", at_ns) for at_ns in (199, 200, 299, 300)] == [0, 7, 7, 9]
-    assert (both.nano_per_second("gpu", "JPY", 250), both.nano_per_second("cpu", "JPY", 250)) == (5, 0)
+    assert [both.nano_per_hour("gpu", "USD", at_ns) for at_ns in (199, 200, 299, 300)] == [0, 7, 7, 9]
+    assert (both.nano_per_hour("gpu", "JPY", 250), both.nano_per_hour("cpu", "JPY", 250)) == (5, 0)

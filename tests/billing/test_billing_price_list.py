@@ -21,11 +21,11 @@ LIST = """\
 prices:
   "small.64gb":
     USD:
-      - {nano_per_second: 555_556}
+      - {nano_per_hour: 1_234_567_890}
       - from: 2026-12-01T00:00:00Z
         per_hour: 2.16
     JPY:
-      - {from: 2026-11-01T00:00:00.5Z, nano_per_second: 83000}
+      - {from: 2026-11-01T00:00:00.5Z, nano_per_hour: 83000}
 surcharges:
   "MI 250 \\"x\\"":
     USD: [{per_hour: 0.36}]
@@ -72,16 +72,16 @@ def amount_at(book: PriceBook, parked: ParkedBook, flavor: str, currency: str, a
     if flavor == PARKED:
         return parked.nano_per_gib_hour(currency, at_ns)
     if flavor == GPU:
-        return book.surcharges.nano_per_second("gpu", currency, at_ns)
+        return book.surcharges.nano_per_hour("gpu", currency, at_ns)
     version = book.at(flavor, currency, at_ns)
     return None if version is None else version.amount_nano
 
 
 def test_a_list_is_read_as_it_is_written() -> None:
     assert price_list_of(LIST).steps == {
-        ("small.64gb", "USD"): (Step(None, 555_556), Step(DECEMBER_NS, 600_000)),
+        ("small.64gb", "USD"): (Step(None, 1_234_567_890), Step(DECEMBER_NS, 2_160_000_000)),
         ("small.64gb", "JPY"): (Step(Month(2026, 11).start_ns + 500_000_000, 83_000),),
-        ('@model/MI 250 "x"', "USD"): (Step(None, 100_000),),
+        ('@model/MI 250 "x"', "USD"): (Step(None, 360_000_000),),
         (PARKED, "USD"): (Step(None, 50_000),),
     }
 
@@ -116,29 +116,29 @@ def test_what_was_exported_changes_nothing_now_or_later(
 
 
 def test_an_export_says_what_is_in_force_and_what_is_scheduled() -> None:
-    book = price_book([("dev.1gb", "USD", 8681, 0), ("dev.1gb", "USD", 9000, DECEMBER_NS), ("dev.1gb", "JPY", 5, DECEMBER_NS)])
+    book = price_book([("dev.1gb", "USD", 30_000_000, 0), ("dev.1gb", "USD", 31_000_001, DECEMBER_NS), ("dev.1gb", "JPY", 5, DECEMBER_NS)])
     assert text_of(book, parked_book([("USD", 50_000, 0)]), NOW_NS).partition("prices:\n")[2] == (
         '  "dev.1gb":\n'
         "    JPY:\n"
-        "      - {from: 2026-12-01T00:00:00Z, nano_per_second: 5}  # per_hour: 0.000018\n"
+        "      - {from: 2026-12-01T00:00:00Z, per_hour: 0.000000005}\n"
         "    USD:\n"
-        "      - {nano_per_second: 8681}  # per_hour: 0.0312516\n"
-        "      - {from: 2026-12-01T00:00:00Z, nano_per_second: 9000}  # per_hour: 0.0324\n"
+        "      - {per_hour: 0.03}\n"
+        "      - {from: 2026-12-01T00:00:00Z, per_hour: 0.031000001}\n"
         "parked:\n"
         "  USD:\n"
-        "    - {nano_per_gib_hour: 50000}  # per_gib_hour: 0.00005\n"
+        "    - {per_gib_hour: 0.00005}\n"
     )
 
 
 @given(st.integers(0, TIME_NS_MAX))
 def test_times_are_written_to_the_nanosecond(time_ns: int) -> None:
-    text = f"prices: {{a: {{USD: [{{from: {time_text(time_ns)}, nano_per_second: 1}}]}}}}"
+    text = f"prices: {{a: {{USD: [{{from: {time_text(time_ns)}, nano_per_hour: 1}}]}}}}"
     assert price_list_of(text).steps == {("a", "USD"): (Step(time_ns, 1),)}
 
 
 def test_a_price_from_the_past_is_refused_where_it_would_change_what_was_billed() -> None:
     book = price_book([("dev.1gb", "USD", 8681, 0)])
-    wanted = price_list_of("prices: {dev.1gb: {USD: [{from: 2026-10-31T00:00:00Z, nano_per_second: 1}]}}")
+    wanted = price_list_of("prices: {dev.1gb: {USD: [{from: 2026-10-31T00:00:00Z, nano_per_hour: 1}]}}")
 
     def past_of(past: Past) -> Any:
         return lambda flavor, currency: past
@@ -147,14 +147,14 @@ def test_a_price_from_the_past_is_refused_where_it_would_change_what_was_billed(
         changes(wanted, book, ParkedBook(()), past_of(Past(NOW_NS)), NOW_NS, "ann")
     with pytest.raises(ClosedToPrices, match="The month 2026-10 is finalised"):
         changes(wanted, book, ParkedBook(()), past_of(Past(0, Month(2026, 10))), NOW_NS, "ann")
-    same = price_list_of("prices: {dev.1gb: {USD: [{from: 2026-10-31T00:00:00Z, nano_per_second: 8681}]}}")
+    same = price_list_of("prices: {dev.1gb: {USD: [{from: 2026-10-31T00:00:00Z, nano_per_hour: 8681}]}}")
     assert changes(same, book, ParkedBook(()), past_of(Past(NOW_NS, Month(2026, 10))), NOW_NS, "ann") == []
     (change,) = changes(wanted, book, ParkedBook(()), past_of(Past(5)), NOW_NS, "ann")
     assert change.after.valid_from_ns == Month(2026, 11).start_ns - 86_400 * 10**9
 
 
 def test_a_list_that_is_applied_twice_changes_nothing_the_second_time_also_if_the_clock_of_the_pool_is_ahead() -> None:
-    wanted, past = price_list_of("prices: {dev.1gb: {USD: [{nano_per_second: 7}]}}"), Past(NOW_NS + 50)
+    wanted, past = price_list_of("prices: {dev.1gb: {USD: [{nano_per_hour: 7}]}}"), Past(NOW_NS + 50)
     book = price_book([("dev.1gb", "USD", 8681, 0)])
     (change,) = changes(wanted, book, ParkedBook(()), lambda flavor, currency: past, NOW_NS, "ann")
     assert change.after.valid_from_ns == NOW_NS + 50
@@ -176,28 +176,29 @@ ONE = "prices:\n  small.64gb:\n    USD:\n"
         ("price: {}", "Line 1 .*'price' is not known here; there is prices, surcharges, parked"),
         ("prices: {}\nprices: {}", "Line 2 .*'prices' is given twice"),
         ("prices: {}\nparked:\n  ? [a]\n  : b", "Line 3 .*a name is a plain text"),
-        (ONE + "      - {nano_per_second: 1}\n    USD:\n      - {nano_per_second: 2}", "Line 5 .*'USD' is given twice"),
-        (ONE + "      &a\n      - {nano_per_second: 1}", "anchors"),
-        (ONE + "      - {nano_per_second: !!int 1}", "Line 4 .*tags"),
-        (ONE + "      - {nano_per_second: *a}", "Line 4 .*aliases"),
+        (ONE + "      - {nano_per_hour: 1}\n    USD:\n      - {nano_per_hour: 2}", "Line 5 .*'USD' is given twice"),
+        (ONE + "      &a\n      - {nano_per_hour: 1}", "anchors"),
+        (ONE + "      - {nano_per_hour: !!int 1}", "Line 4 .*tags"),
+        (ONE + "      - {nano_per_hour: *a}", "Line 4 .*aliases"),
         (ONE + "      555556", "Line 4 .*prices are a list"),
         (ONE + "      []", "Line 4 .*prices are a list"),
-        (ONE + "      - {nano_per_second: 1, from: 2026-12-01T00:00:00Z}\n      - {nano_per_second: 2}", 'Line 5 .*without "from"'),
+        (ONE + "      - {nano_per_hour: 1, from: 2026-12-01T00:00:00Z}\n      - {nano_per_hour: 2}", 'Line 5 .*without "from"'),
         (
-            ONE + "      - {nano_per_second: 1, from: 2026-12-01T00:00:00Z}\n      - {nano_per_second: 2, from: 2026-12-01T00:00:00Z}",
+            ONE + "      - {nano_per_hour: 1, from: 2026-12-01T00:00:00Z}\n      - {nano_per_hour: 2, from: 2026-12-01T00:00:00Z}",
             "Line 5 .*begins after the one before",
         ),
-        (ONE + "      - {}", "either nano_per_second or per_hour"),
-        (ONE + "      - {nano_per_second: 1, per_hour: 1}", "either nano_per_second or per_hour"),
+        (ONE + "      - {}", "either nano_per_hour or per_hour"),
+        (ONE + "      - {nano_per_hour: 1, per_hour: 1}", "either nano_per_hour or per_hour"),
         (ONE + "      - {nano_per_gib_hour: 1}", "'nano_per_gib_hour' is not known here"),
-        (ONE + "      - {nano_per_second: -1}", "'-1' is not a whole number"),
-        (ONE + "      - {nano_per_second: 1.5}", "is not a whole number"),
-        (ONE + "      - {nano_per_second: [1]}", "a single value"),
+        (ONE + "      - {nano_per_hour: -1}", "'-1' is not a whole number"),
+        (ONE + "      - {nano_per_hour: 1.5}", "is not a whole number"),
+        (ONE + "      - {nano_per_hour: [1]}", "a single value"),
         (ONE + "      - {per_hour: 1e3}", "is not an amount"),
-        (ONE + "      - {per_hour: 2.00}", "2.00 cannot be billed exactly; .* 2.0000016, which is nano_per_second: 555556"),
-        (ONE + "      - {nano_per_second: 1, from: 2026-13-01T00:00:00Z}", "is not a time in UTC"),
-        (ONE + "      - {nano_per_second: 1, from: 2026-12-01}", "is not a time in UTC"),
-        (ONE + "      - {nano_per_second: 1, from: 1969-12-31T23:59:59Z}", "is not a time in UTC"),
+        (ONE + "      - {per_hour: 2.0000000006}", "2.0000000006 cannot be billed exactly: .* nearest is 2.000000001"),
+        (ONE + "      - {nano_per_second: 5}", "Line 4 .*instead of nano_per_second give nano_per_hour, which is 3600 times as much"),
+        (ONE + "      - {nano_per_hour: 1, from: 2026-13-01T00:00:00Z}", "is not a time in UTC"),
+        (ONE + "      - {nano_per_hour: 1, from: 2026-12-01}", "is not a time in UTC"),
+        (ONE + "      - {nano_per_hour: 1, from: 1969-12-31T23:59:59Z}", "is not a time in UTC"),
         ("[" * 100_000, "Line 1 .*nested more than 8 deep"),
         ("parked: {USD: [{per_gib_hour: 0.0000000001}]}", "cannot be billed exactly"),
     ],
@@ -229,7 +230,7 @@ def test_a_list_with_any_part_cut_out_is_read_or_refused() -> None:
 
 def test_a_list_of_too_many_prices_is_refused() -> None:
     text = "prices:\n  a:\n    USD:\n" + "".join(
-        f"      - {{from: {time_text(n)}, nano_per_second: {n % 2}}}\n" for n in range(STEPS_MAX + 1)
+        f"      - {{from: {time_text(n)}, nano_per_hour: {n % 2}}}\n" for n in range(STEPS_MAX + 1)
     )
     with pytest.raises(InvalidPriceList, match="at most"):
         price_list_of(text)
@@ -257,15 +258,15 @@ def test_a_list_is_exported_compared_applied_once_and_found_in_the_audit(running
     assert exported.headers["content-type"].startswith("application/yaml")
     assert put(run, exported.text).json() == {"changes": []}
     now_ns = run.clock.now_ns
-    text = LIST.replace("555_556", "700000").replace("2026-11-01", "2026-12-24")
+    text = LIST.replace("1_234_567_890", "2_520_000_000").replace("2026-11-01", "2026-12-24")
     text += '  JPY: [{from: "2027-01-01T00:00:00Z", per_gib_hour: 1}]\n'
     expected = [
-        ("surcharge", None, "USD", "nano_per_second", None, 100_000, now_ns),
+        ("surcharge", None, "USD", "nano_per_hour", None, 360_000_000, now_ns),
         ("parked", None, "JPY", "nano_per_gib_hour", None, 10**9, Month(2027, 1).start_ns),
         ("parked", None, "USD", "nano_per_gib_hour", None, 50_000, now_ns),
-        ("flavor", "small.64gb", "JPY", "nano_per_second", None, 83_000, DECEMBER_NS + 23 * 86_400 * 10**9 + 500_000_000),
-        ("flavor", "small.64gb", "USD", "nano_per_second", 555_556, 700_000, now_ns),
-        ("flavor", "small.64gb", "USD", "nano_per_second", 700_000, 600_000, DECEMBER_NS),
+        ("flavor", "small.64gb", "JPY", "nano_per_hour", None, 83_000, DECEMBER_NS + 23 * 86_400 * 10**9 + 500_000_000),
+        ("flavor", "small.64gb", "USD", "nano_per_hour", 2_000_000_000, 2_520_000_000, now_ns),
+        ("flavor", "small.64gb", "USD", "nano_per_hour", 2_520_000_000, 2_160_000_000, DECEMBER_NS),
     ]
     before = run.get("operator", "/api/prices", history="1").json()
     once = {"Idempotency-Key": "k"}
@@ -284,8 +285,34 @@ def test_a_list_is_exported_compared_applied_once_and_found_in_the_audit(running
     assert [entry["subject"] for entry in entries] == [
         "small.64gb/USD", "small.64gb/USD", "small.64gb/JPY", "@parked/USD", "@parked/JPY", '@model/MI 250 "x"/USD',
     ]  # fmt: skip
-    assert entries[0]["before"]["price_nano_per_second"] == 700_000 and entries[0]["after"]["price_nano_per_second"] == 600_000
+    assert entries[0]["before"]["price_nano_per_hour"] == 2_520_000_000 and entries[0]["after"]["price_nano_per_hour"] == 2_160_000_000
     assert put(run, run.get("operator", "/api/price-list").text).json() == {"changes": []}
+
+
+@pytest.mark.parametrize("nothing", ["[]", "[{per_hour: 0}]"])
+def test_a_first_surcharge_that_was_scheduled_is_cancelled_by_the_list_and_so_is_a_first_price_of_parked_bytes(
+    running: Any, nothing: str
+) -> None:
+    soon = "[{from: 2026-12-01T00:00:00Z, per_hour: 0.36}]"
+    scheduled = f"surcharges: {{MI250: {{USD: {soon}}}}}\nparked: {{USD: {soon.replace('per_hour', 'per_gib_hour')}}}"
+    assert [change["after"] for change in put(running, scheduled).json()["changes"]] == [360_000_000] * 2
+    cancelled = f"surcharges: {{MI250: {{USD: {nothing}}}}}\nparked: {{USD: {nothing.replace('per_hour', 'per_gib_hour')}}}"
+    changed = put(running, cancelled).json()["changes"]
+    assert [(change["before"], change["after"], change["valid_from_ns"]) for change in changed] == [(360_000_000, 0, DECEMBER_NS)] * 2
+    text = running.get("operator", "/api/price-list").text
+    assert '"MI250":\n    USD: []\n' in text and "parked:\n  USD: []\n" in text
+    assert put(running, text).json() == put(running, cancelled).json() == {"changes": []}
+
+
+def test_whoever_still_sends_prices_per_second_is_told_so_in_one_sentence(running: Any) -> None:
+    sentence = "prices are kept per hour: instead of {0}_nano_per_second send {0}_nano_per_hour, which is 3600 times as much."
+    for kind, path in (("price", "prices/small.64gb"), ("surcharge", "surcharges/MI250")):
+        body = {f"{kind}_nano_per_second": 1, "currency": "USD"}
+        refused = running.request("operator", "PUT", f"/api/{path}", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (400, "invalid")
+        assert sentence.format(kind) in refused.json()["message"]
+        preview = {f"{kind}s": [{"flavor" if kind == "price" else "model": "small.64gb"} | body]}
+        assert sentence.format(kind) in running.request("operator", "POST", "/api/preview", json=preview).json()["message"]
 
 
 def test_a_surcharge_is_set_listed_refused_and_found_in_the_audit(running_anywhere: Any, usage: Any) -> None:
@@ -306,9 +333,9 @@ def test_a_surcharge_is_set_listed_refused_and_found_in_the_audit(running_anywhe
     refused = run.set_surcharge("MI250", 1, valid_from_ns=run.clock.now_ns)
     assert "The month 2026-11 is finalised: a price of MI250 in USD from 2026-11-21T00:00:00Z on" in refused.json()["message"]
     (change, _) = audit(run, action="price.change", subject="@model/MI250/USD")
-    assert change["before"]["surcharge_nano_per_second"] == 100_000 and change["after"]["surcharge_nano_per_second"] == 200_000
+    assert change["before"]["surcharge_nano_per_hour"] == 100_000 and change["after"]["surcharge_nano_per_hour"] == 200_000
     assert [entry["after"]["code"] for entry in audit(run, action="price.change.refused")] == ["already_rated"] * 2
-    bodies = ({"currency": "XYZ", "surcharge_nano_per_second": 1}, {"currency": "USD", "surcharge_nano_per_second": -1})
+    bodies = ({"currency": "XYZ", "surcharge_nano_per_hour": 1}, {"currency": "USD", "surcharge_nano_per_hour": -1})
     for body in bodies:
         refused = run.request("operator", "PUT", "/api/surcharges/MI250", json=body)
         assert (refused.status_code, refused.json()["code"]) == (400, "invalid_price")
@@ -322,9 +349,9 @@ def test_a_list_of_which_one_price_is_refused_changes_nothing_and_leaves_an_audi
     text = """
 prices:
   "dev.1gb":
-    USD: [{nano_per_second: 1}]
+    USD: [{nano_per_hour: 1}]
   "small.64gb":
-    USD: [{from: 2026-11-01T00:00:00Z, nano_per_second: 1}]
+    USD: [{from: 2026-11-01T00:00:00Z, nano_per_hour: 1}]
 """
     history = run.get("operator", "/api/prices", history="1").json()
     for answer in (diff(run, text), put(run, text)):
@@ -339,7 +366,7 @@ def test_a_price_that_would_change_a_closed_period_is_refused_by_name_with_an_au
     run = running_anywhere
     run.service.store.submit(lambda books: books.finalise("acme", Month(2026, 10), run.clock.now_ns)).result()
     for body in ({"valid_from_ns": Month(2026, 10).end_ns - 1}, {"valid_from_ns": 5}):
-        refused = run.set_price("small.64gb", price_nano_per_second=1, currency="USD", **body)
+        refused = run.set_price("small.64gb", price_nano_per_hour=1, currency="USD", **body)
         assert (refused.status_code, refused.json()["code"]) == (409, "already_rated")
         assert "The month 2026-10 is finalised" in refused.json()["message"] and "closed period" in refused.json()["message"]
     refusals = audit(run, action="price.change.refused", subject="small.64gb/USD")
@@ -347,7 +374,7 @@ def test_a_price_that_would_change_a_closed_period_is_refused_by_name_with_an_au
     assert audit(run, action="price.change.refused", subject="small.64gb") == refusals, "of a flavor: in whichever currency"
     assert audit(run, subject="small_64gb") == audit(run, subject="small") == []
     assert run.get("operator", "/api/prices", flavor="small.64gb").json()[0]["version"] == 1
-    open_month = {"price_nano_per_second": 1, "currency": "USD", "valid_from_ns": Month(2026, 10).end_ns}
+    open_month = {"price_nano_per_hour": 1, "currency": "USD", "valid_from_ns": Month(2026, 10).end_ns}
     assert run.set_price("small.64gb", **open_month).json()["version"] == 2
 
 
@@ -377,18 +404,18 @@ def test_a_body_that_is_no_list_is_refused(running: Any) -> None:
 def test_the_audit_is_read_in_pages_newest_first(running: Any) -> None:
     for price in range(5):
         running.clock.now_ns += 1
-        running.set_price("dev.1gb", price_nano_per_second=price, currency="USD")
+        running.set_price("dev.1gb", price_nano_per_hour=price, currency="USD")
     seen: list[int] = []
     cursor: dict[str, Any] = {}
     while True:
         page = running.get("operator", "/api/audit", who="operator", limit=2, **cursor).json()
-        seen += [entry["after"]["price_nano_per_second"] for entry in page["entries"]]
+        seen += [entry["after"]["price_nano_per_hour"] for entry in page["entries"]]
         if page["next"] is None:
             break
         cursor = {"cursor": page["next"]}
     assert seen == [4, 3, 2, 1, 0]
     now_ns = running.clock.now_ns
     within = audit(running, since_ns=now_ns - 2, until_ns=now_ns)
-    assert [entry["after"]["price_nano_per_second"] for entry in within] == [3, 2]
+    assert [entry["after"]["price_nano_per_hour"] for entry in within] == [3, 2]
     assert audit(running, who="nobody") == [] and audit(running, subject="x") == []
     assert running.get("operator", "/api/audit", limit=0).json()["code"] == "invalid"

@@ -8,8 +8,9 @@ from fractions import Fraction
 
 import pytest
 from forebay_billing.errors import InvalidRequest, Unpriced
+from forebay_billing.money import GRAINS_PER_UNIT
 from forebay_billing.months import Month
-from forebay_billing.prices import PRICE_NANO_PER_SECOND_MAX, PriceBook
+from forebay_billing.prices import PRICE_NANO_PER_HOUR_MAX, PriceBook
 from forebay_billing.rating import HOUR_NS, open_period, segments_of
 from forebay_billing.types import PriceVersion, SurchargeVersion, UsageRecord
 from hypothesis import given
@@ -71,9 +72,9 @@ def test_segments_cover_a_record_exactly_and_each_lies_in_one_hour_month_price_a
             for at in (segment.started_at_ns, last_ns)
         )
         assert nano == at_last
-        assert segment.surcharge_nano_per_second == round(Fraction(nano * devices * share, 1000))
-        rate = segment.price.price_nano_per_second + segment.surcharge_nano_per_second
-        assert Fraction(segment.amount_atto, 10**9) == Fraction(segment.duration_ns, 10**9) * rate
+        assert segment.surcharge_nano_per_hour == round(Fraction(nano * devices * share, 1000))
+        rate = segment.price.price_nano_per_hour + segment.surcharge_nano_per_hour
+        assert Fraction(segment.amount_grains, GRAINS_PER_UNIT) == Fraction(segment.duration_ns, HOUR_NS) * rate / 10**9
 
 
 def test_a_long_record_is_split_where_hours_prices_and_months_change(usage: Callable[..., UsageRecord]) -> None:
@@ -109,7 +110,7 @@ def test_usage_without_a_price_in_the_tenants_currency_or_before_the_first_is_re
 
 
 def test_a_surcharge_that_cannot_be_is_refused(usage: Callable[..., UsageRecord]) -> None:
-    book = PriceBook([version(1, 0, 1)], [surcharge(1, 0, PRICE_NANO_PER_SECOND_MAX // 10)])
-    assert segments_of(usage(devices=10), book, "USD", ())[0].surcharge_nano_per_second == PRICE_NANO_PER_SECOND_MAX
-    with pytest.raises(InvalidRequest, match="has a surcharge of 100000000000000 nano-units per second for each of 11 devices"):
+    book = PriceBook([version(1, 0, 1)], [surcharge(1, 0, PRICE_NANO_PER_HOUR_MAX // 10)])
+    assert segments_of(usage(devices=10), book, "USD", ())[0].surcharge_nano_per_hour == PRICE_NANO_PER_HOUR_MAX
+    with pytest.raises(InvalidRequest, match="has a surcharge of 360000000000000000 nano-units per hour for each of 11 devices"):
         segments_of(usage(devices=11), book, "USD", ())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
+from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -16,7 +18,7 @@ DAY_NS = 24 * HOUR_NS
 NOVEMBER = Month(2026, 11)
 NOW_NS = NOVEMBER.start_ns + 20 * DAY_NS
 """By the clock of the running service."""
-RATE = 555_556
+RATE = 2_000_000_000
 """Nano-units per second of the flavor of ``usage``."""
 
 Make = Callable[..., UsageRecord]
@@ -36,11 +38,33 @@ def test_usage_is_summed_by_notebook_and_cell(running_anywhere: Any, usage: Make
     rows = running_anywhere.get("acme-member", "/api/summary", by="kind,notebook,cell").json()
     found = [(row["kind"], row["notebook"], row["cell"], row["duration_ns"] // 10**9, row["leases"]) for row in rows]
     assert found == [("cell", "a.ipynb", 3, 3, 2), ("cell", "a.ipynb", 4, 4, 1), ("process", "python train.py", None, 8, 1)]
-    assert all(row["cost_nano"] == row["duration_ns"] // 10**9 * RATE and "tenant" not in row for row in rows)
+    assert all(row["cost_nano"] == round(Fraction(row["duration_ns"] * RATE, HOUR_NS)) and "tenant" not in row for row in rows)
     (row,) = running_anywhere.get("acme-member", "/api/summary", by="flavor", notebook="a.ipynb").json()
     assert row["leases"] == 3
     page = running_anywhere.get("acme-member", "/api/usage", notebook="a.ipynb", cell=3).json()
     assert {record["id"] for record in page["records"]} == {"a/1", "b/1"}
+
+
+def test_cells_are_told_apart_by_their_ids_and_without_by_session_and_number(running_anywhere: Any, usage: Make) -> None:
+    """A kernel that starts anew counts from 1 again: its cell 3 may be another one, and a cell keeps its id whatever its number."""
+    running_anywhere.post_usage(
+        usage("a/1", session="one", span=replace(cell(3), cell_id="load", first_line="x = load()"), duration_ns=10**9),
+        usage("b/1", session="two", span=replace(cell(3), cell_id="train", first_line="train(x)"), duration_ns=2 * 10**9),
+        usage("c/1", session="two", span=replace(cell(5), cell_id="load", first_line="x = load(2)"), duration_ns=4 * 10**9),
+        usage("d/1", session="old one", span=cell(3), duration_ns=8 * 10**9),
+        usage("e/1", session="old two", span=cell(3), duration_ns=16 * 10**9),
+        usage("f/1", session="old two", span=cell(3), duration_ns=32 * 10**9),
+    )
+    rows = running_anywhere.get("acme-member", "/api/summary", by="notebook,cell").json()
+    found = {row["cell_id"]: (row["cell"], row["first_line"], row["duration_ns"] // 10**9) for row in rows}
+    assert found == {
+        "load": (5, "x = load(2)", 5), "train": (3, "train(x)", 2), "old one/3": (3, None, 8), "old two/3": (3, None, 48),
+    }  # fmt: skip
+    assert len(rows) == 4
+    for cell_id, ids in (("load", {"a/1", "c/1"}), ("old two/3", {"e/1", "f/1"})):
+        page = running_anywhere.get("acme-member", "/api/usage", notebook="a.ipynb", cell_id=cell_id).json()
+        assert {record["id"] for record in page["records"]} == ids
+    assert {record["span"]["first_line"] for record in page["records"]} == {None}
 
 
 @pytest.mark.parametrize(("zone", "days"), [("UTC", ["2026-11-09", "2026-11-10"]), ("Asia/Seoul", ["2026-11-10"])])
@@ -71,7 +95,7 @@ def test_a_month_is_forecast_from_its_last_days(running_anywhere: Any, usage: Ma
     for day in range(1, 20):
         running_anywhere.post_usage(usage(f"{day}/1", started_at_ns=NOVEMBER.start_ns + day * DAY_NS, duration_ns=HOUR_NS))
     (row,) = running_anywhere.get("acme-member", "/api/forecast").json()
-    daily = RATE * 3600
+    daily = RATE
     assert row == {"currency": "USD", "spent_nano": 19 * daily, "forecast_nano": 29 * daily}
     (other,) = running_anywhere.get("operator", "/api/forecast", tenant="acme").json()
     assert other == row

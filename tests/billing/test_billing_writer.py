@@ -42,7 +42,7 @@ def test_what_another_process_wrote_in_between_is_seen(usage: Callable[..., Usag
         with writing(engines) as connection:
             books = Books(connection, memory)
             done = posting(usage("c/1", tenant="globex", started_at_ns=NOW_NS), usage("d/1", started_at_ns=NOW_NS))(books)
-            assert {payer.tenant: cost.atto for payer, cost in done.costs.items()} == {"globex": 60 * 7 * 10**9, "acme": 60 * 7 * 10**9}
+            assert {payer.tenant: cost.grains for payer, cost in done.costs.items()} == {"globex": 60 * 7 * 10**9, "acme": 60 * 7 * 10**9}
             assert books.finalised("acme") == {Month(2026, 12)}
             assert books.account_ids([receivable("globex")]) == Books(connection).account_ids([receivable("globex")])
             assert checks.differences(connection) == []
@@ -90,7 +90,7 @@ def test_what_waits_side_by_side_is_posted_as_one(usage: Callable[..., UsageReco
             counting.job(usage("a/1"), usage("d/1", duration_ns=1)),
         ]
         Committer(engines, lambda jobs, seconds: None).commit(jobs)
-        price, acme, globex = 555_556, *(Payer(tenant, "small.64gb", "USD") for tenant in ("acme", "globex"))
+        price, acme, globex = 2_000_000_000, *(Payer(tenant, "small.64gb", "USD") for tenant in ("acme", "globex"))
         assert [jobs[n].future.result(0) for n in (0, 1, 3)] == [
             journal.Accepted(2, 0, {acme: Cost(2 * 60 * 10**9, 2 * 60 * 10**9 * price)}),
             journal.Accepted(1, 1, {globex: Cost(60 * 10**9, 60 * 10**9 * price)}),

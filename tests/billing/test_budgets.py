@@ -26,6 +26,7 @@ from forebay_billing.budgets import (
     verdicts,
 )
 from forebay_billing.errors import Forbidden, InvalidRequest
+from forebay_billing.money import GRAINS_PER_UNIT
 from forebay_billing.months import Month
 from forebay_billing.open_leases import OVERTAKEN_NS_MAX, OpenLeases
 from forebay_billing.types import UsageRecord
@@ -34,8 +35,8 @@ from hypothesis import strategies as st
 
 NOVEMBER = Month(2026, 11)
 NOW_NS = NOVEMBER.start_ns + 20 * DAY_NS
-UNIT = 10**18
-RATE = 10**9
+UNIT = GRAINS_PER_UNIT
+RATE = 3600 * 10**9
 """One unit of currency a second."""
 
 
@@ -62,12 +63,12 @@ def test_a_budget_does_what_it_says_once_it_is_used_up_and_nothing_before() -> N
 
 def test_what_runs_counts_in_its_own_month_and_in_a_total() -> None:
     running = Running({"2026-10": 7 * UNIT, "2026-11": 5 * UNIT}, RATE)
-    assert stands(budget(), 90, running).used_atto == 95 * UNIT
-    assert standing(budget(window="total"), spent(90, "2026-09"), running, 0, NOW_NS).used_atto == 102 * UNIT
+    assert stands(budget(), 90, running).used_grains == 95 * UNIT
+    assert standing(budget(window="total"), spent(90, "2026-09"), running, 0, NOW_NS).used_grains == 102 * UNIT
 
 
 def test_last_months_spending_leaves_this_months_budget_alone() -> None:
-    assert standing(budget(), spent(500, "2026-10"), IDLE, 0, NOW_NS).used_atto == 0
+    assert standing(budget(), spent(500, "2026-10"), IDLE, 0, NOW_NS).used_grains == 0
 
 
 def test_a_drain_begins_so_early_that_its_grace_ends_at_the_limit() -> None:
@@ -86,7 +87,7 @@ def test_a_drain_that_begins_late_has_what_grace_the_budget_can_still_pay() -> N
 def test_a_budget_that_could_not_pay_a_second_stays_drained_when_nothing_runs() -> None:
     assert stands(budget(), 99, IDLE, last_rate=RATE).state == "drain"
     assert stands(budget(), 98, IDLE, last_rate=RATE).state == "open"
-    assert stands(budget(limit_atto=101 * UNIT), 99, IDLE, last_rate=RATE).state == "open"
+    assert stands(budget(limit_grains=101 * UNIT), 99, IDLE, last_rate=RATE).state == "open"
 
 
 @given(
@@ -98,7 +99,7 @@ def test_a_budget_that_could_not_pay_a_second_stays_drained_when_nothing_runs() 
 )
 def test_a_drain_overspends_at_most_one_heartbeat_of_what_runs(limit: int, grace: int, heartbeat_ns: int, rate: int, already: int) -> None:
     """A lease that opens right after a heartbeat, and goes on as long as anybody lets it."""
-    drains, used, last_rate = budget(limit_atto=limit, grace_seconds=grace), min(already, limit), 0
+    drains, used, last_rate = budget(limit_grains=limit, grace_seconds=grace), min(already, limit), 0
     ends_ns = None
     for _ in range(2000):
         if standing(drains, Spent({"2026-11": used}, {}), IDLE, last_rate, NOW_NS).state != "open":
@@ -136,8 +137,8 @@ def test_usage_of_last_month_is_still_told_of_where_the_budget_was_there_then() 
 
 
 def test_a_limit_of_nothing_lets_nothing_be_spent() -> None:
-    assert stands(budget(limit_atto=0, on_limit="refuse"), 0).state == "refuse"
-    assert stands(budget(limit_atto=0, on_limit="drain"), 0).state == "drain"
+    assert stands(budget(limit_grains=0, on_limit="refuse"), 0).state == "refuse"
+    assert stands(budget(limit_grains=0, on_limit="drain"), 0).state == "drain"
 
 
 # The forecast: what was used, and the mean of the last seven days for the rest of the month
@@ -191,10 +192,10 @@ def test_an_owner_stays_within_what_operators_allow() -> None:
     check_new(budget(origin="owner", subject=Subject("acme", "ben")), [cap])
     for subject in (Subject("acme"), Subject("acme", "ben"), Subject("acme", "ben", "a.ipynb")):
         with pytest.raises(Forbidden, match="operator allows 100"):
-            check_new(budget(origin="owner", subject=subject, limit_atto=101 * UNIT), [cap])
-    check_new(budget(origin="owner", limit_atto=101 * UNIT, window="total"), [cap])
-    check_new(budget(origin="owner", limit_atto=101 * UNIT, currency="EUR"), [cap])
-    check_new(budget(limit_atto=101 * UNIT), [cap])
+            check_new(budget(origin="owner", subject=subject, limit_grains=101 * UNIT), [cap])
+    check_new(budget(origin="owner", limit_grains=101 * UNIT, window="total"), [cap])
+    check_new(budget(origin="owner", limit_grains=101 * UNIT, currency="EUR"), [cap])
+    check_new(budget(limit_grains=101 * UNIT), [cap])
 
 
 @pytest.mark.parametrize("thresholds", [(0,), (80, 50), (50, 50), (1001,), tuple(range(1, 12))])

@@ -23,8 +23,8 @@ from sqlalchemy import update
 SECOND_NS = 10**9
 NANO = 10**9
 """Nano-units in a unit."""
-PRICE = 555_556
-"""Of small.64gb, in nano-units a second."""
+PRICE = 2_000_000_000
+"""Of small.64gb, in nano-units an hour."""
 Usage = Callable[..., UsageRecord]
 
 
@@ -49,22 +49,24 @@ def beat(running: Any, *records: UsageRecord, sent_at_ns: int | None = None) -> 
 
 
 def test_metrics_tell_tenants_budgets_one_by_one_and_peoples_only_by_their_number(running: Any, usage: Usage) -> None:
-    put(running, "operator", tenant="acme", limit_nano=4 * PRICE * 3600)
+    put(running, "operator", tenant="acme", limit_nano=4 * PRICE)
     put(running, "operator", tenant="acme", user="acme-member", limit_nano=1, on_limit="refuse")
     put(running, "operator", tenant="acme", user="acme-member", notebook="a.ipynb", limit_nano=10**18)
     running.post_usage(usage("a/1", duration_ns=3600 * SECOND_NS))
     text = running.get(None, "/metrics").text
     labels = 'currency="USD",origin="operator",tenant="acme",window="month"'
     assert f"forebay_billing_budget_used_ratio{{{labels}}} 0.25" in text
-    assert f"forebay_billing_budget_limit_units{{{labels}}} {4 * PRICE * 3600 / NANO}" in text
+    assert f"forebay_billing_budget_limit_units{{{labels}}} {4 * PRICE / NANO}" in text
     assert 'forebay_billing_budgets{state="open",tenant="acme"} 2.0' in text
     assert 'forebay_billing_budgets{state="refuse",tenant="acme"} 1.0' in text
     assert "acme-member" not in text and "a.ipynb" not in text
 
 
 def price_of(running: Any) -> int:
-    rows = running.get("operator", "/api/prices", flavor="small.64gb").json()
-    return int(rows[0]["price_nano_per_second"])
+    """Of a second of small.64gb, in nano-units: from the beginning on it costs a whole number of them."""
+    price = 1_000_000
+    assert running.set_price("small.64gb", price_nano_per_hour=3600 * price, currency="USD", valid_from_ns=0).status_code == 200
+    return price
 
 
 def alerts(running: Any, caller: str = "operator") -> set[tuple[int, str, int]]:
@@ -152,7 +154,7 @@ def test_a_member_sees_what_concerns_them_and_not_what_others_spend(running: Any
     assert [(row["user"], row["notebook"]) for row in rows] == [(None, None), ("acme-member", None), ("acme-member", "digits.ipynb")]
     assert (rows[0]["limit_nano"], rows[0]["spent_nano"], rows[0]["left_nano"], rows[0]["forecast_nano"]) == (None, None, None, None)
     assert (rows[0]["state"], rows[1]["state"]) == ("refuse", "refuse")
-    assert rows[1]["spent_nano"] == rows[2]["spent_nano"] == 60 * price_of(running)
+    assert rows[1]["spent_nano"] == rows[2]["spent_nano"] == round(PRICE / 60)
     assert len(running.get("acme-owner", "/api/budgets").json()) == 4
     assert [row["tenant"] for row in running.get("globex-owner", "/api/budgets").json()] == ["globex"]
     until(lambda: len(alerts(running)) == 12)
@@ -202,9 +204,8 @@ def test_spending_counts_for_each_subject_and_corrections_take_it_back(running_a
     for body in ({}, {"user": "acme-member"}, {"user": "acme-member", "notebook": "digits.ipynb"}, {"user": "acme-owner"}):
         put(running, "operator", tenant="acme", limit_nano=10 * NANO, **body)
     put(running, "operator", tenant="acme", limit_nano=10 * NANO, window="total")
-    price = price_of(running)
     october = Month(2026, 10).start_ns
-    running.set_price("small.64gb", price_nano_per_second=price, currency="EUR", valid_from_ns=0)
+    running.set_price("small.64gb", price_nano_per_hour=PRICE, currency="EUR", valid_from_ns=0)
     running.post_usage(
         usage("here/1"),
         usage("there/1", span=usage().span.__class__("s", "cell", "other.ipynb", 1)),
@@ -214,7 +215,7 @@ def test_spending_counts_for_each_subject_and_corrections_take_it_back(running_a
     assert october < running.clock()
 
     def spent() -> list[int]:
-        return [row["spent_nano"] // (60 * price) for row in running.get("operator", "/api/budgets").json()]
+        return [round(row["spent_nano"] * 60 / PRICE) for row in running.get("operator", "/api/budgets").json()]
 
     assert spent() == [4, 3, 2, 1, 4]
     until(lambda: marks_are_at_the_heads(running))
@@ -244,7 +245,7 @@ def test_the_projection_is_what_the_segments_sum_to(running: Any, usage: Usage) 
         connection.exec_driver_sql("DELETE FROM budget_spending")
         spending.begin(connection, budget)
         assert spending.spent_by(connection, [budget], running.clock()) == kept
-        assert kept[budget.id].total_atto == sum((n * 10**12 + 1) * price_of(running) for n in range(30))
+        assert kept[budget.id].total_grains == sum((n * 10**12 + 1) * PRICE for n in range(30))
 
 
 def test_a_budget_begins_with_what_the_marks_have_passed_and_no_more(running: Any, usage: Usage) -> None:
@@ -267,11 +268,11 @@ def test_a_budget_begins_with_what_the_marks_have_passed_and_no_more(running: An
                 connection.exec_driver_sql("DELETE FROM budget_spending")
                 connection.execute(update(budget_tables.marks).values(usage_id=usage_id, transaction_id=transaction_id))
                 spending.begin(connection, budget)
-                before = spending.spent_by(connection, [budget], running.clock())[budget.id].total_atto
+                before = spending.spent_by(connection, [budget], running.clock())[budget.id].total_grains
                 spending.catch_up(connection, [budget])
-                totals.append((before, spending.spent_by(connection, [budget], running.clock())[budget.id].total_atto))
+                totals.append((before, spending.spent_by(connection, [budget], running.clock())[budget.id].total_grains))
     (record,) = [one for one in running.get("operator", "/api/usage").json()["records"] if one["id"] == "c/1"]
-    assert {one for pair in totals for one in pair} == {record["cost_nano"] * 10**9}
+    assert {one for pair in totals for one in pair} == {record["duration_ns"] * record["price_nano_per_hour"]}
 
 
 def test_another_budget_reads_no_more_however_many_there_are(fresh_books: Callable[[], Any]) -> None:
@@ -421,7 +422,7 @@ def test_every_order_of_arrival_gives_the_same_alerts_once(fresh_books: Callable
         with fresh_books() as engines:
             with writing(engines) as connection:
                 books = Books(connection)
-                price = next(p for p in books.prices() if p.flavor == "small.64gb" and p.currency == "USD").price_nano_per_second
+                price = next(p for p in books.prices() if p.flavor == "small.64gb" and p.currency == "USD").price_nano_per_hour
                 for subject in (Subject("acme"), Subject("acme", "acme-member"), Subject("acme", "acme-owner", "digits.ipynb")):
                     limit = 75 * SECOND_NS * price
                     set_budget(books, Budget(0, subject, "USD", "month", "operator", limit, (50, 80, 100), "refuse", 0, 0, "op"), now_ns)

@@ -43,7 +43,7 @@ class Fleet:
             "lease": name, "session": f"session-{seat}", "tenant": f"tenant-{seat % 40}", "user": f"user-{seat % 300}",
             "flavor": "small.64gb", "device_model": MODELS[seat % 4], "node": f"node-{seat // DEVICES_PER_NODE}", "devices": 1,
             "share_milli": 1000, "span": {"id": name, "kind": "cell", "label": f"work-{seat % 77}.ipynb", "cell": self.number},
-            "opened_at_ns": time.time_ns(), "duration_ns": 0, "price_nano_per_second": 830_556, "currency": "USD", "seat": seat,
+            "opened_at_ns": time.time_ns(), "duration_ns": 0, "price_nano_per_hour": 2_990_000_000, "currency": "USD", "seat": seat,
         }  # fmt: skip
         self.opened[name] = time.time()
         self.order.append(name)

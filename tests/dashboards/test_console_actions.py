@@ -111,7 +111,7 @@ def test_sessions_are_parked_revoked_and_ended_and_the_audit_of_both_services_sa
         assert "is being parked" in acting_cloud.post("operator", f"{path}/park", {}).text
         eventually(lambda: "parked" in acting_cloud.get("operator", f"operator/sessions/rows?q={name}").text)
         assert "has ended" in acting_cloud.post("operator", f"{path}/end", {}).text
-    acting_cloud.ask("billing", "operator", "PUT", "api/prices/dev.1gb", json={"price_nano_per_second": 9000, "currency": "USD"})
+    acting_cloud.ask("billing", "operator", "PUT", "api/prices/dev.1gb", json={"price_nano_per_hour": 9000, "currency": "USD"})
     page = acting_cloud.get("operator", "operator/audit").text
     assert page.index("billing</span>") < page.index("session.end") < page.index("session.park"), "newest first"
     one = acting_cloud.get("operator", "operator/audit", params={"action": "session.park", "subject": name}).text

@@ -37,7 +37,7 @@ def section(text: str, title: str) -> str:
 
 def price_nano(cloud: Installation, flavor: str) -> int:
     found: int = next(
-        row["price_nano_per_second"] for row in cloud.ask("billing", "operator", "GET", "api/prices") if row["flavor"] == flavor
+        row["price_nano_per_hour"] for row in cloud.ask("billing", "operator", "GET", "api/prices") if row["flavor"] == flavor
     )
     return found
 
@@ -62,7 +62,7 @@ def test_revenue_is_what_all_tenants_used_today_at_its_price_and_nothing_of_yest
     quiet_cloud.record_usage(tenant="acme", flavor="dev.1gb", started_at_ns=midnight_ns, duration_ns=20 * 10**9)
     quiet_cloud.record_usage(tenant="globex", flavor="dev.4gb", started_at_ns=midnight_ns, duration_ns=30 * 10**9)
     quiet_cloud.record_usage(tenant="acme", flavor="dev.4gb", started_at_ns=midnight_ns - MINUTE_NS, duration_ns=10**9)
-    expected_nano = 20 * price_nano(quiet_cloud, "dev.1gb") + 30 * price_nano(quiet_cloud, "dev.4gb")
+    expected_nano = round((20 * price_nano(quiet_cloud, "dev.1gb") + 30 * price_nano(quiet_cloud, "dev.4gb")) / 3600)
     shown = section(figures(quiet_cloud), "Revenue today")
     (exact,) = re.findall(r'<p class="figure"><data value="([\d.]+) USD"', shown)
     assert Decimal(exact) * 10**9 == expected_nano > 0

@@ -59,7 +59,7 @@ def page(cloud: Installation, hub: Hub, tmp_path_factory: pytest.TempPathFactory
     plan = {"currency": "USD", "valid_from": "2031-05", "discount_bps": 1250, "tiers": [{"from_nano": 10**12, "discount_bps": 500}]}
     cloud.ask("billing", "operator", "PUT", "api/plans/acme", json=plan | {"free_seconds": {"dev.1gb": 360_000}})
     cloud.ask("billing", "operator", "PUT", "api/budgets", json={"tenant": "acme", "limit_nano": 10**12, "user": "acme-member"})
-    body = {"currency": "USD", "surcharge_nano_per_second": 100_000}
+    body = {"currency": "USD", "surcharge_nano_per_hour": 360_000_000}
     cloud.ask("billing", "operator", "PUT", "api/surcharges/NVIDIA%20H200%20NVL%20141GB", json=body)
     before, hub.sign_in_as = hub.sign_in_as, "operator"
     with browser(tmp_path_factory.mktemp("browser")) as address:
@@ -123,7 +123,7 @@ def test_a_price_is_scheduled_previewed_compared_and_applied_and_one_in_a_closed
     assert "The price list is applied." in says(page) and "What it changed" in says(page)
     after = cloud.ask("billing", "operator", "GET", "api/prices", params={"flavor": "dev.4gb", "history": 1})
     before = [row | {"etag": after[-1]["etag"]} for row in prices]  # which is of all versions together
-    assert after[:-1] == before and after[-1]["price_nano_per_second"] == 1_000_000 and after[-1]["changed_by"] == "operator"
+    assert after[:-1] == before and after[-1]["price_nano_per_hour"] == 3_600_000_000 and after[-1]["changed_by"] == "operator"
     typed(page, "#list", flavors % "2024-06-01T00:00:00Z")
     pressed(page, "apply")
     assert (

@@ -30,7 +30,7 @@ def lease_row(name: str = "l1", **fields: Any) -> dict[str, Any]:
     return {
         "lease": name, "session": "s1", "tenant": "acme", "user": "acme-member", "flavor": "dev.1gb", "device_model": "null",
         "node": "main", "devices": 1, "span": {"id": "x", "kind": "cell", "label": "digits.ipynb", "cell": 3}, "opened_at_ns": 100 * SECOND,
-        "duration_ns": 2 * SECOND, "price_nano_per_second": 1000, "currency": "USD", **fields,
+        "duration_ns": 2 * SECOND, "price_nano_per_hour": 3_600_000, "currency": "USD", **fields,
     }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def test_a_lease_grows_older_while_it_is_looked_at() -> None:
 
 def test_a_lease_that_nobody_bills_has_no_cost() -> None:
     mirror = Mirror()
-    mirror.apply(event("lease", lease_row(price_nano_per_second=None, currency=None)), now_ns=0)
+    mirror.apply(event("lease", lease_row(price_nano_per_hour=None, currency=None)), now_ns=0)
     assert running(mirror.leases()[0], now_ns=SECOND).cost_nano is None
 
 
@@ -209,9 +209,9 @@ def test_spend_is_grouped_by_tenant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("price", "currency", "said"), [(None, None, "not billed"), (None, "KRW", "no price in KRW"), (10**9, "KRW", "at 3600.00 KRW/h")]
+    ("price", "currency", "said"), [(None, None, "not billed"), (None, "KRW", "no price in KRW"), (3600 * 10**9, "KRW", "at 3600.00 KRW/h")]
 )
 def test_a_lease_says_what_it_costs_or_why_it_does_not(price: int | None, currency: str | None, said: str) -> None:
     page = open_environment("/", "/hub/home").get_template("macros.html").module
-    run = running(Seen(lease(price_nano_per_second=price, currency=currency), 0), 0)
+    run = running(Seen(lease(price_nano_per_hour=price, currency=currency), 0), 0)
     assert said in page.ticking_cost(run)  # type: ignore[attr-defined] # a macro

@@ -18,7 +18,7 @@ from forebay_billing.money import decimals_of
 from forebay_billing.months import Month
 from forebay_billing.plans import Terms, Tier, check
 from forebay_billing.price_list import price_list_of
-from forebay_billing.prices import NOTHING_RATED, PRICE_NANO_PER_SECOND_MAX, Book
+from forebay_billing.prices import NOTHING_RATED, PRICE_NANO_PER_HOUR_MAX, Book
 from forebay_billing.types import ParkedPrice, PriceVersion, SurchargeVersion
 from forebay_dashboards.audit_words import _ACTIONS, REFUSED, action, column
 from forebay_dashboards.causes import refusal
@@ -54,13 +54,13 @@ WRONG: tuple[Callable[[], object], ...] = (
     lambda: check(replace(PLAN, tiers=(Tier(5, 1),) * 21)),
     lambda: check_new(replace(AN_OWNERS, thresholds=(90, 50)), ()),
     lambda: check_new(replace(AN_OWNERS, subject=Subject("acme", None, "a.ipynb")), ()),
-    lambda: check_new(AN_OWNERS, (replace(AN_OWNERS, origin="operator", limit_atto=10**18),)),
+    lambda: check_new(AN_OWNERS, (replace(AN_OWNERS, origin="operator", limit_grains=10**18),)),
     lambda: check_profile(Profile("acme", "Acme", tax_bps=10_001)),
     lambda: check_profile(Profile("acme", "Acme", tax_bps=5)),
     lambda: decimals_of("XYZ"),
     lambda: Month.parse("soon"),
     lambda: Book([]).next_start("dev.1gb", "USD", -1, None, 0, NOTHING_RATED),
-    lambda: Book([]).next_start("dev.1gb", "USD", PRICE_NANO_PER_SECOND_MAX + 1, None, 0, NOTHING_RATED),
+    lambda: Book([]).next_start("dev.1gb", "USD", PRICE_NANO_PER_HOUR_MAX + 1, None, 0, NOTHING_RATED),
     lambda: price_list_of("prices: {x: 1}"),
 )
 

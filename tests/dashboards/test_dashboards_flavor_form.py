@@ -28,7 +28,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 FLAVOR = Flavor(name="dev.1gb", memory_bytes=2**30, equivalents=(Equivalent(model="cpu-dev", count=1),), servable=True, etag='"f"')
-PRICE = PriceVersion(flavor="dev.1gb", price_nano_per_second=100_000, currency="USD", valid_from_ns=0, version=4, etag='"4"')
+PRICE = PriceVersion(flavor="dev.1gb", price_nano_per_hour=360_000_000, currency="USD", valid_from_ns=0, version=4, etag='"4"')
 ROW = FlavorRow("dev.1gb", FLAVOR, (PRICE,), {"USD": "4"})
 UNCHANGED = {"memory": "1 GiB", "equivalents": "1 cpu-dev", "price": "0.36", "currency": "USD", "stamp": "4", "flavor_stamp": "f"}
 
@@ -54,7 +54,7 @@ def test_the_form_opens_with_the_values_in_force_and_saving_it_changes_nothing()
 def test_an_exact_price_is_taken_over() -> None:
     edit = judged(price="3.6")
     assert isinstance(edit, Edit)
-    assert (edit.prices, edit.flavor_changed) == ((NewPrice(1_000_000, "USD", stamp="4"),), False)
+    assert (edit.prices, edit.flavor_changed) == ((NewPrice(3_600_000_000, "USD", stamp="4"),), False)
 
 
 def test_a_price_begins_at_the_moment_that_was_typed_and_one_that_is_none_is_told_beside_it() -> None:
@@ -68,13 +68,13 @@ def test_a_price_begins_at_the_moment_that_was_typed_and_one_that_is_none_is_tol
 
 
 def test_a_price_that_cannot_be_billed_exactly_is_offered_rounded_and_saved_only_when_accepted() -> None:
-    editor = judged(price="2.99")
+    editor = judged(price="2.9900000006")
     assert isinstance(editor, Editor)
-    assert editor.prices[0].offer == "2.9900016"
-    assert "2.99 USD per hour is not a whole number of nano-USD per second" in (editor.prices[0].problem or "")
-    accepted = judged(price="2.99", use_price="USD 2.9900016")
+    assert editor.prices[0].offer == "2.990000001"
+    assert "2.9900000006 USD per hour has more than nine decimals" in (editor.prices[0].problem or "")
+    accepted = judged(price="2.9900000006", use_price="USD 2.990000001")
     assert isinstance(accepted, Edit)
-    assert accepted.prices == (NewPrice(830_556, "USD", stamp="4"),)
+    assert accepted.prices == (NewPrice(2_990_000_001, "USD", stamp="4"),)
 
 
 def test_a_price_below_zero_is_refused_and_what_was_typed_is_kept() -> None:
@@ -121,8 +121,8 @@ def test_each_currency_has_its_price_and_only_what_changes_is_saved() -> None:
     fields = {**UNCHANGED, "price": ["0.36", "3.6", "7.2"], "currency": ["USD", "JPY", " eur "], "stamp": ["4", "1", ""]}
     edit = judge(row, Typed.model_validate(fields))
     assert isinstance(edit, Edit)
-    assert edit.prices == (NewPrice(1_000_000, "JPY", stamp="1"), NewPrice(2_000_000, "EUR"))
-    inexact = judge(row, Typed.model_validate({**fields, "price": ["0.36", "2.99", "7.2"]}))
+    assert edit.prices == (NewPrice(3_600_000_000, "JPY", stamp="1"), NewPrice(7_200_000_000, "EUR"))
+    inexact = judge(row, Typed.model_validate({**fields, "price": ["0.36", "2.9900000006", "7.2"]}))
     assert isinstance(inexact, Editor)
     assert [bool(field.offer) for field in inexact.prices] == [False, True, False]
 
@@ -132,7 +132,7 @@ def test_a_flavor_without_a_price_gets_its_first_one() -> None:
     assert [(field.currency, field.text) for field in open_editor(row).prices] == [("", "")]
     edit = judge(row, Typed.model_validate({**UNCHANGED, "price": "3.6", "currency": "usd", "stamp": ""}))
     assert isinstance(edit, Edit)
-    assert edit.prices == (NewPrice(1_000_000, "USD", first=True),)
+    assert edit.prices == (NewPrice(3_600_000_000, "USD", first=True),)
 
 
 @pytest.mark.parametrize(
@@ -216,25 +216,25 @@ def fields_of(page: str) -> dict[str, str]:
 
 def price_of(cloud: Installation, flavor: str) -> int:
     found = [row for row in cloud.ask("billing", "operator", "GET", "api/prices") if row["flavor"] == flavor]
-    price: int = found[0]["price_nano_per_second"]
+    price: int = found[0]["price_nano_per_hour"]
     return price
 
 
 def test_a_price_changed_on_the_page_is_that_of_the_next_lease_and_not_of_the_open_one(cloud: Installation) -> None:
     with cloud.session("acme-member", "dev.4gb") as session:
         first = session.acquire()
-        old = first.flavor.price_nano_per_second
+        old = first.flavor.price_nano_per_hour
         saved = cloud.post("operator", "operator/flavors/dev.4gb/edit", {**form_of(cloud, "dev.4gb"), "price": "7.2"})
         assert "dev.4gb is saved. A price applies from now on, the rest to leases opened from now on." in saved.text
         assert "7.20 USD/h" in saved.text
         assert session.release(first.epoch).cost_nano is not None
         second = session.acquire()
         session.release(second.epoch)
-    assert price_of(cloud, "dev.4gb") == 2_000_000
-    assert second.flavor.price_nano_per_second == 2_000_000
+    assert price_of(cloud, "dev.4gb") == 7_200_000_000
+    assert second.flavor.price_nano_per_hour == 7_200_000_000
     mine = {"user": "acme-member", "limit": 10}
     eventually(lambda: len(_priced(cloud, mine, (first.lease, second.lease))) == 2)
-    assert _priced(cloud, mine, (first.lease, second.lease)) == {first.lease: old, second.lease: 2_000_000}
+    assert _priced(cloud, mine, (first.lease, second.lease)) == {first.lease: old, second.lease: 7_200_000_000}
     history = cloud.get("operator", "operator/flavors/dev.4gb/prices").text
     assert "7.20 USD/h" in history
     assert "seed" in history
@@ -242,7 +242,7 @@ def test_a_price_changed_on_the_page_is_that_of_the_next_lease_and_not_of_the_op
 
 def _priced(cloud: Installation, query: dict[str, Any], leases: tuple[str, ...]) -> dict[str, int]:
     records = cloud.ask("billing", "operator", "GET", "api/usage", params=query)["records"]
-    return {row["lease"]: row["price_nano_per_second"] for row in records if row["lease"] in leases}
+    return {row["lease"]: row["price_nano_per_hour"] for row in records if row["lease"] in leases}
 
 
 def test_a_price_from_a_later_moment_on_leaves_the_present_one_in_force_and_one_in_a_rated_past_is_refused(cloud: Installation) -> None:
@@ -250,9 +250,9 @@ def test_a_price_from_a_later_moment_on_leaves_the_present_one_in_force_and_one_
     before = price_of(cloud, flavor)
     later = cloud.post("operator", path, {**form_of(cloud, flavor), "price": "3.6", "start": "2033-01-01T00:00"})
     assert "Prices apply from 2033-01-01 00:00:00 UTC on" in later.text
-    assert price_of(cloud, flavor) == before != 1_000_000
+    assert price_of(cloud, flavor) == before != 3_600_000_000
     newest = cloud.ask("billing", "operator", "GET", "api/prices", params={"flavor": flavor, "history": 1})[-1]
-    assert (newest["price_nano_per_second"], newest["valid_from_ns"]) == (1_000_000, 1_988_150_400 * 10**9)
+    assert (newest["price_nano_per_hour"], newest["valid_from_ns"]) == (3_600_000_000, 1_988_150_400 * 10**9)
     assert "2033-01-01" in cloud.get("operator", path.replace("edit", "prices")).text
     cloud.record_usage(flavor=flavor)
     past = cloud.post("operator", path, {**form_of(cloud, flavor), "price": "7.2", "start": "2026-01-01T00:00"})
@@ -272,7 +272,7 @@ def test_memory_and_equivalents_changed_on_the_page_are_the_pools(cloud: Install
 
 
 @pytest.mark.parametrize(
-    ("price", "says"), [("-1", "cannot be below zero"), ("2.99", "Save with 2.9900016"), ("a lot", "is not a price per hour")]
+    ("price", "says"), [("-1", "cannot be below zero"), ("2.9900000006", "Save with 2.990000001"), ("a lot", "is not a price per hour")]
 )
 def test_a_price_that_is_refused_changes_nothing_and_the_form_comes_back_with_a_sentence(
     cloud: Installation, price: str, says: str
@@ -290,16 +290,16 @@ def test_two_operators_do_not_overwrite_each_other(cloud: Installation) -> None:
     mine = {**opened, "price": "36", "memory": "7 GiB"}
     answer = cloud.post("operator", "operator/flavors/medium.128gb/edit", {**mine, "memory": opened["memory"]})
     assert "changed the prices in USD after this form was opened: now it is 3.60 per hour" in answer.text
-    assert "Nothing was saved." in answer.text and price_of(cloud, "medium.128gb") == 1_000_000
+    assert "Nothing was saved." in answer.text and price_of(cloud, "medium.128gb") == 3_600_000_000
     saved = cloud.post("operator", "operator/flavors/medium.128gb/edit", {**opened, "price": "3.6", "memory": "6 GiB"})
     assert "is saved" in saved.text
     refused = cloud.post("operator", "operator/flavors/medium.128gb/edit", mine)
     assert "changed memory and equivalents after this form was opened: now they are 6 GiB" in refused.text
-    assert 'value="7 GiB"' in refused.text and price_of(cloud, "medium.128gb") == 1_000_000
+    assert 'value="7 GiB"' in refused.text and price_of(cloud, "medium.128gb") == 3_600_000_000
     again = fields_of(refused.text)
     assert (again["memory"], again["price"]) == ("7 GiB", "36")
     assert "is saved" in cloud.post("operator", "operator/flavors/medium.128gb/edit", again).text
-    assert price_of(cloud, "medium.128gb") == 10_000_000
+    assert price_of(cloud, "medium.128gb") == 36_000_000_000
 
 
 def test_a_price_that_is_to_come_keeps_a_form_that_did_not_show_it_from_being_saved_unseen(cloud: Installation) -> None:
@@ -309,7 +309,7 @@ def test_a_price_that_is_to_come_keeps_a_form_that_did_not_show_it_from_being_sa
     refused = cloud.post("operator", path, {**opened, "price": "36"})
     assert "Somebody else changed the prices in USD" in refused.text
     assert "is saved" in cloud.post("operator", path, fields_of(refused.text)).text
-    assert price_of(cloud, "8xlarge.4096gb") == 10_000_000
+    assert price_of(cloud, "8xlarge.4096gb") == 36_000_000_000
 
 
 def test_the_editor_works_without_scripts(cloud: Installation) -> None:
@@ -318,7 +318,7 @@ def test_the_editor_works_without_scripts(cloud: Installation) -> None:
     assert 'method="post" action="/services/dashboards/operator/flavors/xlarge.512gb/edit"' in page
     answer = cloud.post("operator", "operator/flavors/xlarge.512gb/edit", {**form_of(cloud, "xlarge.512gb"), "price": "36"}, fragment=False)
     assert (answer.status_code, answer.headers["Location"]) == (303, "/services/dashboards/operator/flavors")
-    assert price_of(cloud, "xlarge.512gb") == 10_000_000
+    assert price_of(cloud, "xlarge.512gb") == 36_000_000_000
 
 
 def test_a_first_price_and_a_price_in_another_currency_are_set_on_the_page(cloud: Installation) -> None:
@@ -331,9 +331,9 @@ def test_a_first_price_and_a_price_in_another_currency_are_set_on_the_page(cloud
     saved = cloud.post("operator", "operator/flavors/fresh.1gb/edit", again).text
     assert "is saved" in saved and "3.60 USD/h" in saved and "360.00 JPY/h" in saved
     found = [row for row in cloud.ask("billing", "operator", "GET", "api/prices") if row["flavor"] == "fresh.1gb"]
-    assert [(row["currency"], row["price_nano_per_second"], row["version"]) for row in found] == [
-        ("JPY", 100_000_000, 1),
-        ("USD", 1_000_000, 1),
+    assert [(row["currency"], row["price_nano_per_hour"], row["version"]) for row in found] == [
+        ("JPY", 360_000_000_000, 1),
+        ("USD", 3_600_000_000, 1),
     ]
     refused = cloud.post("operator", "operator/flavors/fresh.1gb/edit", {**form_of(cloud, "fresh.1gb"), "currency": "QQQ", "stamp": ""})
     assert "Nothing was saved." in refused.text and "is not a currency of ISO 4217" in refused.text

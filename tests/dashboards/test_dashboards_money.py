@@ -1,4 +1,4 @@
-"""Prices per hour against nano-units per second, and amounts as text: integers all the way."""
+"""Prices per hour in nano-units, and amounts as text: integers all the way."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from forebay_dashboards.money import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-PRICES = st.integers(0, 10**15)
+PRICES = st.integers(0, 3600 * 10**15)
 AMOUNTS = st.integers(-(10**24), 10**24)
 
 
 @given(PRICES)
-def test_every_price_in_the_book_is_shown_so_that_typing_it_gives_the_same_price(nano_per_second: int) -> None:
-    price = parse_price_per_hour(format_price_per_hour(nano_per_second))
-    assert (price.nano_per_second, price.exact) == (nano_per_second, True)
+def test_every_price_in_the_book_is_shown_so_that_typing_it_gives_the_same_price(nano_per_hour: int) -> None:
+    price = parse_price_per_hour(format_price_per_hour(nano_per_hour))
+    assert (price.nano_per_hour, price.exact) == (nano_per_hour, True)
 
 
 @given(st.integers(0, PRICE_PER_HOUR_MAX - 1), st.text("0123456789", max_size=12))
 def test_a_typed_price_becomes_the_nearest_whole_one_and_says_whether_it_is_the_same(whole: int, decimals: str) -> None:
     text = f"{whole}.{decimals}" if decimals else str(whole)
-    wanted = Fraction(text) * NANO / 3600
+    wanted = Fraction(text) * NANO
     price = parse_price_per_hour(text)
     assert price.exact == (wanted.denominator == 1)
-    assert abs(price.nano_per_second - wanted) <= Fraction(1, 2) or (price.nano_per_second == 1 and 0 < wanted < 1)
-    assert (price.nano_per_second == 0) == (wanted == 0)
+    assert abs(price.nano_per_hour - wanted) <= Fraction(1, 2) or (price.nano_per_hour == 1 and 0 < wanted < 1)
+    assert (price.nano_per_hour == 0) == (wanted == 0)
 
 
 @given(st.integers(0, PRICE_PER_HOUR_MAX - 1), st.text("0123456789", min_size=1, max_size=12))
 def test_the_price_that_is_offered_instead_is_exact(whole: int, decimals: str) -> None:
-    offered = format_price_per_hour(parse_price_per_hour(f"{whole}.{decimals}").nano_per_second)
+    offered = format_price_per_hour(parse_price_per_hour(f"{whole}.{decimals}").nano_per_hour)
     assert parse_price_per_hour(offered).exact
 
 
@@ -66,10 +66,13 @@ def test_what_is_no_price_is_refused_with_a_sentence_that_says_why(text: str, sa
         parse_price_per_hour(text)
 
 
-def test_a_price_of_2_99_is_offered_as_the_nearest_that_can_be_billed_exactly() -> None:
-    price = parse_price_per_hour("2.99")
-    assert (price.nano_per_second, price.exact) == (830_556, False)
-    assert format_price_per_hour(price.nano_per_second) == "2.9900016"
+def test_round_prices_are_exact_and_one_of_ten_decimals_is_offered_as_the_nearest_that_can_be_billed_exactly() -> None:
+    for text, nano in (("2.00", 2_000_000_000), ("2.99", 2_990_000_000), ("0.03", 30_000_000)):
+        price = parse_price_per_hour(text)
+        assert (price.nano_per_hour, price.exact, format_price_per_hour(nano)) == (nano, True, text)
+    price = parse_price_per_hour("2.9900000006")
+    assert (price.nano_per_hour, price.exact) == (2_990_000_001, False)
+    assert format_price_per_hour(price.nano_per_hour) == "2.990000001"
 
 
 @given(AMOUNTS)
@@ -98,4 +101,4 @@ def test_amounts_carry_their_currency() -> None:
 
 @given(st.integers(0, 10**18), PRICES)
 def test_a_running_lease_costs_its_time_times_its_price(duration_ns: int, price: int) -> None:
-    assert abs(Fraction(duration_ns * price, NANO) - running_cost_nano(duration_ns, price)) <= Fraction(1, 2)
+    assert abs(Fraction(duration_ns * price, 3600 * NANO) - running_cost_nano(duration_ns, price)) <= Fraction(1, 2)

@@ -39,7 +39,7 @@ def test_where_the_money_went_is_told_by_day_notebook_and_flavor_down_to_each_ru
     notebook = cloud.get("acme-billing", html.unescape(link[1])).text
     assert cells(notebook, "Cell") == ["cell 3", "cell 4"]
     assert cells(notebook, "Leases") == ["2", "1"]
-    of_cell = re.search(r'href="/services/dashboards/(usage/notebook\?[^"#]+cell=3)#records"', notebook)
+    of_cell = re.search(r'href="/services/dashboards/(usage/notebook\?[^"#]+cell=s%2F3)#records"', notebook)
     assert of_cell is not None
     assert len(re.findall('<tr id="record-', cloud.get("acme-billing", html.unescape(of_cell[1])).text)) == 2
     assert "Nothing here held a device" in cloud.get("acme-owner", html.unescape(link[1])).text
@@ -62,9 +62,23 @@ def test_a_period_of_ones_own_usage_that_makes_no_sense_gets_a_sentence(cloud: I
     assert answer.status_code == 400 and "That cannot be done" in answer.text
 
 
-def test_a_cell_that_is_no_number_gets_a_sentence(cloud: Installation) -> None:
+def test_a_cell_that_is_not_there_has_no_record(cloud: Installation) -> None:
     answer = cloud.get("acme-member", "usage/notebook?label=a&cell=x")
-    assert answer.status_code == 400 and "is not the number of a cell" in answer.text
+    assert answer.status_code == 200 and "There is no record." in answer.text
+
+
+def test_a_cell_is_shown_with_how_it_begins(cloud: Installation) -> None:
+    """The same cell in two kernels, and another with the number that it had."""
+    for session, cell, cell_id, line in (("one", 3, "train", "fit(<x>)"), ("two", 3, "test", "score()"), ("two", 4, "train", "fit(<x>)")):
+        span = {"id": f"{session}{cell}", "kind": "cell", "label": "restarted.ipynb", "cell": cell, "cell_id": cell_id, "first_line": line}
+        cloud.record_usage(user="globex-owner", tenant="globex", session=session, span=span, duration_ns=NS)
+    notebook = cloud.get("globex-owner", "usage/notebook?label=restarted.ipynb&period=today").text
+    assert cells(notebook, "Cell") == ["cell 3 score()", "cell 4 fit(&lt;x&gt;)"]
+    assert cells(notebook, "Leases") == ["1", "2"]
+    page = cloud.get("globex-owner", "usage/notebook?label=restarted.ipynb&period=today&cell=train").text
+    assert len(re.findall('<tr id="record-', page)) == 2 and "fit(&lt;x&gt;)" in page
+    (first, *_) = csv.DictReader(io.StringIO(cloud.get("globex-owner", "usage.csv?period=today").text))
+    assert first["cell_id"] in ("train", "test") and first["first_line"]
 
 
 def test_a_month_is_forecast(cloud: Installation) -> None:
@@ -145,7 +159,7 @@ def test_each_cell_that_held_a_device_is_there_with_its_time_flavor_device_and_c
     assert cells(page, "Device time")[0] == "0.842 s"
     assert cells(page, "Cost")[0] == "$0.007484"
     assert 'title="842,000,001 ns"' in page
-    assert 'title="0.007484450 USD"' in page
+    assert 'title="0.007484444 USD"' in page
 
 
 def test_parked_memory_stands_among_the_usage_with_its_gib_hours(cloud: Installation) -> None:
@@ -380,7 +394,7 @@ def test_the_operator_sees_device_time_and_cost_by_tenant_user_and_flavor(cloud:
     row = re.search(r"<tr><td[^>]*>hooli</td><td[^>]*>gavin</td><td[^>]*>24xlarge.12288gb</td>.*?</tr>", page, re.DOTALL)
     assert row is not None
     assert cells(row[0], "Device time") == ["36.000 s"]
-    assert cells(row[0], "Cost") == ["$3.840003"]
+    assert cells(row[0], "Cost") == ["$3.840000"]
     long_ago = cloud.get("operator", "operator/usage?period=days&first=1999-01-01&last=1999-01-31").text
     assert "Nobody held a device in this period." in long_ago
 

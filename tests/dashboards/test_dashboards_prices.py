@@ -37,17 +37,17 @@ def test_the_price_list_is_compared_previewed_and_applied_on_the_page(cloud: Ins
     text = listed(cloud)
     assert "12xlarge.6144gb" in text
     assert "Nothing: the price book says what the list says." in send(cloud, "operator/price-list", list=text, action="compare")
-    edited = text.replace("53333376", "60000000") + "parked:\n  USD:\n    - {per_gib_hour: 0.00005}\n"
+    edited = text.replace("per_hour: 192.00", "per_hour: 216.00") + "parked:\n  USD:\n    - {per_gib_hour: 0.00005}\n"
     compared = send(cloud, "operator/price-list", list=edited, action="compare")
     assert "What it would change" in compared and "216.00 USD/h" in compared and "0.00005 USD" in compared
     assert "at these terms" in send(cloud, "operator/price-list", list=edited, action="preview", month="2026-01")
     assert listed(cloud).splitlines()[2:] == text.splitlines()[2:]
     assert "The price list is applied." in send(cloud, "operator/price-list", list=edited, action="apply", stamp=stamp(cloud))
-    assert "60000000" in listed(cloud) and "nano_per_gib_hour: 50000" in listed(cloud)
+    assert "per_hour: 216.00" in listed(cloud) and "per_gib_hour: 0.00005" in listed(cloud)
     refused = send(cloud, "operator/price-list", list="prices: {x: 1}", action="apply", stamp=stamp(cloud))
     assert "Line 1 of the price list: 'x' needs names with values below it." in refused
     entries = send_get(cloud, "operator/audit")
-    assert "12xlarge.6144gb/USD" in entries and "price_nano_per_second 60000000" in entries
+    assert "12xlarge.6144gb/USD" in entries and "price_nano_per_hour 216000000000" in entries
 
 
 def send_get(cloud: Installation, path: str) -> str:
@@ -86,7 +86,7 @@ def test_of_two_operators_who_save_one_surcharge_or_plan_the_second_is_told_and_
 
 def test_whoever_applies_a_price_list_that_was_read_before_somebody_elses_change_sees_what_it_would_do_now(cloud: Installation) -> None:
     opened, text = stamp(cloud), "prices: {48xlarge.24576gb: {USD: [{per_hour: 3.6}]}}"
-    cloud.ask("billing", "operator", "PUT", "api/surcharges/H902", json={"surcharge_nano_per_second": 5, "currency": "USD"})
+    cloud.ask("billing", "operator", "PUT", "api/surcharges/H902", json={"surcharge_nano_per_hour": 5, "currency": "USD"})
     form = {"list": text, "action": "apply", "stamp": opened}
     refused = cloud.post("operator", "operator/price-list", form, fragment=False)
     assert (refused.status_code, "What it would change" in refused.text, "per_hour: 3.6" in refused.text) == (412, True, True)
@@ -115,21 +115,21 @@ def test_a_surcharge_is_saved_scheduled_and_refused_on_the_page(cloud: Installat
     assert "Models that are not here cost nothing more." in send_get(cloud, "operator/surcharges")
     form = {"model": "H900", "currency": "usd", "price": "0.36", "start": ""}
     saved = send(cloud, "operator/surcharges", **form)
-    assert "The surcharge of H900 in USD is saved; it holds from" in saved and "100,000 nano-USD" in saved
+    assert "The surcharge of H900 in USD is saved; it holds from" in saved and "0.36 USD/h" in saved
     page = cloud.get("operator", "operator/surcharges", params={"model": "H900", "currency": "USD"}).text
     opened = hidden(page)
     assert (opened["whose"], 'value="0.36"' in page) == ("H900/USD", True)
     later = send(cloud, "operator/surcharges", **{**form, **opened, "price": "0.72", "start": "2031-01-01T00:00"})
-    assert "it holds from 2031-01-01 00:00:00 UTC on" in later and "200,000 nano-USD" in later
+    assert "it holds from 2031-01-01 00:00:00 UTC on" in later and "0.72 USD/h" in later
     for change, sentence in (
-        ({"price": "0.3"}, "0.3 an hour cannot be billed exactly; the nearest that can is"),
+        ({"price": "0.3000000001"}, "0.3000000001 an hour cannot be billed exactly; the nearest that can is"),
         ({"price": "-1"}, "A price cannot be below zero"),
         ({"start": "tomorrow"}, "“tomorrow” is not a date and a time, such as 2026-12-01T00:00."),
         ({"currency": "XYZ"}, "'XYZ' is not a currency of ISO 4217"),
     ):
         assert sentence in send(cloud, "operator/surcharges", **{**form, **opened, "stamp": "2", **change})
     found = cloud.ask("billing", "operator", "GET", "api/surcharges", params={"history": 1})
-    assert [one["surcharge_nano_per_second"] for one in found if one["model"] == "H900"] == [100_000, 200_000]
+    assert [one["surcharge_nano_per_hour"] for one in found if one["model"] == "H900"] == [360_000_000, 720_000_000]
     assert '"H900":' in listed(cloud)
     assert "@model/H900/USD" in send_get(cloud, "operator/audit")
 

@@ -73,7 +73,7 @@ def test_another_site_cannot_make_an_operators_browser_change_a_price(browser: h
     assert before[0]["version"] == 1
     assert browser.post("operator/flavors/4xlarge.2048gb/edit", data=form, headers=NAVIGATE).status_code == 200
     after = cloud.ask("billing", "operator", "GET", "api/prices", params={"flavor": "4xlarge.2048gb"})
-    assert after[0]["price_nano_per_second"] == 10_000_000
+    assert after[0]["price_nano_per_hour"] == 36_000_000_000
 
 
 def test_a_fragment_without_a_sign_in_is_refused_and_not_redirected(cloud: Installation) -> None:

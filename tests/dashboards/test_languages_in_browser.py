@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from browsing import CONSOLE_PAGES, grave_faults, mishaps, sign_in
 from dashboards_installation import Hub, Installation
@@ -50,6 +52,20 @@ def test_the_switch_needs_no_script(chrome: Browser, cloud: Installation, hub: H
     page.get_by_role("button", name="English").click()
     assert page.locator("html").get_attribute("lang") == "en" and page.url.endswith("usage?period=week")
     assert page.locator("h1").inner_text() == "My usage"
+    context.close()
+
+
+def test_statement_and_draft_invoice_are_no_wider_than_a_telephone(chrome: Browser, cloud: Installation, hub: Hub) -> None:
+    cloud.record_usage(duration_ns=987_654_321_987)
+    context = chrome.new_context(viewport={"width": 390, "height": 844})
+    hub.sign_in_as = "acme-owner"
+    page = context.new_page()
+    page.goto(cloud.urls["dashboards"] + "tenant")
+    month = time.strftime("%Y-%m", time.gmtime())
+    for path in (f"statement?tenant=acme&month={month}&format=html", f"invoice?tenant=acme&month={month}&format=html"):
+        page.goto(cloud.urls["dashboards"] + path)
+        assert page.locator("table").count() == 1, path
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
     context.close()
 
 

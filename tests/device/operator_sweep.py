@@ -61,7 +61,7 @@ def attach(address: str, ticket: str) -> None:
             if served:
                 sys.exit("the worker ended the session")
             served.append(_C.connect(address, bytes.fromhex(ticket)))
-        _C.lease_opened(1)
+        _C.lease_opened(1, 1 << 40)
 
     devices = VirtualDevices()
     devices.start()
@@ -86,7 +86,7 @@ def to_device(value: Any) -> Any:
                 moved = torch._neg_view(moved)
             return moved.requires_grad_(leaf.requires_grad)
         if isinstance(leaf, torch.Tensor):
-            return leaf.detach().to("cuda")
+            return leaf.detach().to("cuda").requires_grad_(leaf.requires_grad)
         if isinstance(leaf, torch.device):
             return torch.device("cuda")
         return "cuda" if isinstance(leaf, str) and leaf == "cpu" else leaf

@@ -193,7 +193,7 @@ torch.cuda.set_per_process_memory_fraction(1.0)
 try:
     torch.cuda.set_per_process_memory_fraction(0.5)
 except RuntimeError as error:
-    assert "forebay flavor set" in str(error)
+    assert "%flavor NAME" in str(error)
 assert issubclass(torch.cuda.OutOfMemoryError, RuntimeError)
 """)
 

@@ -10,7 +10,8 @@ from forebay_wire import messages
 
 SECOND = 10**9
 PRICE = 600_000
-FLAVOR = messages.Flavor(name="dev.1gb", memory_bytes=2**30, price_nano_per_second=PRICE, currency="USD")
+"""Of a second, in nano-units."""
+FLAVOR = messages.Flavor(name="dev.1gb", memory_bytes=2**30, price_nano_per_hour=3600 * PRICE, currency="USD")
 
 
 class Clock:

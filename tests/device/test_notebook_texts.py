@@ -11,6 +11,7 @@ from forebay.journal import Entry
 from forebay.notebook import amounts, notice
 from forebay.notebook.magics import wish
 from forebay.notebook.texts import LANGUAGES, Texts, catalogue, language_here, language_of
+from forebay.waiting import Left, in_words
 from forebay_wire import messages
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +84,8 @@ def test_money_is_rounded_for_eyes_and_never_to_nothing(nano: int, text: str) ->
 
 
 def test_a_line_says_device_time_wait_cost_and_flavor() -> None:
-    entry = Entry("c1", 1, "a.ipynb", "dev.1gb", 2_314_000_000, 400_000_000, {"USD": 1_388_400}, 1, 0)
+    cost = {"USD": 1_388_400}
+    entry = Entry("c1", 1, "a.ipynb", flavor="dev.1gb", device_ns=2_314_000_000, waited_ns=400_000_000, cost=cost, leases=1)
     assert notice.used(entry, ENGLISH)["text/plain"] == "forebay: device 2.314 s · waited 0.400 s · 0.001388 USD · dev.1gb"
     entry.open = 1
     assert "still computes" in notice.used(entry, ENGLISH)["text/plain"]
@@ -91,15 +93,33 @@ def test_a_line_says_device_time_wait_cost_and_flavor() -> None:
 
 
 def test_what_the_pool_says_cannot_bring_markup_into_a_page() -> None:
-    queued = messages.Queued(request=1, position=3, reason="<script>alert(1)</script> & more", estimate_seconds=130.0)
-    told = notice.waiting("dev.1gb", queued, ENGLISH)
-    assert told["text/plain"] == "forebay: waiting for dev.1gb, number 3 in line: <script>alert(1)</script> & more About 2 min."
+    queued = messages.Queued(request=1, position=3, reason="<script>alert(1)</script> & more")
+    told = notice.waiting("dev.1gb", queued, Left(100.0, 130.0, 0, 0.0), ENGLISH)
+    assert told["text/plain"] == "forebay: waiting for dev.1gb, number 3 in line: <script>alert(1)</script> & more Between 100 s and 2 min."
     assert "<script" not in told["text/html"] and "&lt;script&gt;" in told["text/html"]
 
 
 def test_a_wait_whose_lease_is_being_opened_has_no_place() -> None:
     queued = messages.Queued(request=1, position=1, reason="A worker is starting.", code="starting")
-    assert notice.waiting("dev.1gb", queued, ENGLISH)["text/plain"] == "forebay: waiting for dev.1gb: A worker is starting."
+    assert notice.waiting("dev.1gb", queued, None, ENGLISH)["text/plain"] == "forebay: waiting for dev.1gb: A worker is starting."
+
+
+@pytest.mark.parametrize(
+    ("left", "english", "korean"),
+    [
+        (Left(8.6, 9.4, 1, 0.0), "About 9 s.", "약 9초."),
+        (Left(0.0, 9.0, 1, 0.0), "Up to 9 s.", "최대 9초."),
+        (Left(5.0, 9.0, 1, 0.0), "Between 5 s and 9 s.", "5초에서 9초 사이."),
+        (Left(0.0, 0.0, 0, 0.0), "This is longer than usual.", "평소보다 오래 걸리고 있습니다."),
+        (Left(0.0, 0.0, 1, 80.0), "longer than usual: the one before you has run for 1 min 20 s.", "1 min 20 s 동안"),
+        (Left(0.0, 0.0, 2, 80.0), "longer than usual: the 2 before you have run for up to 1 min 20 s.", "2개가 최대 1 min 20 s 동안"),
+    ],
+)
+def test_what_is_left_of_an_estimate_is_said_in_words(left: Left, english: str, korean: str) -> None:
+    queued = messages.Queued(request=1, position=1, reason="Held.")
+    assert english in notice.waiting("dev.1gb", queued, left, ENGLISH)["text/plain"]
+    assert english in in_words(left)
+    assert korean in notice.waiting("dev.1gb", queued, left, Texts("ko"))["text/plain"]
 
 
 def test_how_a_wait_ended_is_said_whatever_it_was() -> None:

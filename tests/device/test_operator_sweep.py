@@ -21,6 +21,11 @@ SAMPLES, SAMPLES_FULL = 2, 8
 SECONDS_MAX, SECONDS_MAX_FULL = 280, 1800
 CASES_MIN = {"float32": 3900, "bfloat16": 3200, "int64": 2300, "bool": 1700, "complex64": 2200}
 PASSING_SHARE_MIN = 0.99
+SPARSE_PASSING_SHARE_MIN = 0.95
+SPARSE_VARIANTS: dict[str, tuple[list[str], int]] = {
+    "samples of its own": (["--variants", "forward", "gradient"], 80),
+    "given": (["--variants", "given", "--dtypes", "float32", "--layouts", "coo", "csr"], 150),
+}
 FUNCTION_CASES_MIN = {"error": 200, "hop": 10, "dual": 480, "vmap": 580}
 
 
@@ -112,3 +117,16 @@ def test_wrong_arguments_higher_order_operators_and_function_transforms_behave_a
     results = sweep("function_sweep.py", worker, tmp_path, ["--variants", variant], SECONDS_MAX)
     check(results)
     assert len(results) >= FUNCTION_CASES_MIN[variant]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS_MAX_FULL)
+@pytest.mark.parametrize("variant", SPARSE_VARIANTS)
+def test_sparse_tensors_give_the_cpu_s_results(variant: str, worker: tuple[str, str], tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """Samples that PyTorch has for the sparse layouts, and dense ones made sparse (with ``--full-sweep`` in all layouts)."""
+    options, cases_min = SPARSE_VARIANTS[variant]
+    options = ["--variants", "given"] if variant == "given" and pytestconfig.getoption("--full-sweep") else options
+    results = sweep("sparse_sweep.py", worker, tmp_path, options, SECONDS_MAX)
+    failed = [f"{case}: {error}" for case, error in results.items() if error]
+    assert len(results) >= cases_min
+    assert len(failed) <= (1 - SPARSE_PASSING_SHARE_MIN) * len(results), "\n".join(failed)

@@ -42,7 +42,7 @@ class RecordedStream:
     def connected(self) -> bool:
         return self.is_connected
 
-    def lease_opened(self, epoch: int, /) -> None:
+    def lease_opened(self, epoch: int, memory_bytes: int, /) -> None:
         self._note("lease_opened")
 
     def lease_closed(self) -> None:
@@ -262,11 +262,11 @@ def test_a_grant_that_the_pool_made_by_itself_opens_the_lease_again(case: Case) 
 def test_a_wait_that_the_pool_began_by_itself_is_said_too(case: Case) -> None:
     case.grants()
     case.session.acquire(WORK)
-    waits = messages.Queued(request=0, position=1, reason="All devices are held.", estimate_seconds=39.6)
+    waits = messages.Queued(request=0, position=1, reason="All devices are held.", estimate=estimate(20.0, 39.6))
     case.pool.send(closed(1), waits, granted(0, 2))
     case.stream.expect(lambda names: names[-2:] == ["lease_closed", "lease_opened"])
     waiting, done = case.stderr.getvalue().splitlines()
-    assert waiting == "forebay: waiting for dev.1gb, next in line: All devices are held. About 40 s."
+    assert waiting == "forebay: waiting for dev.1gb, next in line: All devices are held. Between 20 s and 40 s."
     assert done.startswith("forebay: granted after ")
 
 
@@ -288,12 +288,17 @@ def test_a_lease_that_is_revoked_is_announced_and_what_it_left_undone_is_waited_
     assert case.stderr.getvalue().splitlines()[0] == announced
 
 
+def estimate(low: float, high: float, running: int = 0, running_seconds: float = 0.0) -> messages.Estimate:
+    told = {"low_seconds": low, "middle_seconds": (low + high) / 2, "high_seconds": high}
+    return messages.Estimate(running=running, running_seconds=running_seconds, **told)
+
+
 @pytest.mark.parametrize(
     ("queued", "line"),
     [
-        ({"position": 3, "estimate_seconds": 0.2}, "waiting for dev.1gb, 3rd in line: Held. About 1 s."),
-        ({"position": 11, "estimate_seconds": 240.0}, "waiting for dev.1gb, 11th in line: Held. About 4 min."),
-        ({"position": 122, "estimate_seconds": 9000.0}, "waiting for dev.1gb, 122nd in line: Held. About 2 h."),
+        ({"position": 3, "estimate": estimate(0.1, 0.2)}, "waiting for dev.1gb, 3rd in line: Held. About 1 s."),
+        ({"position": 11, "estimate": estimate(0.5, 241.0)}, "waiting for dev.1gb, 11th in line: Held. Up to 4 min."),
+        ({"position": 122, "estimate": estimate(61.0, 9001.0)}, "waiting for dev.1gb, 122nd in line: Held. Between 61 s and 3 h."),
         ({"position": 1, "code": "starting"}, "waiting for dev.1gb: Held."),
     ],
 )
@@ -301,6 +306,62 @@ def test_a_place_in_the_line_is_said_in_words(queued: dict[str, Any], line: str)
     said = io.StringIO()
     WaitingLine(said).show("dev.1gb", messages.Queued(request=1, reason="Held.", **queued))
     assert said.getvalue() == f"forebay: {line}\n"
+
+
+class Clock:
+    """Stands in the place of time's module where a line reads it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_an_estimate_counts_down_and_a_longer_wait_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    clock, said = Clock(), io.StringIO()
+    monkeypatch.setattr("forebay.waiting.time", clock)
+    monkeypatch.setattr(said, "isatty", lambda: terminal)
+    line = WaitingLine(said)
+    told = messages.Queued(request=1, position=1, reason="Held.", estimate=estimate(5.0, 9.0, 2, 30.0))
+    texts = []
+    for _ in range(61):
+        before = len(said.getvalue())
+        line.show("dev.1gb", told)
+        texts.append(said.getvalue()[before:].strip().removeprefix("forebay: waiting for dev.1gb, next in line: Held. "))
+        clock.now += 1.0
+    assert (texts[0], texts[9]) == ("Between 5 s and 9 s.", "This is longer than usual: the 2 before you have run for up to 39 s.")
+    if terminal:
+        assert (texts[2], texts[5]) == ("Between 3 s and 7 s.", "Up to 4 s.")
+        assert texts[60] == "This is longer than usual: the 2 before you have run for up to 1 min 30 s."
+    else:
+        assert [place for place, text in enumerate(texts) if text] == [0, 9], "a log gets no line a second"
+
+
+def test_a_line_that_is_told_anew_begins_to_count_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, said = Clock(), io.StringIO()
+    monkeypatch.setattr("forebay.waiting.time", clock)
+    line = WaitingLine(said)
+    for low, high in ((5.0, 9.0), (20.0, 40.0)):
+        line.show("dev.1gb", messages.Queued(request=1, position=1, reason="Held.", estimate=estimate(low, high)))
+        clock.now += 30.0
+    assert [text.split("Held. ")[1] for text in said.getvalue().splitlines()] == ["Between 5 s and 9 s.", "Between 20 s and 40 s."]
+
+
+def test_a_wait_in_a_program_counts_down_by_itself(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay.session.TICK_SECONDS", 0.05)
+    waits, errors = case.in_thread()
+    (asked,) = case.pool.of(messages.Acquire)
+    assert isinstance(asked, messages.Acquire)
+    case.pool.send(messages.Queued(request=asked.request, position=1, reason="Held.", estimate=estimate(0.1, 0.2, 1, 80.0)))
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while "longer than usual" not in case.stderr.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    case.pool.send(granted(asked.request, 1))
+    waits.join(WAIT_SECONDS_MAX)
+    assert not errors
+    assert "This is longer than usual: the one before you has run for 1 min 20 s." in case.stderr.getvalue()
 
 
 def test_a_lost_session_loses_its_tensors_and_the_next_work_begins_afresh(case: Case) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from forebay.spans import LABEL_CHARACTERS_MAX, Spans, notebook_label, process_label
+import pytest
+from forebay.spans import Spans, first_line, notebook_label, process_label
+from forebay_wire.messages import Span
 
 FOLLOWED = """
 import json, sys
@@ -14,9 +16,9 @@ from IPython.core.interactiveshell import InteractiveShell
 seen, ends = [], []
 shell = InteractiveShell.instance()
 shell.user_ns.update(seen=seen, ends=ends)
-shell.run_cell(%(activate)r, store_history=True)
+shell.run_cell(%(activate)r, store_history=True, cell_id="one")
 for cell in ["seen.append(spans.current())", "get_ipython().run_cell('seen.append(spans.current())'); seen.append(spans.current())", "1/0"]:
-    shell.run_cell(cell, store_history=True)
+    shell.run_cell(cell, store_history=True, cell_id="another")
 seen.append(shell.user_ns["spans"].current())
 print(file=sys.stdout)
 print(json.dumps({"spans": [vars(work) for work in seen], "ends": len(ends)}))
@@ -35,9 +37,31 @@ def test_a_process_is_one_span_that_shows_its_command_line() -> None:
     first, second = spans.current(), spans.current()
     assert first == second
     assert (first.kind, first.cell) == ("process", None)
-    assert process_label(["python", "train.py", "--lr", "0.1"]) == "python train.py --lr 0.1"
-    assert process_label([]) == "python"
-    assert len(process_label(["x" * 10_000])) == LABEL_CHARACTERS_MAX
+
+
+@pytest.mark.parametrize(
+    ("argv", "label"),
+    [
+        (["/opt/env/bin/python3.11", "train.py", "--lr", "0.1"], "train.py --lr 0.1"),
+        (["python", "-u", "-X", "dev", "-Wignore", "--check-hash-based-pycs", "always", "work/train.py", "-m"], "work/train.py -m"),
+        (["python", "-Im", "torch.distributed.run", "-c"], "torch.distributed.run -c"),
+        (["python", "-mtimeit", "x"], "timeit x"),
+        (["python", "-c", "print('a password')", "more"], "python -c"),
+        (["/usr/bin/python3"], "python3"),
+        ([], "python"),
+    ],
+)
+def test_a_program_is_recognised_by_its_name_and_not_by_its_interpreter(argv: list[str], label: str) -> None:
+    assert process_label(argv) == label
+
+
+def test_a_cell_is_recognised_by_how_it_begins_unless_its_user_keeps_that() -> None:
+    assert first_line("\n\n  # Train\nfit()", {}) == "# Train"
+    assert first_line("fit()", {"FOREBAY_CELL_LINES": "yes"}) == "fit()"
+    assert first_line(" \n ", {}) is None
+    assert all(first_line("key = 'secret'", {"FOREBAY_CELL_LINES": word}) is None for word in ("no", "0", "Off", "false"))
+    span = Span(id="s", kind="cell", label="a.ipynb", first_line=first_line("x" * 10**6, {}), cell_id="\0")
+    assert span.first_line == "x" * 79 + "…" and span.cell_id is not None and span.cell_id.startswith("unreadable-")
 
 
 def test_a_notebook_is_recognised_by_its_file_name() -> None:
@@ -56,6 +80,11 @@ def test_cells_are_spans_from_the_one_that_activates(run_python: Any) -> None:
         ("cell", "digits.ipynb", 2),
         ("cell", "digits.ipynb", 3),
     ]
+    assert [(work["cell_id"], work["first_line"]) for work in (running, second)] == [
+        ("one", "from forebay.spans import Spans, running_shell"),
+        ("another", "seen.append(spans.current())"),
+    ]
+    assert (after["cell_id"], after["first_line"]) == (None, None)
     assert nested == outer, "a cell that runs another is one span"
     assert len({work["id"] for work in (before, running, second, outer)}) == 4
     assert (after["kind"], after["label"], after["id"]) == ("process", "digits.ipynb", before["id"])
@@ -74,6 +103,22 @@ shell.user_ns["spans"] = spans
 shell.run_cell("kind = spans.current().kind")
 assert shell.user_ns["kind"] == "cell", shell.user_ns["kind"]
 assert spans.current().kind == "process"
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_line_of_a_cell_is_told_by_the_cells_number(run_python: Any) -> None:
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+from forebay.places import place, shown_file
+shell = InteractiveShell.instance()
+shell.run_cell("1 + 1", store_history=True)
+shell.run_cell("def fit(): pass\\nfit()", store_history=True)
+file = shell.user_ns["fit"].__code__.co_filename
+assert place(file, 3, "<module>") == "cell [2], line 3", place(file, 3, "<module>")
+assert place(file, 3, "fit") == "cell [2], line 3, in fit"
+assert place("train.py", 3, "<module>") == "train.py, line 3, in <module>"
 """
     done = run_python(code)
     assert done.returncode == 0, done.stderr

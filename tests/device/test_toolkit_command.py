@@ -30,7 +30,7 @@ MEDIUM = {
     ],
     "servable": False,
     "reason": "medium.128gb needs 1 MI250; this installation has 1 cpu-dev.",
-    "price_nano_per_second": 830_556,
+    "price_nano_per_hour": 2_990_000_000,
     "currency": "USD",
 }
 DEV = {
@@ -39,7 +39,7 @@ DEV = {
     "equivalents": [{"model": "cpu-dev", "count": 1}],
     "servable": True,
     "reason": None,
-    "price_nano_per_second": None,
+    "price_nano_per_hour": None,
     "currency": None,
 }
 SESSIONS = [
@@ -167,14 +167,14 @@ def test_flavor_list_marks_the_choice_and_says_rate_and_why_not(rest_pool: RestP
     out = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
     assert rows[1] == ["*", "dev.1gb", "1,024 MiB", "not billed", "1 x cpu-dev", "yes"]
-    assert rows[2] == ["", "medium.128gb", "131,040 MiB", "2.9900016 USD/h", "1 x MI250 or 2 x MI210 or 0.25 x A100", "no"]
+    assert rows[2] == ["", "medium.128gb", "131,040 MiB", "2.99 USD/h", "1 x MI250 or 2 x MI210 or 0.25 x A100", "no"]
     assert out.endswith("Not available:\n  medium.128gb needs 1 MI250; this installation has 1 cpu-dev.\n")
 
 
 def test_flavor_set_keeps_the_choice_at_the_pool(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flavor", "set", "medium.128gb"]) == 0
     assert rest_pool.choice == "medium.128gb"
-    assert "medium.128gb: 131,040 MiB, 2.9900016 USD/h" in capsys.readouterr().out
+    assert "medium.128gb: 131,040 MiB, 2.99 USD/h" in capsys.readouterr().out
     assert main(["flavor", "list", "--json"]) == 0
     assert [flavor["chosen"] for flavor in json.loads(capsys.readouterr().out)] == [False, True]
 
@@ -190,6 +190,25 @@ def test_a_wrong_flavor_is_one_sentence(rest_pool: RestPool, capsys: pytest.Capt
     assert main(["flavor", "set", name]) == 1
     assert capsys.readouterr().err == sentence
     assert rest_pool.choice == "dev.1gb"
+
+
+@pytest.mark.parametrize("command", ["run", "profile"])
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("large.256gb", "needs 1 MI300X; this installation has none. Choose another flavor (`forebay flavor list`).\n"),
+        ("zzzz", "forebay: There is no flavor 'zzzz'; `forebay flavor list` shows all.\n"),
+    ],
+)
+def test_a_program_is_not_begun_on_a_flavor_that_nothing_serves(
+    rest_pool: RestPool, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, name: str, sentence: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit('it began')")
+    reason = "large.256gb needs 1 MI300X; this installation has none."
+    rest_pool.answers["api/flavors"] = [DEV, {**MEDIUM, "name": "large.256gb", "servable": False, "reason": reason}]
+    assert main([command, "--flavor", name, str(script)]) == 1
+    assert capsys.readouterr().err.endswith(sentence)
 
 
 def test_the_pools_refusal_is_passed_on(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,7 +267,7 @@ LISTINGS = {
         *((words, {}) for words in LISTINGS),
         ("smi", {**SESSIONS[0], "memory_bytes": "much"}),
         ("flavor list", {**DEV, "equivalents": [7]}),
-        ("flavor list", {**DEV, "price_nano_per_second": [1]}),
+        ("flavor list", {**DEV, "price_nano_per_hour": [1]}),
         ("admin flavors list", {**DEV, "memory_bytes": 10**400}),
     ],
 )
@@ -446,10 +465,10 @@ def test_devices_are_added_switched_removed_and_kept(
 
 def test_rates_are_exact() -> None:
     assert (table.rate(None, None), table.rate(None, "KRW")) == ("not billed", "no price in KRW")
-    assert table.rate(1, "EUR") == "0.0000036 EUR/h"
+    assert table.rate(1, "EUR") == "0.000000001 EUR/h"
     assert table.rate(0, "USD") == "0.00 USD/h"
-    assert table.rate(1_000_000_000, "USD") == "3600.00 USD/h"
-    assert table.rate(2**62, "USD") == "16602069666338.5964544 USD/h"
+    assert table.rate(2_000_000_000, "USD") == "2.00 USD/h"
+    assert table.rate(2**62, "USD") == "4611686018.427387904 USD/h"
 
 
 def test_the_embedded_pool_lists_its_flavors_and_leaves_nothing(

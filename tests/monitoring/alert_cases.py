@@ -132,6 +132,13 @@ CASES = (
         *("billing refuses 3 usage records",),
         state="refused",
     ),
+    Case(
+        "ForebayRowsSetAside",
+        {'forebay_billing_rows_set_aside_total{kind="usage",outcome="metered"}': "0x3 1x3"},
+        {'forebay_billing_rows_set_aside_total{kind="usage",outcome="metered"}': "1x6"},
+        5,
+        "rows of a pool cannot be kept as they came",
+    ),
     pool(
         *("ForebayUnwritten", "forebay_pool_unwritten_records", "1+100x10", "900-50x10", 8),
         "usage records pile up in the pool's memory",

@@ -34,7 +34,7 @@ class Books:
 
     async def surcharge(self, nano: int, valid_from_ns: int | None = None) -> int:
         """Sets that of the model gpu; returns from when on it is valid."""
-        body = {"surcharge_nano_per_second": nano, "currency": "USD", "valid_from_ns": valid_from_ns}
+        body = {"surcharge_nano_per_hour": nano, "currency": "USD", "valid_from_ns": valid_from_ns}
         return int((await self.ask("PUT", "api/surcharges/gpu", body))["valid_from_ns"])
 
     async def records(self, count: int) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ async def billing(path: Path, prices: Mapping[str, int], **settings: Any) -> Asy
     try:
         opened = Books(service)
         for flavor, price in prices.items():
-            body = {"price_nano_per_second": price, "currency": "USD", "valid_from_ns": 0, "new": True}
+            body = {"price_nano_per_hour": price, "currency": "USD", "valid_from_ns": 0, "new": True}
             await opened.ask("PUT", f"api/prices/{flavor}", body)
         yield opened
     finally:

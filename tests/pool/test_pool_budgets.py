@@ -207,7 +207,7 @@ def test_a_pool_and_a_billing_service_keep_a_tenant_within_a_heartbeat_of_its_bu
             async with pool(**connection) as running:
                 client = await running.client()
                 opened = await client.hello()
-                price = f'{{"price_nano_per_second": {rate}, "currency": "USD"}}'
+                price = f'{{"price_nano_per_hour": {3600 * rate}, "currency": "USD"}}'
                 await call("PUT", f"api/prices/{opened.flavor.name}", price)
                 limit = 3 * rate
                 drains = '"tenant": "acme", "new": true, "on_limit": "drain", "grace_seconds": 1, "limit_nano"'

@@ -23,7 +23,7 @@ def beside(opened: Books) -> dict[str, Any]:
 
 async def offered(running: Any, who: str, flavor: str = "either") -> tuple[int | None, str | None]:
     row = next(row for row in await running.get("api/flavors", who) if row["name"] == flavor)
-    return row["price_nano_per_second"], row["currency"]
+    return row["price_nano_per_hour"], row["currency"]
 
 
 async def leased(running: Any, who: str) -> tuple[wire.SessionOpened, wire.Granted, dict[str, Any], wire.LeaseClosed]:
@@ -39,18 +39,18 @@ def test_each_tenant_sees_and_pays_the_price_in_its_own_currency(pool: Make, tmp
     async def scenario() -> None:
         async with billing(tmp_path, {"either": DOLLARS}, tenant_currencies={"globex": "KRW"}) as books, pool(**beside(books)) as running:
             assert (await running.call("PUT", "api/flavors/either", body=EITHER)).code == 200
-            await books.ask("PUT", "api/prices/either", {"price_nano_per_second": WON, "currency": "KRW", "valid_from_ns": 0})
+            await books.ask("PUT", "api/prices/either", {"price_nano_per_hour": WON, "currency": "KRW", "valid_from_ns": 0})
             told = {}
             for who, (tenant, currency, nano) in PEOPLE.items():
                 assert await offered(running, who) == (nano, currency)
                 opened, granted, row, told[tenant] = await leased(running, who)
                 for flavor in (opened.flavor, granted.flavor):
-                    assert (flavor.price_nano_per_second, flavor.currency) == (nano, currency)
-                assert (row["price_nano_per_second"], row["currency"]) == (nano, currency)
+                    assert (flavor.price_nano_per_hour, flavor.currency) == (nano, currency)
+                assert (row["price_nano_per_hour"], row["currency"]) == (nano, currency)
             assert await offered(running, "operator") == (DOLLARS, "USD")
             for record in await books.records(2):
                 nano, closed = PEOPLE["ada" if record["tenant"] == "acme" else "other-ada"][2], told[record["tenant"]]
-                assert (record["price_nano_per_second"], record["cost_nano"]) == (nano, closed.cost_nano)
+                assert (record["price_nano_per_hour"], record["cost_nano"]) == (nano, closed.cost_nano)
 
     asyncio.run(scenario())
 
@@ -62,9 +62,9 @@ def test_where_the_price_is_missing_in_a_tenants_currency_it_is_told_so_until_th
             assert [await offered(running, who) for who in PEOPLE] == [(DOLLARS, "USD"), (None, "KRW")]
             opened, granted, row, closed = await leased(running, "other-ada")
             for flavor in (opened.flavor, granted.flavor):
-                assert (flavor.price_nano_per_second, flavor.currency) == (None, "KRW")
-            assert (row["price_nano_per_second"], row["currency"], closed.cost_nano) == (None, "KRW", None)
-            price = {"price_nano_per_second": WON, "currency": "KRW", "valid_from_ns": 0}
+                assert (flavor.price_nano_per_hour, flavor.currency) == (None, "KRW")
+            assert (row["price_nano_per_hour"], row["currency"], closed.cost_nano) == (None, "KRW", None)
+            price = {"price_nano_per_hour": WON, "currency": "KRW", "valid_from_ns": 0}
             await books.ask("PUT", "api/prices/either", price)
             assert await offered(running, "other-ada") == (WON, "KRW")
 
@@ -88,15 +88,15 @@ def test_the_least_surcharge_is_looked_for_in_the_currency_of_who_asks(pool: Mak
     async def scenario() -> None:
         async with billing(tmp_path, {"either": DOLLARS}, tenant_currencies={"globex": "KRW"}) as books, pool(**beside(books)) as running:
             assert (await running.call("PUT", "api/flavors/either", body=EITHER)).code == 200
-            await books.ask("PUT", "api/prices/either", {"price_nano_per_second": WON, "currency": "KRW", "valid_from_ns": 0})
+            await books.ask("PUT", "api/prices/either", {"price_nano_per_hour": WON, "currency": "KRW", "valid_from_ns": 0})
             dearer = {("gpu", "USD"): 2, ("tpu", "USD"): 1, ("gpu", "KRW"): 1, ("tpu", "KRW"): 2}
             for (model, currency), nano in dearer.items():
-                await books.ask("PUT", f"api/surcharges/{model}", {"surcharge_nano_per_second": nano, "currency": currency})
+                await books.ask("PUT", f"api/surcharges/{model}", {"surcharge_nano_per_hour": nano, "currency": currency})
             await running.until(lambda: running.machine.fleet.tariff.surcharges == dearer)
             for who, model in (("ada", "tpu"), ("other-ada", "gpu")):
                 _, granted, _, closed = await leased(running, who)
                 assert granted.device.model == model
-                assert granted.flavor.price_nano_per_second == PEOPLE[who][2] + 1
+                assert granted.flavor.price_nano_per_hour == PEOPLE[who][2] + 1
                 assert closed.cost_nano is not None
 
     asyncio.run(scenario())

@@ -36,6 +36,8 @@ class Told:
         self.status = 200
         self.bodies: list[dict[str, Any]] = []
         self.budgets: list[dict[str, Any]] = []
+        self.unheard: set[str] = set()
+        """Spans whose leases are refused, with all that come in one call with them."""
 
     def settings(self, **changes: Any) -> dict[str, Any]:
         return {"billing_url": self.url, "hub_token": TOKEN, "billing_heartbeat_seconds": 0.05, **changes}
@@ -46,8 +48,10 @@ class _Heartbeats(RequestHandler):
         self.told = told
 
     def post(self) -> None:
-        self.told.bodies.append(json.loads(self.request.body))
-        self.set_status(self.told.status)
+        body = json.loads(self.request.body)
+        self.told.bodies.append(body)
+        bad = any(lease["span"]["id"] in self.told.unheard for lease in body["leases"])
+        self.set_status(400 if bad else self.told.status)
         self.write({"budgets": self.told.budgets})
 
 
@@ -117,7 +121,7 @@ def test_a_heartbeat_tells_of_each_open_lease_what_its_record_would_say(pool: Ma
             await running.until(lambda: len(told.bodies) >= seen + 2)
             (early,), (late,) = first["leases"], told.bodies[seen + 1]["leases"]
             assert (early["record"], early["lease"], early["tenant"], early["user"]) == (f"{granted.lease}/1", granted.lease, "acme", "ada")
-            assert early["span"] == {"id": "span-1", "kind": "cell", "label": "n.ipynb", "cell": 1}
+            assert early["span"] == {"id": "span-1", "kind": "cell", "label": "n.ipynb", "cell": 1, "cell_id": None, "first_line": None}
             assert abs(early["started_at_ns"] - began_ns) < 10**9
             assert {name: late[name] for name in late if name != "duration_ns"} == {n: early[n] for n in early if n != "duration_ns"}
             assert 0 < early["duration_ns"] < late["duration_ns"]
@@ -169,6 +173,27 @@ def test_many_leases_go_in_several_calls(pool: Make, monkeypatch: pytest.MonkeyP
             for body in told.bodies[seen + 1 : -3]:
                 by_beat.setdefault(body["sent_at_ns"], []).append(len(body["leases"]))
             assert [2, 2, 1] in by_beat.values()
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_that_billing_refuses_switches_nobodys_budget_off(pool: Make) -> None:
+    async def scenario() -> None:
+        devices = [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 6}]
+        async with listener() as told, pool(**told.settings(devices=devices)) as running:
+            for number in range(5):
+                client = await running.client()
+                await client.hello()
+                await client.acquire(number)
+            told.unheard = {"span-1", "span-3"}
+            told.budgets = [{"tenant": "bolt", "user": None, "span": None, "state": "refuse", "sentence": "No money."}]
+            account = running.machine.accounts.of("bolt", None)
+            await running.until(lambda: account.budget == "refuse")
+            seen = len(told.bodies)
+            await running.until(lambda: len(told.bodies) >= seen + 3)
+            spans = [sorted(lease["span"]["id"] for lease in body["leases"]) for body in told.bodies[seen + 1 :]]
+            assert spans and all(found == ["span-0", "span-2", "span-4"] for found in spans), "the others are heard, in one call"
+            assert running.service.metrics.heartbeat_leases_refused._value.get() == 2
 
     asyncio.run(scenario())
 

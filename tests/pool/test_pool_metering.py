@@ -33,7 +33,7 @@ class Billing:
         self.batches: list[int] = []
         self.status = 200
         self.bad = ""
-        self.prices = [{"flavor": "dev.1gb", "price_nano_per_second": 2_000_000_000, "currency": "EUR", "valid_from_ns": 0, "version": 1}]
+        self.prices = [{"flavor": "dev.1gb", "price_nano_per_hour": 7_200_000_000_000, "currency": "EUR", "valid_from_ns": 0, "version": 1}]
         self.url = ""
 
 
@@ -110,7 +110,7 @@ def test_usage_reaches_billing_within_a_second_with_every_field(pool: Make) -> N
         async with billing_service() as billing, pool(**billed(billing)) as running:
             client = await running.client()
             opened = await client.hello()
-            assert (opened.flavor.price_nano_per_second, opened.flavor.currency) == (2_000_000_000, "EUR")
+            assert (opened.flavor.price_nano_per_hour, opened.flavor.currency) == (7_200_000_000_000, "EUR")
             name = await one_lease(client, 1)
             closed = time.monotonic()
             await running.until(lambda: name in billing.records)
@@ -121,7 +121,7 @@ def test_usage_reaches_billing_within_a_second_with_every_field(pool: Make) -> N
             wanted = "source id tenant user session lease span flavor device_model devices started_at_ns duration_ns"
             wanted += " close_reason share_milli"
             assert set(sent) == set(wanted.split())
-            assert sent["span"] == {"id": "span-1", "kind": "cell", "label": "n.ipynb", "cell": 1}
+            assert sent["span"] == {"id": "span-1", "kind": "cell", "label": "n.ipynb", "cell": 1, "cell_id": None, "first_line": None}
 
     asyncio.run(scenario())
 
@@ -131,10 +131,10 @@ def test_a_price_set_in_billing_is_shown_and_told_with_the_next_lease(pool: Make
         async with billing_service() as billing, pool(**billed(billing)) as running:
             client = await running.client()
             await client.hello()
-            billing.prices[0]["price_nano_per_second"] = 5
+            billing.prices[0]["price_nano_per_hour"] = 5
             rows = {row["name"]: row for row in await running.get("api/flavors", "ada")}
-            assert (rows["dev.1gb"]["price_nano_per_second"], rows["dev.4gb"]["price_nano_per_second"]) == (5, None)
-            assert (await client.acquire()).flavor.price_nano_per_second == 5
+            assert (rows["dev.1gb"]["price_nano_per_hour"], rows["dev.4gb"]["price_nano_per_hour"]) == (5, None)
+            assert (await client.acquire()).flavor.price_nano_per_hour == 5
 
     asyncio.run(scenario())
 

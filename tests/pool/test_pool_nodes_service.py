@@ -78,7 +78,7 @@ def test_what_an_operator_closed_and_kept_for_a_tenant_is_so_after_a_restart(poo
         ("api/nodes/main", {"drain": "yes"}, 400),
         ("api/nodes/main", {"drain": True, "grace_seconds": -1.0}, 400),
         ("api/devices/main/cpu:0", {"cordoned": True, "why": "x"}, 400),
-        ("api/models/cpu-dev", {"surcharge_nano_per_second": 1}, 400),
+        ("api/models/cpu-dev", {"surcharge_nano_per_hour": 1}, 400),
     ],
 )
 def test_a_wrong_request_changes_nothing(pool: Make, path: str, body: dict[str, Any], status: int) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from forebay_pool.batch import Batch
-from forebay_pool.events import Restored, SessionLeft, WorkerAway, WorkerGone
+from forebay_pool.events import QuotaSet, Restored, SessionLeft, SessionMoved, WorkerAway, WorkerGone
 from forebay_pool.instructions import Forget, MeterParked
 from forebay_pool.kept import Kept, KeptWorker, kept_parking, kept_session
 from forebay_pool.metering import HOUR_NS, PARKED
 from forebay_pool.store import Store
-from forebay_pool.types import UsageRecord
+from forebay_pool.types import Device, Quota, UsageRecord
 from forebay_wire import messages as wire
 
 from tests.pool.test_pool_parked_quota import REAL, needs_extensions, program
@@ -79,6 +79,15 @@ def test_parked_time_is_metered_hour_by_hour_until_the_tensors_are_brought_back(
     assert w.machine.sessions["a"].parking is None
 
 
+def test_tensors_that_are_brought_back_at_once_make_no_row_that_costs_nothing(world: Make) -> None:
+    w, _ = parked(world)
+    w.drain("b")
+    w.acquire("a", 2)
+    w.settle()
+    assert w.machine.sessions["a"].state == "active" and w.machine.sessions["a"].parking is None
+    assert records(w) == [] and any(isinstance(one, Forget) for one in w.out)
+
+
 def test_it_ends_when_the_session_is_released(world: Make) -> None:
     w, _worker = parked(world)
     opened_ns = w.machine.sessions["a"].parking.opened_unix_ns
@@ -117,6 +126,46 @@ def test_a_session_that_ends_while_its_worker_is_away_pays_for_no_more_than_was_
     w.wait(1_000)
     w.do(SessionLeft("a"))
     assert records(w) == []
+
+
+def moving(world: Make) -> tuple[Any, str, wire.Left]:
+    """A session ``a`` on its way from a worker that is away to another, which is fetching its tensors; the one that is away."""
+    w = world([Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", 8 * GIB) for index in range(2)], resume_seconds=30.0)
+    old = w.lease("a", flavor="dev.4gb")
+    w.drain("a")
+    w.do(SessionMoved("a"))
+    w.acquire("a", 2)
+    left = wire.Left(bytes=4 * GIB, address="unix:/old", ticket="a" * 64)
+    w.worker(old, left)
+    w.ready(w.launched[-1])
+    assert [order.type for order in w.ordered(w.launched[-1])] == ["assign"]
+    w.do(WorkerAway(old))
+    w.wait(1)
+    return w, old, left
+
+
+@pytest.mark.parametrize("returns", [True, False])
+@pytest.mark.parametrize("why", ["the fetching worker dies", "the request is withdrawn", "a quota bars it"])
+def test_a_stretch_that_would_begin_while_its_worker_is_away_begins_when_that_is_back(world: Make, why: str, returns: bool) -> None:
+    w, old, left = moving(world)
+    before = len(records(w))
+    if why == "the fetching worker dies":
+        w.do(WorkerGone(w.worker_of("a"), "killed by signal 9"))
+        w.client("a", wire.Cancel(request=2))
+    elif why == "the request is withdrawn":
+        w.client("a", wire.Cancel(request=2))
+    else:
+        w.do(QuotaSet("acme", None, Quota(devices_milli=1)))
+    session = w.machine.sessions["a"]
+    assert (session.worker, session.image.id, session.parking) == (None, old, None)
+    w.wait(3)
+    if returns:
+        says = {"session": "a", "epoch": None, "ended": None, "starved": False, "client_gone": False, "memory_bytes": 0}
+        w.worker(old, wire.ResumeWorker(worker=old, address="unix:/old", parked_bytes=None, left=left, **says))
+        assert session.parking.opened_ns == w.now
+    w.wait(2)
+    w.do(SessionLeft("a"))
+    assert [(one.duration_ns, one.close_reason) for one in records(w)[before:]] == ([(2 * SECOND, "released")] if returns else [])
 
 
 def successor_of(world: Make, w: Any, worker: str, kept: Kept, seconds: int) -> Any:

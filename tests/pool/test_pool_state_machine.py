@@ -21,9 +21,9 @@ def cpus(count: int, gib: int = 8) -> list[Device]:
     return [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", gib * GIB) for index in range(count)]
 
 
-def priced(nano_per_second: int) -> PricesSet:
+def priced(nano_per_hour: int) -> PricesSet:
     """All are billed in dollars but globex, in won, in which dev.4gb has no price."""
-    prices = {("dev.1gb", "USD"): nano_per_second, ("dev.1gb", "KRW"): 1_400 * nano_per_second, ("dev.4gb", "USD"): 7}
+    prices = {("dev.1gb", "USD"): nano_per_hour, ("dev.1gb", "KRW"): 1_400 * nano_per_hour, ("dev.4gb", "USD"): 7}
     return PricesSet(Tariff(prices, {}, "USD", {"globex": "KRW"}))
 
 
@@ -37,7 +37,7 @@ def test_a_hello_is_answered_with_the_session_and_its_flavor(world: Make) -> Non
     opened = w.last("s")
     assert opened == wire.SessionOpened(
         session="s",
-        flavor=wire.Flavor(name="dev.1gb", memory_bytes=GIB, price_nano_per_second=2_990_000_000, currency="USD"),
+        flavor=wire.Flavor(name="dev.1gb", memory_bytes=GIB, price_nano_per_hour=2_990_000_000, currency="USD"),
         heartbeat_seconds=20.0,
         resume_key=opened.resume_key,
     )
@@ -83,7 +83,7 @@ def test_the_first_lease_starts_a_worker_assigns_it_and_opens(world: Make) -> No
     w.acquire("s")
     waits = w.last("s")
     assert (waits.request, waits.position, waits.code, waits.reason) == (1, 1, "starting", "A worker is starting on main/cpu:0.")
-    assert (waits.ahead, waits.estimate_seconds, waits.since_ns) == (0, None, 1_700_000_000 * SECOND + w.now)
+    assert (waits.ahead, waits.estimate, waits.since_ns) == (0, None, 1_700_000_000 * SECOND + w.now)
     w.wait(1)
     w.ready("p-w1")
     assign = w.ordered("p-w1")[0]
@@ -99,7 +99,7 @@ def test_the_first_lease_starts_a_worker_assigns_it_and_opens(world: Make) -> No
 
 def test_a_lease_is_metered_from_grant_to_drained_and_waiting_is_free(world: Make) -> None:
     w = world()
-    w.do(priced(3))
+    w.do(priced(3 * 3600))
     w.join("s")
     w.acquire("s")
     w.wait(7)
@@ -117,19 +117,19 @@ def test_a_lease_is_metered_from_grant_to_drained_and_waiting_is_free(world: Mak
 
 def test_each_tenant_is_told_the_price_in_its_own_currency(world: Make) -> None:
     w = world(cpus(2))
-    w.do(priced(SECOND))
-    for session, tenant, nano, currency in (("s", "acme", SECOND, "USD"), ("t", "globex", 1_400 * SECOND, "KRW")):
+    w.do(priced(3600 * SECOND))
+    for session, tenant, nano, currency in (("s", "acme", 3600 * SECOND, "USD"), ("t", "globex", 3600 * 1_400 * SECOND, "KRW")):
         w.join(session, tenant=tenant)
-        assert (w.last(session).flavor.price_nano_per_second, w.last(session).flavor.currency) == (nano, currency)
+        assert (w.last(session).flavor.price_nano_per_hour, w.last(session).flavor.currency) == (nano, currency)
         w.lease(session)
         w.wait(2)
         w.drain(session)
-        assert w.last(session).cost_nano == 2 * nano
+        assert w.last(session).cost_nano == 2 * nano // 3600
 
 
 def test_who_is_billed_in_a_currency_without_a_price_is_told_so_and_no_others_price(world: Make) -> None:
     w = world()
-    w.do(priced(SECOND))
+    w.do(priced(3600 * SECOND))
     w.join("t", "dev.4gb", tenant="globex")
     assert w.last("t").flavor == wire.Flavor(name="dev.4gb", memory_bytes=4 * GIB, currency="KRW")
     w.lease("t")
@@ -140,9 +140,9 @@ def test_who_is_billed_in_a_currency_without_a_price_is_told_so_and_no_others_pr
 
 def test_a_price_that_changes_has_effect_on_later_leases_alone(world: Make) -> None:
     w = world()
-    w.do(priced(SECOND))
+    w.do(priced(3600 * SECOND))
     w.lease("s")
-    w.do(priced(9 * SECOND))
+    w.do(priced(9 * 3600 * SECOND))
     w.wait(2)
     w.drain("s")
     assert w.last("s").cost_nano == 2 * SECOND

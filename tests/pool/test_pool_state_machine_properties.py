@@ -199,7 +199,7 @@ class PoolHistory(RuleBasedStateMachine):
         held = self.leases.pop(record.lease)
         until = self.now
         if record.close_reason == "failed":
-            until = held.confirmed_ns
+            until = held.opened_ns
         elif isinstance(event, WorkerSaid) and isinstance(event.message, wire.Idle):
             until = max(held.opened_ns, self.now - event.message.idle_ns)
         elif isinstance(event, WorkerSaid) and isinstance(event.message, wire.ResumeWorker) and event.message.ended is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -68,19 +69,19 @@ def test_a_gang_pays_the_surcharge_for_each_device_and_a_share_for_its_thousandt
             closed = {}
             for flavor in SIZES:
                 granted, closed[flavor] = await one_lease(running, flavor)
-                assert granted.flavor.price_nano_per_second == PRICES[flavor] + PARTS[flavor]
+                assert granted.flavor.price_nano_per_hour == PRICES[flavor] + PARTS[flavor]
             records = {record["flavor"]: record for record in await opened.records(len(SIZES))}
             for flavor, record in records.items():
-                told = (record["devices"], record["share_milli"], record["rates"][0]["surcharge_nano_per_second"])
+                told = (record["devices"], record["share_milli"], record["rates"][0]["surcharge_nano_per_hour"])
                 assert told == (2 if flavor == "pair" else 1, 250 if flavor == "quarter" else 1000, PARTS[flavor])
-                assert record["price_nano_per_second"] == PRICES[flavor]
+                assert record["price_nano_per_hour"] == PRICES[flavor]
                 assert record["cost_nano"] == closed[flavor].cost_nano
             month = time.strftime("%Y-%m", time.gmtime())
             lines = {line["flavor"]: line for line in (await opened.ask("GET", f"api/statement?tenant=acme&month={month}"))["lines"]}
             for flavor, line in lines.items():
-                assert line["surcharge_nano_per_second"] == PARTS[flavor]
+                assert line["surcharge_nano_per_hour"] == PARTS[flavor]
                 exact = closed[flavor].duration_ns * (PRICES[flavor] + PARTS[flavor])
-                assert int(line["cost_exact"].replace(".", "")) == exact
+                assert int(line["cost_exact"].replace(".", "")) == round(Fraction(exact, 3600))
             assert set(lines) == set(records) == set(SIZES)
 
     asyncio.run(scenario())
@@ -100,16 +101,16 @@ def test_a_surcharge_that_changes_in_the_middle_of_a_lease_is_paid_from_then_on_
 
             _, first = await one_lease(running, "whole", raise_it)
             granted, second = await one_lease(running, "whole")
-            assert granted.flavor.price_nano_per_second == PRICES["whole"] + 9
+            assert granted.flavor.price_nano_per_hour == PRICES["whole"] + 9
             records = {record["lease"]: record for record in await opened.records(2)}
             cut, after = records[first.lease], records[second.lease]
             assert after["cost_nano"] == second.cost_nano
-            assert [rate["surcharge_nano_per_second"] for rate in cut["rates"]] == [SURCHARGE, 9]
+            assert [rate["surcharge_nano_per_hour"] for rate in cut["rates"]] == [SURCHARGE, 9]
             before_ns = changed_ns - cut["started_at_ns"]
             assert [rate["duration_ns"] for rate in cut["rates"]] == [before_ns, cut["duration_ns"] - before_ns]
             month = time.strftime("%Y-%m", time.gmtime())
             lines = (await opened.ask("GET", f"api/statement?tenant=acme&month={month}"))["lines"]
-            assert [(line["surcharge_nano_per_second"], line["leases"]) for line in lines] == [(9, 2), (SURCHARGE, 1)]
+            assert [(line["surcharge_nano_per_hour"], line["leases"]) for line in lines] == [(9, 2), (SURCHARGE, 1)]
 
     asyncio.run(scenario())
 
@@ -124,7 +125,7 @@ def test_of_equivalents_the_one_with_the_least_surcharge_in_the_price_book_is_le
             await running.until(lambda: bool(tariff(running).surcharges))
             granted, _ = await one_lease(running, "plain")
             assert granted.device.model == "tpu"
-            await opened.ask("PUT", "api/surcharges/tpu", {"surcharge_nano_per_second": SURCHARGE + 1, "currency": "USD"})
+            await opened.ask("PUT", "api/surcharges/tpu", {"surcharge_nano_per_hour": SURCHARGE + 1, "currency": "USD"})
             await running.until(lambda: len(tariff(running).surcharges) == 2)
             granted, _ = await one_lease(running, "plain")
             assert granted.device.model == "gpu"

@@ -127,7 +127,7 @@ def test_an_offence_in_the_command_stream_ends_that_session_alone_and_bills_no_l
     asyncio.run(scenario())
 
 
-def test_a_worker_killed_in_a_cell_is_billed_to_its_last_heartbeat_and_the_next_cell_works(pool: Make) -> None:
+def test_a_cell_whose_worker_is_killed_is_free_and_the_next_cell_works(pool: Make) -> None:
     async def scenario() -> None:
         async with pool(**REAL) as running:
             victim, other = await Computing.begin(running, "ada"), await Computing.begin(running, "ben")
@@ -138,7 +138,7 @@ def test_a_worker_killed_in_a_cell_is_billed_to_its_last_heartbeat_and_the_next_
             os.kill(pid, signal.SIGKILL)
             closed = await victim.client.hears(wire.LeaseClosed)
             lost = await victim.client.hears(wire.SessionLost)
-            assert (closed.reason, closed.duration_ns) == ("failed", lease.confirmed_ns - lease.opened_ns)
+            assert (closed.reason, closed.duration_ns) == ("failed", 0)
             assert lost.message.startswith(f"The worker on {worker.device.id} that held this session's tensors is gone (")
             assert running.leases == [other.lease]
             again = await Computing.again(victim.client)

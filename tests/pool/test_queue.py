@@ -72,7 +72,7 @@ def test_a_request_over_quota_waits_and_goes_on_when_there_is_room(world: Make) 
     ask(w, "other", tenant="globex")
     assert holders(w) == {"a", "b", "other"}
     waits = w.last("c")
-    assert (waits.code, waits.position, waits.estimate_seconds) == ("quota", 1, None)
+    assert (waits.code, waits.position, waits.estimate) == ("quota", 1, None)
     assert waits.reason == "Tenant acme holds 2 devices of its quota of 2 devices."
     done(w, "a")
     assert holders(w) == {"b", "c", "other"}
@@ -479,7 +479,10 @@ def test_who_waits_knows_the_place_who_is_ahead_and_how_long(world: Make) -> Non
     w.do(Look())
     waits = {name: w.last(name) for name in ("c", "d", "e")}
     assert {name: (m.position, m.ahead, m.ahead_tenant) for name, m in waits.items()} == {"d": (1, 0, 0), "c": (2, 1, 0), "e": (3, 2, 1)}
-    assert {name: m.estimate_seconds for name, m in waits.items()} == {"d": 10.0, "c": 20.0, "e": 30.0}, "(own + ahead) / slots"
+    told = [waits[name].estimate for name in ("d", "c", "e")]
+    assert all(one.low_seconds <= one.middle_seconds <= one.high_seconds for one in told)
+    assert [one.middle_seconds for one in told] == sorted(one.middle_seconds for one in told), "who comes later waits longer"
+    assert [(one.running, one.running_seconds) for one in told] == [(2, 0.0)] * 3
     assert all(m.since_ns == 1_700_000_000 * SECOND + w.now for m in waits.values())
 
 

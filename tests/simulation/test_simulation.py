@@ -151,8 +151,8 @@ class DoesNotWaitForTheDrain(StateMachine):
 
 
 class LeasesBeforeTheDeadAreGone(StateMachine):
-    def _part(self, worker: Worker, cause: str, drains: bool) -> None:
-        super()._part(worker, cause, False)
+    def _part(self, worker: Worker, cause: str, drains: bool, by_program: bool = False) -> None:
+        super()._part(worker, cause, False, by_program)
 
 
 class DoesNotWaitForTheParking(StateMachine):

@@ -12,7 +12,7 @@ from forebay_spawner.form import render_notice, render_offers
 
 
 def offer(name: str, *, servable: bool = True, price: int | None = None, reason: str | None = None) -> Offer:
-    return Offer(name=name, memory_bytes=2**30, servable=servable, reason=reason, price_nano_per_second=price, currency="USD")
+    return Offer(name=name, memory_bytes=2**30, servable=servable, reason=reason, price_nano_per_hour=price, currency="USD")
 
 
 SMALL, LARGE, ABSENT = offer("small"), offer("large"), offer("absent", servable=False, reason="needs 8 MI300X, of which there are none")
@@ -21,10 +21,10 @@ SMALL, LARGE, ABSENT = offer("small"), offer("large"), offer("absent", servable=
 @pytest.mark.parametrize(
     ("price", "rate"),
     [
-        (100_000, "0.36 USD"),
-        (830_556, "2.9900016 USD"),
-        (1, "0.0000036 USD"),
-        (10**9, "3600.00 USD"),
+        (360_000_000, "0.36 USD"),
+        (2_990_000_000, "2.99 USD"),
+        (1, "0.000000001 USD"),
+        (3600 * 10**9, "3600.00 USD"),
         (0, "0.00 USD"),
         (None, "no price in USD"),
     ],

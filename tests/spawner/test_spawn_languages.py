@@ -34,7 +34,7 @@ def asked_by(cookie: str | None, accepted: str) -> Any:
 
 def latin(form: str) -> list[str]:
     """Words of a page in Latin letters that are no data."""
-    return re.findall("[A-Za-z]{2,}", DATA.sub("", re.sub("<[^>]*>", " ", form)))
+    return re.findall("[A-Za-z]{2,}", DATA.sub("", re.sub("<style>.*</style>|<[^>]*>", " ", form)))
 
 
 def test_the_whole_form_is_in_the_visitors_language(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:

@@ -65,7 +65,8 @@ def test_what_is_left_of_the_budget_is_shown_and_what_stops_leases_in_words(spaw
 @pytest.mark.parametrize("answer", [b"", b"<html>", b'[{"left": 1}]'])
 def test_billing_that_does_not_answer_keeps_nobody_from_starting(spawner: LocalVirtualGpuSpawner, pool: Any, answer: bytes) -> None:
     pool.budgets = answer
-    assert 'value="dev.4gb"' in page(spawner)
+    form = page(spawner)
+    assert 'value="dev.4gb"' in form and "Billing does not answer: what is left of your budgets is not known now." in form
 
 
 def test_an_overspent_budget_has_nothing_left() -> None:
@@ -80,7 +81,10 @@ def test_who_has_no_tenant_or_no_role_reads_why_instead_of_cards(spawner: LocalV
     user.new_api_token = refuse
     assert "may not hold devices" in page(spawner)
     user.groups = []
-    assert "belongs to no tenant" in page(spawner)
+    form = page(spawner)
+    assert "belongs to no tenant" in form and "#spawn_form [type=submit] { display: none }" in form, "no button to press in vain"
+    user.roles = [SimpleNamespace(name="forebay-operator")]
+    assert "You run this installation" in page(spawner)
     user.groups = [SimpleNamespace(name="tenant-a"), SimpleNamespace(name="tenant-b")]
     assert 'role="alert"' in page(spawner)
 

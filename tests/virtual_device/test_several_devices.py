@@ -100,7 +100,8 @@ raises(torch.cuda.OutOfMemoryError, "limit of 1.00 GiB", too_much)
 def test_a_failure_on_one_device_is_told_by_it_alone_and_names_the_line() -> None:
     run("""
 good, table = torch.ones(3, device="cuda:0"), torch.ones(3, 2, device="cuda:1")
-lost = torch.index_select(table, 0, torch.tensor([7], device="cuda:1"))
+for number in (1, 7):  # the first call of a kind waits
+    lost = torch.index_select(table, 0, torch.tensor([number], device="cuda:1"))
 good = good * 2
 torch.cuda.synchronize(0)
 raises(RuntimeError, "<string>, line", lambda: torch.cuda.synchronize(1))
@@ -129,4 +130,21 @@ import torch.cuda.comm
 pieces = torch.cuda.comm.scatter(torch.arange(6., device="cuda:0"), [0, 1])
 assert [piece.device.index for piece in pieces] == [0, 1] and torch.cuda.comm.gather(pieces, destination=1).tolist() == list(range(6))
 assert torch.cuda.comm.reduce_add([piece * 0 + 1 for piece in pieces], 1).tolist() == [2, 2, 2]
+""")
+
+
+def test_sparse_tensors_go_from_device_to_device_and_do_not_mix() -> None:
+    run("""
+import warnings
+warnings.simplefilter("ignore")
+host = torch.eye(3).to_sparse()
+for sparse in (host, host.to_sparse_csr()):
+    there = sparse.to("cuda:1")
+    assert there.device == torch.device("cuda:1") and there.values().device == there.device
+    assert (there @ torch.ones(3, 2, device="cuda:1")).device == there.device
+    back = there.to("cuda:0")
+    assert back.device == torch.device("cuda:0") and torch.equal(back.to_dense().cpu(), torch.eye(3))
+    raises(RuntimeError, "cuda:", lambda: there @ torch.ones(3, 2, device="cuda:0"))
+made = torch.sparse_coo_tensor([[0, 0]], [1., 2.], (2,), device="cuda:1").coalesce()
+assert made.device == torch.device("cuda:1") and made.values().tolist() == [3.0]
 """)

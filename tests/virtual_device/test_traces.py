@@ -173,3 +173,49 @@ def test_a_failure_names_the_line_although_its_calls_were_expected() -> None:
     with pytest.raises(Exception, match=r"(?s)index_select.*out of range.*test_traces\.py, line"):
         look_up(bad).tolist()
     assert look_up(good).tolist() == [3.0, 5.0]
+
+
+def test_operators_that_make_their_result_and_have_it_grow_come_as_expected() -> None:
+    x, mask = torch.rand(8, 4, device="cuda") - 0.5, torch.tensor([True, False], device="cuda")
+
+    def step() -> torch.Tensor:
+        return x.abs().logsumexp(1).sum() + torch.logical_not(mask).sum() + torch.logical_and(mask, mask).sum() + x.nan_to_num().sum()
+
+    for _ in range(3):
+        torch.testing.assert_close(step().item(), step_on_host(x.cpu(), mask.cpu()))
+    sent, calls, expected = used(lambda: step().item())
+    assert expected >= calls
+    assert sent < 40
+
+
+def step_on_host(x: torch.Tensor, mask: torch.Tensor) -> float:
+    number = x.abs().logsumexp(1).sum() + torch.logical_not(mask).sum() + torch.logical_and(mask, mask).sum() + x.nan_to_num().sum()
+    return float(number)
+
+
+def test_an_out_grows_again_as_it_did_and_only_where_it_may() -> None:
+    x = torch.rand(3, 4, device="cuda") - 0.5
+    for size in (3, 2, 3, 1):
+        out = torch.empty(0, device="cuda")
+        torch.abs(x[:size], out=out)
+        torch.testing.assert_close(out.cpu(), x[:size].cpu().abs())
+    one, two = torch.empty(0, device="cuda"), torch.empty(0, device="cuda")
+    torch.add(two, torch.empty(0, device="cuda"), out=one)
+    y = torch.rand(4, device="cuda")
+    for _ in range(2):
+        grown = torch.empty(0, device="cuda")
+        assert torch.add(y, 1, out=grown) is grown
+        torch.testing.assert_close(grown.cpu(), y.cpu() + 1)
+        read = torch.rand(1, device="cuda")
+        with pytest.raises(RuntimeError, match="unsupported operation"):
+            torch.add(read, y, out=read)
+
+
+def test_views_of_an_empty_storage_see_what_it_grows_to() -> None:
+    whole = torch.empty(0, device="cuda")
+    other = whole.view(0)
+    torch.abs(torch.tensor([-1.0, 2.0], device="cuda"), out=whole)
+    other.set_(other.untyped_storage(), 0, (2,))
+    assert other.cpu().tolist() == [1.0, 2.0]
+    whole.add_(1)
+    assert other.cpu().tolist() == [2.0, 3.0]

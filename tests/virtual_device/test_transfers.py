@@ -72,6 +72,9 @@ def test_an_upload_from_pinned_memory_does_not_wait_for_the_worker() -> None:
     data = numbers(64 * MIB).pin_memory()
     torch.empty(64 * MIB, dtype=torch.uint8, device="cuda").copy_(data)
     data.add_(1)
+    data.to("cuda").sum(dtype=torch.int64)  # the first call of a kind waits
+    data.add_(1)
+    keep_the_worker_busy()
     torch.cuda.synchronize()
     keep_the_worker_busy()
     start = perf_counter()

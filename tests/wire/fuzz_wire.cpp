@@ -31,12 +31,16 @@ std::vector<uint8_t> sample(std::mt19937_64& chance) {
   const size_t arguments = chance() % 20;
   out.varint(arguments);
   for (size_t index = 0; index < arguments; ++index) {
-    const auto tag = static_cast<Tag>(chance() % 18);
+    const auto tag = static_cast<Tag>(chance() % 19);
     out.tag(tag);
     if (tag == Tag::kTensor) put_geometry(out, 6, 0, sizes, strides);
     if (tag == Tag::kScalarTensor) out.raw("\6\1", 2);
     if (tag == Tag::kInt) out.zigzag(static_cast<int64_t>(chance()));
     if (tag == Tag::kBool || tag == Tag::kDevice) out.u8(1);
+    if (tag == Tag::kSparse) {
+      put_sparse_head(out, 1, true, sizes);
+      for (int part = 0; part < 2; ++part) put_geometry(out, 6, 0, sizes, strides);
+    }
     if (tag == Tag::kDoubleList) out.varint(3);
     if (tag == Tag::kString) out.string("mean");
     if (tag == Tag::kTensorList || tag == Tag::kScalarList || tag == Tag::kIntList || tag == Tag::kBoolList) {

@@ -30,6 +30,16 @@ TENSORS = st.builds(lambda geometry: Argument(Tag.TENSOR, geometry=geometry), ge
 SCALAR_TENSORS = st.builds(
     lambda dtype, flag: Argument(Tag.SCALAR_TENSOR, dtype=dtype, flag=flag), st.sampled_from([4, 7, 9, 11]), st.booleans()
 )
+
+
+@st.composite
+def sparse_arguments(draw: st.DrawFn) -> Argument:
+    layout = draw(st.sampled_from([1, 2, 4, 5, 6]))
+    sizes = tuple(draw(st.lists(st.integers(0, 2**20), max_size=3)))
+    parts = tuple(draw(TENSORS) for _ in range(2 if layout == 1 else 3))
+    return Argument(Tag.SPARSE, flag=draw(st.booleans()), list=sizes, items=parts, layout=layout)
+
+
 NONE = st.just(Argument(Tag.NONE))
 SCALARS = st.sampled_from([Tag.SCALAR_DOUBLE, Tag.SCALAR_INT, Tag.SCALAR_BOOL, Tag.SCALAR_COMPLEX]).map(Argument)
 ARGUMENTS = st.one_of(
@@ -46,6 +56,7 @@ ARGUMENTS = st.one_of(
     st.lists(st.integers(0, 1), max_size=4).map(lambda values: Argument(Tag.BOOL_LIST, list=tuple(values))),
     st.integers(0, 4).map(lambda count: Argument(Tag.DOUBLE_LIST, count=count)),
     TEXT.map(lambda text: Argument(Tag.STRING, text=text)),
+    sparse_arguments(),
 )
 FLAT_OUTPUTS = st.one_of(
     st.builds(lambda geometry, size: Output(OutputTag.NEW, geometry=geometry, storage_bytes=size), geometries(), st.integers(0, 2**46)),
@@ -116,11 +127,14 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
         st.builds(stream.Read, UNSIGNED, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX)),
         st.builds(stream.Sync, UNSIGNED),
         st.builds(stream.Mark, UNSIGNED),
+        st.builds(stream.Heard, UNSIGNED),
         st.builds(stream.Follow, st.integers(0, 65536)),
         st.builds(
             stream.Step, st.none() | st.integers(0, 1000), st.dictionaries(st.integers(0, 2**20), UNSIGNED, max_size=5).map(changes_of)
         ),
         st.builds(stream.Cut, st.booleans()),
+        st.builds(stream.Time, st.integers(0, 1 << 19)),
+        st.builds(stream.TellTimes, UNSIGNED),
         st.builds(stream.Share, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),
         st.builds(stream.WriteShared, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),
         st.builds(stream.ReadShared, UNSIGNED, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),
@@ -132,9 +146,16 @@ def changes_of(words: dict[int, int]) -> tuple[stream.Change, ...]:
     return tuple(stream.Change(index, words[index]) for index in sorted(words))
 
 
+NEW = st.builds(lambda storage, geometry, size: stream.Produced(OutputTag.NEW, storage, geometry, size), UNSIGNED, geometries(), UNSIGNED)
 FLAT_PRODUCED = st.one_of(
     st.just(stream.Produced(OutputTag.NONE)),
-    st.builds(lambda storage, geometry, size: stream.Produced(OutputTag.NEW, storage, geometry, size), UNSIGNED, geometries(), UNSIGNED),
+    NEW,
+    st.builds(
+        lambda coalesced, sizes, parts: stream.Produced(OutputTag.SPARSE, items=parts, layout=1, coalesced=coalesced, sizes=tuple(sizes)),
+        st.booleans(),
+        st.lists(st.integers(0, 2**20), max_size=3),
+        st.tuples(NEW, NEW),
+    ),
     st.integers(0, 65536).map(lambda index: stream.Produced(OutputTag.SAME, same=index)),
     INTEGERS.map(lambda value: stream.Produced(OutputTag.INT, value=value)),
     FLOATS.map(lambda value: stream.Produced(OutputTag.DOUBLE, value=value)),
@@ -142,14 +163,18 @@ FLAT_PRODUCED = st.one_of(
     COMPLEX.map(lambda value: stream.Produced(OutputTag.COMPLEX, value=value)),
 )
 PRODUCED = FLAT_PRODUCED | st.lists(FLAT_PRODUCED, max_size=4).map(lambda items: stream.Produced(OutputTag.LIST, items=tuple(items)))
+CALL_TIMES = st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 2**62), UNSIGNED), max_size=4).map(
+    lambda times: tuple(stream.CallTime(*time) for time in sorted(times))
+)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED),
     st.builds(stream.Refused, TEXT),
     st.builds(stream.Data, UNSIGNED, UNSIGNED, st.binary(max_size=50)),
     st.builds(stream.Done, UNSIGNED, UNSIGNED),
     st.builds(stream.Shared, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),
+    st.builds(stream.Times, UNSIGNED, UNSIGNED, CALL_TIMES),
     st.builds(stream.Outputs, UNSIGNED, st.lists(PRODUCED, max_size=4).map(tuple)),
-    st.builds(stream.Failure, UNSIGNED, st.sampled_from(stream.FailureCode), UNSIGNED, TEXT, TEXT),
+    st.builds(stream.Failure, UNSIGNED, UNSIGNED, st.sampled_from(stream.FailureCode), UNSIGNED, TEXT, TEXT, TEXT),
 )
 
 
@@ -223,6 +248,10 @@ MANY = b"\xff\xff\xff\xff\x0f"
         (b"\x03\x00\x00\x01\x03\x01\x03\x00", "a list within a list"),
         (b"\x03\x00\x00\x01\x03\x01\x04\x02", "a list holds an item of another kind"),
         (b"\x03\x00\x00\x00\x01\x09", "an output of unknown kind 9"),
+        (b"\x03\x00\x00\x01\x12\x03\x00\x00", "a sparse tensor of unknown layout 3"),
+        (b"\x03\x00\x00\x01\x12\x01\x02\x00", "a sparse tensor of unknown flags 2"),
+        (b"\x03\x00\x00\x01\x12\x01\x00\x02" + b"\x80\x80\x80\x80\x80\x40" * 2, "more places than can be counted"),
+        (b"\x03\x00\x00\x01\x03\x01\x12\x01\x00\x00" + bytes(6), "a list holds an item of another kind"),
         (b"\x02\x05ab", "the length of a string is 5, the frame ends before"),
         (b"\x02\x01\xff\x00" + bytes(8), "a string that is not UTF-8"),
         (b"\x0b", "a frame ends in the middle of a command"),

@@ -47,13 +47,19 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 
 @dataclass
 class Client:
-    """One connection to a worker. ``run`` does with an operator what a virtual device would."""
+    """One connection to a worker. ``run`` does with an operator what a virtual device would.
+
+    It says that it heard of a failure with what it sends next.
+    """
 
     socket: socket.socket
     ticket: bytes
     writer: stream.CommandWriter = field(default_factory=stream.CommandWriter)
     next_storage: int = 1
     next_request: int = 1
+    hears: bool = True
+    heard: int = 0
+    notices: list[stream.Failure] = field(default_factory=list)
     operators: dict[str, int] = field(default_factory=dict)
     templates: dict[Template, int] = field(default_factory=dict)
 
@@ -71,9 +77,21 @@ class Client:
         self.socket.sendall(stream.frame(body))
 
     def reply(self) -> stream.Reply:
+        """The next one that is no notice."""
         body = stream.read_frame(self.socket)
         assert body is not None, "the worker closed the connection"
-        return stream.decode_reply(body)
+        reply = stream.decode_reply(body)
+        if isinstance(reply, stream.Failure):
+            if reply.request == 0:
+                self.notices.append(reply)
+                return self.reply()
+            self.hear(reply)
+        return reply
+
+    def hear(self, failure: stream.Failure) -> None:
+        if self.hears and failure.number > self.heard:
+            self.heard = failure.number
+            self.writer.add(stream.Heard(failure.number))
 
     def request(self) -> int:
         self.next_request += 1
@@ -170,6 +188,10 @@ class Recording:
         self.bindings.append(stream.View(self.storages[key], int(tensor.storage_offset())))
         return Argument(Tag.TENSOR, geometry=geometry_of(tensor))
 
+    def _sparse(self, value: Any) -> Argument:
+        items = tuple(self._tensor(part) for part in value.parts)
+        return Argument(Tag.SPARSE, flag=value.coalesced, list=value.sizes, items=items, layout=value.layout)
+
     def _scalar(self, value: complex) -> Argument:
         self.bindings.append(value)
         tags = {bool: Tag.SCALAR_BOOL, int: Tag.SCALAR_INT, float: Tag.SCALAR_DOUBLE, complex: Tag.SCALAR_COMPLEX}
@@ -180,7 +202,7 @@ class Recording:
         if value is None:
             return self._tensor(None)
         if kind == "Tensor":
-            return self._tensor(value)
+            return self._sparse(value) if hasattr(value, "parts") else self._tensor(value)
         if kind.startswith("List[Tensor"):
             return Argument(Tag.TENSOR_LIST, items=tuple(self._tensor(item) for item in value))
         if kind.startswith("List["):

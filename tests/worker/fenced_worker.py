@@ -139,7 +139,7 @@ class FencedWorker:
         for argument, value in zip(call.op._schema.arguments, encoding.values, strict=True):
             count = 0
             if "Tensor" in str(argument.type):
-                count = len(value) if isinstance(value, (list, tuple)) else 1
+                count = len(value) if isinstance(value, (list, tuple)) else len(getattr(value, "parts", (0,)))
             elif value is None:
                 count = 1
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -175,7 +175,8 @@ class FencedWorker:
             if produced.tag == OutputTag.NEW:
                 new.append(produced.storage)
                 told.append((produced.geometry, client.read(produced.storage, min(produced.storage_bytes, 1 << 16))))
-            elif produced.tag == OutputTag.LIST:
+            elif produced.tag in (OutputTag.LIST, OutputTag.SPARSE):
+                told.append((produced.layout, produced.coalesced, produced.sizes))
                 for item in produced.items:
                     tell(item)
             else:

@@ -5,21 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import forebay_wire
+import pytest
 from forebay_worker import _executor
 
+LISTS = ("operators.inc", "sparse_operators.inc")
 
-def listed() -> list[str]:
-    lines = (Path(forebay_wire.include_dir()) / "forebay" / "operators.inc").read_text().splitlines()
+
+def listed(name: str) -> list[str]:
+    lines = (Path(forebay_wire.include_dir()) / "forebay" / name).read_text().splitlines()
     return [line.strip('",') for line in lines if line.startswith('"')]
 
 
-def test_the_list_is_sorted_and_names_each_operator_once() -> None:
-    assert listed() == sorted(set(listed())), "it is searched by halving"
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_is_sorted_and_names_each_operator_once(name: str) -> None:
+    assert listed(name) == sorted(set(listed(name))), "it is searched by halving"
 
 
 def test_what_is_listed_is_allowed_and_nothing_else() -> None:
     allowed = {name.removeprefix("aten::") for name, _ in _executor.allowed_operators()}
-    assert allowed == set(listed())
+    assert allowed == {one for name in LISTS for one in listed(name)}
 
 
 def test_every_operator_off_the_list_is_denied_with_a_reason() -> None:

@@ -1,10 +1,11 @@
-"""A failed call poisons what it would have made, and nothing else; the memory limit holds, and the session goes on."""
+"""From a failed command on nothing takes effect until the client has heard of it; the memory limit holds, and the session goes on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from forebay_wire import stream
 from forebay_wire.stream import Argument, FailureCode, Geometry, Output, OutputTag, Tag, Template
@@ -62,7 +63,11 @@ def read(client: Any, storage: int) -> stream.Reply:
     return reply
 
 
-def test_a_failure_is_told_once_by_the_next_sync_with_its_sequence(client: Any) -> None:
+def floats(client: Any, storage: int) -> list[float]:
+    return torch.frombuffer(bytearray(client.read(storage, 16)), dtype=torch.float32).tolist()
+
+
+def test_a_failure_is_told_by_the_next_sync_with_its_sequence(client: Any) -> None:
     add(client, client.upload(torch.ones(4)), client.upload(torch.ones(4)))
     failing_gather(client)
     reply = client.sync()
@@ -77,49 +82,73 @@ def test_a_failure_shows_no_address_of_the_worker(client: Any) -> None:
     assert "but got <Object at an address>, an address,0x and 0xyz; an address." in told
 
 
-def test_what_comes_of_a_failure_is_poisoned_and_the_rest_is_good(client: Any) -> None:
+def test_a_failure_is_announced_before_anybody_asks(client: Any) -> None:
+    failing_gather(client)
+    told = client.sync()
+    assert [(notice.request, notice.number, notice.message) for notice in client.notices] == [(0, 1, told.message)]
+    assert told.number == 1
+
+
+def test_nothing_takes_effect_from_a_failure_on_until_the_client_has_heard(client: Any) -> None:
+    client.hears = False
+    kept, grown, freed = (client.upload(torch.ones(4)) for _ in range(3))
     bad, good = failing_gather(client)
-    worse = add(client, bad, good)
-    fine = add(client, good, good)
-    first = read(client, fine)
-    assert isinstance(first, stream.Failure) and first.code == FailureCode.OPERATOR
-    data = read(client, fine)
-    assert isinstance(data, stream.Data)
-    assert torch.frombuffer(bytearray(data.data), dtype=torch.float32).tolist() == [2.0] * 4
-    for storage in (bad, worse):
+    add_in_place(client, kept, good)
+    worse, fine = add(client, bad, good), add(client, good, good)
+    late = client.upload(torch.ones(4))
+    client.send(stream.Write(kept, 0, bytes(16)), stream.Copy(kept, 0, freed, 0, 8), stream.Free((freed,)))
+    client.send(stream.Resize(grown, 32), stream.Resize(kept, 8))
+    for _ in range(2):
+        told = client.sync()
+        assert isinstance(told, stream.Failure) and (told.number, told.sequence) == (1, 0)
+    assert isinstance(read(client, kept), stream.Failure), "nobody has heard of it yet"
+    client.send(stream.Heard(1))
+    assert floats(client, kept) == floats(client, good) == [1.0] * 4
+    assert client.read(grown, 32)[16:] == bytes(16)
+    for storage in (bad, worse, fine, late):
         reply = read(client, storage)
         assert isinstance(reply, stream.Failure)
-        assert (reply.code, reply.sequence, reply.operator) == (FailureCode.POISONED, 0, "aten::gather")
+        assert (reply.number, reply.code, reply.sequence, reply.operator) == (0, FailureCode.NEVER_MADE, 0, "aten::gather")
         assert "index 99 is out of bounds" in reply.message
-    client.send(stream.Free((bad, worse, fine)))
+    assert floats(client, add(client, kept, good)) == [2.0] * 4
+    client.send(stream.Free((bad, worse, fine, late)))
     assert isinstance(client.sync(), stream.Done)
 
 
-def test_writing_a_poisoned_value_poisons_what_it_is_written_to(client: Any) -> None:
+def test_only_the_number_of_the_last_failure_lets_the_stream_go_on(client: Any) -> None:
+    client.hears = False
+    _, good = failing_gather(client)
+    assert isinstance(client.sync(), stream.Failure)
+    client.send(stream.Heard(0))
+    assert isinstance(client.sync(), stream.Failure)
+    client.send(stream.Heard(1), stream.Heard(1))
+    failing_gather(client)
+    client.send(stream.Heard(1))
+    told = client.sync()
+    assert isinstance(told, stream.Failure) and told.number == 2
+    client.send(stream.Heard(2))
+    assert floats(client, add(client, good, good)) == [2.0] * 4
+    client.send(stream.Heard(3))
+    assert isinstance(client.reply(), stream.Refused), "a failure that has not been"
+
+
+@pytest.mark.parametrize("use", ["input", "target", "upload", "copy"])
+def test_a_command_that_uses_what_was_never_made_fails_for_the_same_reason(client: Any, use: str) -> None:
     bad, good = failing_gather(client)
     assert isinstance(client.sync(), stream.Failure)
     target = client.upload(torch.ones(4))
-    add_in_place(client, target, bad)
+    if use == "input":
+        add_in_place(client, target, bad)
+    elif use == "target":
+        add_in_place(client, bad, good)
+    elif use == "upload":
+        client.send(stream.Write(bad, 0, bytes(16)))
+    else:
+        client.send(stream.Copy(target, 0, bad, 0, 16))
+    add_in_place(client, target, good)
     reply = client.sync()
-    assert isinstance(reply, stream.Failure) and (reply.code, reply.sequence) == (FailureCode.POISONED, 0)
-    reply = read(client, target)
-    assert isinstance(reply, stream.Failure) and reply.code == FailureCode.POISONED
-    assert isinstance(read(client, good), stream.Data)
-
-
-def test_a_failing_list_operator_poisons_all_it_writes_to(client: Any) -> None:
-    tensors = [client.upload(torch.ones(4)) for _ in range(2)]
-    item = Argument(Tag.TENSOR, geometry=FOUR)
-    three = Argument(Tag.TENSOR, geometry=Geometry(6, (3,), (1,)))
-    arguments = (Argument(Tag.TENSOR_LIST, items=(item, item)), Argument(Tag.TENSOR_LIST, items=(item, three)), Argument(Tag.SCALAR_INT))
-    number = client.template(Template(client.operator(aten._foreach_add_.List), arguments, ()))
-    views = [stream.View(tensor) for tensor in tensors]
-    other = stream.View(client.upload(torch.ones(4)))
-    client.send(stream.Call(number, (*views, other, other, 1)))
-    assert isinstance(client.sync(), stream.Failure)
-    for tensor in tensors:
-        reply = read(client, tensor)
-        assert isinstance(reply, stream.Failure) and reply.code == FailureCode.POISONED
+    assert isinstance(reply, stream.Failure) and (reply.number, reply.code, reply.sequence) == (2, FailureCode.NEVER_MADE, 0)
+    assert floats(client, target) == [1.0] * 4, "and so does what came after"
 
 
 def test_a_result_of_another_kind_than_predicted_is_a_failure(client: Any) -> None:
@@ -159,7 +188,7 @@ def test_a_kernel_that_this_worker_lacks_is_told_as_such(client: Any) -> None:
     assert "not implemented for 'ComplexFloat'" in reply.message
 
 
-def test_a_question_after_a_failure_is_not_carried_out_but_tells_it(client: Any) -> None:
+def test_a_question_after_a_failure_is_not_carried_out_but_tells_of_it(client: Any) -> None:
     _, good = failing_gather(client)
     number = client.template(
         Template(client.operator(aten.nonzero.default), (Argument(Tag.TENSOR, geometry=FOUR),), (Output(OutputTag.UNKNOWN),))
@@ -181,8 +210,9 @@ def test_too_large_an_allocation_says_what_to_do_and_the_session_goes_on(start_w
         reply = client.sync()
         assert isinstance(reply, stream.Failure) and reply.code == FailureCode.OUT_OF_MEMORY
         assert reply.message == (
-            "out of memory: 12.00 MiB requested, 6.00 MiB in use, 10.00 MiB available of this virtual device's limit of 16.00 MiB; "
-            "free tensors or choose a larger flavor with `forebay flavor set`"
+            "CUDA out of memory. Tried to allocate 12.00 MiB: 6.00 MiB are in use, 10.00 MiB available of this virtual device's limit "
+            "of 16.00 MiB; "
+            "free tensors, or choose a larger flavor with `%flavor NAME` in a notebook, FOREBAY_FLAVOR for a program"
         )
         client.send(stream.Free((small, large)), stream.Allocate(small, 12 * MIB), stream.Write(small, 0, b"fits"))
         assert client.read(small, 4) == b"fits"
@@ -207,7 +237,7 @@ def test_results_and_temporaries_count_against_the_limit(start_worker: Callable[
         fill(client, 3 * MIB)
         reply = client.sync()
         assert isinstance(reply, stream.Failure) and reply.code == FailureCode.OUT_OF_MEMORY
-        assert "12.00 MiB requested, 12.00 MiB in use, 4.00 MiB available" in reply.message
+        assert "Tried to allocate 12.00 MiB: 12.00 MiB are in use, 4.00 MiB available" in reply.message
 
 
 def test_a_prediction_that_lies_gets_no_more_memory(start_worker: Callable[..., Any]) -> None:
@@ -218,7 +248,7 @@ def test_a_prediction_that_lies_gets_no_more_memory(start_worker: Callable[..., 
         fill(client, 1 << 38, predicted=4)
         reply = client.sync()
         assert isinstance(reply, stream.Failure) and reply.code == FailureCode.OUT_OF_MEMORY
-        assert "1.00 TiB requested" in reply.message
+        assert "Tried to allocate 1.00 TiB" in reply.message
         fill(client, 4)
         assert isinstance(client.sync(), stream.Done)
 

@@ -128,7 +128,6 @@ def test_lists_of_tensors(client: Any) -> None:
     check(client, aten._foreach_lerp_.Scalar, tensors, [tensor + 1 for tensor in tensors], 0.25)
     check(client, aten.split_copy.Tensor, torch.randn(7, 2), 3)
     check(client, aten.unbind_copy.int, torch.randn(3, 4))
-    check(client, aten._stack.default, [torch.randn(4), torch.randn(4)])
 
 
 def test_empty_and_zero_dimensional_tensors(client: Any) -> None:

@@ -71,7 +71,7 @@ def test_a_segment_branches_where_the_program_did(client: Any) -> None:
     assert floats(client.read(6, 16)) == (2.0,) * 4, "an empty FREE says that the expected one does not come"
 
 
-def test_a_failure_within_followed_steps_poisons_what_depends_on_it_alone(client: Any) -> None:
+def test_a_failure_within_followed_steps_stops_them_and_is_forgotten_when_they_come_again(client: Any) -> None:
     mul, neg = begin(client)
     client.send(*segment(mul, neg, 3), stream.Sync(1))
     assert isinstance(client.reply(), stream.Done)
@@ -80,7 +80,7 @@ def test_a_failure_within_followed_steps_poisons_what_depends_on_it_alone(client
     client.send(stream.Step(1, (stream.Change(0, 5),)), stream.Follow(2))
     failure = client.sync()
     assert isinstance(failure, stream.Failure)
-    assert failure.code is stream.FailureCode.POISONED
+    assert failure.code is stream.FailureCode.NEVER_MADE
     client.send(stream.Step(1, (stream.Change(0, INPUT),)), stream.Follow(2))
     assert floats(client.read(9, 16)) == (-6.0,) * 4
 

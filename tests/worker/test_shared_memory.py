@@ -97,7 +97,7 @@ def test_a_write_to_a_lost_storage_gives_its_room_back(client: Any, area: Area) 
     assert isinstance(failure, stream.Failure) and failure.code == stream.FailureCode.OUT_OF_MEMORY
     assert area.taken() == 1
     client.send(stream.ReadShared(10, 1, 0, 8, HEADER_BYTES))
-    assert client.reply().code == stream.FailureCode.POISONED
+    assert client.reply().code == stream.FailureCode.NEVER_MADE
 
 
 def test_a_worker_over_tcp_shares_nothing(start_worker: Callable[..., Any]) -> None:
@@ -136,7 +136,7 @@ def test_a_copy_of_a_lost_storage_is_lost_for_the_same_reason(client: Any) -> No
     assert client.sync().code == stream.FailureCode.OUT_OF_MEMORY
     client.send(stream.Copy(2, 0, 1, 0, 8), stream.Read(9, 2, 0, 8))
     failure = client.reply()
-    assert failure.code == stream.FailureCode.POISONED and failure.operator == "ALLOCATE"
+    assert failure.code == stream.FailureCode.NEVER_MADE and failure.operator == "ALLOCATE"
 
 
 SHARE = stream.Share(2, AREA_BYTES)

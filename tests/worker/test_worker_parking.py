@@ -236,8 +236,9 @@ def test_a_session_leaves_one_worker_and_goes_on_at_another(start_on_pool: Start
     client = old.serve()
     with client.socket:
         made = fill(client)
-        poisoned = client.storage()
-        client.writer.add(stream.Allocate(poisoned, LIMIT_BYTES))
+        lost = client.storage()
+        client.writer.add(stream.Allocate(lost, LIMIT_BYTES))
+        client.writer.add(stream.Write(next(iter(made)), 0, b"!"))  # after the failure
         if spilled:
             old.drain(client)
             park(old, 0, 1 << 40)
@@ -254,8 +255,8 @@ def test_a_session_leaves_one_worker_and_goes_on_at_another(start_on_pool: Start
         failure = again.sync()
         assert isinstance(failure, stream.Failure) and failure.code == stream.FailureCode.OUT_OF_MEMORY
         check(again, made)
-        again.send(stream.Read(again.request(), poisoned, 0, 1))
-        assert again.reply().code == stream.FailureCode.POISONED
+        again.send(stream.Read(again.request(), lost, 0, 1))
+        assert again.reply().code == stream.FailureCode.NEVER_MADE
     old.pool.send(messages.End())
     assert old.process.wait(WAIT_SECONDS_MAX) == 0
 
@@ -298,19 +299,19 @@ def test_an_image_is_given_to_nobody_without_its_ticket(start_on_pool: Start) ->
         assert isinstance(stream.decode_reply(stream.read_frame(peer) or b""), stream.ImageHead)
 
 
-HEAD = stream.ImageHead(0, 0, 0, 1, 8)
+HEAD = stream.ImageHead(0, 0, 0, 0, 1, 8)
 HOSTILE = {
     "an unknown answer": ([b"\x07"], "what is not part of an image"),
     "a refusal": ([stream.Refused("no")], "the other worker refused: no"),
     "storages first": ([stream.ImageStorages((stream.ImageStorage(1, 8),))], "storages before the image"),
-    "more than fits": ([stream.ImageHead(0, 0, 0, 1, 2**40)], "out of memory"),
+    "more than fits": ([stream.ImageHead(0, 0, 0, 0, 1, 2**40)], "out of memory"),
     "two heads": ([HEAD, HEAD], "a second image"),
     "a cause too many": ([HEAD, stream.ImageCause(1, 0, "a", "b")], "a cause that the image does not announce"),
     "more bytes than announced": ([HEAD, stream.ImageStorages((stream.ImageStorage(1, 9),))], "storages of more bytes than the image"),
     "fewer bytes than announced": ([HEAD, stream.ImageStorages((stream.ImageStorage(1, 7),))], "storages of 7 bytes in an image of 8"),
     "no such id": ([HEAD, stream.ImageStorages((stream.ImageStorage(0, 8),))], "may not have the id 0"),
     "one id twice": (
-        [stream.ImageHead(0, 0, 0, 2, 8), stream.ImageStorages((stream.ImageStorage(1, 4), stream.ImageStorage(1, 4)))],
+        [stream.ImageHead(0, 0, 0, 0, 2, 8), stream.ImageStorages((stream.ImageStorage(1, 4), stream.ImageStorage(1, 4)))],
         "exists already",
     ),
     "bytes without a storage": ([HEAD, stream.ImageBytes(b"12345678")], "more bytes than the image announces"),
@@ -319,9 +320,9 @@ HOSTILE = {
         "more bytes than the image announces",
     ),
     "a cause that is none": ([HEAD, stream.ImageStorages((stream.ImageStorage(1, 0, 1),))], "the number of a cause is 1"),
-    "poison with bytes": (
-        [stream.ImageHead(0, 1, 0, 1, 8), stream.ImageCause(1, 0, "a", "b"), stream.ImageStorages((stream.ImageStorage(1, 8, 1),))],
-        "a poisoned storage with bytes",
+    "what was never made, with bytes": (
+        [stream.ImageHead(0, 0, 1, 0, 1, 8), stream.ImageCause(1, 0, "a", "b"), stream.ImageStorages((stream.ImageStorage(1, 8, 1),))],
+        "a storage that was never made, with bytes",
     ),
     "an end too soon": ([HEAD], "ended the connection"),
 }

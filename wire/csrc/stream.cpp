@@ -41,7 +41,7 @@ py::tuple describe(const wire::Argument& argument) {
   py::object geometry = py::none();
   if (argument.tag == wire::Tag::kTensor) geometry = describe(argument.geometry);
   return py::make_tuple(static_cast<int>(argument.tag), geometry, argument.dtype, argument.flag, argument.integer, argument.count,
-                        tuple_of(argument.list), py::bytes(argument.text), items);
+                        tuple_of(argument.list), py::bytes(argument.text), items, argument.layout);
 }
 
 py::tuple describe(const wire::Output& output) {
@@ -85,6 +85,10 @@ void bind_writer(py::module_& module) {
              const auto geometry = geometry_of(dtype, std::move(sizes), std::move(strides), flags);
              wire::put_geometry(self, geometry.dtype, geometry.flags, geometry.sizes, geometry.strides);
            })
+      .def("sparse_head",
+           [](wire::Writer& self, uint8_t layout, bool coalesced, const std::vector<int64_t>& sizes) {
+             wire::put_sparse_head(self, layout, coalesced, sizes);
+           })
       .def("clear", &wire::Writer::clear)
       .def("__len__", &wire::Writer::size)
       .def("bytes", [](const wire::Writer& self) {
@@ -111,6 +115,11 @@ void bind_reader(py::module_& module) {
       .def("string", [](BytesReader& self, size_t most) { return py::bytes(self.reader().string(most)); },
            py::arg("most") = wire::kStringBytesMax)
       .def("geometry", [](BytesReader& self) { return describe(wire::get_geometry(self.reader())); })
+      .def("sparse_head",
+           [](BytesReader& self) {
+             const auto head = wire::get_sparse_head(self.reader());
+             return py::make_tuple(head.layout, head.coalesced, tuple_of(head.sizes), wire::sparse_parts(head.layout));
+           })
       .def("template", [](BytesReader& self) { return describe(wire::get_template(self.reader())); });
 }
 
@@ -132,6 +141,7 @@ void bind_limits(py::module_& module) {
   module.attr("STORAGES_MAX") = wire::kStoragesMax;
   module.attr("STEPS_MAX") = wire::kStepsMax;
   module.attr("STEP_WORDS_MAX") = wire::kStepWordsMax;
+  module.attr("TIMES_MAX") = wire::kTimesMax;
   module.attr("STORAGE_BYTES_MAX") = wire::kStorageBytesMax;
 }
 

@@ -11,9 +11,11 @@ from forebay_wire._stream import Reader, WireError, Writer
 @dataclass(frozen=True)
 class ImageHead:
     sequence: int
+    failures: int
+    """So far; the number of the last one."""
     causes: int
-    untold: int
-    """The cause that no answer has told yet, from 1; 0: none."""
+    unheard: int
+    """The cause that the client has not said it heard of, from 1; 0: none."""
     storages: int
     bytes: int
 
@@ -24,6 +26,7 @@ class ImageCause:
     sequence: int
     operator: str
     message: str
+    inputs: str = ""
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class ImageStorage:
     storage: int
     bytes: int
     cause: int = 0
-    """Of its poison, from 1; 0: none."""
+    """Why it was never made, from 1; 0: none."""
     has_bytes: bool = True
 
 
@@ -56,7 +59,7 @@ def put_image_reply(out: Writer, reply: ImageReply) -> None:
     match reply:
         case ImageHead():
             out.u8(72)
-            for number in (reply.sequence, reply.causes, reply.untold, reply.storages, reply.bytes):
+            for number in (reply.sequence, reply.failures, reply.causes, reply.unheard, reply.storages, reply.bytes):
                 out.varint(number)
         case ImageCause():
             out.u8(73)
@@ -64,6 +67,7 @@ def put_image_reply(out: Writer, reply: ImageReply) -> None:
             out.u64(reply.sequence)
             out.string(reply.operator)
             out.string(reply.message)
+            out.string(reply.inputs)
         case ImageStorages():
             out.u8(74)
             out.varint(len(reply.storages))
@@ -81,14 +85,16 @@ def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
     """What follows the opcode. Raises WireError."""
     match opcode:
         case 72:
-            sequence, causes = reader.varint(), reader.bounded(_stream.STORAGES_MAX + 1, "the number of causes")
-            untold = reader.bounded(causes, "the number of a cause")
+            sequence, failures = reader.varint(), reader.varint()
+            causes = reader.bounded(_stream.STORAGES_MAX + 1, "the number of causes")
+            unheard = reader.bounded(causes, "the number of a cause")
             storages = reader.bounded(_stream.STORAGES_MAX, "the number of storages")
-            return ImageHead(sequence, causes, untold, storages, reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of an image"))
+            size = reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of an image")
+            return ImageHead(sequence, failures, causes, unheard, storages, size)
         case 73:
             code, sequence = reader.u8(), reader.u64()
-            operator, message = reader.string(_stream.STRING_BYTES_MAX), reader.string(_stream.MESSAGE_BYTES_MAX)
-            return ImageCause(code, sequence, operator.decode(errors="replace"), message.decode(errors="replace"))
+            texts = (reader.string(most).decode(errors="replace") for most in (_stream.STRING_BYTES_MAX, *[_stream.MESSAGE_BYTES_MAX] * 2))
+            return ImageCause(code, sequence, *texts)
         case 74:
             count = reader.count(_stream.STORAGES_MAX, "the number of storages")
             return ImageStorages(tuple(_storage(reader) for _ in range(count)))

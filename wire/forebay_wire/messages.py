@@ -13,15 +13,17 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-PROTOCOL = 1
+from forebay_wire.texts import MendedLabel, MendedLine, MendedName, Name
+
+PROTOCOL = 2
 """Version of both links. A peer with another version is refused with one sentence naming both."""
 
 MESSAGE_BYTES_MAX = 64 * 1024
 """Longest message either side accepts."""
 
-Name = Annotated[str, Field(min_length=1, max_length=128)]
 Text = Annotated[str, Field(max_length=2048)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+Seconds = Annotated[float, Field(ge=0)]
 Hex256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Ticket = Hex256
 Priority = Annotated[int, Field(ge=-99, le=99)]
@@ -47,12 +49,16 @@ class Message(BaseModel):
 class Span(Message):
     """What device work is attributed to: one cell execution, or one whole process run."""
 
-    id: Name
+    id: MendedName
     kind: Literal["cell", "process"]
-    label: Text
+    label: MendedLabel
     """What the user recognises: the script's argv, or the notebook's path."""
     cell: Count | None = None
     """The cell's execution count; None for a process."""
+    cell_id: MendedName | None = None
+    """The front end's own id of the cell, the same however often it runs; None where it gives none."""
+    first_line: MendedLine | None = None
+    """How the cell's source begins; None where its user, or an operator, wants it kept nowhere."""
 
 
 class Flavor(Message):
@@ -60,7 +66,7 @@ class Flavor(Message):
 
     name: Name
     memory_bytes: Count
-    price_nano_per_second: Count | None = None
+    price_nano_per_hour: Count | None = None
     """None where nobody bills (the embedded pool)."""
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] | None = None
 
@@ -81,7 +87,7 @@ class Hello(Message):
 
     type: Literal["hello"] = "hello"
     protocol: int = PROTOCOL
-    process: Text
+    process: MendedLabel
     """Command line of the process, for people to read."""
     pid: Count
     torch: Name
@@ -181,6 +187,19 @@ class SessionOpened(Message):
     """What its requests get: what was asked for, or the most that the quotas allow."""
 
 
+class Estimate(Message):
+    """How long a wait lasts yet: most of those who are told so wait between ``low_seconds`` and ``high_seconds``, half of them less than
+    ``middle_seconds``. It counts from when it is told; a wait that is longer is longer than usual."""
+
+    low_seconds: Seconds
+    middle_seconds: Seconds
+    high_seconds: Seconds
+    running: Count = 0
+    """Leases that hold what it waits for."""
+    running_seconds: Seconds = 0.0
+    """For how long the oldest of them has run."""
+
+
 class Queued(Message):
     """The span waits. Sent at once when it must wait, and again whenever something in it changed."""
 
@@ -194,7 +213,7 @@ class Queued(Message):
     """Requests that come before it and may take what it may take."""
     ahead_tenant: Count = 0
     """How many of those are of its own tenant."""
-    estimate_seconds: Annotated[float, Field(ge=0)] | None = None
+    estimate: Estimate | None = None
     """Until the grant, as it looks now; None when unknown."""
     since_ns: Count = 0
     """When it began to wait, as Unix time."""
@@ -382,6 +401,10 @@ class Heartbeat(Message):
     busy_ns: Count
     """Time spent executing commands since the worker started."""
     commands: Count
+    operator: Text = ""
+    """The operator in whose call it is, where that lasts; a call cannot be interrupted."""
+    operator_seconds: Seconds = 0.0
+    """For how long, at least."""
 
 
 class Parked(Message):

@@ -23,9 +23,7 @@ from forebay_wire._stream import (
     WireError,
     Writer,
 )
-from forebay_wire.images import (
-    OPCODES as IMAGE_OPCODES,
-)
+from forebay_wire.images import OPCODES as IMAGE_OPCODES
 from forebay_wire.images import (
     ImageBytes,
     ImageCause,
@@ -35,6 +33,8 @@ from forebay_wire.images import (
     get_image_reply,
     put_image_reply,
 )
+from forebay_wire.storages import get_storage_command, put_numbers, put_storage_command
+from forebay_wire.timing import get_times, get_timing_command, put_times, put_timing_command
 from forebay_wire.traces import get_trace_command, put_trace_command
 from forebay_wire.vocabulary import (
     RANDOM,
@@ -43,6 +43,7 @@ from forebay_wire.vocabulary import (
     Ask,
     Binding,
     Call,
+    CallTime,
     Change,
     Command,
     Copy,
@@ -57,6 +58,7 @@ from forebay_wire.vocabulary import (
     Forget,
     Free,
     Geometry,
+    Heard,
     Hello,
     Leave,
     Mark,
@@ -74,14 +76,17 @@ from forebay_wire.vocabulary import (
     Share,
     Shared,
     Step,
-    StorageCommand,
     Sync,
     Tag,
+    TellTimes,
     Template,
+    Time,
+    Times,
     View,
     Welcome,
     Write,
     WriteShared,
+    schema_hash,
 )
 
 __all__ = [
@@ -97,6 +102,7 @@ __all__ = [
     "Ask",
     "Binding",
     "Call",
+    "CallTime",
     "Change",
     "Command",
     "CommandReader",
@@ -113,6 +119,7 @@ __all__ = [
     "Forget",
     "Free",
     "Geometry",
+    "Heard",
     "Hello",
     "ImageBytes",
     "ImageCause",
@@ -138,7 +145,10 @@ __all__ = [
     "Step",
     "Sync",
     "Tag",
+    "TellTimes",
     "Template",
+    "Time",
+    "Times",
     "View",
     "Welcome",
     "WireError",
@@ -151,14 +161,6 @@ __all__ = [
     "read_frame",
     "schema_hash",
 ]  # fmt: skip
-
-
-def schema_hash(schema: str) -> int:
-    """FNV-1a (64 bits) of the schema's text, as http://www.isthe.com/chongo/tech/comp/fnv/ defines it."""
-    value = 0xCBF29CE484222325
-    for byte in schema.encode():
-        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
-    return value
 
 
 def frame(body: bytes) -> bytes:
@@ -248,8 +250,10 @@ class CommandWriter:
                 self.templates.clear()
             case Follow() | Step() | Cut():
                 put_trace_command(out, command)
+            case Time() | TellTimes():
+                put_timing_command(out, command)
             case _:
-                _put_storage_command(out, command)
+                put_storage_command(out, command)
 
     def _put_call(self, command: Call | Ask) -> None:
         if command.template >= len(self.templates):
@@ -268,42 +272,6 @@ class CommandWriter:
                 raise WireError("a random call carries a seed and a counter")
             self._out.u64(command.random.seed)
             self._out.varint(command.random.counter)
-
-
-def _put_storage_command(out: Writer, command: StorageCommand) -> None:
-    match command:
-        case Allocate():
-            _put_numbers(out, 6, command.storage, command.bytes)
-        case Resize():
-            _put_numbers(out, 7, command.storage, command.bytes)
-        case Free():
-            _put_numbers(out, 8, len(command.storages), *command.storages)
-        case Write():
-            _put_numbers(out, 9, command.storage, command.offset_bytes, len(command.data))
-            out.raw(command.data)
-        case Read():
-            _put_numbers(out, 10, command.request, command.storage, command.offset_bytes, command.bytes)
-        case Sync():
-            _put_numbers(out, 11, command.request)
-        case Mark():
-            _put_numbers(out, 12, command.epoch)
-        case Share():
-            _put_numbers(out, 14, command.request, command.bytes)
-        case WriteShared():
-            _put_numbers(out, 15, command.storage, command.offset_bytes, command.bytes, command.area_offset_bytes)
-        case ReadShared():
-            numbers = (command.request, command.storage, command.offset_bytes, command.bytes, command.area_offset_bytes)
-            _put_numbers(out, 16, *numbers)
-        case Copy():
-            _put_numbers(out, 17, command.storage, command.offset_bytes, command.source, command.source_offset_bytes, command.bytes)
-        case Leave():
-            _put_numbers(out, 18, command.request)
-
-
-def _put_numbers(out: Writer, opcode: int, *numbers: int) -> None:
-    out.u8(opcode)
-    for number in numbers:
-        out.varint(number)
 
 
 def _put_template(out: Writer, template: Template) -> None:
@@ -351,6 +319,10 @@ def _put_argument(out: Writer, argument: Argument) -> None:
             out.varint(argument.count)
         case Tag.STRING:
             out.string(argument.text)
+        case Tag.SPARSE:
+            out.sparse_head(argument.layout, argument.flag, argument.list)
+            for part in argument.items:
+                _put_geometry(out, part.geometry)
 
 
 def _put_output(out: Writer, output: Output) -> None:
@@ -412,7 +384,7 @@ def _put_binding(out: Writer, argument: Argument, bindings: Iterator[Binding]) -
                 raise WireError(f"a list of {argument.count} doubles is bound to as many")
             for value in values:
                 out.f64(value)
-        case Tag.TENSOR_LIST | Tag.SCALAR_LIST:
+        case Tag.TENSOR_LIST | Tag.SCALAR_LIST | Tag.SPARSE:
             for item in argument.items:
                 _put_binding(out, item, bindings)
 
@@ -464,7 +436,9 @@ class CommandReader:
                 return Forget()
             case 20 | 21 | 22:
                 return get_trace_command(reader, opcode)
-        return _storage_command(reader, opcode)
+            case 23 | 24:
+                return get_timing_command(reader, opcode)
+        return get_storage_command(reader, opcode)
 
     def _bound(self, reader: Reader) -> tuple[int, tuple[Binding, ...], Random | None]:
         number = reader.varint()
@@ -478,41 +452,6 @@ class CommandReader:
             _get_output_binding(reader, output, bindings)
         random = Random(reader.u64(), reader.varint()) if template.flags & RANDOM else None
         return number, tuple(bindings), random
-
-
-def _storage_command(reader: Reader, opcode: int) -> Command:
-    match opcode:
-        case 6:
-            return Allocate(reader.varint(), reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of a storage"))
-        case 7:
-            return Resize(reader.varint(), reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of a storage"))
-        case 8:
-            count = reader.count(_stream.STORAGES_MAX, "the number of storages")
-            return Free(tuple(reader.varint() for _ in range(count)))
-        case 9:
-            storage, offset = reader.varint(), reader.varint()
-            return Write(storage, offset, reader.raw(reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk")))
-        case 10:
-            request, storage, offset = reader.varint(), reader.varint(), reader.varint()
-            return Read(request, storage, offset, reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk"))
-        case 11:
-            return Sync(reader.varint())
-        case 12:
-            return Mark(reader.varint())
-        case 14:
-            return Share(reader.varint(), reader.bounded(SHARED_BYTES_MAX, "the size of a shared area"))
-        case 15:
-            storage, offset = reader.varint(), reader.varint()
-            return WriteShared(storage, offset, reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk"), reader.varint())
-        case 16:
-            request, storage, offset = reader.varint(), reader.varint(), reader.varint()
-            return ReadShared(request, storage, offset, reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk"), reader.varint())
-        case 17:
-            numbers = (reader.varint(), reader.varint(), reader.varint(), reader.varint())
-            return Copy(*numbers, reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of a storage"))
-        case 18:
-            return Leave(reader.varint())
-    raise WireError(f"an unknown command {opcode}")
 
 
 def _text(reader: Reader, most: int = _stream.STRING_BYTES_MAX) -> str:
@@ -531,9 +470,9 @@ def _geometry(raw: _stream.RawGeometry | None) -> Geometry | None:
 
 
 def _argument(raw: _stream.RawArgument) -> Argument:
-    tag, geometry, dtype, flag, integer, count, values, text, items = raw
+    tag, geometry, dtype, flag, integer, count, values, text, items, layout = raw
     nested = tuple(_argument(item) for item in items)
-    return Argument(Tag(tag), _geometry(geometry), dtype, flag, integer, count, values, _decoded(text), nested)
+    return Argument(Tag(tag), _geometry(geometry), dtype, flag, integer, count, values, _decoded(text), nested, layout)
 
 
 def _output(raw: _stream.RawOutput) -> Output:
@@ -566,7 +505,7 @@ def _get_binding(reader: Reader, argument: Argument, bindings: list[Binding]) ->
             if argument.count * 8 > reader.left():
                 raise WireError("a frame ends in the middle of a command")
             bindings.append(tuple(reader.f64() for _ in range(argument.count)))
-        case Tag.TENSOR_LIST | Tag.SCALAR_LIST:
+        case Tag.TENSOR_LIST | Tag.SCALAR_LIST | Tag.SPARSE:
             for item in argument.items:
                 _get_binding(reader, item, bindings)
 
@@ -593,22 +532,25 @@ def encode_reply(reply: Reply) -> bytes:
             out.u8(66)
             out.string(reply.message)
         case Data():
-            _put_numbers(out, 67, reply.request, reply.busy_ns, len(reply.data))
+            put_numbers(out, 67, reply.request, reply.busy_ns, len(reply.data))
             out.raw(reply.data)
         case Done():
-            _put_numbers(out, 68, reply.request, reply.busy_ns)
+            put_numbers(out, 68, reply.request, reply.busy_ns)
         case Outputs():
-            _put_numbers(out, 69, reply.request, len(reply.outputs))
+            put_numbers(out, 69, reply.request, len(reply.outputs))
             for output in reply.outputs:
                 _put_produced(out, output)
         case Failure():
-            _put_numbers(out, 70, reply.request)
+            put_numbers(out, 70, reply.request, reply.number)
             out.u8(reply.code)
             out.u64(reply.sequence)
             out.string(reply.operator)
             out.string(reply.message)
+            out.string(reply.inputs)
         case Shared():
-            _put_numbers(out, 71, reply.request, reply.bytes)
+            put_numbers(out, 71, reply.request, reply.bytes)
+        case Times():
+            put_times(out, reply)
         case _:
             put_image_reply(out, reply)
     return out.bytes()
@@ -625,6 +567,10 @@ def _put_produced(out: Writer, output: Produced) -> None:
             out.varint(output.same)
         case OutputTag.LIST:
             out.varint(len(output.items))
+            for item in output.items:
+                _put_produced(out, item)
+        case OutputTag.SPARSE:
+            out.sparse_head(output.layout, output.coalesced, output.sizes)
             for item in output.items:
                 _put_produced(out, item)
         case OutputTag.BOOL:
@@ -659,15 +605,24 @@ def _reply(reader: Reader) -> Reply:
             count = reader.count(_stream.ARGUMENTS_MAX, "the number of outputs")
             return Outputs(request, tuple(_produced(reader, nested=False) for _ in range(count)))
         case 70:
-            request, code, sequence = reader.varint(), reader.u8(), reader.u64()
+            request, number, code, sequence = reader.varint(), reader.varint(), reader.u8(), reader.u64()
             if code not in set(FailureCode):
                 raise WireError(f"a failure of unknown code {code}")
-            return Failure(request, FailureCode(code), sequence, _text(reader), _text(reader, _stream.MESSAGE_BYTES_MAX))
+            texts = _text(reader), _text(reader, _stream.MESSAGE_BYTES_MAX), _text(reader, _stream.MESSAGE_BYTES_MAX)
+            return Failure(request, number, FailureCode(code), sequence, *texts)
         case 71:
             return Shared(reader.varint(), reader.bounded(SHARED_BYTES_MAX, "the size of a shared area"))
+        case 76:
+            return get_times(reader)
     if opcode in IMAGE_OPCODES:
         return get_image_reply(reader, opcode)
     raise WireError(f"an unknown reply {opcode}")
+
+
+def _part(reader: Reader) -> Produced:
+    if reader.u8() != OutputTag.NEW:
+        raise WireError("a part of a sparse tensor that is no tensor")
+    return Produced(OutputTag.NEW, reader.varint(), Geometry(*reader.geometry()), reader.varint())
 
 
 def _produced(reader: Reader, nested: bool) -> Produced:
@@ -685,6 +640,10 @@ def _produced(reader: Reader, nested: bool) -> Produced:
         case OutputTag.LIST if not nested:
             count = reader.count(_stream.ITEMS_MAX, "the length of a list")
             return Produced(tag, items=tuple(_produced(reader, nested=True) for _ in range(count)))
+        case OutputTag.SPARSE:
+            layout, coalesced, sizes, parts = reader.sparse_head()
+            items = tuple(_part(reader) for _ in range(parts))
+            return Produced(tag, items=items, layout=layout, coalesced=coalesced, sizes=sizes)
         case OutputTag.BOOL:
             return Produced(tag, value=bool(reader.u8()))
         case OutputTag.INT | OutputTag.DOUBLE | OutputTag.COMPLEX:

@@ -14,6 +14,14 @@ RANDOM = 1
 """Template flag: calls carry a seed and a counter."""
 
 
+def schema_hash(schema: str) -> int:
+    """FNV-1a (64 bits) of the schema's text, as http://www.isthe.com/chongo/tech/comp/fnv/ defines it."""
+    value = 0xCBF29CE484222325
+    for byte in schema.encode():
+        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
 class Tag(IntEnum):
     """Kinds of arguments."""
 
@@ -35,6 +43,7 @@ class Tag(IntEnum):
     DEVICE = 15
     GENERATOR = 16
     SCALAR_LIST = 17
+    SPARSE = 18
 
 
 class OutputTag(IntEnum):
@@ -49,6 +58,7 @@ class OutputTag(IntEnum):
     DOUBLE = 6
     BOOL = 7
     COMPLEX = 8
+    SPARSE = 9
 
 
 class FailureCode(IntEnum):
@@ -56,7 +66,7 @@ class FailureCode(IntEnum):
 
     OPERATOR = 1
     OUT_OF_MEMORY = 2
-    POISONED = 3
+    NEVER_MADE = 3
     UNSUPPORTED = 4
     GEOMETRY = 5
     INDEX = 6
@@ -92,6 +102,7 @@ class Argument:
     list: tuple[int, ...] = ()
     text: str = ""
     items: tuple[Argument, ...] = ()
+    layout: int = 0
 
 
 @dataclass(frozen=True)
@@ -246,6 +257,13 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Heard:
+    """The client knows of the failure of this number: what follows is carried out again."""
+
+    failure: int
+
+
+@dataclass(frozen=True)
 class Share:
     """Asks for an area of shared memory; its descriptor comes with the reply."""
 
@@ -296,8 +314,22 @@ class Fetch:
     magic: int = MAGIC
 
 
-StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Share | WriteShared | ReadShared | Copy | Leave
-Command = Hello | Fetch | Operator | DefineTemplate | Call | Ask | Forget | Follow | Step | Cut | StorageCommand
+@dataclass(frozen=True)
+class Time:
+    """The worker is to note when it carries out each of the next calls; what it noted before is dropped."""
+
+    calls: int
+
+
+@dataclass(frozen=True)
+class TellTimes:
+    """Answered by :class:`Times`."""
+
+    request: int
+
+
+StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Heard | Share | WriteShared | ReadShared | Copy | Leave
+Command = Hello | Fetch | Operator | DefineTemplate | Call | Ask | Forget | Follow | Step | Cut | Time | TellTimes | StorageCommand
 
 
 @dataclass(frozen=True)
@@ -331,7 +363,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Produced:
-    """One output that the worker tells: a storage with its geometry, an argument's index, a list, or a value."""
+    """One output that the worker tells: a storage with its geometry, an argument's index, a list, a value, or a sparse tensor."""
 
     tag: OutputTag
     storage: int = 0
@@ -340,6 +372,10 @@ class Produced:
     same: int = 0
     value: int | float | bool | complex = 0
     items: tuple[Produced, ...] = ()
+    layout: int = 0
+    """Of a sparse tensor; the next two are, too, and its parts are the items."""
+    coalesced: bool = False
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -351,10 +387,16 @@ class Outputs:
 @dataclass(frozen=True)
 class Failure:
     request: int
+    """0: no answer, but a notice that the stream has stopped."""
+    number: int
+    """Of the failure that stopped the stream, from 1; 0 where nothing stops: what was to be read was never made."""
     code: FailureCode
     sequence: int
     operator: str
     message: str
+    """The operator's own."""
+    inputs: str = ""
+    """What it was given."""
 
 
 @dataclass(frozen=True)
@@ -365,4 +407,21 @@ class Shared:
     bytes: int
 
 
-Reply = Welcome | Refused | Data | Done | Outputs | Failure | Shared | ImageReply
+@dataclass(frozen=True)
+class CallTime:
+    sequence: int
+    start_ns: int
+    """By the clock of the worker."""
+    took_ns: int
+
+
+@dataclass(frozen=True)
+class Times:
+    """When calls were carried out, in their order."""
+
+    request: int
+    now_ns: int
+    calls: tuple[CallTime, ...]
+
+
+Reply = Welcome | Refused | Data | Done | Outputs | Failure | Shared | Times | ImageReply

@@ -1,5 +1,7 @@
 #include "call.h"
 
+#include <algorithm>
+
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -8,6 +10,8 @@
 #include "bounds.h"
 #include "memory.h"
 #include "operators.h"
+#include "rollback.h"
+#include "sparse.h"
 
 namespace forebay::worker {
 
@@ -105,7 +109,7 @@ void Caller::bind(Plan& plan, const wire::Words& words) {
   tensors_.clear();
   new_ids_.clear();
   told_ids_.clear();
-  poisoned_by_.reset();
+  unusable_.reset();
   trouble_ = nullptr;
   for (auto& argument : plan.arguments) stack_.push_back(value(argument, word));
   bind_outputs(plan.outputs, word);
@@ -130,6 +134,7 @@ c10::IValue Caller::value(ArgumentPlan& argument, const uint64_t*& word) {
     case Tag::kTensorList:
     case Tag::kScalarList:
     case Tag::kDoubleList:
+    case Tag::kSparse:  // its parts, until the call runs
       return list(argument, word);
     case Tag::kNone:
       tensors_.push_back({nullptr, nullptr, 0, nullptr});
@@ -147,11 +152,11 @@ c10::IValue Caller::tensor(const ArgumentPlan& argument, const uint64_t*& word) 
   const auto offset = static_cast<int64_t>(*word++);
   const Layout& layout = *argument.layout;
   tensors_.push_back({&entry, &layout, offset, nullptr});
-  if (entry.cause()) {
-    if (!poisoned_by_) poisoned_by_ = entry.cause();
+  const __int128 last = (static_cast<__int128>(offset) + layout.span) * layout.item_bytes;
+  if (entry.cause() || (entry.shortfall() && last > entry.bytes())) {
+    if (!unusable_) unusable_ = entry.cause() ? entry.cause() : entry.shortfall();
     return at::Tensor();
   }
-  const __int128 last = (static_cast<__int128>(offset) + layout.span) * layout.item_bytes;
   if (last > entry.bytes()) {
     throw wire::WireError("a tensor reaches to byte " + std::to_string(static_cast<int64_t>(last)) + " of a storage of " +
                           std::to_string(entry.bytes()) + " bytes");
@@ -236,11 +241,30 @@ void Caller::execute(Plan& plan) {
       if (plan.arguments[index].tag == Tag::kGenerator) stack_[index] = generator;
     }
   }
+  if (!plan.sparse.empty()) assemble_sparse(plan);
   for (const size_t index : plan.apart) stack_[index] = stack_[index].toTensor().contiguous();
   if (!plan.bounds.empty()) check_bounds(plan, stack_);
-  plan.op.callBoxed(stack_);
+  Rollback rollback(plan, stack_);
+  {
+    const Running::Call call(running_, plan.op.schema().name());
+    plan.op.callBoxed(stack_);
+  }
+  rollback.forget();
   check_mutated(plan);
   next_new_ = 0;
+}
+
+void Caller::assemble_sparse(const Plan& plan) {
+  const auto is_written = [&](size_t part) {
+    return std::any_of(plan.mutated.begin(), plan.mutated.end(), [&](size_t index) { return tensors_[index].entry == tensors_[part].entry; });
+  };
+  for (const auto& sparse : plan.sparse) {
+    auto parts = stack_[sparse.argument].toTensorVector();
+    for (size_t part = 0; part < parts.size(); ++part) {
+      if (is_written(sparse.first_tensor + part)) parts[part] = parts[part].clone();  // or what was checked would change meanwhile
+    }
+    stack_[sparse.argument] = sparse_tensor(plan.arguments[sparse.argument], std::move(parts), device_);
+  }
 }
 
 void Caller::run(Plan& plan) {
@@ -270,17 +294,31 @@ void Caller::run_and_tell(Plan& plan, uint64_t first_storage, wire::Writer& told
   stack_.clear();
 }
 
-void Caller::poison(const Plan& plan, const Cause& cause) {
-  poison_results(cause);
-  for (const size_t index : plan.mutated) {
-    if (tensors_[index].entry != nullptr) storages_.poison(*tensors_[index].entry, cause);
+void Caller::skip(const Plan& plan, const wire::Words& words, const Cause& cause) {
+  skip_question(plan, words);
+  for (size_t index = 0; index < plan.words.size(); ++index) {
+    if (plan.words[index] != wire::Word::kNew) continue;
+    storages_.check_new(words[index]);
+    storages_.insert_failed(words[index], cause);
   }
 }
 
-void Caller::poison_results(const Cause& cause) {
+void Caller::skip_question(const Plan& plan, const wire::Words& words) const {
+  for (size_t index = 0; index < plan.words.size(); ++index) {
+    if (plan.words[index] == wire::Word::kStorage) storages_.at(words[index]);
+  }
+}
+
+void Caller::fail(const Cause& cause) {
+  withdraw();
+  for (const uint64_t id : new_ids_) storages_.insert_failed(id, cause);
+}
+
+void Caller::withdraw() {
   stack_.clear();
-  for (const uint64_t id : new_ids_) storages_.poison(id, cause);
+  for (const uint64_t id : new_ids_) storages_.withdraw(id);
   for (const uint64_t id : told_ids_) storages_.free(id);
+  told_ids_.clear();
 }
 
 // An operator may have changed the geometry of a tensor that it writes to; the tensors are kept for later calls.
@@ -401,6 +439,15 @@ void Caller::tell(const OutputPlan& output, c10::IValue& result, wire::Writer& t
   }
 }
 
+void Caller::tell_sparse(const OutputPlan& output, at::Tensor tensor, wire::Writer& told) {
+  if (!wire::carries_sparse_sizes(tensor.sizes())) beyond_the_stream("sizes " + text_of(tensor.sizes()));
+  told.tag(OutputTag::kSparse);
+  put_sparse_head(tensor, told);
+  auto parts = parts_of(tensor);
+  tensor.reset();  // so that nobody else holds them
+  for (auto& part : parts) tell_tensor(output, std::move(part), told);
+}
+
 // An unknown tensor is told as a dense one in a storage of its own.
 void Caller::tell_tensor(const OutputPlan& output, at::Tensor tensor, wire::Writer& told) {
   if (output.tag == OutputTag::kNew) {
@@ -413,6 +460,7 @@ void Caller::tell_tensor(const OutputPlan& output, at::Tensor tensor, wire::Writ
     return told.varint(static_cast<uint64_t>(output.storage_bytes));
   }
   if (!tensor.defined()) return told.tag(OutputTag::kNone);
+  if (is_sparse(tensor)) return tell_sparse(output, std::move(tensor), told);
   if (!is_supported(static_cast<uint8_t>(tensor.scalar_type())) || tensor.layout() != c10::kStrided || tensor.is_quantized() || tensor.is_nested()) {
     unpredicted("a tensor that the command stream cannot carry");
   }

@@ -12,6 +12,7 @@
 #include "device.h"
 #include "failure.h"
 #include "plan.h"
+#include "running.h"
 #include "storage.h"
 
 namespace forebay::worker {
@@ -29,13 +30,21 @@ class Caller {
   // As run, but writes each output to `told`; unknown ones get the ids from `first_storage` on.
   void run_and_tell(Plan& plan, uint64_t first_storage, wire::Writer& told);
 
-  // Poisons what the bound call would have produced and changed.
-  void poison(const Plan& plan, const Cause& cause);
-  // As poison, for a call that the client knows has not begun.
-  void poison_results(const Cause& cause);
+  // Holds the words of a call that is not carried out against the session's storages; its results are never made. Throws wire::WireError.
+  void skip(const Plan& plan, const wire::Words& words, const Cause& cause);
+  // As skip, without results: the client is told so.
+  void skip_question(const Plan& plan, const wire::Words& words) const;
 
-  // Why an argument cannot be read, or null.
-  const Cause& poisoned_by() const { return poisoned_by_; }
+  // The results of the bound call are never made.
+  void fail(const Cause& cause);
+  // As fail, of a call whose client has no use for the ids of its results.
+  void withdraw();
+
+  // The call that is being carried out; for any thread.
+  const Running& running() const { return running_; }
+
+  // Why an argument cannot be used, or null.
+  const Cause& unusable() const { return unusable_; }
 
  private:
   struct TensorArgument {
@@ -56,10 +65,13 @@ class Caller {
   void take_new(const OutputPlan& output, c10::IValue& result);
   void take_same(const OutputPlan& output, const c10::IValue& result) const;
   void tell(const OutputPlan& output, c10::IValue& result, wire::Writer& told);
+  void assemble_sparse(const Plan& plan);
+  void tell_sparse(const OutputPlan& output, at::Tensor tensor, wire::Writer& told);
   void tell_tensor(const OutputPlan& output, at::Tensor tensor, wire::Writer& told);
 
   const Device& device_;
   Storages& storages_;
+  Running running_;
   torch::jit::Stack stack_;
   std::vector<TensorArgument> tensors_;
   std::vector<uint64_t> new_ids_;   // that the client chose for this call
@@ -68,7 +80,7 @@ class Caller {
   uint64_t next_told_ = 0;
   uint64_t seed_ = 0;
   uint64_t counter_ = 0;
-  Cause poisoned_by_;
+  Cause unusable_;
   std::exception_ptr trouble_;  // no memory for an argument
 };
 

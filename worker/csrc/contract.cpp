@@ -16,7 +16,7 @@ namespace {
 using wire::Tag;
 
 struct Contract {
-  std::string_view name;   // after "aten::", of all overloads
+  std::string_view name;   // after "aten::", of all overloads; "… sparse" where they are given sparse tensors
   std::string_view terms;  // with spaces between
 };
 
@@ -36,6 +36,7 @@ struct Term {
   bool or_none = false;  // or there are no elements, and nothing else matters
   std::string_view flag;
   bool flag_set = true;
+  std::string_view flag_text;  // of a flag that is a text: what it must be
 };
 
 Term term_of(std::string_view text) {
@@ -46,6 +47,10 @@ Term term_of(std::string_view text) {
     if (term.flag.front() == '!') {
       term.flag_set = false;
       term.flag.remove_prefix(1);
+    }
+    if (const size_t is = term.flag.find('='); is != std::string_view::npos) {
+      term.flag_text = term.flag.substr(is + 1);
+      term.flag = term.flag.substr(0, is);
     }
   }
   const size_t relation = text.find_first_of("=~<>#%^&|;@$'");
@@ -68,8 +73,8 @@ Term term_of(std::string_view text) {
   return term;
 }
 
-std::vector<Term> terms_of(const c10::OperatorHandle& op) {
-  const auto name = std::string_view(op.schema().name()).substr(std::string_view("aten::").size());
+std::vector<Term> terms_of(const Plan& plan) {
+  const auto name = plan.op.schema().name().substr(std::string_view("aten::").size()) + (plan.sparse.empty() ? "" : " sparse");
   std::vector<Term> terms;
   for (const auto& contract : kContracts) {
     if (contract.name != name) continue;
@@ -144,7 +149,7 @@ const Layout* layout_of(const ArgumentPlan& argument) {
     return layout;
   }();
   if (argument.tag == Tag::kScalarTensor) return &number;
-  return argument.tag == Tag::kTensor ? argument.layout.get() : nullptr;
+  return argument.tag == Tag::kTensor || argument.tag == Tag::kSparse ? argument.layout.get() : nullptr;
 }
 
 class Check {
@@ -152,9 +157,9 @@ class Check {
   explicit Check(const Plan& plan) : plan_(plan), schema_(plan.op.schema()) {}
 
   std::string run() {
-    for (const Term& term : terms_of(plan_.op)) {
+    for (const Term& term : terms_of(plan_)) {
       if (!has(term.argument) && !term.given) continue;
-      if (!term.flag.empty() && argument(term.flag).prototype.toBool() != term.flag_set) continue;
+      if (!term.flag.empty() && !flag_holds(term)) continue;
       if (!has(term.argument)) return std::string(term.argument) + " is missing";
       std::string breach = term.each ? each(term) : one(term);
       if (!breach.empty()) return breach;
@@ -224,6 +229,11 @@ class Check {
   }
 
  private:
+  bool flag_holds(const Term& term) const {
+    const auto& value = argument(term.flag).prototype;
+    return term.flag_text.empty() ? value.toBool() == term.flag_set : value.toStringRef() == term.flag_text;
+  }
+
   std::string one(const Term& term) {
     const ArgumentPlan& given = argument(term.argument);
     switch (term.relation) {
@@ -392,7 +402,7 @@ std::string breach_of_contract(const Plan& plan) { return Check(plan).run(); }
 
 void note_apart(Plan& plan) {
   const Check check(plan);
-  for (const Term& term : terms_of(plan.op)) {
+  for (const Term& term : terms_of(plan)) {
     if (term.each || !check.has(term.argument)) continue;
     const size_t index = check.index_of(term.argument);
     const ArgumentPlan& argument = plan.arguments[index];
@@ -403,7 +413,7 @@ void note_apart(Plan& plan) {
 void note_bounds(Plan& plan) {
   Check check(plan);
   if (!check.run().empty()) return;
-  for (const Term& term : terms_of(plan.op)) {
+  for (const Term& term : terms_of(plan)) {
     if (!check.has(term.argument)) continue;
     const size_t index = check.index_of(term.argument);
     if (plan.arguments[index].tag != Tag::kTensor || plan.arguments[index].layout->numel == 0) continue;

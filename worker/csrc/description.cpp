@@ -31,6 +31,9 @@ void put(std::ostream& out, const ArgumentPlan& argument) {
       return;
     case Tag::kTensor:
       return put_tensor(out, *argument.layout);
+    case Tag::kSparse:
+      out << c10::getDtypeNames(argument.items.back().layout->dtype).first << c10::IntArrayRef(argument.sizes) << " " << argument.sparse;
+      return;
     case Tag::kScalarTensor:
       out << c10::getDtypeNames(argument.dtype).first << "[]";
       return;

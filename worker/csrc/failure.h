@@ -10,15 +10,17 @@
 
 namespace forebay::worker {
 
-// One failed call, as the client is told of it.
+// One failed command, as the client is told of it.
 struct Failure {
+  uint64_t number;  // among the session's, from 1
   wire::FailureCode code;
   uint64_t sequence;
   std::string op;
-  std::string message;
+  std::string message;  // the operator's own
+  std::string inputs;   // what it was given; may be empty
 };
 
-// Shared by the storages it poisoned.
+// Shared by the storages that were never made for it.
 using Cause = std::shared_ptr<const Failure>;
 
 // This command failed; the session goes on. A wire::WireError ends the session.

@@ -48,7 +48,8 @@ void Session::send_image(const Send& send) {
   Causes causes;
   wire::ImageHead head;
   head.sequence = sequence_;
-  head.untold = causes.number_of(untold_);
+  head.failures = failures_;
+  head.unheard = causes.number_of(stopped_);
   head.storages = items.size();
   for (const auto& item : items) {
     causes.number_of(item.cause);
@@ -60,7 +61,7 @@ void Session::send_image(const Send& send) {
   send(out, nullptr, 0);
   for (const auto& cause : causes.list()) {
     out.clear();
-    wire::put_image_cause(out, {static_cast<uint8_t>(cause->code), cause->sequence, cause->op, cause->message});
+    wire::put_image_cause(out, {static_cast<uint8_t>(cause->code), cause->sequence, cause->op, cause->message, cause->inputs});
     send(out, nullptr, 0);
   }
   for (size_t first = 0; first < items.size(); first += kStoragesPerFrame) {
@@ -114,10 +115,10 @@ void Session::take_image(wire::Reader& frame) {
     case wire::Reply::kCause: {
       if (!image_ || image_->causes.size() == image_->head.causes) throw wire::WireError("a cause that the image does not announce");
       const auto cause = wire::get_image_cause(frame);
-      image_->cause_bytes += cause.op.size() + cause.message.size();
+      image_->cause_bytes += cause.op.size() + cause.message.size() + cause.inputs.size();
       if (image_->cause_bytes > kCausesBytesMax) throw wire::WireError("causes of more than " + std::to_string(kCausesBytesMax) + " bytes");
       image_->causes.push_back(
-          std::make_shared<const Failure>(Failure{static_cast<wire::FailureCode>(cause.code), cause.sequence, cause.op, cause.message}));
+          std::make_shared<const Failure>(Failure{0, static_cast<wire::FailureCode>(cause.code), cause.sequence, cause.op, cause.message, cause.inputs}));
       break;
     }
     case wire::Reply::kStorages:
@@ -141,7 +142,7 @@ void Session::admit(const wire::ImageStorage& told) {
   if (bytes && told.bytes > image_->head.bytes - image_->bytes) throw wire::WireError("storages of more bytes than the image announces");
   if (bytes) image_->bytes += told.bytes;
   const Cause cause = told.cause == 0 ? nullptr : image_->causes[told.cause - 1];
-  if (cause && (told.bytes > 0 || told.has_bytes)) throw wire::WireError("a poisoned storage with bytes");
+  if (cause && (told.bytes > 0 || told.has_bytes)) throw wire::WireError("a storage that was never made, with bytes");
   storages_.admit({told.id, told.bytes, cause, bytes});
   image_->storages.push_back(told);
 }
@@ -157,7 +158,11 @@ void Session::next_image_storage() {
   if (!device_.is_host()) device_.synchronize();
   image.staging = c10::Storage(nullptr);
   sequence_ = image.head.sequence;
-  if (image.head.untold != 0) untold_ = image.causes[image.head.untold - 1];
+  failures_ = image.head.failures;
+  if (image.head.unheard == 0) return;
+  Failure last = *image.causes[image.head.unheard - 1];
+  last.number = failures_;
+  stopped_ = std::make_shared<const Failure>(std::move(last));
 }
 
 Session::Room Session::image_room() {

@@ -5,10 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -18,6 +16,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
+#include <forebay/out_of_memory.h>
 
 namespace forebay::worker {
 
@@ -113,26 +112,6 @@ LimitedAllocator& limited_allocator() {
 }
 
 }  // namespace
-
-std::string human_bytes(int64_t bytes) {
-  constexpr std::array<const char*, 6> kUnits{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
-  return text.data();
-}
-
-std::string out_of_memory(int64_t requested_bytes, int64_t used_bytes, int64_t limit_bytes) {
-  const int64_t available = used_bytes < limit_bytes ? limit_bytes - used_bytes : 0;
-  return "out of memory: " + human_bytes(requested_bytes) + " requested, " + human_bytes(used_bytes) + " in use, " + human_bytes(available) +
-         " available of this virtual device's limit of " + human_bytes(limit_bytes) +
-         "; free tensors or choose a larger flavor with `forebay flavor set`";
-}
 
 void install_host_limit() {
   c10::SetCPUAllocator(&limited_allocator(), kAbovePyTorchs);

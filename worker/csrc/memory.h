@@ -8,12 +8,6 @@
 
 namespace forebay::worker {
 
-// "1.50 GiB"
-std::string human_bytes(int64_t bytes);
-
-// The sentence a user reads when a request does not fit.
-std::string out_of_memory(int64_t requested_bytes, int64_t used_bytes, int64_t limit_bytes);
-
 // Makes every tensor that this process allocates on the host from now on, temporaries included, count against the limit of
 // set_host_limit. Beyond it allocation throws c10::OutOfMemoryError. To be called once, before any operator runs.
 void install_host_limit();

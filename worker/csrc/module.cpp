@@ -94,6 +94,7 @@ PYBIND11_MODULE(_executor, module) {
       .def("end", &Server::end, release())
       .def("take_events", &events_of)
       .def("statistics", &statistics_of)
+      .def("running", &Server::running)
       .def("join", &Server::join, release());
   module.def("schema_hash", &schema_hash);
   module.def("allowed_operators", &allowed);

@@ -145,6 +145,7 @@ constexpr std::array kBans{
     Ban{"_add_relu*", kLayout},
     Ban{"_sobol_engine_*", kIndices},
     Ban{"_foreach_copy", kLengths},
+    Ban{"_stack*", kLengths},
     Ban{"_test_*", kTests},
     Ban{"_foobar*", kTests},
 };
@@ -244,11 +245,13 @@ bool is_supported(uint8_t dtype) {
 std::string reason_against(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
   if (name.compare(0, kNamespace.size(), kNamespace) != 0) return "only operators of namespace aten are served";
+  const bool sparse = wire::takes_sparse(std::string_view(full_name(op.operator_name())).substr(kNamespace.size()));
   for (const auto& ban : kBans) {
+    if (sparse) break;
     if (matches(ban.name, std::string_view(name).substr(kNamespace.size()))) return std::string(ban.reason);
   }
   if (op.hasTag(at::Tag::inplace_view)) return std::string(kMetadata);
-  if (!wire::is_listed(std::string_view(full_name(op.operator_name())).substr(kNamespace.size()))) return std::string(kUnlisted);
+  if (!sparse && !wire::is_listed(std::string_view(full_name(op.operator_name())).substr(kNamespace.size()))) return std::string(kUnlisted);
   for (const auto& argument : op.schema().arguments()) {
     if (!is_carried(argument.type())) return "the command stream carries no " + argument.type()->str();
   }

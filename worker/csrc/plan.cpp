@@ -6,6 +6,8 @@
 
 #include "contract.h"
 #include "operators.h"
+#include "rollback.h"
+#include "sparse.h"
 
 namespace forebay::worker {
 
@@ -49,6 +51,7 @@ class Planner {
     const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
     const size_t first = plan_->tensors;
     check_number(source, argument);
+    if (source.tag == Tag::kSparse) plan_->sparse.push_back({plan_->arguments.size(), first});
     plan_->arguments.push_back(bind(source, *argument.type(), argument));
     if (!writes) return;
     check_written(source, argument);
@@ -57,7 +60,7 @@ class Planner {
 
   // What an operator writes to must have a storage of the session.
   void check_written(const wire::Argument& source, const c10::Argument& argument) const {
-    if (source.tag == Tag::kScalarTensor) misfit(argument);
+    if (source.tag == Tag::kScalarTensor || source.tag == Tag::kSparse) misfit(argument);
     for (const auto& item : source.items) {
       if (item.tag == Tag::kScalarTensor) misfit(argument);
     }
@@ -103,9 +106,17 @@ class Planner {
   bool fill_scalar(ArgumentPlan& plan, const wire::Argument& source, TypeKind kind) {
     switch (source.tag) {
       case Tag::kTensor:
+        plan.tag = source.tag;
         plan.layout = layouts_.intern(source.geometry);
         ++plan_->tensors;
         bound({wire::Word::kStorage, wire::Word::kNumber});
+        return kind == TypeKind::TensorType;
+      case Tag::kSparse:
+        plan.sparse = static_cast<c10::Layout>(source.layout);
+        plan.coalesced = source.flag;
+        plan.sizes = source.list;
+        for (const auto& part : source.items) fill_scalar(plan.items.emplace_back(), part, kind);
+        plan.layout = sparse_layout(plan);
         return kind == TypeKind::TensorType;
       case Tag::kScalarTensor:
         if (!is_supported(source.dtype)) refuse("names dtype " + std::to_string(source.dtype) + ", which is not served");
@@ -244,9 +255,13 @@ LayoutRef Layouts::intern(const wire::Geometry& geometry) {
 
 std::unique_ptr<Plan> make_plan(const wire::Template& source, c10::OperatorHandle op, const Device& device, Layouts& layouts) {
   auto plan = Planner(op, device, layouts).make(source);
+  check_sparse_use(*plan);
   plan->breach = breach_of_contract(*plan);
   note_apart(*plan);
-  if (device.is_host() && device.computes()) note_bounds(*plan);
+  if (device.is_host() && device.computes()) {
+    note_bounds(*plan);
+    note_partial_writes(*plan);
+  }
   return plan;
 }
 

@@ -22,13 +22,16 @@ using LayoutRef = std::shared_ptr<const Layout>;
 struct ArgumentPlan {
   wire::Tag tag = wire::Tag::kNone;
   c10::IValue prototype;       // the whole value, where no call binds anything
-  LayoutRef layout;            // kTensor
+  LayoutRef layout;            // kTensor; kSparse: sizes alone, as contracts see them
   c10::ScalarType dtype = c10::ScalarType::Float;  // kScalarTensor
   bool wrapped = false;        // kScalarTensor
   bool optional_items = false; // kTensorList: the operator wants Tensor?[]
   size_t count = 0;            // kDoubleList
   at::Tensor scalar;           // kScalarTensor: used again by the next call when nobody kept it
   std::vector<ArgumentPlan> items;
+  c10::Layout sparse = c10::Layout::Strided;  // kSparse, whose parts are the items
+  bool coalesced = false;      // kSparse, as the next
+  std::vector<int64_t> sizes;
 };
 
 struct OutputPlan {
@@ -37,6 +40,12 @@ struct OutputPlan {
   int64_t storage_bytes = 0;   // kNew
   size_t same = 0;             // kSame
   std::vector<OutputPlan> items;
+};
+
+// An argument that is sparse, and the number of the first of its parts among the flattened tensor arguments.
+struct SparseArgument {
+  size_t argument;
+  size_t first_tensor;
 };
 
 // A tensor of whole numbers that lead into another one.
@@ -53,6 +62,10 @@ struct Bound {
   int64_t below = 0;  // kBags
   Kind kind = Kind::kOffsets;
 };
+
+// How a kernel may fail in the middle of what it writes: never, where an index leads out of its dimension, where one of a list does, where one leads out
+// of the whole tensor, or by any value.
+enum class PartialWrites { kNone, kByIndex, kByIndices, kByPlace, kByValue };
 
 struct Plan {
   explicit Plan(c10::OperatorHandle handle) : op(handle) {}
@@ -71,6 +84,8 @@ struct Plan {
   std::string breach;             // of the operator's contract: a call fails
   std::vector<size_t> apart;      // arguments that its contract wants with their elements together: a call gives the kernel copies
   std::vector<Bound> bounds;      // of its contract, to be looked at in each call
+  PartialWrites partial_writes = PartialWrites::kNone;
+  std::vector<SparseArgument> sparse;
 };
 
 // Geometries of all templates, each kept once.

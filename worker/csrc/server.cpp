@@ -11,6 +11,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/headeronly/version.h>
 
+#include "division.h"
 #include "memory.h"
 
 namespace forebay::worker {
@@ -20,6 +21,7 @@ namespace {
 constexpr size_t kDirectUploadBytes = size_t{64} << 10;  // payloads below go through the inbox
 constexpr size_t kWriteHeaderBytesMax = 1 + 3 * 10;
 constexpr auto kBusyPoll = std::chrono::milliseconds(1);  // how often an accelerator is asked whether it is done
+constexpr auto kGoesOn = std::chrono::milliseconds(1);  // so soon after an answer its client says what comes next
 constexpr auto kLinger = std::chrono::seconds(2);
 constexpr auto kForGood = std::chrono::hours(24 * 365);
 
@@ -42,7 +44,9 @@ Server::Server(Device device, const std::string& address, std::optional<int> thr
       spill_directory_(std::move(spill_directory)),
       door_address_(address),
       listener_(address),
-      session_(device_, *this) {}
+      session_(device_, *this) {
+  outlive_integer_divisions();
+}
 
 Server::~Server() {
   end();
@@ -82,6 +86,8 @@ Statistics Server::statistics() const {
   const int64_t epoch = epoch_.load();
   return {epoch < 0 ? std::nullopt : std::optional(static_cast<uint64_t>(epoch)), memory_bytes_.load(), busy_ns_.load(), commands_.load()};
 }
+
+std::optional<std::pair<uint64_t, std::string>> Server::running() const { return session_.running().now(); }
 
 bool Server::join(double patience_seconds) {
   std::unique_lock lock(mutex_);
@@ -219,9 +225,13 @@ void Server::receive() {
     arrival = inbox_.receive(client_.get());
     return arrival != Inbox::Arrival::kNothing || ordered_.load(std::memory_order_relaxed);
   };
-  if (!look() && session_.moves_bulk()) {
+  if (!look()) {
     rest();
-    spinner_.until(look);
+    if (session_.moves_bulk()) {
+      bulk_spinner_.until(look);
+    } else if (gate_.is_open() && Clock::now() - answered_at_ < kGoesOn) {
+      spinner_.until(look);
+    }
   }
   if (arrival == Inbox::Arrival::kEnd) throw ClientLost();
   if (arrival == Inbox::Arrival::kNothing) wait(POLLIN);
@@ -440,7 +450,10 @@ void Server::send(const wire::Writer& head, const void* payload, size_t payload_
   size_t first = 0;
   while (true) {
     while (first < parts.size() && parts[first].iov_len == 0) ++first;
-    if (first == parts.size()) return;
+    if (first == parts.size()) {
+      answered_at_ = Clock::now();
+      return;
+    }
     msghdr message{};
     message.msg_iov = &parts[first];
     message.msg_iovlen = parts.size() - first;

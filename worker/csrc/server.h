@@ -68,6 +68,8 @@ class Server final : private Replies {
   int event_descriptor() const { return events_bell_.get(); }
   std::vector<Event> take_events();
   Statistics statistics() const;
+  // The number of the operator's call that is being carried out, and the operator.
+  std::optional<std::pair<uint64_t, std::string>> running() const;
   // Waits until the thread has ended, for so long at most. True if it has.
   bool join(double seconds);
 
@@ -143,7 +145,9 @@ class Server final : private Replies {
   Clock::time_point working_since_{};
   bool working_ = false;
   bool touched_ = false;              // device work since active_at_
-  Spinner spinner_;
+  Spinner spinner_;                   // waits for what a client does with an answer
+  Spinner bulk_spinner_;              // waits for a piece of bulk data
+  Clock::time_point answered_at_{};   // when the client was last sent something
   bool holding_ = false;              // the image of a session that left
 
   // Shared.

@@ -16,7 +16,7 @@ namespace {
 
 using wire::Command;
 
-constexpr uint64_t kLongMessagesMax = 16384;  // of one session; storages keep the messages of what poisoned them
+constexpr uint64_t kLongMessagesMax = 16384;  // of one session; storages that were never made keep the message that says why
 constexpr size_t kShortMessageBytes = 256;
 constexpr int64_t kPastCachesBytes = 4 << 20;  // storages that the caches of one processor do not hold
 
@@ -44,7 +44,7 @@ const std::vector<uint8_t>& zeros() {
 
 }  // namespace
 
-Session::Session(Device& device, Replies& replies) : device_(device), replies_(replies), storages_(device), caller_(device, storages_) {}
+Session::Session(Device& device, Replies& replies) : device_(device), replies_(replies), storages_(device), caller_(device, storages_), timing_(device) {}
 
 bool Session::is_device_work(wire::Reader in) const {
   const wire::Step* step = traces_.likely();
@@ -72,6 +72,10 @@ void Session::execute(wire::Reader& in) {
       return step(in);
     case Command::kCut:
       return cut(in);
+    case Command::kTime:
+      return timing_.begin(in.bounded(wire::kTimesMax, "the number of calls to time"));
+    case Command::kTellTimes:
+      return tell_times(in);
     case Command::kHello:
       throw wire::WireError("a second HELLO");
     case Command::kOperator:
@@ -104,6 +108,8 @@ void Session::execute(wire::Reader& in) {
       return copy(in);
     case Command::kForget:
       return forget();
+    case Command::kHeard:
+      return heard(in);
     default:
       throw wire::WireError("an unknown command " + std::to_string(opcode));
   }
@@ -119,7 +125,7 @@ void Session::settle() {
   try {
     device_.synchronize();
   } catch (...) {
-    fail_now("device", sequence_);
+    stop_now("device", sequence_);
   }
 }
 
@@ -207,51 +213,61 @@ Plan& Session::plan_of(uint64_t number) {
   return *plans_[number];
 }
 
-Cause Session::fail(const CommandError& error, const std::string& op, uint64_t sequence) {
+Cause Session::stop(Failure failure) {
   const size_t most = failures_++ < kLongMessagesMax ? wire::kMessageBytesMax : kShortMessageBytes;
-  auto cause = std::make_shared<const Failure>(Failure{error.code, sequence, op, told_text(error.what(), most)});
-  if (!untold_) untold_ = cause;
+  failure.number = failures_;
+  failure.message = told_text(std::move(failure.message), most);
+  failure.inputs = told_text(std::move(failure.inputs), most);
+  stopped_ = std::make_shared<const Failure>(std::move(failure));
+  return stopped_;
+}
+
+Cause Session::stop(const CommandError& error, const std::string& op, uint64_t sequence) { return stop({0, error.code, sequence, op, error.what(), ""}); }
+
+Cause Session::stop_now(const std::string& op, uint64_t sequence, const Plan* plan) {
+  bool device_lost = false;
+  const auto error = command_error_of_current_exception(device_lost);
+  auto cause = stop({0, error.code, sequence, op, error.what(), plan == nullptr ? "" : inputs_of(*plan)});
+  if (device_lost && !lost_) lost_ = cause;
   return cause;
 }
 
-// For the exception being handled.
-Cause Session::fail_now(const std::string& op, uint64_t sequence, const Plan* plan) {
-  bool device_lost = false;
-  auto error = command_error_of_current_exception(device_lost);
-  if (plan != nullptr) error = CommandError(error.code, std::string(error.what()) + "\n  with " + inputs_of(*plan));
-  auto cause = fail(error, op, sequence);
-  if (device_lost && !lost_) lost_ = cause;
+Cause Session::announced(Cause cause) {
+  tell(0, *cause);
   return cause;
+}
+
+void Session::heard(wire::Reader& in) {
+  const uint64_t number = in.bounded(failures_, "the number of a failure");
+  if (stopped_ && stopped_->number == number) stopped_.reset();
 }
 
 void Session::tell(uint64_t request, const Failure& failure) {
   wire::Writer head;
   head.reply(wire::Reply::kFailure);
   head.varint(request);
+  head.varint(failure.number);
   head.u8(static_cast<uint8_t>(failure.code));
   head.u64(failure.sequence);
   head.string(failure.op);
   head.string(failure.message);
+  head.string(failure.inputs);
   replies_.send(head, nullptr, 0);
-}
-
-bool Session::told_failure(uint64_t request) {
-  if (!untold_) return false;
-  const Cause failure = std::move(untold_);
-  untold_.reset();
-  tell(request, *failure);
-  return true;
 }
 
 namespace {
 
+// Of what uses something that was never made; of the same number: none, where nothing fails again by it.
 Failure derived(const Failure& cause) {
   Failure failure = cause;
-  failure.code = wire::FailureCode::kPoisoned;
+  failure.number = 0;
+  failure.code = wire::FailureCode::kNeverMade;
   return failure;
 }
 
 }  // namespace
+
+Cause Session::stop_after(const Failure& cause) { return stop(derived(cause)); }
 
 void Session::read_words(const std::vector<wire::Word>& kinds, wire::Reader& in) {
   words_.clear();
@@ -268,20 +284,17 @@ void Session::call(wire::Reader& in) {
 
 void Session::call(Plan& plan) {
   moves_bulk_ = false;
-  caller_.bind(plan, words_);
   const uint64_t sequence = sequence_++;
-  const Cause& before = lost_ ? lost_ : caller_.poisoned_by();
-  if (before) {
-    const Cause cause = before;
-    if (!untold_) untold_ = std::make_shared<const Failure>(derived(*cause));
-    return caller_.poison(plan, cause);
-  }
+  if (stopped_) return caller_.skip(plan, words_, stopped_);
+  caller_.bind(plan, words_);
+  if (const Cause& before = lost_ ? lost_ : caller_.unusable()) return caller_.fail(announced(stop_after(*before)));
   try {
+    const TimedCall timed(timing_, sequence);
     caller_.run(plan);
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
-    caller_.poison(plan, fail_now(plan.op.schema().name(), sequence, &plan));
+    caller_.fail(announced(stop_now(plan.op.schema().name(), sequence, &plan)));
   }
 }
 
@@ -291,29 +304,24 @@ void Session::ask(wire::Reader& in) {
   Plan& plan = plan_of(in.varint());
   traces_.cut();
   read_words(plan.words, in);
-  caller_.bind(plan, words_);
   const uint64_t sequence = sequence_++;
-  if (untold_) {
-    caller_.poison_results(untold_);
-    told_failure(request);
-    return;
+  if (stopped_) {
+    caller_.skip_question(plan, words_);
+    return tell(request, *stopped_);
   }
-  const Cause before = lost_ ? lost_ : caller_.poisoned_by();
-  if (before) {
-    caller_.poison_results(before);
-    return tell(request, derived(*before));
-  }
+  caller_.bind(plan, words_);
+  if (const Cause& before = lost_ ? lost_ : caller_.unusable()) return tell(request, *stop_after(*before));
   wire::Writer told;
   told.reply(wire::Reply::kOutputs);
   told.varint(request);
   try {
+    const TimedCall timed(timing_, sequence);
     caller_.run_and_tell(plan, first_storage, told);
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
-    caller_.poison(plan, fail_now(plan.op.schema().name(), sequence, &plan));
-    told_failure(request);
-    return;
+    caller_.withdraw();
+    return tell(request, *stop_now(plan.op.schema().name(), sequence, &plan));
   }
   replies_.send(told, nullptr, 0);
 }
@@ -326,11 +334,12 @@ void Session::allocate(wire::Reader& in) {
 
 void Session::allocate(uint64_t id, int64_t bytes) {
   storages_.check_new(id);
+  if (stopped_) return storages_.insert_failed(id, stopped_);
   try {
     storages_.check_room(bytes);
     storages_.insert(id, bytes);
   } catch (const CommandError& error) {
-    storages_.poison(id, fail(error, "ALLOCATE", sequence_));
+    storages_.insert_failed(id, announced(stop(error, "ALLOCATE", sequence_)));
   }
 }
 
@@ -339,12 +348,11 @@ void Session::resize(wire::Reader& in) {
   const uint64_t id = in.varint();
   const auto bytes = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "the size of a storage"));
   Entry& entry = storages_.at(id);
+  if (stopped_ && bytes <= entry.bytes()) return;  // what it holds stays
   try {
     storages_.resize(id, bytes);
-  } catch (const wire::WireError&) {
-    throw;
   } catch (...) {
-    storages_.poison(entry, fail_now("RESIZE", sequence_));
+    entry.fall_short(stopped_ ? stopped_ : announced(stop_now("RESIZE", sequence_)));
   }
 }
 
@@ -359,10 +367,10 @@ void Session::free(wire::Reader& in) {
 
 void Session::check_range(const Entry& entry, uint64_t offset, size_t bytes, const char* what) const {
   const auto size = static_cast<uint64_t>(entry.bytes());
-  if (offset > size || bytes > size - offset) {
-    throw wire::WireError(std::string(what) + " of " + std::to_string(bytes) + " bytes at " + std::to_string(offset) + " of a storage of " +
-                          std::to_string(size) + " bytes");
-  }
+  if (offset <= size && bytes <= size - offset) return;
+  if (entry.shortfall()) throw CommandError(entry.shortfall()->code, entry.shortfall()->message);
+  throw wire::WireError(std::string(what) + " of " + std::to_string(bytes) + " bytes at " + std::to_string(offset) + " of a storage of " +
+                        std::to_string(size) + " bytes");
 }
 
 void Session::write(wire::Reader& in) {
@@ -379,11 +387,14 @@ void Session::write(wire::Reader& in) {
 std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t offset, size_t bytes) {
   traces_.cut();
   Entry& entry = storages_.at(storage);
-  if (entry.cause()) return std::nullopt;
-  check_range(entry, offset, bytes, "a WRITE");
-  if (!device_.computes() || bytes == 0) return std::nullopt;
+  if (stopped_) return std::nullopt;
+  if (const Cause& before = lost_ ? lost_ : entry.cause()) {
+    announced(stop_after(*before));
+    return std::nullopt;
+  }
   try {
-    if (lost_) throw CommandError(lost_->code, lost_->message);
+    check_range(entry, offset, bytes, "a WRITE");
+    if (!device_.computes() || bytes == 0) return std::nullopt;
     const bool all = offset == 0 && static_cast<int64_t>(bytes) == entry.bytes();
     const auto& memory = all ? entry.touch_unwritten(device_) : entry.touch(device_);
     Upload upload{nullptr, c10::Storage(nullptr), storage, static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};
@@ -394,8 +405,10 @@ std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t 
       upload.target = static_cast<uint8_t*>(upload.staging.mutable_data());
     }
     return upload;
+  } catch (const wire::WireError&) {
+    throw;
   } catch (...) {
-    storages_.poison(entry, fail_now("WRITE", sequence_));
+    announced(stop_now("WRITE", sequence_));
     return std::nullopt;
   }
 }
@@ -406,29 +419,29 @@ void Session::finish_upload(const Upload& upload) {
   try {
     device_.copy(entry.touch(device_), upload.offset, upload.staging, 0, upload.bytes);
   } catch (...) {
-    storages_.poison(entry, fail_now("WRITE", sequence_));
+    announced(stop_now("WRITE", sequence_));
   }
 }
 
 std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& staging) {
   Entry& entry = storages_.at(id);
-  if (!entry.cause()) check_range(entry, offset, bytes, "a READ");
-  if (told_failure(request)) return std::nullopt;
-  if (entry.cause()) {
-    tell(request, derived(*entry.cause()));
+  if (stopped_ || entry.cause()) {
+    tell(request, stopped_ ? *stopped_ : derived(*entry.cause()));
     return std::nullopt;
   }
-  if (!device_.computes() || bytes == 0) return zeros().data();
   try {
+    check_range(entry, offset, bytes, "a READ");
+    if (!device_.computes() || bytes == 0) return zeros().data();
     const auto& memory = entry.touch(device_);
     if (device_.is_host()) return static_cast<const uint8_t*>(memory.data()) + offset;
     staging = device_.allocate_staging(static_cast<int64_t>(bytes));
     device_.copy(staging, 0, memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes));
     device_.synchronize();
     return staging.data();
+  } catch (const wire::WireError&) {
+    throw;
   } catch (...) {
-    fail_now("READ", sequence_);
-    told_failure(request);
+    tell(request, *stop_now("READ", sequence_));
     return std::nullopt;
   }
 }
@@ -454,7 +467,17 @@ void Session::sync(wire::Reader& in) {
   traces_.cut();
   const uint64_t request = in.varint();
   settle();
-  if (!told_failure(request)) done(request);
+  if (stopped_) return tell(request, *stopped_);
+  done(request);
+}
+
+void Session::tell_times(wire::Reader& in) {
+  const uint64_t request = in.varint();
+  wire::Writer head;
+  head.reply(wire::Reply::kTimes);
+  head.varint(request);
+  timing_.tell(head);
+  replies_.send(head, nullptr, 0);
 }
 
 // Bulk data beside the socket.
@@ -529,18 +552,22 @@ void Session::copy(wire::Reader& in) {
   if (id == source_id) throw wire::WireError("a COPY of storage " + std::to_string(id) + " to itself");
   Entry& entry = storages_.at(id);
   Entry& source = storages_.at(source_id);
-  if (!source.cause()) check_range(source, source_offset, bytes, "a COPY");
-  if (entry.cause()) return;
-  check_range(entry, offset, bytes, "a COPY");
-  if (source.cause()) return storages_.poison(entry, source.cause());
-  if (!device_.computes() || bytes == 0) return;
+  if (stopped_) return;
+  if (const Cause& before = lost_ ? lost_ : source.cause() ? source.cause() : entry.cause()) {
+    announced(stop_after(*before));
+    return;
+  }
   try {
-    if (lost_) throw CommandError(lost_->code, lost_->message);
+    check_range(source, source_offset, bytes, "a COPY");
+    check_range(entry, offset, bytes, "a COPY");
+    if (!device_.computes() || bytes == 0) return;
     const bool all = offset == 0 && static_cast<int64_t>(bytes) == entry.bytes();
     const auto& target = all ? entry.touch_unwritten(device_) : entry.touch(device_);
     device_.copy(target, static_cast<int64_t>(offset), source.touch(device_), static_cast<int64_t>(source_offset), static_cast<int64_t>(bytes));
+  } catch (const wire::WireError&) {
+    throw;
   } catch (...) {
-    storages_.poison(entry, fail_now("COPY", sequence_));
+    announced(stop_now("COPY", sequence_));
   }
 }
 

@@ -19,6 +19,7 @@
 #include "plan.h"
 #include "shared_memory.h"
 #include "storage.h"
+#include "timing.h"
 
 namespace forebay::worker {
 
@@ -38,6 +39,8 @@ class Replies {
 class Session {
  public:
   Session(Device& device, Replies& replies);
+
+  const Running& running() const { return caller_.running(); }
 
   // Whether what `execute` does next runs only under a lease; `in` is what it will read.
   bool is_device_work(wire::Reader in) const;
@@ -66,7 +69,7 @@ class Session {
   void set_limit(int64_t bytes);
   int64_t used_bytes() const { return storages_.used_bytes(); }
   int64_t limit_bytes() const { return storages_.limit_bytes(); }
-  // Waits for the device. A failure of the device becomes the session's.
+  // Waits for the device. A failure of the device stops the session.
   void settle();
   int64_t park(const ParkingSpace& space, const std::string& spill_directory) { return storages_.park(space, spill_directory); }
   bool is_parked() const { return storages_.parked(); }
@@ -97,6 +100,7 @@ class Session {
   void write(wire::Reader& in);
   void read(wire::Reader& in);
   void sync(wire::Reader& in);
+  void tell_times(wire::Reader& in);
   void share(wire::Reader& in);
   void write_shared(wire::Reader& in);
   void read_shared(wire::Reader& in);
@@ -122,11 +126,16 @@ class Session {
   // What a READ of the range gives, on the host; nullopt where a failure was the answer. `staging` keeps it alive.
   std::optional<const void*> readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& staging);
   SharedMemory& shared();
-  // Remembers a failure until an answer tells it; returns its cause, to poison with.
-  Cause fail(const CommandError& error, const std::string& op, uint64_t sequence);
-  Cause fail_now(const std::string& op, uint64_t sequence, const Plan* plan = nullptr);
-  // Answers a request with the oldest untold failure; false if there is none.
-  bool told_failure(uint64_t request);
+  void heard(wire::Reader& in);
+  // A command fails: nothing takes effect from here on until the client has heard of it.
+  Cause stop(Failure failure);
+  Cause stop(const CommandError& error, const std::string& op, uint64_t sequence);
+  // For the exception being handled.
+  Cause stop_now(const std::string& op, uint64_t sequence, const Plan* plan = nullptr);
+  // For a command that uses what was never made.
+  Cause stop_after(const Failure& cause);
+  // Says so to the client, which may not ask anything for long.
+  Cause announced(Cause cause);
   void tell(uint64_t request, const Failure& failure);
   void done(uint64_t request);
 
@@ -150,6 +159,7 @@ class Session {
   Storages storages_;
   Layouts layouts_;
   Caller caller_;
+  Timing timing_;
   std::optional<SharedMemory> shared_;
   std::vector<c10::OperatorHandle> operators_;
   std::vector<std::unique_ptr<Plan>> plans_;
@@ -162,9 +172,9 @@ class Session {
   std::vector<wire::Change> changes_;
   uint64_t following_ = 0;
   bool moves_bulk_ = false;
-  uint64_t failures_ = 0;
+  uint64_t failures_ = 0;  // so far
   uint64_t sequence_ = 0;  // of the next CALL or ASK
-  Cause untold_;
+  Cause stopped_;          // the last failure, until the client has heard of it
   Cause lost_;             // why the device computes no more
   std::unique_ptr<Arrival> image_;
 };

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
+#include <forebay/out_of_memory.h>
 
 #include "memory.h"
 #include "operators.h"
@@ -103,11 +104,13 @@ Entry& Storages::insert(uint64_t id, int64_t bytes) {
   return position->second;
 }
 
-void Storages::poison(uint64_t id, const Cause& cause) { poison(entries_.try_emplace(id, 0, nullptr).first->second, cause); }
+void Storages::insert_failed(uint64_t id, const Cause& cause) {
+  withdraw(id);
+  entries_.try_emplace(id, 0, cause);
+}
 
-void Storages::poison(Entry& entry, const Cause& cause) {
-  used_bytes_ -= entry.bytes_;
-  entry = Entry(0, entry.cause_ ? entry.cause_ : cause);
+void Storages::withdraw(uint64_t id) {
+  if (entries_.count(id) != 0) free(id);
 }
 
 void Storages::resize(uint64_t id, int64_t bytes) {
@@ -121,6 +124,7 @@ void Storages::resize(uint64_t id, int64_t bytes) {
   }
   used_bytes_ += bytes - entry.bytes_;
   entry.bytes_ = bytes;
+  entry.shortfall_.reset();
 }
 
 void Storages::free(uint64_t id) {

@@ -45,7 +45,11 @@ class Entry {
   Entry(int64_t bytes, Cause cause) : bytes_(bytes), cause_(std::move(cause)) {}
 
   int64_t bytes() const { return bytes_; }
+  // Why it was never made: it has no bytes then.
   const Cause& cause() const { return cause_; }
+  // Why it has fewer bytes than the client gave it, which a failure kept from growing.
+  const Cause& shortfall() const { return shortfall_; }
+  void fall_short(const Cause& cause) { shortfall_ = cause; }
   const c10::Storage& memory() const { return memory_; }
   bool has_memory() const { return static_cast<bool>(memory_); }
 
@@ -75,6 +79,7 @@ class Entry {
   };
   int64_t bytes_;
   Cause cause_;
+  Cause shortfall_;
   c10::Storage memory_{nullptr};
   std::vector<SpillFile::Place> spilled_;
   std::array<View, 2> views_;
@@ -105,11 +110,12 @@ class Storages {
   void check_room(int64_t bytes) const;
 
   Entry& insert(uint64_t id, int64_t bytes);
-  // Makes the id stand for the result of a failure, whether it existed or not. Its memory is given back.
-  void poison(uint64_t id, const Cause& cause);
-  void poison(Entry& entry, const Cause& cause);
+  // Makes the id stand for what a failure kept from being made, whether some of it was made or not.
+  void insert_failed(uint64_t id, const Cause& cause);
   void resize(uint64_t id, int64_t bytes);
   void free(uint64_t id);
+  // As free, of an id that need not be in use.
+  void withdraw(uint64_t id);
 
   // Parking: parking.cpp. Moves every storage's memory off the device: to the host, and what has no place there to a file in the directory.
   // What the disk does not take stays on the host. Returns the bytes spilled.

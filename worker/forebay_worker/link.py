@@ -158,6 +158,22 @@ class Connection(ClientConnection):
         broadcast((self,), message.encode())
 
 
+class Calls:
+    """For how long one call of an operator has been running, by looks at it now and then."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._since = 0.0
+
+    def seen(self, running: tuple[int, str] | None, now: float) -> tuple[str, float]:
+        """The operator whose call also ran at the look before, and for how long it has been seen; empty where there is none."""
+        number, operator = running or (0, "")
+        if number != self._number:
+            self._number, self._since = number, now
+        lasts = now - self._since if number else 0.0
+        return (operator, lasts) if lasts else ("", 0.0)
+
+
 class WorkerLink:
     """Carries orders to the executor and its events to the pool, until the session ends, or the link is lost for good.
 
@@ -169,6 +185,7 @@ class WorkerLink:
         self._executor = executor
         self._resume_seconds = resume_seconds
         self._heartbeat_seconds = UNASSIGNED_HEARTBEAT_SECONDS
+        self._calls = Calls()
         self._assigned = asyncio.Event()
         self._standing = Standing()
         self._connection: Connection | None = None
@@ -354,5 +371,11 @@ class WorkerLink:
             except TimeoutError:
                 pass
             if self._connection is connection:
-                epoch, memory_bytes, busy_ns, commands = self._executor.statistics()
-                connection.say(messages.Heartbeat(epoch=epoch, memory_bytes=memory_bytes, busy_ns=busy_ns, commands=commands))
+                connection.say(self._beat())
+
+    def _beat(self) -> messages.Heartbeat:
+        epoch, memory_bytes, busy_ns, commands = self._executor.statistics()
+        operator, seconds = self._calls.seen(self._executor.running(), time.monotonic())
+        return messages.Heartbeat(
+            epoch=epoch, memory_bytes=memory_bytes, busy_ns=busy_ns, commands=commands, operator=operator, operator_seconds=seconds
+        )

@@ -24,10 +24,13 @@ from simulation.money.months import month_after, month_of
 from simulation.money.rounding import nearest
 
 HOUR_NS = 3600 * 10**9
-NANO = 10**9
-MILLI = 10**15
-CURRENCIES = {"acme": ("USD", 10**16), "bolt": ("JPY", 10**18)}
-"""What each tenant is billed in, and the atto-units of its smallest coin."""
+NANO = HOUR_NS
+"""Grains in a nano-unit: one is what a nano-unit an hour costs in a nanosecond."""
+MILLI = 10**6 * NANO
+LAST = 3600
+"""Grains in 1e-18 of a currency, to which what is divided is rounded."""
+CURRENCIES = {"acme": ("USD", 10**7 * NANO), "bolt": ("JPY", 10**9 * NANO)}
+"""What each tenant is billed in, and the grains of its smallest coin."""
 PARKED_PRICES = {"USD": 7_000_000_000_003, "JPY": 900_000_000_000_001}
 """What a GiB costs in an hour in which it is parked, from the beginning on, in nano-units."""
 
@@ -39,7 +42,7 @@ class Price:
     flavor: str
     currency: str
     version: int
-    nano_per_second: int
+    nano_per_hour: int
     valid_from_ns: int
 
 
@@ -47,8 +50,8 @@ MODEL = "model "
 """Begins what the surcharge of a model is called among prices here."""
 NO_SURCHARGE = Price("", "", 0, 0, 0)
 VERSIONS = f"""(
-    SELECT flavor, currency, version, price_nano_per_second AS nano, valid_from_ns, changed_at_ns, changed_by FROM prices UNION ALL
-    SELECT '{MODEL}' || model, currency, version, surcharge_nano_per_second, valid_from_ns, changed_at_ns, changed_by FROM surcharges
+    SELECT flavor, currency, version, price_nano_per_hour AS nano, valid_from_ns, changed_at_ns, changed_by FROM prices UNION ALL
+    SELECT '{MODEL}' || model, currency, version, surcharge_nano_per_hour, valid_from_ns, changed_at_ns, changed_by FROM surcharges
 ) AS versions"""  # noqa: S608 - our own names
 
 
@@ -58,7 +61,7 @@ class Part:
 
     started_at_ns: int
     duration_ns: int
-    atto: int
+    grains: int
     rate: tuple[int, int] = (0, 0)
     """The price's version, and the surcharge."""
 
@@ -84,18 +87,18 @@ def parts_of(record: UsageRecord, prices: Sequence[Price]) -> list[Part]:
             max((price for price in some if price.valid_from_ns <= start), key=lambda price: (price.valid_from_ns, price.version))
             for some in (mine, [NO_SURCHARGE, *extra])
         )
-        surcharge = nearest(beside.nano_per_second * record.devices * record.share_milli, 1000)
-        parts.append(Part(start, stop - start, (stop - start) * (price.nano_per_second + surcharge), (price.version, surcharge)))
+        surcharge = nearest(beside.nano_per_hour * record.devices * record.share_milli, 1000)
+        parts.append(Part(start, stop - start, (stop - start) * (price.nano_per_hour + surcharge), (price.version, surcharge)))
     return parts
 
 
 def parked_parts_of(record: UsageRecord, parked_bytes: int) -> list[Part]:
-    """The same of parked bytes: each part is rounded to the atto-unit."""
+    """The same of parked bytes: each part is rounded to 1e-18 of the currency."""
     begin, end = record.started_at_unix_ns, record.started_at_unix_ns + record.duration_ns
     hours = [hour for hour in range(begin // HOUR_NS * HOUR_NS, end, HOUR_NS) if hour > begin]
     price = PARKED_PRICES[CURRENCIES[record.tenant][0]]
     return [
-        Part(start, stop - start, nearest(parked_bytes * (stop - start) * price * NANO, 2**30 * HOUR_NS))
+        Part(start, stop - start, nearest(parked_bytes * (stop - start) * price * 10**9, 2**30 * HOUR_NS) * LAST)
         for start, stop in pairwise([begin, *hours, end])
     ]
 
@@ -125,7 +128,7 @@ class Accountant:
             raise Caught(f"the pool never delivered {row.segment}: {row.refused}", self._metered[row.segment].session)
 
     def check_billing(self, connection: Connection, now_ns: int) -> dict[tuple[str, int], int]:
-        """Usage, segments, invoices, ledger and balances; atto-units by tenant and hour."""
+        """Usage, segments, invoices, ledger and balances; grains by tenant and hour."""
         self._closed = [tuple(row) for row in connection.execute(text("SELECT tenant, period, finalised_at_ns FROM periods"))]
         rows = {row.record_id: row for row in connection.execute(text("SELECT * FROM usage"))}
         self._same_ids(rows.keys(), "billing")
@@ -142,7 +145,7 @@ class Accountant:
             currency = CURRENCIES[record.tenant][0]
             for part in parts:
                 if id not in self._corrected:
-                    hours[record.tenant, part.started_at_ns // HOUR_NS * HOUR_NS] += part.atto
+                    hours[record.tenant, part.started_at_ns // HOUR_NS * HOUR_NS] += part.grains
                 period = self._open_month(record.tenant, part.month, rows[id].received_at_ns)
                 late = "late" if period != part.month else ""
                 _enter(sheets[record.tenant, period, currency], record, part, late, 1)
@@ -156,7 +159,7 @@ class Accountant:
         check_all_closed(self.bills, sheets, self._rules, month_of(now_ns))
         owed = {key: sum(sheet.lines.values()) for key, sheet in sheets.items()}
         owed |= {bill.key: bill.open * coins[bill.key[0]] for bill in self.bills}
-        entries = defaultdict(int, {(f"receivable:{tenant}", period, currency): atto for (tenant, period, currency), atto in owed.items()})
+        entries = defaultdict(int, {(f"receivable:{tenant}", period, currency): due for (tenant, period, currency), due in owed.items()})
         for bill in self.bills:
             entries["tax", bill.key[1], bill.key[2]] -= bill.tax_left * coins[bill.key[0]]
         self._check_ledger(connection, entries)
@@ -184,7 +187,7 @@ class Accountant:
     def _check_prices(self, connection: Connection) -> None:
         query = text(f"SELECT flavor, currency, version, nano, valid_from_ns FROM {VERSIONS} WHERE changed_by = 'operator'")  # noqa: S608 - ours
         found = sorted(tuple(row) for row in connection.execute(query))
-        wanted = sorted((p.flavor, p.currency, p.version, p.nano_per_second, p.valid_from_ns) for p in self._prices)
+        wanted = sorted((p.flavor, p.currency, p.version, p.nano_per_hour, p.valid_from_ns) for p in self._prices)
         if found != wanted:
             raise Caught(f"the price book holds {len(found)} versions, and {len(wanted)} were set: {found} / {wanted}")
 
@@ -196,30 +199,30 @@ class Accountant:
         )  # fmt: skip
         if same != wanted:
             raise Caught(f"billing holds {same} of {record.id}, and {wanted} was metered", record.session)
-        billed = [(s.started_at_ns, s.duration_ns, s.milli * MILLI + s.atto) for s in segments if not s.reversal]
-        right = [(part.started_at_ns, part.duration_ns, part.atto) for part in parts]
+        billed = [(s.started_at_ns, s.duration_ns, s.milli * MILLI + s.grains) for s in segments if not s.reversal]
+        right = [(part.started_at_ns, part.duration_ns, part.grains) for part in parts]
         if billed != right:
             raise Caught(f"{record.id} is billed as {billed}; it is {right}", record.session)
-        reversed_ = [(s.started_at_ns, -s.duration_ns, -(s.milli * MILLI + s.atto)) for s in segments if s.reversal]
+        reversed_ = [(s.started_at_ns, -s.duration_ns, -(s.milli * MILLI + s.grains)) for s in segments if s.reversal]
         if reversed_ != (right if record.id in self._corrected else []):
             raise Caught(f"of {record.id} {reversed_} is taken back", record.session)
 
     def _check_ledger(self, connection: Connection, owed: dict[tuple[str, str, str], int]) -> None:
         sums: dict[tuple[int, str], int] = defaultdict(int)
         accounts: dict[tuple[str, str, str], int] = defaultdict(int)
-        query = "SELECT transaction_id, name, period, currency, milli, atto FROM postings JOIN accounts ON accounts.id = account_id"
+        query = "SELECT transaction_id, name, period, currency, milli, grains FROM postings JOIN accounts ON accounts.id = account_id"
         for row in connection.execute(text(query)):
-            sums[row.transaction_id, row.currency] += row.milli * MILLI + row.atto
-            accounts[row.name, row.period, row.currency] += row.milli * MILLI + row.atto
-        for (transaction, currency), atto in sums.items():
-            if atto:
-                raise Caught(f"transaction {transaction} sums to {atto} atto-units of {currency}")
+            sums[row.transaction_id, row.currency] += row.milli * MILLI + row.grains
+            accounts[row.name, row.period, row.currency] += row.milli * MILLI + row.grains
+        for (transaction, currency), grains in sums.items():
+            if grains:
+                raise Caught(f"transaction {transaction} sums to {grains} grains of {currency}")
         self._same_amounts("the ledger", _owed(accounts), owed)
         for row in connection.execute(text("SELECT record_id FROM holds WHERE closed_by IS NULL")):
             raise Caught(f"money is still held for {row.record_id}")
-        self._same_amounts("what is held", {key: atto for key, atto in accounts.items() if re.match("held:|holds$", key[0])}, {})
-        query = "SELECT name, period, currency, milli, atto FROM balances JOIN accounts ON accounts.id = account_id"
-        balances = {(row.name, row.period, row.currency): row.milli * MILLI + row.atto for row in connection.execute(text(query))}
+        self._same_amounts("what is held", {key: grains for key, grains in accounts.items() if re.match("held:|holds$", key[0])}, {})
+        query = "SELECT name, period, currency, milli, grains FROM balances JOIN accounts ON accounts.id = account_id"
+        balances = {(row.name, row.period, row.currency): row.milli * MILLI + row.grains for row in connection.execute(text(query))}
         self._same_amounts("the balances", _owed(balances), owed)
 
     def _same_amounts(self, where: str, found: dict[Any, int], wanted: dict[Any, int]) -> None:
@@ -238,20 +241,20 @@ class Accountant:
                 ahead_ns = began[id] - record.started_at_unix_ns
                 for part in parts:
                     start_ns = part.started_at_ns + ahead_ns
-                    nano = part.atto // max(1, part.duration_ns)
+                    nano = part.grains // max(1, part.duration_ns)
                     stretches.append(Stretch(subject, start_ns, start_ns + part.duration_ns, nano, part.month))
-                for month, atto in _by_month(parts).items():
-                    posted.append(Posted(id, subject, came[id], atto, month))
+                for month, grains in _by_month(parts).items():
+                    posted.append(Posted(id, subject, came[id], grains, month))
                     if id in gone:
                         back = self._open_month(record.tenant, month_of(gone[id]), gone[id])
-                        posted.append(Posted(id, subject, gone[id], -atto, back))
+                        posted.append(Posted(id, subject, gone[id], -grains, back))
 
         def rate(record: UsageRecord, at_ns: int) -> tuple[dict[str, int], int] | None:
             prices = self._known_then(connection, at_ns)
             if not any((price.flavor, price.currency) == (record.flavor, CURRENCIES[record.tenant][0]) for price in prices):
                 return None
             parts = parts_of(record, prices)
-            return _by_month(parts), parts[-1].atto // max(1, parts[-1].duration_ns)
+            return _by_month(parts), parts[-1].grains // max(1, parts[-1].duration_ns)
 
         limits.check(stretches, posted, rate, _record_of, _alerts(connection), calm_ns)
 
@@ -321,13 +324,13 @@ class Accountant:
             raise Caught(f"a tenant is more than one customer: {sorted(tenants.values())}")
         counted: dict[tuple[str, int], int] = defaultdict(int)
         for event in emulator.meters.counted:
-            counted[tenants[event.customer], event.timestamp * NANO] += event.value
+            counted[tenants[event.customer], event.timestamp * 10**9] += event.value
         late: dict[str, int] = defaultdict(int)
         known = "SELECT tenant, hour_ns, value FROM payment_meter_hours WHERE late IS NOT NULL AND sequence > 0"
         for row in connection.execute(text(known)):
             counted[row.tenant, row.hour_ns] += row.value
             late[row.tenant] += row.value
-        self._same_amounts("Stripe's hours", counted, {key: nearest(atto, NANO) for key, atto in hours.items()})
+        self._same_amounts("Stripe's hours", counted, {key: nearest(grains, NANO) for key, grains in hours.items()})
         items = [item for item in emulator.account.of("invoiceitem") if "forebay_late" in item["metadata"]]
         if len({item["metadata"]["forebay_late"] for item in items}) != len(items):
             raise Caught("an item is twice at Stripe")
@@ -348,21 +351,21 @@ def _record_of(lease: Mapping[str, Any]) -> UsageRecord:
 
 
 def _by_month(parts: Sequence[Part]) -> dict[str, int]:
-    """Atto-units."""
+    """Grains."""
     found: dict[str, int] = defaultdict(int)
     for part in parts:
-        found[part.month] += part.atto
+        found[part.month] += part.grains
     return found
 
 
 def _alerts(connection: Connection) -> dict[Alert, int]:
     """When each threshold of a budget was first told of."""
     query = (
-        "SELECT tenant, user_name, notebook, period, threshold, budget_alerts.limit_milli AS milli, budget_alerts.limit_atto AS atto, at_ns"
-        " FROM budget_alerts JOIN budgets ON budgets.id = budget_id"
+        "SELECT tenant, user_name, notebook, period, threshold, budget_alerts.limit_milli AS milli, "
+        "budget_alerts.limit_grains AS grains, at_ns FROM budget_alerts JOIN budgets ON budgets.id = budget_id"
     )
     return {
-        ((row.tenant, row.user_name, row.notebook), row.period, row.threshold, (row.milli * MILLI + row.atto) // NANO): row.at_ns
+        ((row.tenant, row.user_name, row.notebook), row.period, row.threshold, (row.milli * MILLI + row.grains) // NANO): row.at_ns
         for row in connection.execute(text(query))
     }
 
@@ -370,17 +373,17 @@ def _alerts(connection: Connection) -> dict[Alert, int]:
 def _enter(sheet: Sheet, record: UsageRecord, part: Part, why: str, sign: int) -> None:
     """A part that counts, or is taken back."""
     if record.parked_bytes is not None:
-        sheet.lines[record.user, record.flavor, why.replace("late", "")] += sign * part.atto
-        sheet.parked += sign * part.atto
+        sheet.lines[record.user, record.flavor, why.replace("late", "")] += sign * part.grains
+        sheet.parked += sign * part.grains
     else:
-        sheet.lines[record.user, record.flavor, *part.rate, why] += sign * part.atto
-        sheet.held[record.flavor, part.atto // max(1, part.duration_ns)] += sign * part.duration_ns
-    sheet.hours[part.started_at_ns // HOUR_NS * HOUR_NS] += sign * part.atto
+        sheet.lines[record.user, record.flavor, *part.rate, why] += sign * part.grains
+        sheet.held[record.flavor, part.grains // max(1, part.duration_ns)] += sign * part.duration_ns
+    sheet.hours[part.started_at_ns // HOUR_NS * HOUR_NS] += sign * part.grains
 
 
 def _owed(accounts: dict[tuple[str, str, str], int]) -> dict[tuple[str, str, str], int]:
     """By tenants, and to who levies the tax."""
-    return {key: atto for key, atto in accounts.items() if re.match("receivable:|tax$", key[0])}
+    return {key: grains for key, grains in accounts.items() if re.match("receivable:|tax$", key[0])}
 
 
 def prices_of(answers: Iterable[dict[str, Any]]) -> Iterator[Price]:
@@ -388,5 +391,5 @@ def prices_of(answers: Iterable[dict[str, Any]]) -> Iterator[Price]:
     for answer in answers:
         of_model = "model" in answer
         name = MODEL + answer["model"] if of_model else answer["flavor"]
-        amount = answer["surcharge_nano_per_second" if of_model else "price_nano_per_second"]
+        amount = answer["surcharge_nano_per_hour" if of_model else "price_nano_per_hour"]
         yield Price(name, answer["currency"], answer["version"], amount, answer["valid_from_ns"])

@@ -29,13 +29,13 @@ class Sheet:
     """What a tenant used that an invoice is about, exactly."""
 
     lines: dict[Any, int] = field(default_factory=lambda: defaultdict(int))
-    """Atto-units of each line."""
+    """Grains of each line."""
     held: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
     """For how long each flavor was held at each rate."""
     parked: int = 0
-    """Atto-units of parked bytes."""
+    """Grains of parked bytes."""
     hours: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    """Atto-units used in each hour, by its start."""
+    """Grains used in each hour, by its start."""
 
 
 Sheets = Mapping[Key, Sheet]
@@ -46,7 +46,7 @@ class Rules:
     """What the operator set, as it was taken: amounts of credits and notes, versions of plans, taxes by tenant in their order."""
 
     coins: Mapping[str, int]
-    """Atto-units of each tenant's smallest coin."""
+    """Grains of each tenant's smallest coin."""
     granted: Sequence[int]
     noted: Sequence[int]
     refunded: Sequence[tuple[int, int | None]]
@@ -114,8 +114,8 @@ def _bill(
 ) -> Bill:
     coin = rules.coins[row.tenant]
     terms = terms_in(rules.plans, row.tenant, row.period)
-    planned = [] if terms is None else [nearest(atto, coin) for atto in changes(terms, sheet.held, sheet.parked)]
-    net = sum(nearest(atto, coin) for atto in sheet.lines.values()) + sum(planned)
+    planned = [] if terms is None else [nearest(grains, coin) for grains in changes(terms, sheet.held, sheet.parked)]
+    net = sum(nearest(grains, coin) for grains in sheet.lines.values()) + sum(planned)
     if not sheet.lines and not any(planned):
         raise Caught(f"{row.name} is an invoice of nothing")
     last_hour_ns = end_ns(row.period) - HOUR_NS

@@ -42,7 +42,7 @@ Limited = tuple[Subject, str]
 Alert = tuple[Subject, str, int, int]
 """The subject, the period (a month, or "total"), the per cent, and the limit in nano-units."""
 Cost = tuple[Mapping[str, int], int]
-"""Of an open lease: what it has cost in each month, in atto-units, and its present rate."""
+"""Of an open lease: what it has cost in each month, in grains, and its present rate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +78,13 @@ class Stretch:
     subject: tuple[str, str, str]
     start_ns: int
     end_ns: int
-    nano_per_second: int
+    nano_per_hour: int
     month: str
     """In which it is used, by the pool's clock."""
 
     def cost(self, since_ns: int, until_ns: int) -> int:
-        """Atto-units of what lies between."""
-        return max(0, min(self.end_ns, until_ns) - max(self.start_ns, since_ns)) * self.nano_per_second
+        """Grains of what lies between."""
+        return max(0, min(self.end_ns, until_ns) - max(self.start_ns, since_ns)) * self.nano_per_hour
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Posted:
     id: str
     subject: tuple[str, str, str]
     since_ns: int
-    atto: int
+    grains: int
     month: str
 
 
@@ -125,7 +125,7 @@ class LimitBook:
         """What the pool believes of each subject: since when, the state, and when open leases are to be over."""
         self.drained: set[Limited] = set()
         self.overspent: list[int] = []
-        """By how many atto-units each budget that drained was, above its limit."""
+        """By how many grains each budget that drained was, above its limit."""
 
     def saw(self, now_ns: int, event: Event) -> None:
         if isinstance(event, BudgetSet):
@@ -158,9 +158,9 @@ class LimitBook:
                 subject, period = limit[0], beat.period(limit[1])
                 if period is None:
                     continue
-                used, nano_per_second = self._known(beat, subject, period)
+                used, nano_per_hour = self._known(beat, subject, period)
                 self._check_alerts(beat, subject, period, body, used, alerts)
-                self._check_answer(beat, subject, body, used, nano_per_second)
+                self._check_answer(beat, subject, body, used, nano_per_hour)
                 if body["on_limit"] == "drain" and beat.at_ns < calm_ns:
                     key = (limit, period)
                     if beat.told.get(subject, ("open", 0))[0] != "open":
@@ -186,15 +186,15 @@ class LimitBook:
         no lease.
         """
         mine = [one for one in self._posted(subject) if one.since_ns <= beat.asked_ns]
-        used = sum(one.atto for one in mine if period in ("total", one.month))
-        there, nano_per_second = {one.id for one in mine}, 0
-        for name, whose, (atto, rate) in () if beat.overtaken else self._open_leases(beat):
+        used = sum(one.grains for one in mine if period in ("total", one.month))
+        there, nano_per_hour = {one.id for one in mine}, 0
+        for name, whose, (grains, rate) in () if beat.overtaken else self._open_leases(beat):
             if name not in there and covers(subject, whose):
-                used += sum(atto.values()) if period == "total" else atto.get(period, 0)
-                nano_per_second += rate
-        return used, nano_per_second
+                used += sum(grains.values()) if period == "total" else grains.get(period, 0)
+                nano_per_hour += rate
+        return used, nano_per_hour
 
-    def _check_answer(self, beat: Beat, subject: Subject, body: Mapping[str, Any], used: int, nano_per_second: int) -> None:
+    def _check_answer(self, beat: Beat, subject: Subject, body: Mapping[str, Any], used: int, nano_per_hour: int) -> None:
         """Never laxer than the rule."""
         left = body["limit_nano"] * NANO - used
         grace_ns = body["grace_seconds"] * SECOND_NS
@@ -202,16 +202,16 @@ class LimitBook:
         if body["on_limit"] == "refuse" and left <= 0:
             state = "refuse"
         if body["on_limit"] == "drain":
-            ahead_ns = SETTLING_NS + (grace_ns if nano_per_second else 0)
-            if left <= nano_per_second * ahead_ns:
+            ahead_ns = SETTLING_NS + (grace_ns if nano_per_hour else 0)
+            if left <= nano_per_hour * ahead_ns:
                 state = "drain"
-                longest_ns = max(0, min(grace_ns, left // nano_per_second - SETTLING_NS)) if nano_per_second else grace_ns
+                longest_ns = max(0, min(grace_ns, left // nano_per_hour - SETTLING_NS)) if nano_per_hour else grace_ns
         told, told_grace_ns = beat.told.get(subject, ("open", 0))
         laxer = STRICTNESS.index(told) < STRICTNESS.index(state)
-        if (laxer or (told == state == "drain" and told_grace_ns > longest_ns + NANO // 1000)) and not beat.overtaken:
+        if (laxer or (told == state == "drain" and told_grace_ns > longest_ns + SECOND_NS // 1000)) and not beat.overtaken:
             raise Caught(
                 f"{beat.at_ns / SECOND_NS:.3f} s: the budget of {subject} is told {told} with {told_grace_ns} ns, "
-                f"and it ought to be {state} with {longest_ns}: {left} atto-units are left, and {nano_per_second} a second run"
+                f"and it ought to be {state} with {longest_ns}: {left} grains are left, and {nano_per_hour} an hour run"
             )
 
     def _check_alerts(
@@ -247,7 +247,7 @@ class LimitBook:
             self.overspent.append(max(0, over))
         if over > blind + missing + risen + slack:
             most = f"{blind} + {missing} + {risen} + {slack}"
-            raise Caught(f"{limited} spent {over} atto-units above the limit; {most} are the most that it may be")
+            raise Caught(f"{limited} spent {over} grains above the limit; {most} are the most that it may be")
 
     def _check_let_go(
         self, subject: Subject, moments: Sequence[tuple[int, str, int]], spent: Callable[[int, int], int], calm_ns: int

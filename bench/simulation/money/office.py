@@ -68,13 +68,13 @@ class Office:
         for flavor in self._week.flavor_names:
             delay_ns = 0
             for currency in ("USD", "JPY"):
-                body = {"price_nano_per_second": self._chance.randrange(10**10), "currency": currency, "valid_from_ns": 0}
+                body = {"price_nano_per_hour": 3601 * self._chance.randrange(10**10), "currency": currency, "valid_from_ns": 0}
                 body |= {"new": True} if currency == "USD" else {}
                 delay_ns += 0 if self._chance.random() < 0.7 else self._chance.randrange(1, 40 * SECOND_NS)
                 self._week.agenda.after(delay_ns, lambda f=flavor, b=body: self.errands.add("PUT", f"/api/prices/{f}", b))
 
     def set_price(self) -> None:
-        body = {"price_nano_per_second": self._chance.randrange(10**10), "currency": self._chance.choice(("USD", "JPY"))}
+        body = {"price_nano_per_hour": 3601 * self._chance.randrange(10**10), "currency": self._chance.choice(("USD", "JPY"))}
         soon_ns = self._week.agenda.now_ns + self._week.unix_offset_ns + self._chance.randrange(4 * SECOND_NS)
         body |= {"valid_from_ns": soon_ns} if soon_ns > self._week.billing_ns() + SECOND_NS else {}
         flavor = self._chance.choice(self._week.flavor_names)
@@ -83,7 +83,7 @@ class Office:
 
     def set_surcharge(self) -> None:
         """From now on or a little later; before the first one there is none."""
-        body = {"surcharge_nano_per_second": self._chance.randrange(10**10), "currency": self._chance.choice(("USD", "JPY"))}
+        body = {"surcharge_nano_per_hour": 3601 * self._chance.randrange(10**10), "currency": self._chance.choice(("USD", "JPY"))}
         soon_ns = self._week.agenda.now_ns + self._week.unix_offset_ns + self._chance.randrange(4 * SECOND_NS)
         body |= {"valid_from_ns": soon_ns} if soon_ns > self._week.billing_ns() + SECOND_NS else {}
         model = self._chance.choice(sorted({device.model for device in self._week.devices}))

@@ -7,10 +7,14 @@ from typing import Any
 
 from simulation.money.rounding import nearest
 
-NANO = 10**9
+SECOND_NS = 10**9
+NANO = 3600 * SECOND_NS
+"""Grains in a nano-unit."""
+LAST = 3600
+"""Grains in 1e-18 of a currency, to which what is divided is rounded."""
 BPS = 10_000
 Held = Mapping[tuple[str, int], int]
-"""For how many nanoseconds a flavor was held at a rate, in nano-units per second; below zero where more was taken back."""
+"""For how many nanoseconds a flavor was held at a rate, in nano-units per hour; below zero where more was taken back."""
 Terms = Mapping[str, Any]
 """A version of a plan, as billing answered when it was set."""
 
@@ -21,18 +25,18 @@ def terms_in(versions: Iterable[Terms], tenant: str, month: str) -> Terms | None
     return sorted(begun, key=lambda version: (version["valid_from"], version["version"]))[-1] if begun else None
 
 
-def changes(terms: Terms, held: Held, parked_atto: int) -> list[int]:
-    """The atto-units of each line that the plan makes."""
-    left = parked_atto + sum(rate * duration_ns for (_, rate), duration_ns in held.items())
+def changes(terms: Terms, held: Held, parked_grains: int) -> list[int]:
+    """The grains of each line that the plan makes."""
+    left = parked_grains + sum(rate * duration_ns for (_, rate), duration_ns in held.items())
     made = []
     for flavor, seconds in sorted(terms["free_seconds"].items()):
-        made.append(-_at_most(left, _dearest(held, flavor, seconds * NANO)))
+        made.append(-_at_most(left, _dearest(held, flavor, seconds * SECOND_NS)))
         left += made[-1]
     made.append(-_at_most(left, terms["free_nano"] * NANO))
     left += made[-1]
     made.append(-_bands(terms["tiers"], left))
     left += made[-1]
-    made.append(-nearest(left * terms["discount_bps"], BPS))
+    made.append(-nearest(left * terms["discount_bps"], BPS * LAST) * LAST)
     left += made[-1]
     short = terms["commitment_nano"] * NANO - (left if left > 0 else 0)
     made.append(short if short > 0 else 0)
@@ -60,4 +64,4 @@ def _bands(tiers: list[dict[str, int]], amount: int) -> int:
         above = amount - tier["from_nano"] * NANO
         total += (tier["discount_bps"] - before) * (above if above > 0 else 0)
         before = tier["discount_bps"]
-    return nearest(total, BPS)
+    return nearest(total, BPS * LAST) * LAST

@@ -27,17 +27,17 @@ class Voucher:
 
 
 def pays(hours: Mapping[int, int], amount: int, last_hour_ns: int, vouchers: Iterable[Voucher]) -> dict[int, int]:
-    """What each voucher pays of ``amount``, by id, and takes it off; ``hours`` are the atto-units that were used in each.
+    """What each voucher pays of ``amount``, by id, and takes it off; ``hours`` are the grains that were used in each.
 
     The amount is a line along which the hours with usage lie one after the other, each as long as its share, cut at whole coins.
     """
-    used = sorted((hour, atto) for hour, atto in hours.items() if atto > 0) or [(last_hour_ns, 1)]
-    whole = sum(atto for _, atto in used)
+    used = sorted((hour, grains) for hour, grains in hours.items() if grains > 0) or [(last_hour_ns, 1)]
+    whole = sum(grains for _, grains in used)
     paid: dict[int, int] = {}
     in_order = sorted(vouchers, key=lambda voucher: (voucher.priority, voucher.until_ns, voucher.id))
     walked, end = 0, 0
-    for hour, atto in used:
-        begin, walked = end, walked + atto
+    for hour, grains in used:
+        begin, walked = end, walked + grains
         end = walked * max(0, amount) // whole
         due = end - begin
         for voucher in in_order:

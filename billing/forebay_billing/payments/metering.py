@@ -2,7 +2,7 @@
 
 A meter counts nano-units of its currency, so that surcharges, shares of devices and price changes within the hour are in it exactly, and
 one price at Stripe (one nano-unit costs one nano-unit) serves for ever. Device time would need a meter and a price for each of
-our price versions. Values are whole numbers, since the books' atto-units are rounded half-even once per tenant, meter and hour.
+our price versions. Values are whole numbers, since the books' grains are rounded half-even once per tenant, meter and hour.
 """
 
 from __future__ import annotations

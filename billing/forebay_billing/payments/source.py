@@ -50,7 +50,7 @@ class BooksSource:
 
     def meter_hours(self, connection: Connection, since_ns: int, until_ns: int) -> list[MeterHour]:
         found = _sums(connection, _BETWEEN, {"since_ns": since_ns, "until_ns": until_ns})
-        return [_hour(key, atto) for key, atto in found.items()]
+        return [_hour(key, grains) for key, grains in found.items()]
 
     def mark(self, connection: Connection) -> Mark:
         return Mark(*connection.execute(_MARK).one())
@@ -64,16 +64,16 @@ class BooksSource:
             return []
         since_ns, end_ns = min(key[2] for key in changes) * HOUR_NS, (max(key[2] for key in changes) + 1) * HOUR_NS
         now = _sums(connection, _BETWEEN, {"since_ns": since_ns, "until_ns": end_ns})
-        return [ChangedHour(_hour(key, now[key]), nano_of(now[key] - atto)) for key, atto in changes.items()]
+        return [ChangedHour(_hour(key, now[key]), nano_of(now[key] - grains)) for key, grains in changes.items()]
 
 
 Key = tuple[str, str, int]
 """Tenant, currency, and hours since the epoch."""
 
 
-def _hour(key: Key, atto: int) -> MeterHour:
+def _hour(key: Key, grains: int) -> MeterHour:
     tenant, currency, hour = key
-    return MeterHour(tenant, f"forebay_usage_{currency.lower()}", currency, hour * HOUR_NS, nano_of(atto))
+    return MeterHour(tenant, f"forebay_usage_{currency.lower()}", currency, hour * HOUR_NS, nano_of(grains))
 
 
 def _rows(where: Where) -> Select[Any]:
@@ -81,14 +81,14 @@ def _rows(where: Where) -> Select[Any]:
     piece = pieces(where, (schema.usage.c.tenant,))
     hour = (piece.started_at_ns // HOUR_NS).label("hour")
     key = (piece.tenant, piece.currency, hour)
-    sums = (*halved(piece.milli, "milli"), *halved(piece.atto, "atto"))
+    sums = (*halved(piece.milli, "milli"), *halved(piece.grains, "grains"))
     return select(*key, *sums).where(or_(~piece.is_parked, costly(piece))).group_by(*key)
 
 
 def _sums(connection: Connection, rows: Select[Any], values: Mapping[str, int]) -> dict[Key, int]:
-    """The same in atto-units."""
+    """The same in grains."""
     found = connection.execute(rows, values)
-    return {(row.tenant, row.currency, row.hour): whole(joined(row, "milli"), joined(row, "atto")) for row in found}
+    return {(row.tenant, row.currency, row.hour): whole(joined(row, "milli"), joined(row, "grains")) for row in found}
 
 
 # Statements of every round: they are made once

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from forebay_wire.texts import NAME_CHARS_MAX
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, String, Table, Text, UniqueConstraint
 
-from forebay_billing.schema import LOGIN_CHARS_MAX, NAME_CHARS_MAX, metadata
+from forebay_billing.schema import LOGIN_CHARS_MAX, metadata
 
 SUBJECT_CHARS_MAX = 512
 STRIPE_ID_CHARS_MAX = 255

@@ -6,7 +6,7 @@
   const TICK_MS = 100;
   const RETRY_MS = 5000;
   const TOPICS = ["leases", "sessions", "devices", "usage", "prices", "tenants", "feed"];
-  const NANO = 1000000000n;
+  const HOUR_NS = 3600000000000n;
   const SYMBOLS = { USD: "$", EUR: "€", GBP: "£" };
   const body = document.body;
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -60,7 +60,7 @@
       if (begun.get(element)?.ns !== element.dataset.ns) begun.set(element, { ns: element.dataset.ns, at: now });
       const ns = BigInt(element.dataset.ns) + BigInt(Math.round((now - begun.get(element).at) * 1000000));
       const price = element.dataset.price;
-      element.textContent = price === undefined ? durationText(ns) : amountText((ns * BigInt(price)) / NANO, element.dataset.currency);
+      element.textContent = price === undefined ? durationText(ns) : amountText((ns * BigInt(price)) / HOUR_NS, element.dataset.currency);
     }
   }
 

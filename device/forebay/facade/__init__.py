@@ -12,7 +12,20 @@ from typing import Any
 import torch
 
 from forebay import _C
-from forebay.facade import compiling, driver, graphs, legacy_types, libraries, memory, profiling, refusals, replication, storages, streams
+from forebay.facade import (
+    compiling,
+    driver,
+    foreign_kernels,
+    graphs,
+    legacy_types,
+    libraries,
+    memory,
+    profiling,
+    refusals,
+    replication,
+    storages,
+    streams,
+)
 from forebay.virtual_device import VirtualDevices
 
 
@@ -29,6 +42,7 @@ def install(devices: VirtualDevices) -> None:
     profiling.install()
     compiling.install()
     libraries.install()
+    foreign_kernels.install()
     refusals.install(of_this_build)
 
 

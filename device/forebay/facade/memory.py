@@ -67,6 +67,35 @@ class CudaStatus(int):
 CudaStatus.success = CudaStatus(0)
 
 
+ALREADY_PINNED, NOT_PINNED = CudaStatus(712), CudaStatus(713)
+SENTENCES = {
+    0: "no error",
+    1: "invalid argument",
+    2: "out of memory",
+    3: "initialization error",
+    4: "driver shutting down",
+    35: "CUDA driver version is insufficient for CUDA runtime version",
+    46: "all CUDA-capable devices are busy or unavailable",
+    98: "invalid device function",
+    100: "no CUDA-capable device is detected",
+    101: "invalid device ordinal",
+    201: "invalid device context",
+    209: "no kernel image is available for execution on the device",
+    400: "invalid resource handle",
+    600: "device not ready",
+    700: "an illegal memory access was encountered",
+    701: "too many resources requested for launch",
+    702: "the launch timed out and was terminated",
+    710: "device-side assert triggered",
+    712: "part or all of the requested memory range is already mapped",
+    713: "pointer does not correspond to a registered memory region",
+    719: "unspecified launch failure",
+    801: "operation not supported",
+    999: "unknown error",
+}
+"""What the CUDA runtime says of its return codes that programs meet."""
+
+
 class CudaRuntime:
     """The few functions of ``torch.cuda.cudart()`` that make sense here."""
 
@@ -81,8 +110,16 @@ class CudaRuntime:
         return max(0, total - _C.memory(index)["allocated"]), total
 
     def cudaGetErrorString(self, status: int) -> str:
-        """There is one good status."""
-        return "no error" if status == CudaStatus.success else "unknown error"
+        """As the CUDA runtime says it."""
+        return SENTENCES.get(int(status), "unrecognized error code")
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> CudaStatus:
+        """The memory counts as pinned from here on; there is nothing to be done for it."""
+        return CudaStatus.success if _C.pin_memory(address, size) else ALREADY_PINNED
+
+    def cudaHostUnregister(self, address: int) -> CudaStatus:
+        """The memory is ordinary again."""
+        return CudaStatus.success if _C.unpin_memory(address) else NOT_PINNED
 
     def cudaProfilerStart(self) -> CudaStatus:
         """No profiler of the CUDA runtime listens; torch.profiler sees the host's side."""
@@ -100,7 +137,7 @@ class CudaRuntime:
 
 def _set_fraction(fraction: float, index: int) -> None:
     if fraction != 1.0:
-        reason = "the limit is the flavor's; choose a smaller one with `forebay flavor set NAME`."
+        reason = "the limit is the flavor's; choose a smaller one with `%flavor NAME` in a notebook, or FOREBAY_FLAVOR for a program."
         raise NotOnVirtualDevice("torch.cuda.set_per_process_memory_fraction", reason)
 
 

@@ -113,6 +113,8 @@ REFUSED_BELOW: Mapping[str, str] = MappingProxyType(
     }
 )
 """Function of ``torch._C`` behind submodules of ``torch.cuda`` → what to do instead."""
+PUBLIC: Mapping[str, str] = MappingProxyType({"_cuda_sleep": "torch.cuda._sleep"})
+"""Function of ``torch._C`` → what programs call it by."""
 OF_CUDA_BUILDS = ("_cuda_", "_nccl_")
 """How the functions of ``torch._C`` begin that a build with CUDA has more than others."""
 
@@ -150,7 +152,7 @@ def install(of_this_build: Mapping[str, Any]) -> None:
                 setattr(module, name, refused)
     for name, reason in REFUSED_BELOW.items():
         if name.startswith("_"):
-            setattr(torch._C, name, _refusing_function(f"torch._C.{name}", reason))
+            setattr(torch._C, name, _refusing_function(PUBLIC.get(name, f"torch._C.{name}"), reason))
     for name, original in of_this_build.items():
         if name.startswith(OF_CUDA_BUILDS) and not isinstance(original, type) and getattr(torch._C, name) is original:
             setattr(torch._C, name, _refusing_function(f"torch._C.{name}", _BUILD))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NoReturn
 
 import torch
+from torch.utils import dlpack
 
 from forebay import _C
 from forebay.errors import NotOnVirtualDevice
@@ -51,6 +53,7 @@ def _share(self: torch.UntypedStorage, *arguments: Any, **others: Any) -> NoRetu
     raise NotOnVirtualDevice("Sending a tensor to another process", "each process has a session of its own; send tensor.cpu() instead.")
 
 
+_UNREACHABLE = "a tensor's memory is a worker's, which no other library can reach; give it tensor.cpu()."
 _dlpack: Any = torch.Tensor.__dlpack__
 _array_interface: Any = vars(torch.Tensor)["__cuda_array_interface__"]
 
@@ -58,8 +61,20 @@ _array_interface: Any = vars(torch.Tensor)["__cuda_array_interface__"]
 def _to_dlpack(self: torch.Tensor, *arguments: Any, **others: Any) -> Any:
     """What `torch.from_dlpack` and other libraries ask a tensor for."""
     if self.device.type == "cuda":
-        raise NotOnVirtualDevice("DLPack", "a tensor's memory is a worker's, which no other library can reach; give it tensor.cpu().")
+        raise NotOnVirtualDevice("DLPack", _UNREACHABLE)
     return _dlpack(self, *arguments, **others)
+
+
+def _to_capsule(export: Any) -> Any:
+    """What ``torch.utils.dlpack`` asks for."""
+
+    @functools.wraps(export)
+    def to_capsule(tensor: Any, *arguments: Any, **others: Any) -> Any:
+        if isinstance(tensor, torch.Tensor) and tensor.device.type == "cuda":
+            raise NotOnVirtualDevice("DLPack", _UNREACHABLE)
+        return export(tensor, *arguments, **others)
+
+    return to_capsule
 
 
 def _to_array_interface(self: torch.Tensor) -> Any:
@@ -77,4 +92,7 @@ def install() -> None:
         setattr(torch.UntypedStorage, name, function)
     tensors: Any = torch.Tensor
     tensors.__dlpack__ = _to_dlpack
+    for owner, name in ((torch._C, "_to_dlpack"), (torch._C, "_to_dlpack_versioned"), (torch, "to_dlpack"), (dlpack, "to_dlpack")):
+        if hasattr(owner, name):
+            setattr(owner, name, _to_capsule(getattr(owner, name)))
     tensors.__cuda_array_interface__ = property(_to_array_interface)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, NotConfigured
 from forebay.journal import Journal
 from forebay.notebook import magics, standing
 from forebay.notebook.channel import Channel
@@ -47,6 +47,9 @@ class Attendant:
         self.home: Mapping[str, Any] | None = None
         """The flavor that the first device begins with."""
         self.budget: Mapping[str, Any] | None = None
+        self.budget_known = True
+        self.problem: str | None = None
+        """Why the last look at the service failed, for people."""
         self._shell = shell
         self._changed = threading.Event()
         self._asked: queue.Queue[tuple[Mapping[str, Any], Answer]] = queue.Queue(ASKED_MAX)
@@ -68,7 +71,8 @@ class Attendant:
 
     def snapshot(self) -> standing.Snapshot:
         """How all stands now."""
-        return standing.snapshot(self.journal, self.home, self.budget, self.lines.quiet)
+        state = standing.snapshot(self.journal, self.home, self.budget if self.budget_known else None, self.lines.quiet)
+        return {**state, "budget_known": self.budget_known, "problem": self.problem}
 
     def hush(self, quiet: bool) -> None:
         """Whether cells go without their line."""
@@ -76,14 +80,30 @@ class Attendant:
         self._change()
 
     def look(self) -> None:
-        """Asks the service what it knows better: the flavor to begin with, and what is left of the budget. Never raises."""
+        """Asks the service what it knows better: the flavor to begin with, and what is left of the budget. What fails is shown."""
+        problems = [self._look_at_flavors(), self._look_at_budgets()]
+        self.problem = next((problem for problem in problems if problem is not None), None)
+
+    def _look_at_flavors(self) -> str | None:
         from forebay.notebook import desk
 
         try:
             self.home = next((row for row in desk.flavors() if row["chosen"]), None)
-            self.budget = desk.tightest(desk.budgets())
-        except ForebayError as error:
+        except NotConfigured as error:  # a pool of this process's own that did not start yet
             log.info("action=look error=%s", error)
+        except ForebayError as error:
+            return str(error)
+        return None
+
+    def _look_at_budgets(self) -> str | None:
+        from forebay.notebook import desk
+
+        try:
+            self.budget, self.budget_known = desk.tightest(desk.budgets()), True
+        except ForebayError as error:
+            self.budget_known = False
+            return self.texts("budget_unknown", why=str(error))
+        return None
 
     # Front ends
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -46,11 +45,12 @@ def own_sessions() -> set[str]:
 
 
 def budgets() -> list[dict[str, Any]]:
-    """Those that the user may see; none where nobody bills."""
+    """Those that the user may see; none where no billing is named. Raises ForebayError."""
     try:
-        return pool.rows(invoices.billing(), "api/budgets")
-    except ForebayError:
+        billing = invoices.billing()
+    except NotConfigured:
         return []
+    return pool.rows(billing, "api/budgets")
 
 
 def tightest(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -72,7 +72,7 @@ def release(session: str) -> None:
 def choose(name: str, index: int = 0) -> dict[str, Any]:
     """Gives a device of this process another flavor from its next lease on, and has the user's later sessions begin with it.
 
-    Returns the flavor. Raises ForebayError, and then nothing has changed.
+    Returns the flavor. Raises ForebayError, and then nothing has changed unless it says so.
     """
     rows = {str(row["name"]): row for row in flavors()}
     if name not in rows:
@@ -84,6 +84,13 @@ def choose(name: str, index: int = 0) -> dict[str, Any]:
         devices.choose_flavor(index, name)
     if index == 0:
         os.environ[FLAVOR_VARIABLE] = name
-        with contextlib.suppress(ForebayError):  # the choice for later sessions is a convenience
-            service().put("api/choice", {"flavor": name})
+        _keep_choice(name)
     return rows[name]
+
+
+def _keep_choice(name: str) -> None:
+    """For later sessions. Raises ForebayError that says what is done all the same."""
+    try:
+        service().put("api/choice", {"flavor": name})
+    except ForebayError as error:
+        raise ForebayError(f"This device is {name} from its next lease on, but later sessions begin as before: {error}") from None

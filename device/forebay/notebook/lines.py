@@ -95,7 +95,7 @@ class DisplayLine(WaitingLine):
         if self._name is None and not self._wanted():
             super().show(flavor, queued)
             return
-        data = notice.waiting(flavor, queued, self._texts)
+        data = notice.waiting(flavor, queued, self._left(queued), self._texts)
         if self._name is None:
             self._header = self._lines.header
             self._name = self._output.show(data, self._header)

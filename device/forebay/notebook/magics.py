@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from forebay.virtual_device import VirtualDevices
 
 GPU_USAGE = "usage: %gpu [quiet | loud]"
+LINE_SHOWN_CHARS = 32
 CELL_USAGE = "usage: %%gpu [flavor=NAME] [profile [--top N] [--json FILE]]"
 
 
@@ -85,7 +86,7 @@ def _flavor(name: str, attendant: Attendant) -> None:
         print(text(rows, held or next((str(row["name"]) for row in rows if row["chosen"]), None)))
         return
     attendant.home = row = desk.choose(name)
-    price = table.rate(row.get("price_nano_per_second"), row.get("currency"))
+    price = table.rate(row.get("price_nano_per_hour"), row.get("currency"))
     print(attendant.texts("chosen", flavor=name, memory=table.memory(row["memory_bytes"]), rate=price))
 
 
@@ -124,7 +125,7 @@ def _device(device: Snapshot, attendant: Attendant) -> Sequence[str]:
     flavor, state = device["flavor"] or {}, attendant.texts(device["state"])
     if device["queued"] is not None:
         state = f"{state}: {device['queued']['reason']}"
-    price = table.rate(flavor.get("price_nano_per_second"), flavor.get("currency")) if flavor else "-"
+    price = table.rate(flavor.get("price_nano_per_hour"), flavor.get("currency")) if flavor else "-"
     return [f"cuda:{device['device']}", flavor.get("name") or "-", state, price, table.memory(device["memory_bytes"])]
 
 
@@ -132,7 +133,12 @@ def _used(cell: Snapshot, attendant: Attendant) -> Sequence[str]:
     number = attendant.texts("between") if cell["cell"] is None else f"[{cell['cell']}]"
     money = amounts.cost({each["currency"]: each["nano"] for each in cell["cost"]}, attendant.texts)
     shown = attendant.texts("computing") if cell["open"] else amounts.seconds(cell["device_ns"])
+    number = f"{number} {_shortened(cell['first_line'])}" if cell["first_line"] else number
     return [number, cell["flavor"], shown, amounts.seconds(cell["waited_ns"]), money]
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= LINE_SHOWN_CHARS else line[: LINE_SHOWN_CHARS - 1] + "…"
 
 
 def _cell(shell: Any, cell: str, wanted: Wish) -> None:

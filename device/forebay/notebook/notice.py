@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from forebay.journal import Entry
 from forebay.notebook import amounts
 from forebay.notebook.texts import Texts
+from forebay.waiting import clock
 
 if TYPE_CHECKING:
     from forebay_wire.messages import Queued
+
+    from forebay.waiting import Left
 
 Bundle = dict[str, str]
 STYLE = "font-size: 85%; opacity: 0.75; font-family: var(--jp-ui-font-family, sans-serif)"
@@ -26,15 +29,26 @@ def used(entry: Entry, texts: Texts) -> Bundle:
     return _bundle(texts("line", device=device, waited=waited, cost=cost, flavor=entry.flavor), "forebay-used")
 
 
-def waiting(flavor: str, queued: Queued, texts: Texts) -> Bundle:
-    """The place in the line (position 0: nobody knows), why, and about how long."""
+def waiting(flavor: str, queued: Queued, left: Left | None, texts: Texts) -> Bundle:
+    """The place in the line (position 0: nobody knows), why, and about how long yet."""
     key = "waiting"
     if queued.position and queued.code not in OPENING:
         key = "waiting_next" if queued.position == 1 else "waiting_place"
     text = texts(key, flavor=flavor, position=queued.position, reason=queued.reason)
-    if queued.estimate_seconds is not None:
-        text += " " + texts("estimate", time=amounts.about(queued.estimate_seconds, texts))
+    if left is not None:
+        text += " " + _estimate(left, texts)
     return _bundle(f"forebay: {text}", "forebay-waiting")
+
+
+def _estimate(left: Left, texts: Texts) -> str:
+    """How long it will be yet, or that it takes longer than usual."""
+    if left.over:
+        key = "estimate_over_one" if left.running == 1 else "estimate_over_many" if left.running else "estimate_over"
+        return texts(key, count=left.running, time=clock(left.running_seconds))
+    low, high = amounts.about(left.low, texts), amounts.about(left.high, texts)
+    if low == high:
+        return texts("estimate", time=high)
+    return texts("estimate_most", time=high) if left.low < 1 else texts("estimate_range", low=low, high=high)
 
 
 def outcome(word: str, waited_seconds: float, texts: Texts) -> Bundle:

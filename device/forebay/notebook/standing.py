@@ -46,35 +46,43 @@ def _device(index: int, device: Device, home: Mapping[str, Any] | None, now_ns: 
         "flavor": _flavor(device.flavor, home if index == 0 else None),
         "state": device.state,
         "since_ns": now_ns - device.since_ns,
-        "queued": None if device.queued is None else _queued(device.queued),
+        "queued": None if device.queued is None else _queued(device.queued, (now_ns - device.queued_ns) / 1e9),
         "model": device.model,
-        "running": [_price(lease) for lease in device.leases.values() if lease.price_nano_per_second is not None],
+        "running": [_price(lease) for lease in device.leases.values() if lease.price_nano_per_hour is not None],
         "memory_bytes": _memory_bytes(index) if device.session is not None else 0,
     }
 
 
 def _price(lease: Running) -> Snapshot:
-    """Of an open lease, per second: its flavor may be another than the one chosen for the next."""
-    return {"currency": lease.currency, "nano": lease.price_nano_per_second}
+    """Of an open lease, per hour: its flavor may be another than the one chosen for the next."""
+    return {"currency": lease.currency, "nano": lease.price_nano_per_hour}
 
 
 def _flavor(flavor: Flavor | None, home: Mapping[str, Any] | None) -> Snapshot | None:
-    names = ("name", "memory_bytes", "price_nano_per_second", "currency")
+    names = ("name", "memory_bytes", "price_nano_per_hour", "currency")
     if flavor is not None:
         return {name: getattr(flavor, name) for name in names}
     if home is not None:
         return {name: home.get(name) for name in names}
     name = os.environ.get(FLAVOR_VARIABLE)
-    return {"name": name, "memory_bytes": None, "price_nano_per_second": None, "currency": None} if name else None
+    return {"name": name, "memory_bytes": None, "price_nano_per_hour": None, "currency": None} if name else None
 
 
-def _queued(queued: Queued) -> Snapshot:
-    return {name: getattr(queued, name) for name in ("position", "reason", "code", "ahead", "estimate_seconds")}
+def _queued(queued: Queued, passed_seconds: float) -> Snapshot:
+    """``estimate``: what is left of it by now, in seconds; below zero where the wait is longer than that."""
+    estimate, known = queued.estimate, {name: getattr(queued, name) for name in ("position", "reason", "code", "ahead")}
+    if estimate is None:
+        return known | {"estimate": None}
+    low, high = estimate.low_seconds - passed_seconds, estimate.high_seconds - passed_seconds
+    running = {"running": estimate.running, "running_seconds": estimate.running_seconds + passed_seconds}
+    return known | {"estimate": {"low_seconds": low, "high_seconds": high, **running}}
 
 
 def _entry(entry: Entry) -> Snapshot:
     return {
         "cell": entry.cell,
+        "cell_id": entry.cell_id,
+        "first_line": entry.first_line,
         "flavor": entry.flavor,
         "device_ns": entry.device_ns,
         "waited_ns": entry.waited_ns,

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import re
+import time
 from collections.abc import Mapping
 from typing import Any
+
+from forebay_wire import messages
 
 from forebay.errors import NotConfigured
 from forebay.service import URL_VARIABLE, Service
@@ -20,6 +23,7 @@ from forebay.toolkit.actions import part as _part
 from forebay.toolkit.actions import show as _show
 from forebay.toolkit.actions import things as _things
 from forebay.toolkit.smi import served_by
+from forebay.waiting import in_words, left
 
 Row = Mapping[str, Any]
 HOUR_SECONDS = 3600
@@ -176,7 +180,7 @@ def perform_flavors(arguments: argparse.Namespace) -> int:
 
 
 def _flavor(flavor: Row) -> list[object]:
-    rate = table.rate(flavor["price_nano_per_second"], flavor["currency"])
+    rate = table.rate(flavor["price_nano_per_hour"], flavor["currency"])
     size = table.memory(flavor["memory_bytes"])
     return [flavor["name"], size, rate, served_by(flavor), flavor["residents_max"], flavor["reason"]]
 
@@ -248,11 +252,26 @@ def perform_queue(arguments: argparse.Namespace) -> int:
 
 
 def _waiting(row: Row) -> list[object]:
-    estimate = row["estimate_seconds"]
     return [
         *(row["position"], row["session"], row["tenant"], row["user"], row["flavor"], row["priority"]),
-        *(None if estimate is None else f"{estimate:.0f} s", f"{row['code']}: {row['reason']}"),
+        *(_estimate(row), f"{row['code']}: {row['reason']}"),
     ]
+
+
+def _estimate(row: Row) -> str | None:
+    """What is left by now of what the process was told."""
+    if row["estimated_at_ns"] is None:
+        return None
+    passed_seconds = max(0.0, time.time() - row["estimated_at_ns"] / 1e9)
+    told = messages.Estimate(
+        low_seconds=row["estimate_low_seconds"],
+        middle_seconds=row["estimate_seconds"],
+        high_seconds=row["estimate_high_seconds"],
+        running=row["running"],
+        running_seconds=row["running_seconds"],
+    )
+    rest = left(told, passed_seconds)
+    return None if rest is None else in_words(rest)
 
 
 def perform_forecast(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ import re
 from decimal import Decimal
 
 NANO = 10**9
-HOUR_SECONDS = 3600
 
 
 def decimal(number: Decimal) -> str:
@@ -45,8 +44,8 @@ def whole_of(text: str, scale: int, per: int, what: str) -> int:
 
 
 def per_hour(text: str) -> int:
-    """An amount per hour in whole nano-units per second. Raises ArgumentTypeError."""
-    return whole_of(text, NANO, HOUR_SECONDS, "nano-units per second, so it cannot be billed exactly")
+    """An amount per hour in whole nano-units. Raises ArgumentTypeError."""
+    return whole_of(text, NANO, 1, "nano-units per hour, so it cannot be billed exactly")
 
 
 def nano(text: str) -> int:

@@ -17,8 +17,8 @@ from forebay.toolkit.invoices import billing as billing_service
 
 Row = Mapping[str, Any]
 HOUR_SECONDS = 3600
-PRICE_HEADERS = ["Flavor", "Rate", "Nano-units/s", "Valid from", "Version", "Changed by"]
-SURCHARGE_HEADERS = ["Model", "Rate", "Nano-units/s", "Valid from", "Version", "Changed by"]
+PRICE_HEADERS = ["Flavor", "Rate", "Nano-units/h", "Valid from", "Version", "Changed by"]
+SURCHARGE_HEADERS = ["Model", "Rate", "Nano-units/h", "Valid from", "Version", "Changed by"]
 PARKED_HEADERS = ["Currency", "Per GiB and hour", "Valid from", "Version", "Changed by"]
 CHANGE_HEADERS = ["What", "Currency", "Unit", "Before", "After", "Valid from"]
 PLAN_HEADERS = ["Tenant", "From", "Version", "Currency", "Discount", "Free", "Free hours", "Tiers", "Commitment", "Changed by"]
@@ -45,7 +45,7 @@ def _add_prices(actions: Parsers) -> None:
     setting.add_argument("flavor")
     amount = setting.add_mutually_exclusive_group(required=True)
     amount.add_argument("--per-hour", type=amounts.per_hour, dest="nano", metavar="AMOUNT", help="for example 2.16; it must be exact")
-    amount.add_argument("--nano", type=amounts.count, metavar="N", help="in nano-units (1e-9) per second")
+    amount.add_argument("--nano", type=amounts.count, metavar="N", help="in nano-units (1e-9) per hour")
     setting.add_argument("--currency", required=True, metavar="CODE", help="for example USD")
     setting.add_argument("--from", type=_time_ns, dest="start", metavar="TIME", help="2026-12-01T00:00:00Z (default: at once)")
     setting.add_argument("--new", action="store_true", help="this is the first price of the flavor")
@@ -56,7 +56,7 @@ def _add_prices(actions: Parsers) -> None:
     setting.add_argument("model")
     amount = setting.add_mutually_exclusive_group(required=True)
     amount.add_argument("--per-hour", type=amounts.per_hour, dest="nano", metavar="AMOUNT", help="for example 0.36; it must be exact")
-    amount.add_argument("--nano", type=amounts.count, metavar="N", help="in nano-units (1e-9) per second")
+    amount.add_argument("--nano", type=amounts.count, metavar="N", help="in nano-units (1e-9) per hour")
     setting.add_argument("--currency", required=True, metavar="CODE", help="for example USD")
     setting.add_argument("--from", type=_time_ns, dest="start", metavar="TIME", help="2026-12-01T00:00:00Z (default: at once)")
     parked = things(actions, "parked", "what a GiB costs in an hour in which it is parked")
@@ -116,13 +116,13 @@ def perform_prices(arguments: argparse.Namespace) -> int:
 
 
 def _price(price: Row) -> list[object]:
-    nano = price["price_nano_per_second"]
+    nano = price["price_nano_per_hour"]
     start = time_text(price["valid_from_ns"])
     return [price["flavor"], table.rate(nano, price["currency"]), nano, start, price["version"], price.get("changed_by")]
 
 
 def perform_set_price(arguments: argparse.Namespace) -> int:
-    body: dict[str, Any] = {"price_nano_per_second": arguments.nano, "currency": arguments.currency, "new": arguments.new}
+    body: dict[str, Any] = {"price_nano_per_hour": arguments.nano, "currency": arguments.currency, "new": arguments.new}
     if arguments.start is not None:
         body["valid_from_ns"] = arguments.start
     price = billing_service().put(f"api/prices/{part(arguments.flavor)}", body)
@@ -135,12 +135,12 @@ def perform_surcharges(arguments: argparse.Namespace) -> int:
 
 
 def _surcharge(version: Row) -> list[object]:
-    nano, start = version["surcharge_nano_per_second"], time_text(version["valid_from_ns"])
+    nano, start = version["surcharge_nano_per_hour"], time_text(version["valid_from_ns"])
     return [version["model"], table.rate(nano, version["currency"]), nano, start, version["version"], version["changed_by"]]
 
 
 def perform_set_surcharge(arguments: argparse.Namespace) -> int:
-    body: dict[str, Any] = {"surcharge_nano_per_second": arguments.nano, "currency": arguments.currency}
+    body: dict[str, Any] = {"surcharge_nano_per_hour": arguments.nano, "currency": arguments.currency}
     if arguments.start is not None:
         body["valid_from_ns"] = arguments.start
     version = billing_service().put(f"api/surcharges/{part(arguments.model)}", body)
@@ -211,7 +211,7 @@ def _list(file: Path) -> str:
 
 
 def perform_preview(arguments: argparse.Namespace) -> int:
-    prices = [{"flavor": flavor, "currency": arguments.currency, "price_nano_per_second": nano} for flavor, nano in arguments.set]
+    prices = [{"flavor": flavor, "currency": arguments.currency, "price_nano_per_hour": nano} for flavor, nano in arguments.set]
     body: dict[str, Any] = {"prices": prices, "tenant": arguments.tenant}
     if arguments.list is not None:
         body["price_list"] = _list(arguments.list)

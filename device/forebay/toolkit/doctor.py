@@ -145,7 +145,7 @@ def check_flavor(service: Service) -> str:
         raise ForebayError(f"There is no flavor {name}; choose one with `forebay flavor set NAME`.")
     if not flavor.get("servable"):
         raise ForebayError(f"{name} cannot be served now: {flavor.get('reason')}; choose another with `forebay flavor set NAME`.")
-    return f"{name}, {table.rate(flavor.get('price_nano_per_second'), flavor.get('currency'))}, can be served"
+    return f"{name}, {table.rate(flavor.get('price_nano_per_hour'), flavor.get('currency'))}, can be served"
 
 
 class _NoStream:
@@ -155,7 +155,7 @@ class _NoStream:
     def connected(self) -> bool:
         return False
 
-    def lease_opened(self, epoch: int, /) -> None: ...
+    def lease_opened(self, epoch: int, memory_bytes: int, /) -> None: ...
     def lease_closed(self) -> None: ...
     def leave(self) -> bool:
         return False

@@ -61,7 +61,7 @@ def _row(flavor: Row, is_chosen: bool) -> list[str]:
         "*" if is_chosen else "",
         str(flavor["name"]),
         table.memory(flavor["memory_bytes"]),
-        table.rate(flavor.get("price_nano_per_second"), flavor.get("currency")),
+        table.rate(flavor.get("price_nano_per_hour"), flavor.get("currency")),
         served_by(flavor),
         "yes" if flavor.get("servable") else "no",
     ]
@@ -78,7 +78,7 @@ def perform_set(arguments: argparse.Namespace) -> int:
     if flavor is None:
         raise ForebayError(unknown(arguments.name, list(flavors)))
     pool.row(service, service.put("api/choice", {"flavor": arguments.name}), "flavor")
-    price = table.rate(flavor.get("price_nano_per_second"), flavor.get("currency"))
+    price = table.rate(flavor.get("price_nano_per_hour"), flavor.get("currency"))
     size = table.memory(flavor["memory_bytes"])
     sys.stdout.write(f"Your new sessions get {arguments.name}: {size}, {price}. A notebook gets it when its kernel is restarted.\n")
     return 0

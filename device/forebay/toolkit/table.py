@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-SECONDS_PER_HOUR = 3600
 NANO = 10**9
 MILLI = 1000
 """Parts of a device."""
@@ -32,13 +31,13 @@ def thousandths(milli: int) -> str:
     return f"{Decimal(milli).scaleb(-3):f}".rstrip("0").rstrip(".")
 
 
-def rate(price_nano_per_second: int | None, currency: str | None) -> str:
+def rate(price_nano_per_hour: int | None, currency: str | None) -> str:
     """The exact price of an hour, with at least two decimals; "not billed" where nobody bills.
 
     Without a price in what the tenant is billed in, usage is kept, and billed once there is one.
     """
-    if price_nano_per_second is None:
+    if price_nano_per_hour is None:
         return "not billed" if currency is None else f"no price in {currency}"
-    hourly = Decimal(price_nano_per_second * SECONDS_PER_HOUR) / NANO
+    hourly = Decimal(price_nano_per_hour) / NANO
     whole, _, fraction = f"{hourly:f}".partition(".")
     return f"{whole}.{fraction.rstrip('0').ljust(2, '0')} {currency or ''}/h"

@@ -183,15 +183,15 @@ def test_usage_is_counted_by_the_meter_hour_by_hour(metered: Any, emulator: Emul
 
     one = usage("one/1", started_at_ns=start_ns + HOUR_NS // 2, duration_ns=2 * HOUR_NS)
     two = usage("two/1", started_at_ns=start_ns, duration_ns=60 * 10**9, device_model="gpu")
-    assert metered(lambda running: running.set_surcharge("gpu", 7, valid_from_ns=start_ns)).status_code == 200
+    assert metered(lambda running: running.set_surcharge("gpu", 70_000_000, valid_from_ns=start_ns)).status_code == 200
     assert metered(lambda running: running.post_usage(one, two)).status_code == 200
     metered(lambda running: wait_for(lambda: agreed(running)))
-    rate = 555_556
-    assert counted() == [1800 * rate + 60 * (rate + 7), 3600 * rate, 1800 * rate]
+    rate = 2_000_000_000
+    assert counted() == [rate // 2 + (rate + 70_000_000) // 60, rate, rate // 2]
     correction = {"source": "pool", "id": "two/1", "reason": "x"}
     metered(lambda running: running.request("operator", "POST", "/api/corrections", json=correction))
     metered(lambda running: wait_for(lambda: agreed(running)))
-    assert counted() == [1800 * rate, 3600 * rate, 1800 * rate]
+    assert counted() == [rate // 2, rate, rate // 2]
 
 
 def test_a_report_that_no_webhook_brought_is_fetched_at_the_start_and_by_a_reconciliation(

@@ -13,6 +13,13 @@ inline constexpr std::string_view kOperators[] = {
 #include "forebay/operators.inc"
 };
 
+// Those that take sparse tensors: an operator of the list above takes dense ones alone, unless it stands here, too.
+inline constexpr std::string_view kSparseOperators[] = {
+#include "forebay/sparse_operators.inc"
+};
+
+inline bool takes_sparse(std::string_view name) { return std::binary_search(std::begin(kSparseOperators), std::end(kSparseOperators), name); }
+
 inline bool is_listed(std::string_view name) { return std::binary_search(std::begin(kOperators), std::end(kOperators), name); }
 
 }  // namespace forebay::wire

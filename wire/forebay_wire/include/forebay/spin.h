@@ -1,5 +1,5 @@
-// A short wait that keeps the processor: going to sleep and being woken up takes longer than moving a piece of bulk data, on a virtual
-// machine much longer.
+// A short wait that keeps the processor: going to sleep and being woken up takes longer than moving a piece of bulk data or answering a
+// question, on a virtual machine much longer.
 #pragma once
 
 #include <algorithm>

@@ -18,7 +18,7 @@
 namespace forebay::wire {
 
 constexpr uint32_t kMagic = 0x59414246;  // "FBAY"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 
 constexpr size_t kFrameHeaderBytes = 4;
 constexpr size_t kFrameBytesMax = size_t{16} << 20;
@@ -41,7 +41,9 @@ constexpr size_t kStepsMax = 65536;                // kept of all segments
 constexpr size_t kStepWordsMax = size_t{1} << 21;  // of all kept steps
 constexpr size_t kStepChildrenMax = 1024;          // that follow one step
 constexpr size_t kFreedKeptMax = 4096;             // storages freed before one step; a longer list is not kept
+constexpr size_t kTimesMax = size_t{1} << 19;       // calls whose times are noted before they are told
 constexpr int64_t kStorageBytesMax = int64_t{1} << 46;
+constexpr int64_t kSparsePlacesMax = int64_t{1} << 61;  // of a sparse tensor, filled or not
 
 // Client to worker. Several commands share a frame; HELLO comes first and alone.
 enum class Command : uint8_t {
@@ -67,6 +69,9 @@ enum class Command : uint8_t {
   kFollow = 20,
   kStep = 21,
   kCut = 22,
+  kTime = 23,
+  kTellTimes = 24,
+  kHeard = 25,
 };
 
 // Worker to client, one a frame.
@@ -82,12 +87,13 @@ enum class Reply : uint8_t {
   kCause = 73,
   kStorages = 74,
   kBytes = 75,
+  kTimes = 76,
 };
 
 enum class FailureCode : uint8_t {
   kOperator = 1,      // the operator itself failed
   kOutOfMemory = 2,   // the flavor's memory limit, or the device's
-  kPoisoned = 3,      // an input was the result of an earlier failure
+  kNeverMade = 3,     // what it uses was never made, for an earlier failure
   kUnsupported = 4,   // this worker has no such kernel
   kGeometry = 5,      // the result is not what the client predicted
   kIndex = 6,         // as kOperator, of an exception that Python has a type for: an index out of bounds,
@@ -115,6 +121,7 @@ enum class Tag : uint8_t {
   kDevice = 15,        // 0: host, 1: the worker's device
   kGenerator = 16,     // the worker's, set to the call's seed and counter
   kScalarList = 17,    // items of the scalar tags
+  kSparse = 18,        // layout, flags, sizes, geometries of its parts; each bound as a tensor
 };
 
 enum class OutputTag : uint8_t {
@@ -127,11 +134,13 @@ enum class OutputTag : uint8_t {
   kDouble = 6,
   kBool = 7,
   kComplex = 8,
+  kSparse = 9,    // layout, flags, sizes, its parts as kNew; told by the worker (ASK)
 };
 
 constexpr uint8_t kFlagConj = 1;
 constexpr uint8_t kFlagNeg = 2;
 constexpr uint8_t kTemplateRandom = 1;  // calls carry (seed, counter)
+constexpr uint8_t kSparseCoalesced = 1;  // no place comes twice, and they come in order
 
 // What a peer sent cannot be read as this protocol.
 struct WireError : std::runtime_error {
@@ -356,17 +365,66 @@ inline int64_t span_of(const Geometry& geometry) {
   return static_cast<int64_t>(last) + 1;
 }
 
+// Of what a sparse tensor consists: indices and values (COO); or compressed indices, plain indices and values (CSR, CSC, BSR, BSC).
+// The layout is c10::Layout's number; 0 for one that is not served.
+inline size_t sparse_parts(uint8_t layout) {
+  constexpr uint8_t kCoo = 1, kCsr = 2, kCsc = 4, kBsr = 5, kBsc = 6;
+  if (layout == kCoo) return 2;
+  return layout == kCsr || layout == kCsc || layout == kBsr || layout == kBsc ? 3 : 0;
+}
+
+struct SparseHead {
+  uint8_t layout = 0;
+  bool coalesced = false;
+  std::vector<int64_t> sizes;
+};
+
+template <typename Sizes>
+void put_sparse_head(Writer& out, uint8_t layout, bool coalesced, const Sizes& sizes) {
+  out.u8(layout);
+  out.u8(coalesced ? kSparseCoalesced : 0);
+  out.varint(sizes.size());
+  for (const int64_t size : sizes) out.varint(static_cast<uint64_t>(size));
+}
+
+// Whether a sparse tensor's sizes would be taken: places are counted in 64 bits.
+template <typename Sizes>
+bool carries_sparse_sizes(const Sizes& sizes) {
+  if (sizes.size() > kDimsMax) return false;
+  __int128 places = 1;
+  for (const int64_t size : sizes) {
+    if (size < 0 || size > kStorageBytesMax) return false;
+    places *= size > 0 ? size : 1;
+    if (places > kSparsePlacesMax) return false;
+  }
+  return true;
+}
+
+inline SparseHead get_sparse_head(Reader& in) {
+  SparseHead head;
+  head.layout = in.u8();
+  if (sparse_parts(head.layout) == 0) throw WireError("a sparse tensor of unknown layout " + std::to_string(head.layout));
+  const uint8_t flags = in.u8();
+  if (flags > kSparseCoalesced) throw WireError("a sparse tensor of unknown flags " + std::to_string(flags));
+  head.coalesced = flags != 0;
+  head.sizes.resize(in.count(kDimsMax, "the number of dimensions"));
+  for (auto& size : head.sizes) size = static_cast<int64_t>(in.bounded(kStorageBytesMax, "a size"));
+  if (!carries_sparse_sizes(head.sizes)) throw WireError("a sparse tensor of more places than can be counted");
+  return head;
+}
+
 // One argument of a template. Which members mean something depends on the tag.
 struct Argument {
   Tag tag = Tag::kNone;
   Geometry geometry;            // kTensor
   uint8_t dtype = 0;            // kScalarTensor
-  bool flag = false;            // kBool's value, kScalarTensor's "wrapped number", kDevice: is the worker's
+  uint8_t layout = 0;           // kSparse
+  bool flag = false;            // kBool's value, kScalarTensor's "wrapped number", kDevice: is the worker's, kSparse: is coalesced
   int64_t integer = 0;          // kInt
   uint64_t count = 0;           // kDoubleList: how many values a call binds
-  std::vector<int64_t> list;    // kIntList, kBoolList
+  std::vector<int64_t> list;    // kIntList, kBoolList, kSparse: sizes
   std::string text;             // kString
-  std::vector<Argument> items;  // kTensorList, kScalarList
+  std::vector<Argument> items;  // kTensorList, kScalarList, kSparse: its parts
 };
 
 struct Output {
@@ -380,8 +438,9 @@ struct Output {
 // Moving from one worker to another: what a session is between commands, but for the bytes of its storages.
 struct ImageHead {
   uint64_t sequence = 0;  // of the next CALL or ASK
+  uint64_t failures = 0;  // so far; the number of the last one
   uint64_t causes = 0;
-  uint64_t untold = 0;    // the cause that no answer has told yet, from 1; 0: none
+  uint64_t unheard = 0;   // the cause that the client has not said it heard of, from 1; 0: none
   uint64_t storages = 0;
   int64_t bytes = 0;      // that follow
 };
@@ -391,20 +450,22 @@ struct ImageCause {
   uint64_t sequence = 0;
   std::string op;
   std::string message;
+  std::string inputs;
 };
 
 struct ImageStorage {
   uint64_t id = 0;
   int64_t bytes = 0;
-  uint64_t cause = 0;      // of its poison, from 1; 0: none
+  uint64_t cause = 0;      // why it was never made, from 1; 0: none
   bool has_bytes = false;  // its bytes follow; else it reads as zeros
 };
 
 inline void put_image_head(Writer& out, const ImageHead& head) {
   out.reply(Reply::kImage);
   out.varint(head.sequence);
+  out.varint(head.failures);
   out.varint(head.causes);
-  out.varint(head.untold);
+  out.varint(head.unheard);
   out.varint(head.storages);
   out.varint(static_cast<uint64_t>(head.bytes));
 }
@@ -412,8 +473,9 @@ inline void put_image_head(Writer& out, const ImageHead& head) {
 inline ImageHead get_image_head(Reader& in) {
   ImageHead head;
   head.sequence = in.varint();
+  head.failures = in.varint();
   head.causes = in.bounded(kStoragesMax + 1, "the number of causes");
-  head.untold = in.bounded(head.causes, "the number of a cause");
+  head.unheard = in.bounded(head.causes, "the number of a cause");
   head.storages = in.bounded(kStoragesMax, "the number of storages");
   head.bytes = static_cast<int64_t>(in.bounded(kStorageBytesMax, "the size of an image"));
   return head;
@@ -425,17 +487,19 @@ inline void put_image_cause(Writer& out, const ImageCause& cause) {
   out.u64(cause.sequence);
   out.string(cause.op);
   out.string(cause.message);
+  out.string(cause.inputs);
 }
 
 inline ImageCause get_image_cause(Reader& in) {
   ImageCause cause;
   cause.code = in.u8();
-  if (cause.code < static_cast<uint8_t>(FailureCode::kOperator) || cause.code > static_cast<uint8_t>(FailureCode::kGeometry)) {
+  if (cause.code < static_cast<uint8_t>(FailureCode::kOperator) || cause.code > static_cast<uint8_t>(FailureCode::kLinalg)) {
     throw WireError("a failure of unknown code " + std::to_string(cause.code));
   }
   cause.sequence = in.u64();
   cause.op = in.string();
   cause.message = in.string(kMessageBytesMax);
+  cause.inputs = in.string(kMessageBytesMax);
   return cause;
 }
 
@@ -466,7 +530,7 @@ namespace detail {
 
 inline Tag get_tag(Reader& in) {
   const uint8_t tag = in.u8();
-  if (tag > static_cast<uint8_t>(Tag::kScalarList)) throw WireError("an argument of unknown kind " + std::to_string(tag));
+  if (tag > static_cast<uint8_t>(Tag::kSparse)) throw WireError("an argument of unknown kind " + std::to_string(tag));
   return static_cast<Tag>(tag);
 }
 
@@ -491,6 +555,18 @@ inline void get_items(Reader& in, Argument& argument, size_t& items_left) {
   }
 }
 
+inline void get_sparse(Reader& in, Argument& argument) {
+  SparseHead head = get_sparse_head(in);
+  argument.layout = head.layout;
+  argument.flag = head.coalesced;
+  argument.list = std::move(head.sizes);
+  argument.items.resize(sparse_parts(head.layout));
+  for (auto& part : argument.items) {
+    part.tag = Tag::kTensor;
+    part.geometry = get_geometry(in);
+  }
+}
+
 inline Argument get_argument(Reader& in, bool nested, size_t& items_left) {
   Argument argument;
   argument.tag = get_tag(in);
@@ -506,6 +582,9 @@ inline Argument get_argument(Reader& in, bool nested, size_t& items_left) {
     case Tag::kScalarList:
       if (nested) throw WireError("a list within a list");
       get_items(in, argument, items_left);
+      break;
+    case Tag::kSparse:
+      get_sparse(in, argument);
       break;
     case Tag::kInt:
       argument.integer = in.zigzag();

@@ -1,0 +1,66 @@
+"""What a notebook is told of where it went wrong, with a real worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CELLS = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+
+def run(cell):
+    result = shell.run_cell(cell, store_history=True)
+    return result.error_in_exec
+"""
+LATE = (
+    CELLS
+    + r"""
+run("import torch\ntable, there = torch.ones(3, 2, device='cuda'), torch.tensor([7], device='cuda')")
+run("torch.index_select(table, 0, there - 7).cpu()")
+run("# the line below fails\n\nbad = torch.index_select(table, 0, there)")
+error = run("torch.cuda.synchronize()")
+assert "issued at cell [3], line 3\n" in str(error) + "\n", error
+"""
+)
+LOST = (
+    CELLS
+    + r"""
+run("import os, signal, time, psutil, torch\nx = torch.ones(3, device='cuda')\nx.sum().item()")
+run("[one.kill() for one in psutil.Process().children(recursive=True) if 'forebay_worker' in ' '.join(one.cmdline())]\ntime.sleep(2)")
+error = run("y = [(x + 1).sum()]")
+assert "this tensor is lost" in str(error), error
+from forebay import activation
+entries = {entry.cell: entry.leases for entry in activation.installed.journal.entries()}
+assert entries == {1: 1}, entries
+assert run("torch.ones(3, device='cuda').sum().item()") is None
+assert "this tensor is lost" in str(run("torch.cat([x, x])"))
+entries = {entry.cell: entry.leases for entry in activation.installed.journal.entries()}
+assert entries == {1: 1, 4: 1}, entries
+"""
+)
+REFUSED = (
+    CELLS
+    + r"""
+import traceback
+error = run("import torch\ntorch.ones(2, device='cuda')")
+frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+assert "needs" in str(error), error
+assert not any("/forebay/" in name for name in frames), frames
+"""
+)
+
+
+def test_a_late_failure_names_the_cell_and_its_line(run_python: Any) -> None:
+    done = run_python(LATE, FOREBAY_URL="local")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_cell_that_only_uses_what_was_lost_takes_no_lease(run_python: Any) -> None:
+    """It can do nothing but fail, by our fault; a lease would be billed."""
+    done = run_python(LOST, FOREBAY_URL="local")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_refusal_shows_no_frame_of_ours(run_python: Any) -> None:
+    done = run_python(REFUSED, FOREBAY_URL="local", FOREBAY_FLAVOR="large.256gb")
+    assert done.returncode == 0, done.stderr

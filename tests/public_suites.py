@@ -1,0 +1,198 @@
+"""Runs PyTorch's own test files on the virtual device, and on the CPU for comparison; ``python tests/public_suites.py --help``.
+
+The files are no part of this repository: name the folder ``test`` of PyTorch's public sources. What the CPU passes is the base: a test of
+a device type counts where its twin passes on the CPU, another one where it passes without a device. Tests that only a real GPU or several
+devices can pass skip themselves. A test that ends its process counts as failed, and the others go on in a new process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FILES = (
+    *("test_nn.py", "test_torch.py", "test_autograd.py", "test_optim.py", "test_cuda.py", "test_indexing.py"),
+    *("nn", "optim", "distributions", "functorch/test_eager_transforms.py", "functorch/test_vmap.py", "functorch/test_ops.py"),
+)
+TEST_SECONDS_MAX = 120
+STUCK_SECONDS_MAX = 600
+"""A process that tells of no test for so long is ended with the test that it is at."""
+PLUGIN = "public_suites_plugin"
+PLUGIN_SOURCE = '''
+import json, os
+import pytest
+from torch.testing._internal import common_cuda, common_mkldnn, common_nn
+
+def put(module, name, value):
+    """What tests of another release import from PyTorch's testing library, where this one has it no more."""
+    if not hasattr(module, name):
+        setattr(module, name, value)
+
+put(common_cuda, "tf32_is_not_fp32", lambda: False)
+put(common_mkldnn, "bf32_on_and_off", lambda *precision: lambda test: test)
+put(common_nn, "new_module_tests", [])
+
+DONE = set(json.loads(open(os.environ["SUITE_DONE"]).read()))
+TOLD = open(os.environ["SUITE_TOLD"], "a", buffering=1)
+
+def tell(**said):
+    TOLD.write(json.dumps(said) + "\\n")
+
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if item.nodeid not in DONE]
+
+def pytest_runtest_logstart(nodeid):
+    tell(begins=nodeid)
+
+def pytest_runtest_logreport(report):
+    bad = report.outcome == "failed"
+    if report.when == "call" or bad or report.outcome == "skipped":
+        expected = hasattr(report, "wasxfail")
+        outcome = "xfailed" if expected and report.outcome == "skipped" else report.outcome
+        tell(ends=report.nodeid, outcome=outcome, text=str(report.longrepr)[-3000:] if bad or report.outcome == "skipped" else "")
+'''
+
+
+@dataclass
+class Outcomes:
+    """How the tests of one file ended on one kind of device, by name."""
+
+    ended: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    """Why a test failed or was skipped."""
+
+    def hear(self, lines: Iterator[str]) -> str | None:
+        """Takes what a process told; the test that it was at when it ended, if any."""
+        current: str | None = None
+        for said in map(json.loads, lines):
+            if "begins" in said:
+                current = said["begins"]
+            else:
+                current = None
+                worse = self.ended.get(said["ends"]) == "failed"
+                if not worse:
+                    self.ended[said["ends"]], self.texts[said["ends"]] = said["outcome"], said["text"]
+        return current
+
+    def crashed(self, test: str, status: int | None) -> None:
+        self.ended[test], self.texts[test] = "failed", f"the process ended with status {status}"
+
+
+def environment(device: bool, tests: Path, folder: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
+    paths = os.pathsep.join([str(folder), str(tests), str(tests / "functorch")])
+    kind = {"FOREBAY_URL": "local", "PYTORCH_TESTING_DEVICE_ONLY_FOR": "cuda"} if device else {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu"}
+    told = {"SUITE_DONE": str(folder / "done.json"), "SUITE_TOLD": str(folder / "told.jsonl")}
+    return kept | kind | told | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+
+
+def run(tests: Path, file: str, device: bool, only: str) -> Outcomes:
+    """All tests of a file, in as many processes as it takes."""
+    outcomes = Outcomes()
+    with tempfile.TemporaryDirectory(prefix="fb-suite-") as name:
+        folder = Path(name)
+        (folder / f"{PLUGIN}.py").write_text(PLUGIN_SOURCE)
+        while True:
+            (folder / "done.json").write_text(json.dumps(list(outcomes.ended)))
+            (folder / "told.jsonl").write_text("")
+            status = _one_process(tests, file, only, environment(device, tests, folder), folder / "told.jsonl")
+            with (folder / "told.jsonl").open() as told:
+                current = outcomes.hear(line for line in told if line.endswith("\n"))
+            if current is not None:
+                outcomes.crashed(current, status)
+                continue
+            if not outcomes.ended:
+                sys.exit(f"no test of {file} ran:\n{(folder / 'printed.txt').read_text()[-3000:]}")
+            return outcomes
+
+
+def _one_process(tests: Path, file: str, only: str, variables: dict[str, str], told: Path) -> int | None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", PLUGIN, "-p", "no:cacheprovider", "--noconftest", f"--rootdir={tests}"]
+    command += ["-c", os.devnull, "--timeout", str(TEST_SECONDS_MAX), *(["-k", only] if only else []), file]
+    with told.with_name("printed.txt").open("w") as printed:
+        process = subprocess.Popen(command, cwd=tests, env=variables, stdout=printed, stderr=subprocess.STDOUT)
+    heard = -1
+    while True:
+        try:
+            return process.wait(timeout=STUCK_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            size = told.stat().st_size
+            if size == heard:
+                process.kill()
+                return process.wait()
+            heard = size
+
+
+def twin(test: str) -> str:
+    """The name of the test on the CPU."""
+    return re.sub(r"_cuda(?=_|$|\[)", "_cpu", re.sub(r"CUDA(?=::)", "CPU", test))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A file's tests: those that pass on the CPU, and of them those that pass on the device, that fail there, and that skip themselves."""
+
+    file: str
+    base: int
+    passed: int
+    skipped: int
+    failed: dict[str, str]
+    alone: Counter[str]
+    """How those ended that have no twin that passes on the CPU."""
+
+    @property
+    def rate(self) -> float:
+        ran = self.passed + len(self.failed)
+        return 100 * self.passed / ran if ran else 100.0
+
+
+def compare(file: str, cpu: Outcomes, device: Outcomes) -> Compared:
+    good = {test for test, outcome in cpu.ended.items() if outcome == "passed"}
+    of_base = {test: outcome for test, outcome in device.ended.items() if twin(test) in good or test in good}
+    failed = {test: device.texts[test] for test, outcome in of_base.items() if outcome == "failed"}
+    counts = Counter(of_base.values())
+    alone = Counter(outcome for test, outcome in device.ended.items() if test not in of_base)
+    return Compared(file, len(good), counts["passed"], counts["skipped"] + counts["xfailed"], failed, alone)
+
+
+def table(rows: list[Compared]) -> str:
+    heads = ("file", "passes on the CPU", "ran on the device", "passed", "rate", "tests of CUDA alone: passed, failed")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in rows:
+        ran = row.passed + len(row.failed)
+        cuda_alone = f"{row.alone['passed']}, {row.alone['failed']}"
+        lines.append(f"| `{row.file}` | {row.base:,} | {ran:,} | {row.passed:,} | {row.rate:.1f} % | {cuda_alone} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tests", type=Path, help="the folder test of PyTorch's sources")
+    parser.add_argument("files", nargs="*", default=list(FILES), help="files or folders in it")
+    parser.add_argument("--only", default="", help="only tests that match this expression of pytest -k")
+    parser.add_argument("--output", type=Path, default=Path("build/public-suites"), help="where outcomes are kept, a JSON file each")
+    asked = parser.parse_args()
+    asked.output.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for file in asked.files:
+        kept = asked.output / (file.replace("/", "-").removesuffix(".py") + ("" if not asked.only else "-part") + ".json")
+        cpu, device = (run(asked.tests.resolve(), file, on_device, asked.only) for on_device in (False, True))
+        rows.append(compare(file, cpu, device))
+        alone = {test: device.texts[test] for test, outcome in device.ended.items() if outcome == "failed" and test not in rows[-1].failed}
+        kept.write_text(json.dumps({"failed": rows[-1].failed, "failed alone": alone, "cpu": cpu.ended, "device": device.ended}, indent=1))
+        print(table(rows[-1:]).splitlines()[-1], flush=True)
+    print(table(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
