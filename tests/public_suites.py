@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ FILES = (
     *("test_nn.py", "test_torch.py", "test_autograd.py", "test_optim.py", "test_cuda.py", "test_indexing.py"),
     *("nn", "optim", "distributions", "functorch/test_eager_transforms.py", "functorch/test_vmap.py", "functorch/test_ops.py"),
 )
+FLAVOR = "dev.4gb"
 TEST_SECONDS_MAX = 120
 STUCK_SECONDS_MAX = 600
 """A process that tells of no test for so long is ended with the test that it is at."""
@@ -90,7 +92,7 @@ class Outcomes:
 def environment(device: bool, tests: Path, folder: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
     paths = os.pathsep.join([str(folder), str(tests), str(tests / "functorch")])
-    kind = {"FOREBAY_URL": "local", "PYTORCH_TESTING_DEVICE_ONLY_FOR": "cuda"} if device else {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu"}
+    kind = {"FOREBAY_URL": "local", "FOREBAY_FLAVOR": FLAVOR, "PYTORCH_TESTING_DEVICE_ONLY_FOR": "cuda"} if device else {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu"}
     told = {"SUITE_DONE": str(folder / "done.json"), "SUITE_TOLD": str(folder / "told.jsonl")}
     return kept | kind | told | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
@@ -185,7 +187,8 @@ def main() -> int:
     rows = []
     for file in asked.files:
         kept = asked.output / (file.replace("/", "-").removesuffix(".py") + ("" if not asked.only else "-part") + ".json")
-        cpu, device = (run(asked.tests.resolve(), file, on_device, asked.only) for on_device in (False, True))
+        with ThreadPoolExecutor() as both:
+            cpu, device = both.map(lambda on_device: run(asked.tests.resolve(), file, on_device, asked.only), (False, True))
         rows.append(compare(file, cpu, device))
         alone = {test: device.texts[test] for test, outcome in device.ended.items() if outcome == "failed" and test not in rows[-1].failed}
         kept.write_text(json.dumps({"failed": rows[-1].failed, "failed alone": alone, "cpu": cpu.ended, "device": device.ended}, indent=1))

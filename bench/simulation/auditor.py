@@ -276,6 +276,8 @@ class Auditor:
             process.session = None  # it never heard of the one that it was given
         if message.parked_bytes is not None:
             process.memory_bytes, process.parked_bytes = 0, message.parked_bytes
+        elif message.epoch is None and message.ended is None and not message.memory_bytes:
+            process.memory_bytes = 0  # nor of its lease: it has no tensors
         if message.left is not None:
             process.memory_bytes, process.parked_bytes, process.left = 0, message.left.bytes, True
             self.moved[process.session or ""] = process.name

@@ -384,7 +384,7 @@ bool has_mask(const torch::jit::Stack& stack) {
 }
 
 bool only_worker_knows(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  if (info.moves_indices && !info.writes_out && !has_mask(stack)) return Distrusted::get().holds(info.name);
+  if (info.takes_indices && !info.writes_out && !has_mask(stack)) return Distrusted::get().holds(info.name);
   return only_worker_knows(info);
 }
 

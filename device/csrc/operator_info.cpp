@@ -102,7 +102,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   // What these return besides the embeddings differs between kinds of devices and modes.
   asks = asks || is_any_of(name, {"aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::multilabel_margin_loss_forward"});
   scalars_shape = is_any_of(name, {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"});
-  moves_indices = is_any_of(name, {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"});
+  takes_indices = is_any_of(name, {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"});
   normalizes = !writes_out &&
                is_any_of(name, {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update", "aten::native_layer_norm",
                                 "aten::native_group_norm"});

@@ -45,7 +45,7 @@ struct OperatorInfo {
   bool random;               // draws from the generator
   bool asks;                 // only running it tells its results' geometry or value
   bool scalars_shape;        // the values of its scalars decide its results' geometry
-  bool moves_indices;        // takes index tensors from the host, as CUDA's kernels do
+  bool takes_indices;        // takes index tensors from the host, as CUDA's kernels do
   bool views;                // returns a view of an argument: never recorded as it is
   bool supported;
   bool sparse = false;         // this is how it is called with sparse tensors

@@ -267,19 +267,24 @@ c10::IValue get_answer(c10::DeviceIndex device, wire::Reader& in) {
   }
 }
 
-void move_indices(c10::DeviceIndex device, Stack& stack) {
-  auto list = stack[1].toListRef();
-  c10::List<std::optional<at::Tensor>> moved;
-  bool any = false;
-  for (const auto& item : list) {
-    if (item.isNone() || !item.toTensor().defined() || !item.toTensor().device().is_cpu()) {
-      moved.push_back(item.isNone() ? std::optional<at::Tensor>() : std::optional(item.toTensor()));
-      continue;
+// Indices may be of the CPU; and masks of bytes are warned of as the native kernels do, at each call.
+void prepare_indices(c10::DeviceIndex device, Stack& stack) {
+  bool moves = false;
+  for (const auto& item : stack[1].toListRef()) {
+    if (item.isNone() || !item.toTensor().defined()) continue;
+    const auto& index = item.toTensor();
+    moves |= index.device().is_cpu();
+    if (index.scalar_type() == at::kByte) [[unlikely]] {
+      TORCH_WARN("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.");
     }
-    moved.push_back(item.toTensor().to(at::Device(at::kCUDA, device)));
-    any = true;
   }
-  if (any) stack[1] = std::move(moved);
+  if (!moves) return;
+  c10::List<std::optional<at::Tensor>> moved;
+  for (const auto& item : stack[1].toListRef()) {
+    const bool given = !item.isNone() && item.toTensor().defined();
+    moved.push_back(given ? std::optional(item.toTensor().to(at::Device(at::kCUDA, device))) : std::nullopt);
+  }
+  stack[1] = std::move(moved);
 }
 
 constexpr uint64_t kStoragesOfAnswer = wire::kItemsMax;  // ids set aside for a list of unknown length
@@ -375,7 +380,7 @@ bool Recorder::record_in_parts(OperatorInfo& info, Stack& stack) {
 void Recorder::record(OperatorInfo& info, Stack& stack) {
   const ActivityClock profiled(info, device_);
   if (stream_.generation() != kFirstGeneration) [[unlikely]] refuse_lost(stack);
-  if (info.moves_indices) move_indices(device_, stack);
+  if (info.takes_indices) prepare_indices(device_, stack);
   stream_.need_lease();
   stream_.check_stopped();
   thread_local Scan scan;

@@ -209,6 +209,7 @@ def test_a_program_is_not_begun_on_a_flavor_that_nothing_serves(
     rest_pool.answers["api/flavors"] = [DEV, {**MEDIUM, "name": "large.256gb", "servable": False, "reason": reason}]
     assert main([command, "--flavor", name, str(script)]) == 1
     assert capsys.readouterr().err.endswith(sentence)
+    assert "FOREBAY_FLAVOR" not in os.environ
 
 
 def test_the_pools_refusal_is_passed_on(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:

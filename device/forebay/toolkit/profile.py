@@ -62,8 +62,6 @@ def write(profile: Profile, arguments: argparse.Namespace, out: TextIO) -> None:
 def perform(arguments: argparse.Namespace) -> int:
     """Runs the program in this process. Raises SystemExit where the program does."""
     os.environ.update(run.environment(arguments))
-    if arguments.flavor:
-        run.check_flavor(arguments.flavor)
     import torch  # noqa: F401 activates the virtual device
 
     if not activation.active:

@@ -50,14 +50,15 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
             f"install it, or set {URL_VARIABLE} to the address of a pool."
         )
     found[URL_VARIABLE] = url
-    if arguments.flavor:
-        found[FLAVOR_VARIABLE] = arguments.flavor
     if not arguments.module and not Path(arguments.program).exists():
         raise ForebayError(f"There is no file {arguments.program}; give a script's path, or -m and a module's name.")
+    if arguments.flavor:
+        _check_flavor(arguments.flavor)
+        found[FLAVOR_VARIABLE] = arguments.flavor
     return found
 
 
-def check_flavor(name: str) -> None:
+def _check_flavor(name: str) -> None:
     """Raises ForebayError for a flavor that nothing here can serve: better one sentence now than a program that ends in its middle."""
     with pool.remote_or_own() as service:
         found = {str(row["name"]): row for row in pool.rows(service, "api/flavors")}
@@ -71,8 +72,6 @@ def check_flavor(name: str) -> None:
 def perform(arguments: argparse.Namespace) -> int:
     """Becomes the program: the same process, so that its signals and exit status are the program's own."""
     kept = environment(arguments)
-    if arguments.flavor:
-        check_flavor(arguments.flavor)
     program = ["-m", arguments.program] if arguments.module else [arguments.program]
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, *program, *arguments.arguments], kept)  # noqa: S606 no shell is the point
