@@ -106,6 +106,13 @@ bool is_recorded(const c10::OperatorHandle& op, const OperatorInfo& info) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
 }
 
+// What a strided nested tensor consists of is in host memory on every device. Autograd asks for it where nothing may raise.
+void describe_nested(const c10::OperatorHandle& op, torch::jit::Stack* stack) { op.callBoxedForDispatchKey(c10::DispatchKey::NestedTensorCPU, *stack); }
+
+void refuse_nested(const c10::OperatorHandle& op, torch::jit::Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(), " is not available for strided nested tensors on the virtual device; make them with layout=torch.jagged");
+}
+
 // PyTorch warns of kernels that give way to others, which is what we are here for.
 class Silence final : public c10::WarningHandler {
  public:
@@ -152,10 +159,14 @@ void install_operators() {
     kernels->impl(local, kernel_of(*op));
     recorded().push_back(local);
   }
-  for (auto* table : {kernels, coo, compressed, new KernelTable(c10::DispatchKey::QuantizedCUDA), new KernelTable(c10::DispatchKey::NestedTensorCUDA)}) {
+  static auto* nested = new KernelTable(c10::DispatchKey::NestedTensorCUDA);
+  for (const char* name : {"_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets"}) {
+    nested->impl(name, torch::CppFunction::makeFromBoxedFunction<&describe_nested>());
+  }
+  for (auto* table : {kernels, coo, compressed, new KernelTable(c10::DispatchKey::QuantizedCUDA), nested}) {
     take_over(*table, *autograd);
     auto* fallback = new torch::Library(torch::Library::IMPL, "_", table->key(), __FILE__, __LINE__);  // for as long as the process
-    fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+    fallback->fallback(table == nested ? torch::CppFunction::makeFromBoxedFunction<&refuse_nested>() : torch::CppFunction::makeFromBoxedFunction<&refuse>());
   }
 }
 

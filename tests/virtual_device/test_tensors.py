@@ -86,6 +86,22 @@ def test_indexing_takes_indices_from_the_host_as_cuda_does() -> None:
     assert there[0].item() == 7.0
 
 
+def test_a_mask_of_bytes_is_warned_of_at_each_call() -> None:
+    there, mask = torch.arange(4.0, device="cuda"), torch.tensor([1, 0, 0, 1], dtype=torch.uint8, device="cuda")
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="indexing with dtype torch.uint8 is now deprecated"):
+            assert there[mask].tolist() == [0.0, 3.0]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_a_strided_nested_tensor_is_refused_where_it_is_used() -> None:
+    rows = [torch.ones(2, device="cuda", requires_grad=True), torch.ones(3, device="cuda")]
+    nested = torch.nested.as_nested_tensor(rows)
+    assert nested.requires_grad
+    with pytest.raises(NotImplementedError, match="mul.Tensor is not available for strided nested tensors .* layout=torch.jagged"):
+        nested * 2
+
+
 def test_complex_numbers_keep_their_conjugate_and_negative_bits() -> None:
     host = torch.randn(3, 4, dtype=torch.complex64)
     there = host.to("cuda")

@@ -56,6 +56,4 @@ def install() -> None:
     core: Any = torch
     for wrapper in (core._TorchCompileInductorWrapper, core._TorchCompileWrapper):
         wrapper.__call__ = _for_host_alone(wrapper.__call__)
-    # cudagraph_trees, which compiled optimizers load in a build with CUDA, imports these; nothing is captured, so neither is reached.
-    core._C._set_cached_tensors_enabled = lambda enabled: None
     _leave_gpus_alone()
