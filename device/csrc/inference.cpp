@@ -1,7 +1,9 @@
 #include "inference.h"
 
 #include <ATen/Functions.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/OpMathType.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <c10/util/Exception.h>
@@ -105,13 +107,20 @@ struct Trial {
   torch::jit::Stack results;
 };
 
+// What is tried draws from a generator of its own, so that the program's on the CPU stays as it is.
+at::Generator generator_of_trials() {
+  static const auto* generator = new at::Generator(at::detail::createCPUGenerator());
+  return *generator;
+}
+
 // Meta kernels in Python word their errors otherwise than native ones, which programs know, and a few refuse what native ones take:
 // throws what a native kernel throws for such arguments, if they are small enough to try, or tells what it gives.
 std::optional<Trial> try_on_host(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  if (info.random) return std::nullopt;
+  if (info.random && !info.generator) return std::nullopt;
   int64_t left = kHostBytesMax;
   Trial trial;
   for (const auto& value : stack) trial.arguments.push_back(to_host(value, left));
+  if (info.generator) trial.arguments[static_cast<size_t>(*info.generator)] = generator_of_trials();
   if (left < 0) return std::nullopt;
   trial.results = trial.arguments;
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -261,6 +270,30 @@ bool has_grown(const Growth& growth) {
   return std::any_of(growth.written.begin(), growth.written.end(), [](const auto& grown) { return grown.has_value(); });
 }
 
+// Only `out` may grow. Meta kernels in Python let what is written in place grow, too.
+void refuse_growth_in_place(const OperatorInfo& info, const torch::jit::Stack& stack, const Growth& growth) {
+  if (info.writes_out) return;
+  const auto tensors = written_of(info, stack);
+  for (size_t index = 0; index < tensors.size(); ++index) {
+    const auto& grown = growth.written[index];
+    TORCH_CHECK(!grown, "output with shape ", tensors[index].sizes(), " doesn't match the broadcast shape ", c10::IntArrayRef(grown ? grown->sizes : std::vector<int64_t>()));
+  }
+}
+
+// An elementwise operator lays out the `out` that it resizes as its inputs lie; meta kernels in Python lay it out anew.
+void lay_out_as_inputs(const OperatorInfo& info, const torch::jit::Stack& tried, Growth& growth) {
+  if (growth.written.size() != 1 || !growth.written.front()) return;
+  at::TensorIteratorConfig config;
+  config.set_check_mem_overlap(false).check_all_same_dtype(false).check_all_same_device(false).declare_static_dtype_and_device(at::kFloat, at::kMeta);
+  config.add_owned_output(at::Tensor());
+  for (size_t index = 0; index < tried.size(); ++index) {
+    if (!info.arguments[index].out && tried[index].isTensor() && tried[index].toTensor().defined()) config.add_owned_const_input(tried[index].toTensor());
+  }
+  const auto iterator = config.build();
+  auto& out = *growth.written.front();
+  if (iterator.ninputs() > 0 && iterator.output().sizes() == c10::IntArrayRef(out.sizes)) out.strides = iterator.output().strides().vec();
+}
+
 bool is_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at::Tensor& tensor) {
   for (size_t index = 0; index < stack.size(); ++index) {
     if (info.arguments[index].written) continue;
@@ -276,6 +309,15 @@ bool is_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at:
 // A CPU broadcasts a few operators in place, against PyTorch's rule, which only `out` is free of.
 bool grows_in_place(const OperatorInfo& info, const torch::jit::Stack& stack, const Trial& trial) {
   return !info.writes_out && has_grown(growth_of(info, stack, trial.arguments));
+}
+
+// Derivatives that are not wanted are not made, whatever a meta kernel gives for them.
+void leave_out_unwanted(const OperatorInfo& info, const torch::jit::Stack& stack, torch::jit::Stack& results) {
+  if (!info.output_mask) return;
+  const auto wanted = stack[static_cast<size_t>(*info.output_mask)].toBoolList();
+  for (size_t index = 0; index < std::min(wanted.size(), results.size()); ++index) {
+    if (!wanted[index] && info.returns[index] < 0) results[index] = at::Tensor();
+  }
 }
 
 Prediction prediction_of(const OperatorInfo& info, const torch::jit::Stack& outputs) {
@@ -401,6 +443,15 @@ bool grow(const OperatorInfo& info, const torch::jit::Stack& stack, const Growth
   return true;
 }
 
+void check_distribution(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  torch::jit::Stack trial = stack;
+  const auto& self = stack[0].toTensor();
+  trial[0] = at::empty({0}, at::dtype(self.scalar_type()));
+  trial[static_cast<size_t>(*info.generator)] = generator_of_trials();
+  const at::AutoDispatchBelowADInplaceOrView below;
+  info.op.callBoxed(&trial);
+}
+
 std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stack& stack, bool worker_is_cpu, Growth& growth) {
   if (only_worker_knows(info, stack)) {
     auto prediction = only_arguments(info);
@@ -424,10 +475,13 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   }
   if (info.sparse) check_combination(info, stack);
   if (growth = growth_of(info, stack, trial.arguments); has_grown(growth)) {
+    refuse_growth_in_place(info, stack, growth);
+    if (info.pointwise) lay_out_as_inputs(info, trial.arguments, growth);
     TORCH_CHECK(grow(info, stack, growth), "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
                 "memory location, and the written-to tensor must grow. Please clone() the tensor before performing the operation.");
     return std::nullopt;
   }
+  leave_out_unwanted(info, stack, trial.results);
   auto prediction = prediction_of(info, trial.results);
   if (worker_is_cpu) correct_for_cpu(info, stack, prediction);
   keep_type_of_input(info, stack, prediction);

@@ -44,6 +44,9 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
 // Resizes the call's `out` arguments as another one's of the same key. False where `infer` must look at them itself.
 bool grow(const OperatorInfo& info, const torch::jit::Stack& stack, const Growth& growth);
 
+// Throws what the operator throws for numbers that its distribution does not take: those may change from call to call.
+void check_distribution(const OperatorInfo& info, const torch::jit::Stack& stack);
+
 // Whether the worker is to be asked for what the operator gives.
 bool only_worker_knows(const OperatorInfo& info);
 

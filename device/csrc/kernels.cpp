@@ -2,8 +2,9 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
-#include <ATen/native/Resize.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -33,12 +34,20 @@ void check_layout(std::optional<at::Layout> layout) {
                               "the virtual device holds strided tensors only; make the ", *layout, " tensor on the CPU, or use its dense form");
 }
 
+// torch.use_deterministic_algorithms has what was never written read as NaN or the largest number.
+bool fills_new_memory() { return at::globalContext().deterministicAlgorithms() && at::globalContext().deterministicFillUninitializedMemory(); }
+
+Tensor filled_if_wanted(Tensor made) {
+  if (fills_new_memory()) [[unlikely]] at::native::fill_empty_deterministic_(made);
+  return made;
+}
+
 Tensor empty_memory_format(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout, std::optional<at::Device> device,
                            std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
   check_layout(layout);
   const OnDevice there(device_named(device));
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
-  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), device_allocator(), kCuda, at::dtype_or_default(dtype), format);
+  return filled_if_wanted(at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), device_allocator(), kCuda, at::dtype_or_default(dtype), format));
 }
 
 Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
@@ -46,8 +55,8 @@ Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::
   check_layout(layout);
   const OnDevice there(device_named(device));
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
-  return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), device_allocator(), kCuda,
-                                           at::dtype_or_default(dtype));
+  return filled_if_wanted(at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), device_allocator(), kCuda,
+                                                            at::dtype_or_default(dtype)));
 }
 
 // All zeros without a storage: autograd's placeholder for a derivative that is none.
@@ -82,12 +91,14 @@ Tensor reshape_alias(const Tensor& self, c10::SymIntArrayRef size, c10::SymIntAr
 const Tensor& resize_(const Tensor& self, c10::SymIntArrayRef size, std::optional<at::MemoryFormat> format) {
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   auto* impl = self.unsafeGetTensorImpl();
+  const auto bytes_before = static_cast<int64_t>(self.storage().nbytes());
   if (self.sizes() != sizes) {
     const auto bytes = static_cast<int64_t>(at::detail::computeStorageNbytesContiguous(sizes, self.dtype().itemsize(), self.storage_offset()));
     if (static_cast<int64_t>(self.storage().nbytes()) < bytes) resize_storage(self.storage(), bytes);
     impl->set_sizes_contiguous(sizes);
   }
   if (format) impl->empty_tensor_restride(*format);
+  if (fills_new_memory()) [[unlikely]] at::native::fill_resize_deterministic_(self, bytes_before);
   return self;
 }
 

@@ -101,6 +101,12 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   asks = asks || handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
   // What these return besides the embeddings differs between kinds of devices and modes.
   asks = asks || is_any_of(name, {"aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::multilabel_margin_loss_forward"});
+  pointwise = handle.hasTag(at::Tag::pointwise);
+  generator = schema.argumentIndexWithName("generator");
+  distribution = is_any_of(name, {"aten::bernoulli_", "aten::cauchy_", "aten::exponential_", "aten::geometric_", "aten::log_normal_", "aten::normal_", "aten::random_",
+                                  "aten::uniform_"}) &&
+                 overload != "Tensor";
+  output_mask = schema.argumentIndexWithName("output_mask");
   scalars_shape = is_any_of(name, {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"});
   takes_indices = is_any_of(name, {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"});
   normalizes = !writes_out &&

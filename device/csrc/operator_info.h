@@ -52,6 +52,10 @@ struct OperatorInfo {
   bool writes_out;            // takes `out`
   bool writes;                // to a tensor that it is given
   bool normalizes;            // returns statistics beside what it normalised
+  bool pointwise;             // as PyTorch tags it
+  bool distribution;          // fills its tensor with draws, told by numbers alone
+  std::optional<int> generator;
+  std::optional<int> output_mask;  // of derivatives: the argument that says which results are wanted
   std::optional<int> trains;  // of batch norms: the argument that says whether it is training
 };
 

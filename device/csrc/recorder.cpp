@@ -159,8 +159,9 @@ class Scanner {
       bind(wire::Word::kByte, value.toBool());
     } else if (value.isIntegral(false)) {
       word(Tag::kScalarInt);
-      if (info_.scalars_shape) key_.push_back(static_cast<uint64_t>(value.toLong()));
-      bind(value.toLong());
+      const int64_t number = value.type() == at::kUInt64 ? static_cast<int64_t>(value.toUInt64()) : value.toLong();
+      if (info_.scalars_shape) key_.push_back(static_cast<uint64_t>(number));
+      bind(number);
     } else if (value.isFloatingPoint()) {
       word(Tag::kScalarDouble);
       const double number = value.toDouble();
@@ -381,6 +382,7 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
   const ActivityClock profiled(info, device_);
   if (stream_.generation() != kFirstGeneration) [[unlikely]] refuse_lost(stack);
   if (info.takes_indices) prepare_indices(device_, stack);
+  if (info.distribution) check_distribution(info, stack);
   stream_.need_lease();
   stream_.check_stopped();
   thread_local Scan scan;

@@ -14,6 +14,8 @@ import torch
 MISTAKES: dict[str, Callable[[str], object]] = {
     "mm": lambda device: torch.ones(2, 3, device=device) @ torch.ones(2, 3, device=device),
     "broadcast": lambda device: torch.ones(2, device=device) + torch.ones(3, device=device),
+    "in place": lambda device: torch.ones(3, 1, device=device).atan2_(torch.ones(3, 5, device=device)),
+    "comparison in place": lambda device: torch.ones(1, device=device).eq_(torch.ones(5, device=device)),
     "linear": lambda device: torch.nn.functional.linear(torch.ones(2, 4, device=device), torch.ones(2, 3, device=device)),
     "view": lambda device: torch.ones(2, device=device).view(3),
     "cat": lambda device: torch.cat([torch.ones(2, 3, device=device), torch.ones(3, 2, device=device)]),
@@ -37,6 +39,35 @@ def test_a_shape_error_raises_at_once_with_the_words_of_the_native_operator(mist
         mistake("cuda")
     assert type(recorded.value) is native.type
     assert str(recorded.value).splitlines()[0] == str(native.value).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        "bernoulli_(2.0)",
+        "cauchy_(0, -1)",
+        "exponential_(-1)",
+        "geometric_(2)",
+        "log_normal_(0, -1)",
+        "normal_(0, -1)",
+        "random_(3, 2)",
+        "uniform_(2, 1)",
+    ],
+)
+def test_numbers_that_a_distribution_does_not_take_are_refused_at_each_call(fill: str) -> None:
+    name, numbers = fill.rstrip(")").split("(")
+    arguments = [float(number) for number in numbers.split(",")] if name != "random_" else [3, 2]
+    with pytest.raises(RuntimeError) as native:
+        getattr(torch.empty(3), name)(*arguments)
+    there = torch.ones(3, device="cuda")
+    getattr(there, name)(
+        *{"bernoulli_": [0.5], "geometric_": [0.5], "exponential_": [1.0], "random_": [2, 3]}.get(name, [0.5, 1.0])
+    )  # a kind that is known
+    before = there.tolist()
+    with pytest.raises(RuntimeError) as recorded:
+        getattr(there, name)(*arguments)
+    assert str(recorded.value).splitlines()[0] == str(native.value).splitlines()[0]
+    assert there.tolist() == before
 
 
 @pytest.mark.parametrize(

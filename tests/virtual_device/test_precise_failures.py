@@ -325,9 +325,7 @@ SLOT = st.integers(0, SLOTS - 1)
     st.tuples(st.sampled_from(sorted(FAILING)), SLOT, SLOT),
     st.integers(0, 12),
 )
-def test_whatever_the_program_all_that_was_there_is_as_on_a_cpu_that_stopped(
-    program: list[Command], failing: Command, place: int
-) -> None:
+def test_whatever_the_program_all_that_was_there_is_as_on_a_cpu_that_stopped(program: list[Command], failing: Command, place: int) -> None:
     place = min(place, len(program))
     expected = play("cpu", program, failing, place, stops=True)
     played = play("cuda", program, failing, place, stops=False)

@@ -86,6 +86,44 @@ def test_indexing_takes_indices_from_the_host_as_cuda_does() -> None:
     assert there[0].item() == 7.0
 
 
+def in_channels_last(function: Callable[[torch.Tensor], torch.Tensor], device: str) -> tuple[int, ...]:
+    return function(torch.ones(2, 3, 4, 4, device=device).contiguous(memory_format=torch.channels_last)).stride()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.abs,
+        torch.logical_not,
+        lambda x: torch.logical_and(x, x),
+        lambda x: torch.add(x, x[:1], out=torch.empty(0, device=x.device)),
+        lambda x: torch.eq(x, 1, out=torch.empty(0, device=x.device, dtype=torch.bool)),
+    ],
+    ids=["abs", "not", "and", "sum", "comparison"],
+)
+def test_elementwise_results_lie_as_their_inputs(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    assert in_channels_last(function, "cuda") == in_channels_last(function, "cpu") == (48, 1, 12, 3)
+
+
+def test_numbers_beyond_int64_fill_tensors_of_uint64() -> None:
+    assert torch.full((2,), 2**64 - 1, dtype=torch.uint64, device="cuda").tolist() == [2**64 - 1] * 2
+
+
+def test_new_memory_is_filled_where_programs_ask_for_determinism() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        made, bytes_ = torch.empty(2, device="cuda"), torch.empty_strided((2,), (1,), device="cuda", dtype=torch.uint8)
+        grown = torch.ones(1, device="cuda").resize_(3)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert made.isnan().all() and bytes_.tolist() == [255, 255] and grown.isnan().tolist() == [False, True, True]
+
+
+def test_draws_fill_tensors_of_whole_numbers() -> None:
+    drawn = torch.empty(100, dtype=torch.int64, device="cuda").bernoulli_(0.5)
+    assert set(drawn.tolist()) == {0, 1}
+
+
 def test_a_mask_of_bytes_is_warned_of_at_each_call() -> None:
     there, mask = torch.arange(4.0, device="cuda"), torch.tensor([1, 0, 0, 1], dtype=torch.uint8, device="cuda")
     for _ in range(2):
@@ -98,7 +136,7 @@ def test_a_strided_nested_tensor_is_refused_where_it_is_used() -> None:
     rows = [torch.ones(2, device="cuda", requires_grad=True), torch.ones(3, device="cuda")]
     nested = torch.nested.as_nested_tensor(rows)
     assert nested.requires_grad
-    with pytest.raises(NotImplementedError, match="mul.Tensor is not available for strided nested tensors .* layout=torch.jagged"):
+    with pytest.raises(NotImplementedError, match=r"mul\.Tensor is not available for strided nested tensors .* layout=torch\.jagged"):
         nested * 2
 
 

@@ -126,6 +126,34 @@ def test_a_norm_in_half_precision_is_that_of_the_cpu(layer: Callable[[int], nn.M
         assert_close(actual.cpu(), expected, rtol=3e-2, atol=3e-2)
 
 
+PARTS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "batch norm": (lambda: nn.BatchNorm2d(4), (2, 4, 3, 3)),
+    "layer norm": (lambda: nn.LayerNorm(5), (2, 5)),
+    "group norm": (lambda: nn.GroupNorm(2, 4), (2, 4, 5)),
+    "rms norm": (lambda: nn.RMSNorm(5), (2, 5)),
+    "convolution": (lambda: nn.Conv2d(4, 2, 3), (2, 4, 5, 5)),
+    "transposed": (lambda: nn.ConvTranspose1d(4, 2, 3), (2, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("wanted", ["input", "weight", "bias"])
+@pytest.mark.parametrize("part", PARTS)
+def test_derivatives_that_nobody_wants_are_left_out(part: str, wanted: str) -> None:
+    make, sizes = PARTS[part]
+    host = make()
+    if wanted == "bias" and getattr(host, "bias", None) is None:
+        wanted = "weight"
+    there, x = copy.deepcopy(host).to("cuda"), torch.randn(sizes)
+    found = []
+    for layer, inputs in ((host, x), (there, x.to("cuda"))):
+        layer.requires_grad_(False)
+        leaf = inputs.clone() if wanted == "input" else getattr(layer, wanted)
+        leaf.requires_grad_()
+        layer(leaf if wanted == "input" else inputs).square().sum().backward()
+        found.append(leaf.grad.cpu())
+    assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
 def test_autocast_runs_matrix_products_in_the_lower_precision() -> None:
     model, x = nn.Linear(8, 8).to("cuda"), torch.randn(4, 8, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):

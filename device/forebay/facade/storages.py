@@ -50,6 +50,8 @@ def _resize(self: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
 
 def _share(self: torch.UntypedStorage, *arguments: Any, **others: Any) -> NoReturn:
     """What sending a tensor to another process calls."""
+    if self.device.type != "cuda":
+        raise RuntimeError("_share_cuda_: only available on CUDA")
     raise NotOnVirtualDevice("Sending a tensor to another process", "each process has a session of its own; send tensor.cpu() instead.")
 
 
