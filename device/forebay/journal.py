@@ -18,8 +18,8 @@ HOUR_NS = 3600 * 10**9
 CELLS_MAX = 50
 """Cells of which is known what they used; the oldest are forgotten."""
 
-State = Literal["idle", "queued", "starting", "restoring", "computing", "resident"]
-"""``resident``: no lease, and tensors somewhere at the pool. ``starting``, ``restoring``: the lease is being opened."""
+State = Literal["idle", "queued", "starting", "restoring", "computing", "resident", "moving"]
+"""``resident``: no lease, and tensors somewhere at the pool. ``moving``: they go to another worker. ``starting``, ``restoring``: the lease is being opened."""
 
 Money = dict[str, int]
 """Nano-units by currency."""
@@ -153,6 +153,8 @@ class Journal:
                     self._grant(device, message, span)
                 case "closed":
                     self._close(device, message)
+                case "leave":
+                    self._turn(device, "moving")
                 case "refused" if message.request is not None:
                     self._leave(device)
                 case _:

@@ -34,7 +34,7 @@ export interface Queued {
   estimate: Estimate | null;
 }
 
-export type DeviceState = 'idle' | 'queued' | 'starting' | 'restoring' | 'computing' | 'resident';
+export type DeviceState = 'idle' | 'queued' | 'starting' | 'restoring' | 'computing' | 'resident' | 'moving';
 
 export interface Device {
   device: number;

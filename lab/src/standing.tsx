@@ -54,6 +54,7 @@ function One({ link, device, several, texts }: { link: Link; device: Device; sev
       {device.queued !== null && <p className="forebay-reason">{reason(link, device, texts)}</p>}
       {device.state === 'idle' && <p className="forebay-hint">{texts.say('idle_hint')}</p>}
       {device.state === 'resident' && <p className="forebay-hint">{texts.say('resident_hint')}</p>}
+      {device.state === 'moving' && <p className="forebay-hint">{texts.say('moving_hint')}</p>}
       <dl>
         {flavor !== null && (
           <>

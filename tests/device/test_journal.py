@@ -139,6 +139,18 @@ def test_who_stops_waiting_is_where_it_was(case: Case) -> None:
     assert case.device.state == "resident"
 
 
+def test_tensors_that_move_are_said_to_until_the_next_lease(case: Case) -> None:
+    span = case.ask(1)
+    case.grant(1, span)
+    case.page.told(messages.Leave(), None)
+    case.close(1, 1.0)
+    assert case.device.state == "moving"
+    case.grant(2, span)
+    assert case.device.state == "computing"
+    case.close(2, 1.0)
+    assert case.device.state == "resident"
+
+
 def test_a_session_that_is_lost_leaves_nothing_open(case: Case) -> None:
     case.grant(1, case.ask(1))
     case.page.over()
