@@ -30,4 +30,5 @@ def test_every_operator_off_the_list_is_denied_with_a_reason() -> None:
     reasons = dict(_executor.denied_operators())
     assert "files" in reasons["aten::from_file"]
     assert "allow-list" in reasons["aten::_fused_sdp_choice"]
+    assert reasons["aten::_stack"] and reasons["aten::_stack.out"]
     assert all(reasons.values())
