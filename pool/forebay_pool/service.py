@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import shutil
@@ -130,7 +131,10 @@ class Service:
             self.outbox = Outbox(self.store, self.writer, self.billing, self.settings.source, *told)
         self._listen()
         self.shell.leads = lambda: self.leadership.sure
-        self.shell.launcher = await (self._on_ray() if self.settings.launcher == "ray" else self._on_this_host(kept))
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._server.stop)
+            self.shell.launcher = await (self._on_ray() if self.settings.launcher == "ray" else self._on_this_host(kept))
+            undo.pop_all()
         self._go_on(kept)
         self.leadership.hold(self.store.still_leads, lambda: self._on_loop(self._depose))
         self.writer.start()
@@ -263,6 +267,7 @@ class Service:
             websocket_max_message_size=4 * MESSAGE_BYTES_MAX,
             log_function=_log_request,
         )
+        tls = self.settings.tls()
         try:
             sockets = bind_sockets(self.settings.port, self.settings.host)
         except OSError as error:
@@ -270,7 +275,7 @@ class Service:
             raise SettingsError(f"cannot listen on {where} ({error.strerror}): set host and port to an address that is free") from None
         sizes = {"max_body_size": handlers.BODY_BYTES_MAX, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
         waits = {"body_timeout": handlers.BODY_SECONDS_MAX, "idle_connection_timeout": handlers.IDLE_SECONDS_MAX}
-        self._server = HTTPServer(application, ssl_options=self.settings.tls(), **sizes, **waits)
+        self._server = HTTPServer(application, ssl_options=tls, **sizes, **waits)
         self._server.add_sockets(sockets)
         self.port = sockets[0].getsockname()[1]
 
