@@ -181,7 +181,9 @@ def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
     if problems or any(judged.problem for judged in fields):
         return _editor(row, typed, fields, problems, typed.flavor_stamp)
     flavor = row.flavor
-    flavor_changed = flavor is not None and (flavor.memory_bytes, flavor.equivalents) != (memory_bytes, equivalents)
+    flavor_changed = flavor is not None and (
+        flavor.memory_bytes != memory_bytes or format_equivalents(flavor.equivalents) != format_equivalents(equivalents)
+    )
     return Edit(memory_bytes, equivalents, flavor_changed, tuple(prices), start_ns, typed.flavor_stamp)
 
 

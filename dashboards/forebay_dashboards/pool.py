@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from forebay_dashboards.rows import AuditPage, Device, Equivalent, Flavor, Forecast, Lease, Model, Node, Quota, Session
+from forebay_dashboards.rows import AuditPage, Device, Equivalent, Flavor, Forecast, Lease, Model, Node, Quota, Session, Suggestion
 from forebay_dashboards.upstream import NO_HEADERS, Query, Upstream
 
 _LEASES = TypeAdapter(tuple[Lease, ...])
@@ -18,6 +18,7 @@ _DEVICES = TypeAdapter(tuple[Device, ...])
 _NODES = TypeAdapter(tuple[Node, ...])
 _FORECAST = TypeAdapter(tuple[Forecast, ...])
 _FLAVORS = TypeAdapter(tuple[Flavor, ...])
+_SUGGESTIONS = TypeAdapter(tuple[Suggestion, ...])
 _QUOTAS = TypeAdapter(tuple[Quota, ...])
 _QUOTA = TypeAdapter(Quota)
 _MODELS = TypeAdapter(tuple[Model, ...])
@@ -49,6 +50,10 @@ class Pool:
 
     async def flavors(self, token: str) -> tuple[Flavor, ...]:
         return await self._upstream.read(_FLAVORS, token, "api/flavors")
+
+    async def suggestions(self, token: str) -> tuple[Suggestion, ...]:
+        """Flavors that the devices which are here could serve, and that are not there yet."""
+        return await self._upstream.read(_SUGGESTIONS, token, "api/suggestions")
 
     async def set_flavor(
         self, token: str, name: str, memory_bytes: int, equivalents: tuple[Equivalent, ...], residents_max: int | None,

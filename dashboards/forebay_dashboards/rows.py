@@ -15,6 +15,8 @@ from forebay_dashboards.access import Owner
 
 WHOLE_MILLI = 1000
 """A whole device, in thousandths."""
+NAMED_MAX = 3
+"""Of more ways to serve a flavor a table names those that are here, or so many."""
 Count = Annotated[int, Field(ge=0)]
 Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 
@@ -45,6 +47,8 @@ class Equivalent(Row):
     model: str
     count: Count
     share_milli: Count = WHOLE_MILLI
+    devices: Count = Field(default=0, exclude=True)
+    """So many of the model are here; nothing that anybody sets."""
 
     @property
     def amount(self) -> str:
@@ -63,6 +67,34 @@ class Flavor(Row):
     """How many resident sessions of it a device may carry; None: as many as its memory holds."""
     servable: bool = False
     reason: str | None = None
+
+    @property
+    def named(self) -> tuple[Equivalent, ...]:
+        """Those that stand in a table: all, or of many those that are here; the first ones where none is."""
+        if len(self.equivalents) <= NAMED_MAX:
+            return self.equivalents
+        return tuple(one for one in self.equivalents if one.devices) or self.equivalents[:NAMED_MAX]
+
+    @property
+    def others(self) -> tuple[Equivalent, ...]:
+        """The rest."""
+        return tuple(one for one in self.equivalents if one not in self.named)
+
+
+class Suggestion(Row):
+    """A flavor that the devices which are here could serve: a new one, or one that is there (``etag``) with more that serves it."""
+
+    name: str
+    memory_bytes: Count
+    equivalents: tuple[Equivalent, ...]
+    added: tuple[Equivalent, ...]
+    """What of them is new."""
+    residents_max: Count | None = None
+    etag: Tag = None
+    proposed_nano_per_hour: Count | None = None
+    currency: Currency | None = None
+    priced_as: str | None = None
+    """The flavor as which memory is priced in the proposal."""
 
 
 class Lease(Row):

@@ -39,6 +39,7 @@ from forebay_dashboards.probes import HealthProbe, MetricsProbe, StaticFile
 from forebay_dashboards.report_page import ReportsPage
 from forebay_dashboards.search_page import SearchPage
 from forebay_dashboards.settings import Settings
+from forebay_dashboards.suggestion_pages import SuggestionsPage
 from forebay_dashboards.templating import open_environment
 from forebay_dashboards.tenant import InvoicePage, ReportPage, StatementPage, TenantPage
 from forebay_dashboards.tenants_page import TenantsPage
@@ -75,6 +76,7 @@ ROUTES = (
     (rf"operator/flavors/{NAME}/row", operator_pages.FlavorPage),
     (rf"operator/flavors/{NAME}/edit", operator_pages.FlavorEditPage),
     (rf"operator/flavors/{NAME}/prices", operator_pages.PriceHistoryPage),
+    (r"operator/suggestions", SuggestionsPage),
     (r"operator/surcharges", price_pages.SurchargesPage),
     (r"operator/price-list", price_pages.PriceListPage),
     (r"operator/plans", price_pages.PlansPage),

@@ -27,6 +27,7 @@ FOLLOWER = "follower"
 """What a pool answers while another one leads."""
 REQUEST_SECONDS_MAX = 10.0
 RESPONSE_BYTES_MAX = 16 * 1024 * 1024
+NO_HEADERS: Mapping[str, str] = {}
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -68,9 +69,12 @@ class Service:
         """What the service answers to ``GET path``, decoded. Raises PoolUnreachable, PoolRefused."""
         return self._decoded(self._call("GET", path, None))
 
-    def put(self, path: str, body: Mapping[str, Any]) -> Any:
-        """What the service answers to ``PUT path``, decoded. Raises PoolUnreachable, PoolRefused."""
-        return self._decoded(self._call("PUT", path, json.dumps(body).encode()))
+    def put(self, path: str, body: Mapping[str, Any], expected: Mapping[str, str] = NO_HEADERS) -> Any:
+        """What the service answers to ``PUT path``, decoded; done only as far as the headers in ``expected`` allow.
+
+        Raises PoolUnreachable, PoolRefused.
+        """
+        return self._decoded(self._call("PUT", path, json.dumps(body).encode(), headers=expected))
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """What the service answers to ``POST path``, decoded. Raises PoolUnreachable, PoolRefused."""
@@ -95,16 +99,18 @@ class Service:
             f"The {self.name} at {self.url} ({self.variable}) cannot be reached: {said}. Run `forebay doctor` to find out more."
         )
 
-    def _call(self, method: str, path: str, body: bytes | None, kind: str = "application/json") -> bytes:
+    def _call(
+        self, method: str, path: str, body: bytes | None, kind: str = "application/json", headers: Mapping[str, str] = NO_HEADERS
+    ) -> bytes:
         *others, last = self.each()
         for one in others:
             with contextlib.suppress(PoolUnreachable):
-                return one._call_one(method, path, body, kind)
-        return last._call_one(method, path, body, kind)
+                return one._call_one(method, path, body, kind, headers)
+        return last._call_one(method, path, body, kind, headers)
 
-    def _call_one(self, method: str, path: str, body: bytes | None, kind: str) -> bytes:
-        headers = {"Authorization": self.authorization, "Accept": "application/json", "Content-Type": kind}
-        request = urllib.request.Request(self.url + path, data=body, headers=headers, method=method)  # noqa: S310 http(s) alone: see service_at
+    def _call_one(self, method: str, path: str, body: bytes | None, kind: str, headers: Mapping[str, str]) -> bytes:
+        sent = {**headers, "Authorization": self.authorization, "Accept": "application/json", "Content-Type": kind}
+        request = urllib.request.Request(self.url + path, data=body, headers=sent, method=method)  # noqa: S310 http(s) alone: see service_at
         handlers = [urllib.request.ProxyHandler({})] if self.is_loopback else []
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=REQUEST_SECONDS_MAX) as response:

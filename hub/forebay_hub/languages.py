@@ -28,6 +28,8 @@ COOKIE = "forebay_language"
 COOKIE_SECONDS = 365 * 86400
 ACCEPTED_CHARACTERS_MAX = 1000
 """Of what a browser says that it reads."""
+NAMED_MAX = 3
+"""A sentence names so many of several."""
 
 _WEIGHT = re.compile(r"q=(1(?:\.0{0,3})?|0(?:\.[0-9]{0,3})?)")
 
@@ -125,10 +127,12 @@ def listed(texts: Iterable[Text]) -> Text:
 
 
 def either(names: Sequence[str]) -> Text:
-    """``one or two or three``."""
+    """``one or two or three``, and of more how many others there are."""
     found = as_sent(names[0] if names else "")
-    for name in names[1:]:
+    for name in names[1:NAMED_MAX]:
         found = Text("%(one)s or %(other)s", one=found, other=name)
+    if len(names) > NAMED_MAX:
+        found = Text("%(one)s or %(other)s", one=found, other=plural("%(count)s other", "%(count)s others", len(names) - NAMED_MAX))
     return found
 
 

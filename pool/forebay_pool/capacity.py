@@ -24,6 +24,8 @@ class Estate(Protocol):
 
 
 NO_MODELS: frozenset[str] = frozenset()
+NAMED_MAX = 3
+"""A sentence names so many of the ways that there are not."""
 
 
 class Capacity:
@@ -50,24 +52,24 @@ class Capacity:
 
     def _judge(self, flavor: Flavor, barred: frozenset[str]) -> str | None:
         stocks = self._estate.stocks
+        here = [e for e in flavor.equivalents if e.model in stocks]
+        absent = [e for e in flavor.equivalents if e.model not in stocks]
         reasons = []
-        for equivalent in flavor.equivalents:
-            reason = self._why_not_by(flavor, equivalent, barred)
+        for equivalent in here:
+            reason = self._why_not_by(flavor, equivalent, stocks[equivalent.model], barred)
             if reason is None:
                 return None
             reasons.append(reason)
-        if any(e.model in stocks for e in flavor.equivalents):
+        if here:
+            reasons += [f"there is no {_some([e.model for e in absent], 'other models')} here"] if absent else []
             return f"{flavor.name} cannot be served: " + "; ".join(reasons) + "."
-        wanted = " or ".join(wants(e) for e in flavor.equivalents) or "a device that nobody named"
+        wanted = _some([wants(e) for e in absent], "other ways") or "a device that nobody named"
         counts = {model: sum(len(group.seats) for group in stock.groups.values()) for model, stock in stocks.items()}
         found = ", ".join(f"{count} {model}" for model, count in sorted(counts.items())) or "no device"
         return f"{flavor.name} needs {wanted}; this installation has {found}."
 
-    def _why_not_by(self, flavor: Flavor, equivalent: Equivalent, barred: frozenset[str]) -> str | None:
+    def _why_not_by(self, flavor: Flavor, equivalent: Equivalent, stock: Stock, barred: frozenset[str]) -> str | None:
         model, count = equivalent.model, equivalent.count
-        stock = self._estate.stocks.get(model)
-        if stock is None:
-            return f"there is no {model} here"
         if model in barred:
             return f"{model} is kept for other tenants"
         devices = [seat.device for group in stock.groups.values() for seat in group.seats]
@@ -114,6 +116,13 @@ def equivalents_for(devices: tuple[Device, ...], flavor: Flavor) -> list[Equival
 def memory_limit(flavor: Flavor, device: Device) -> int:
     """What a session may hold on the first device of its place: the flavor's memory, or all of the device where a gang's is more."""
     return min(flavor.memory_bytes, device.memory_bytes)
+
+
+def _some(names: list[str], others: str) -> str:
+    """``one or two``, and of many how many more there are."""
+    if len(names) <= NAMED_MAX:
+        return " or ".join(names)
+    return f"{', '.join(names[:NAMED_MAX])} or one of {len(names) - NAMED_MAX} {others}"
 
 
 def wants(equivalent: Equivalent) -> str:

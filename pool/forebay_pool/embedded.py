@@ -17,6 +17,7 @@ import psutil
 from forebay_hub.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 from pydantic import BaseModel, ConfigDict
 
+from forebay_pool.catalogue import name_of
 from forebay_pool.errors import SettingsError
 from forebay_pool.flavors import seeds
 from forebay_pool.service import Service
@@ -113,10 +114,11 @@ async def prepare(settings: Settings, token: str, environ: Mapping[str, str]) ->
 
 
 def _flavors_for(groups: Sequence[DeviceGroup], file: Path | None) -> tuple[Flavor, ...]:
-    """Every flavor, with each accelerator of this host as one more equivalent where the flavor fits into its memory."""
+    """Every flavor, with each accelerator of this host that it does not name as one more equivalent where it fits into its memory."""
     flavors = []
     for flavor in seeds(file):
-        models = sorted({group.model for group in groups if flavor.memory_bytes <= group.memory})
+        named = {one.model for one in flavor.equivalents}
+        models = sorted({group.model for group in groups if flavor.memory_bytes <= group.memory} - named)
         flavors.append(replace(flavor, equivalents=(*flavor.equivalents, *(Equivalent(model, 1) for model in models))))
     return tuple(flavors)
 
@@ -135,7 +137,8 @@ async def _other_devices(python: Path, environ: Mapping[str, str]) -> tuple[Devi
         output, _ = await asyncio.wait_for(process.communicate(), PROBE_SECONDS_MAX)
         seen = [_FoundDevice.model_validate(row) for row in json.loads(output)["devices"]]
         found = [one for one in seen if one.kind in ("cuda", "hip")]
-        return tuple(DeviceGroup(kind=one.kind, model=one.model, memory=one.memory_bytes, count=1) for one in found)
+        named = [(one.kind, name_of(one.model, one.memory_bytes), one.memory_bytes) for one in found]
+        return tuple(DeviceGroup(kind=kind, model=model, memory=memory_bytes, count=1) for kind, model, memory_bytes in named)
     except (TimeoutError, ValueError, KeyError) as error:
         log.warning("%s cannot say which accelerators it sees: %r", python, error, extra={"action": "probe_failed"})
         return ()

@@ -17,7 +17,7 @@ from forebay_pool.handlers import Api, ChoiceBody
 from forebay_pool.node_handlers import DeviceBody, ModelBody, NodeBody
 from forebay_pool.openapi import CONFLICT, NOT_FOUND, UPGRADE_REQUIRED, Operation, describe
 from forebay_pool.queue_handlers import QuotaBody
-from forebay_pool.rows import DeviceRow, FlavorRow, LeaseRow, ModelRow, NodeRow, QueueRow, QuotaRow, SessionRow
+from forebay_pool.rows import DeviceRow, FlavorRow, LeaseRow, ModelRow, NodeRow, QueueRow, QuotaRow, SessionRow, SuggestionRow
 
 EVERYBODY = (COMPUTE, SERVICE, OPERATE)
 STAFF = (SERVICE, OPERATE)
@@ -66,6 +66,10 @@ OPERATIONS = (
         *("PUT", "api/flavors/{name}", "Makes a flavor, or changes one for later leases", FlavorRow, FlavorBody),
         scopes=(OPERATE,),
         tagged=True,
+    ),
+    Operation(
+        *("GET", "api/suggestions", "Flavors that the devices which are here could serve, and that are not there yet", list[SuggestionRow]),
+        scopes=(OPERATE,),
     ),
     Operation("GET", "api/leases", "Open leases", list[LeaseRow], scopes=STAFF),
     Operation("GET", "api/sessions", "Sessions; users see their own", list[SessionRow], scopes=EVERYBODY),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from forebay_wire.texts import Name
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from forebay_pool.catalogue import ways_of
 from forebay_pool.errors import SettingsError
 from forebay_pool.settings import Bytes
 from forebay_pool.types import WHOLE_MILLI, Equivalent, Flavor
@@ -63,8 +65,13 @@ class _Seed(BaseModel):
 
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     memory: Bytes
-    equivalents: Annotated[tuple[EquivalentBody, ...], Field(min_length=1, max_length=64)]
+    equivalents: Annotated[tuple[EquivalentBody, ...], Field(max_length=64)] = ()
+    """None: what of the catalogue's accelerators holds its memory."""
     residents_max: Annotated[int, Field(ge=1, le=RESIDENTS_MAX)] | None = None
+
+    def flavor(self) -> Flavor:
+        named = tuple(one.equivalent() for one in self.equivalents)
+        return Flavor(self.name, self.memory, named or ways_of(self.memory), self.residents_max)
 
 
 class _Seeds(BaseModel):
@@ -75,9 +82,17 @@ class _Seeds(BaseModel):
 
 def seeds(path: Path | None = None) -> list[Flavor]:
     """The flavors of the file, or the packaged ones. Raises SettingsError."""
+    return [seed.flavor() for seed in _read(path)]
+
+
+def scale() -> list[Flavor]:
+    """The packaged flavors that accelerators serve, the smallest first."""
+    return sorted((seed.flavor() for seed in _read(None) if not seed.equivalents), key=attrgetter("memory_bytes"))
+
+
+def _read(path: Path | None) -> tuple[_Seed, ...]:
     source = files("forebay_pool").joinpath("flavors.toml") if path is None else path
     try:
-        found = _Seeds.model_validate(tomllib.loads(source.read_text()))
+        return _Seeds.model_validate(tomllib.loads(source.read_text())).flavors
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
         raise SettingsError(f"flavors cannot be read from {source}: {error}") from None
-    return [Flavor(s.name, s.memory, tuple(e.equivalent() for e in s.equivalents), s.residents_max) for s in found.flavors]

@@ -21,8 +21,9 @@ from forebay_pool.audit import Deed
 from forebay_pool.board import Watcher
 from forebay_pool.errors import ChangedMeanwhile, RequestRefused, StoreUnavailable
 from forebay_pool.events import FlavorSet, SessionDismissed
-from forebay_pool.flavors import NAME_PATTERN, FlavorBody
-from forebay_pool.rows import FlavorRow, ModelRow, QuotaRow, device_row, flavor_row, lease_row, session_row
+from forebay_pool.flavors import NAME_PATTERN, FlavorBody, scale
+from forebay_pool.rows import FlavorRow, ModelRow, QuotaRow, device_row, flavor_row, lease_row, session_row, suggestion_row
+from forebay_pool.suggestions import suggestions
 from forebay_pool.types import Flavor, Session
 
 if TYPE_CHECKING:
@@ -193,6 +194,17 @@ class FlavorItem(FlavorApi):
         self.shell.apply(FlavorSet(flavor))
         log.info("flavor_set %s by %s", name, identity.name, extra={"action": "flavor_set", "flavor": name, "user": identity.name})
         self.write_tagged(self.row(flavor, identity))
+
+
+class Suggestions(Api):
+    """``GET api/suggestions``: flavors that the devices which are here could serve, and that are not there yet."""
+
+    async def get(self) -> None:
+        identity = await self.bearer(OPERATE)
+        await self.service.refresh_prices()
+        fleet, tenant = self.shell.machine.fleet, identity.tenant or ""
+        devices = [seat.device for seat in fleet.seats.values()]
+        self.write_json([suggestion_row(one, fleet, tenant) for one in suggestions(devices, fleet.flavors, scale())])
 
 
 class Leases(Api):

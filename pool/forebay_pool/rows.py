@@ -12,6 +12,7 @@ from forebay_hub.preconditions import tag_of
 from forebay_wire.messages import Span, WaitCode
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 
+from forebay_pool.catalogue import ACCELERATORS
 from forebay_pool.estimates import Outlook
 from forebay_pool.flavors import settings_of
 from forebay_pool.fleet import Fleet
@@ -19,6 +20,7 @@ from forebay_pool.parking import parked_bytes
 from forebay_pool.policies import ModelPolicy
 from forebay_pool.quotas import Account
 from forebay_pool.room import residents
+from forebay_pool.suggestions import Suggestion, is_accelerator, proposed_price
 from forebay_pool.types import (
     BudgetState,
     DeviceState,
@@ -187,6 +189,22 @@ class FlavorRow(TypedDict):
     currency: str | None
     waiting: int
     wait_seconds: float | None
+
+
+class SuggestionRow(TypedDict):
+    name: str
+    memory_bytes: int
+    equivalents: list[EquivalentRow]
+    """All that would serve it."""
+    added: list[EquivalentRow]
+    """What of them is new."""
+    residents_max: int | None
+    etag: str | None
+    """Of the flavor that is there by now, which this one adds to; None where there is none of the name."""
+    proposed_nano_per_hour: int | None
+    """A price by memory, as ``priced_as`` has; None where the flavor is there, or none has a price."""
+    currency: str | None
+    priced_as: str | None
 
 
 def span_row(span: Span) -> SpanRow:
@@ -368,6 +386,31 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlo
         "waiting": outlook.waiting,
         "wait_seconds": outlook.wait_seconds,
     }
+
+
+def suggestion_row(suggestion: Suggestion, fleet: Fleet, tenant: str) -> SuggestionRow:
+    """With a price in the currency that the tenant is billed in."""
+    flavor, present = suggestion.flavor, suggestion.present
+    proposal = None if present is not None else proposed_price(flavor.memory_bytes, _prices_of_accelerators(fleet, tenant))
+    return {
+        "name": flavor.name,
+        "memory_bytes": flavor.memory_bytes,
+        "equivalents": [_equivalent_row(equivalent, fleet) for equivalent in flavor.equivalents],
+        "added": [_equivalent_row(equivalent, fleet) for equivalent in suggestion.added],
+        "residents_max": flavor.residents_max,
+        "etag": None if present is None else tag_of(settings_of(present)),
+        "proposed_nano_per_hour": None if proposal is None else proposal.nano_per_hour,
+        "currency": None if proposal is None else proposal.currency,
+        "priced_as": None if proposal is None else proposal.flavor,
+    }
+
+
+def _prices_of_accelerators(fleet: Fleet, tenant: str) -> list[tuple[Flavor, Price]]:
+    """Prices of flavors that are not for development devices alone."""
+    models = {one.name for one in ACCELERATORS} | {seat.device.model for seat in fleet.seats.values() if is_accelerator(seat.device)}
+    flavors = [flavor for flavor in fleet.flavors.values() if any(one.model in models for one in flavor.equivalents)]
+    prices = [(flavor, fleet.tariff.price_of(flavor.name, tenant)) for flavor in flavors]
+    return [(flavor, price) for flavor, price in prices if price is not None]
 
 
 def _equivalent_row(equivalent: Equivalent, fleet: Fleet) -> EquivalentRow:

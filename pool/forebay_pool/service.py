@@ -232,6 +232,7 @@ class Service:
             ("api/worker", WorkerLink),
             ("api/flavors", handlers.Flavors),
             ("api/flavors/([^/]+)", handlers.FlavorItem),
+            ("api/suggestions", handlers.Suggestions),
             ("api/leases", handlers.Leases),
             ("api/sessions", handlers.Sessions),
             ("api/sessions/([^/]+)", handlers.SessionItem),

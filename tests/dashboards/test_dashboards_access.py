@@ -65,6 +65,7 @@ PAGES = {
     "operator/flavors/dev.1gb/row": "operator",
     "operator/flavors/dev.1gb/edit": "operator",
     "operator/flavors/dev.1gb/prices": "operator",
+    "operator/suggestions": "operator",
     "operator/price-list": "operator",
     "operator/plans": "operator",
     "operator/surcharges": "operator",
@@ -78,6 +79,7 @@ def visitor(name: str) -> Identity:
 
 CHANGES = (
     "operator/flavors/dev.1gb/edit", "operator/price-list", "operator/plans", "operator/quotas", "operator/surcharges", "operator/payments",
+    "operator/suggestions",
     *(f"operator/tenant/acme/terms/{key}/edit" for key in ("quota", "plan", "currency", "tax", "budget", "credit")),
 )  # fmt: skip
 """Pages that take what an operator changes."""
@@ -182,6 +184,7 @@ def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing
         {"tenant": "acme", "weight": "9"},
         {"model": "null", "currency": "USD", "surcharge": "1"},
         {"id": "1", "choice": "skip", "reason": "a test"},
+        {"name": "small.64gb"},
         {"weight": "9", "on_exhausted": "wait", "on_parked_full": "stay"},
         {"valid_from": "2999-01", "discount": "5"},
         {"currency": "EUR", "stamp": ""},

@@ -110,10 +110,11 @@ def test_an_opened_lease_is_told_to_its_user_tenant_and_operator_and_to_nobody_e
 
 def test_a_change_of_price_is_told_to_other_operators_at_once(cloud: Installation) -> None:
     price = next(row for row in cloud.ask("billing", "operator", "GET", "api/prices") if row["flavor"] == "6xlarge.3072gb")
+    flavor = next(row for row in cloud.ask("pool", "operator", "GET", "api/flavors") if row["name"] == "6xlarge.3072gb")
+    equivalents = ", ".join(f"{one['count']} {one['model']}" for one in flavor["equivalents"])
     with listening(cloud, "operator", "operator") as browser:
         form = {
-            "memory": "3144960 MiB", "equivalents": "24 MI250, 48 MI210, 12 MI300X", "price": "90", "currency": "USD",
-            "stamp": price["etag"].strip('"'),
+            "memory": "3144960 MiB", "equivalents": equivalents, "price": "90", "currency": "USD", "stamp": price["etag"].strip('"'),
         }  # fmt: skip
         assert "is saved" in cloud.post("operator", "operator/flavors/6xlarge.3072gb/edit", form).text
         eventually(lambda: browser.heard("prices"))

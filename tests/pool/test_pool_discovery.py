@@ -52,12 +52,12 @@ def test_accelerators_of_both_vendors_are_lent_beside_the_development_device(pre
     assert found_by(service) == [
         ("main/cpu:0", "cpu-dev", memory_bytes),
         ("main/cuda:0", "NVIDIA A30", 24 * GIB),
-        ("main/hip:0", "AMD Instinct MI210", 64 * GIB),
-    ]
-    models = {flavor.name: {equivalent.model for equivalent in flavor.equivalents} for flavor in service._extra_flavors}
-    found = {name: {"NVIDIA A30", "AMD Instinct MI210"} & names for name, names in models.items()}
-    assert found["dev.1gb"] == {"NVIDIA A30", "AMD Instinct MI210"}
-    assert found["small.64gb"] == {"AMD Instinct MI210"}, "a flavor that does not fit is not served"
+        ("main/hip:0", "MI210", 64 * GIB),
+    ], "a model that flavors name is called as they do, another one as its driver does"
+    models = {flavor.name: [equivalent.model for equivalent in flavor.equivalents] for flavor in service._extra_flavors}
+    found = {name: [model for model in names if model in ("NVIDIA A30", "MI210")] for name, names in models.items()}
+    assert found["dev.1gb"] == ["MI210", "NVIDIA A30"]
+    assert found["small.64gb"] == ["MI210"], "a flavor that does not fit is not served"
 
 
 @pytest.mark.parametrize("script", ["echo nonsense", "echo '{}'", "exit 3", says({**A30, "memory_bytes": "much"})])

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay_wire import messages
 
-from forebay.errors import NotConfigured
+from forebay.errors import ForebayError, NotConfigured
 from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import backup, billing, budgets, grafana, invoices, pool, table, tenants
 from forebay.toolkit.actions import Parsers
@@ -31,6 +31,10 @@ DAY_SECONDS = 86_400
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 MODEL_HEADERS = ["Model", "Devices", "Free", "Closed", "Tenants"]
 FLAVOR_HEADERS = ["Flavor", "Memory", "Rate", "Served by", "Residents", "Why not"]
+SUGGESTION_HEADERS = ["Flavor", "Memory", "Served by", "Remark", "Proposed rate"]
+NOTHING_SUGGESTED = "The devices that are here have their flavors: there is nothing to suggest."
+NOTHING_MADE = "Nothing is made yet: `forebay admin flavors suggest --apply` makes all of them, with names those alone."
+NOT_BILLED = "A new flavor is not billed until it has a price: `forebay admin prices set NAME --per-hour 2.49 --currency USD --new`."
 QUOTA_HEADERS = ["Tenant", "User", "Devices", "Held", "Device hours", "Used", "Window", "Then", "Priority", "Weight", "Parks", "Parked"]
 DESCRIPTION = "What operators do. Needs a token with the scope custom:forebay:operate. Every action takes --json."
 
@@ -173,6 +177,12 @@ def _add_flavors(things: Parsers) -> None:
     )
     setting.add_argument("--residents-max", type=int, metavar="N", help="resident sessions on a device (default: as memory allows)")
 
+    suggesting = _action(
+        actions, "suggest", perform_suggest, "which flavors the devices that are here could serve, and that are not there yet"
+    )
+    suggesting.add_argument("name", nargs="*", help="of these alone")
+    suggesting.add_argument("--apply", action="store_true", help="make them")
+
 
 def perform_flavors(arguments: argparse.Namespace) -> int:
     flavors = pool.rows(_service(), "api/flavors")
@@ -189,6 +199,53 @@ def perform_set_flavor(arguments: argparse.Namespace) -> int:
     body = {"memory_bytes": arguments.memory, "equivalents": arguments.served_by, "residents_max": arguments.residents_max}
     answer = _put(f"api/flavors/{_part(arguments.name)}", body, "name")
     return _show(arguments, answer, lambda: _table(FLAVOR_HEADERS, [_flavor(answer)], ""))
+
+
+def perform_suggest(arguments: argparse.Namespace) -> int:
+    service = _service()
+    found = pool.rows(service, "api/suggestions")
+    unknown = sorted(set(arguments.name) - {row["name"] for row in found})
+    if unknown:
+        raise ForebayError(f"No flavor {unknown[0]!r} is suggested; `forebay admin flavors suggest` shows all that are.")
+    wanted = [row for row in found if row["name"] in (arguments.name or [row["name"]])]
+    if not arguments.apply:
+        return _show(arguments, wanted, lambda: _suggestions(wanted))
+    made = [_make(service, row) for row in wanted]
+    return _show(arguments, made, lambda: _made(made, wanted))
+
+
+def _make(service: Service, row: Row) -> Row:
+    """The flavor as it is once it is made, unless somebody made or changed one of its name meanwhile."""
+    ways = [{key: way[key] for key in ("model", "count", "share_milli")} for way in row["equivalents"]]
+    body = {"memory_bytes": row["memory_bytes"], "equivalents": ways, "residents_max": row["residents_max"]}
+    expected = {"If-None-Match": "*"} if row["etag"] is None else {"If-Match": row["etag"]}
+    return pool.row(service, service.put(f"api/flavors/{_part(row['name'])}", body, expected), "name")
+
+
+def _suggestions(rows: Sequence[Row]) -> str:
+    shown = _table(SUGGESTION_HEADERS, [_suggestion(row) for row in rows], NOTHING_SUGGESTED)
+    return "\n".join([shown, *([NOTHING_MADE, NOT_BILLED] if rows else [])])
+
+
+def _suggestion(row: Row) -> list[object]:
+    nano = row["proposed_nano_per_hour"]
+    rate = None if nano is None else f"{table.rate(nano, row['currency'])}, as {row['priced_as']}"
+    remark = "new" if row["etag"] is None else "is there: more serves it"
+    return [row["name"], table.memory(row["memory_bytes"]), served_by({"equivalents": row["added"]}), remark, rate]
+
+
+def _made(flavors: Sequence[Row], suggested: Sequence[Row]) -> str:
+    """What was made, and for each that is new the command that prices it as was proposed."""
+    shown = _table(FLAVOR_HEADERS, [_flavor(flavor) for flavor in flavors], NOTHING_SUGGESTED)
+    proposed = [row for row in suggested if row["proposed_nano_per_hour"] is not None]
+    commands = [f"  forebay admin prices set {row['name']} {_price(row)} --new" for row in proposed]
+    return "\n".join([shown, *([NOT_BILLED] if any(row["etag"] is None for row in suggested) else []), *commands])
+
+
+def _price(row: Row) -> str:
+    """The proposed one, as the command takes it."""
+    rate = table.rate(row["proposed_nano_per_hour"], row["currency"])
+    return f"--per-hour {rate.split()[0]} --currency {row['currency']}"
 
 
 # Quotas

@@ -13,6 +13,8 @@ from forebay.errors import PoolUnreachable
 from forebay.toolkit import pool, table
 
 PROCESS_CHARACTERS_MAX = 48
+NAMED_MAX = 3
+"""Of more ways to serve a flavor those are named that are here, or so many if none is."""
 DESCRIPTION = (
     "Shows the virtual devices of your processes, one row each: those at the configured service, "
     "else those of the programs that `forebay run` runs on this machine."
@@ -69,9 +71,11 @@ def text(sessions: Sequence[Row], flavors: Mapping[str, Row]) -> str:
 
 
 def served_by(flavor: Row) -> str:
-    """The physical devices that may serve the flavor, for example ``16 x MI250 or 0.25 x A100``."""
-    ways = ((one["count"] * one.get("share_milli", table.MILLI), one["model"]) for one in flavor.get("equivalents") or [])
-    return " or ".join(f"{table.thousandths(milli)} x {model}" for milli, model in ways) or "-"
+    """The physical devices that may serve the flavor, for example ``16 x MI250 or 0.25 x A100``; of many those that are here."""
+    ways = flavor.get("equivalents") or []
+    named = ways if len(ways) <= NAMED_MAX else [one for one in ways if one.get("devices")] or ways[:NAMED_MAX]
+    words = [f"{table.thousandths(one['count'] * one.get('share_milli', table.MILLI))} x {one['model']}" for one in named]
+    return " or ".join([*words, *([f"{len(ways) - len(named)} others"] if len(named) < len(ways) else [])]) or "-"
 
 
 def _device(number: int, session: Row, flavor: Row) -> list[str]:
