@@ -93,6 +93,8 @@ def run(options: argparse.Namespace) -> None:
         server = executor.Server(device.kind, device.index, device.model, address_of(options), options.threads, spill)
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None
+    if options.socket_dir is not None:
+        open_socket(Path(server.address.removeprefix("unix:")))
     try:
         asyncio.run(serve(server, device, options))
     finally:
@@ -137,6 +139,12 @@ def check(options: argparse.Namespace) -> None:
         raise WorkerError(f"--resume-seconds {options.resume_seconds}: a number of seconds is needed, 0 for none")
     if options.memory is not None and options.memory < 1:
         raise WorkerError(f"--memory {options.memory}: at least one byte is needed")
+
+
+def open_socket(path: Path) -> None:
+    """Lets every user connect who may pass the socket's folder, where that is another account's: then clients are others too."""
+    if path.parent.stat().st_uid != os.getuid():
+        path.chmod(0o666)
 
 
 def remove_socket(address: str) -> None:
