@@ -67,12 +67,16 @@ def enter_user_namespace(ids: Iterable[int]) -> None:
     this, (entered, tell) = os.getpid(), os.pipe()
     outside = os.fork()
     if outside == 0:
+        os.close(tell)
         os._exit(_map_ids(this, lines, entered))
-    check(_LIBC.unshare(CLONE_NEWUSER), "unshare")
-    os.write(tell, b"!")
-    os.close(tell)
     os.close(entered)
-    if os.waitpid(outside, 0)[1] != 0:
+    try:
+        check(_LIBC.unshare(CLONE_NEWUSER), "unshare")
+        os.write(tell, b"!")
+    finally:
+        os.close(tell)
+        _, status = os.waitpid(outside, 0)
+    if status != 0:
         raise OSError("the user namespace's accounts cannot be set")
 
 
@@ -86,9 +90,10 @@ def join_user_namespace(process: int) -> None:
 
 
 def _map_ids(process: int, lines: str, entered: int) -> int:
-    """Says from outside which ids a process's new namespace knows, once it has entered; the exit status."""
+    """Says from outside which ids a process's new namespace knows, once it has entered; the exit status, 1 where it has not."""
     try:
-        os.read(entered, 1)
+        if not os.read(entered, 1):
+            return 1
         for name in ("uid_map", "gid_map"):
             Path(f"/proc/{process}/{name}").write_text(lines, encoding="ascii")
     except OSError:

@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -288,12 +289,14 @@ class Service:
     def _make_socket_dir(self, kept: Kept) -> Path:
         """A directory for the workers' sockets; a short one elsewhere if the state's path is too long for sockets.
 
-        It is private, or, for workers under an account of their own, one that they write to and others pass. The sockets of workers that
-        are still there stay.
+        A new one is private. For workers under an account of their own it is one that they write to and others pass. The sockets of workers
+        that are still there stay.
         """
         wanted = (self.settings.socket_dir or self.settings.state_dir / "sockets").absolute()
         if len(str(wanted)) > SOCKET_DIR_CHARACTERS_MAX:
+            mode = stat.S_IMODE(wanted.stat().st_mode) if wanted.exists() else 0o700
             wanted = Path(tempfile.mkdtemp(prefix="forebay-"))
+            wanted.chmod(mode)
         wanted.mkdir(parents=True, mode=0o700, exist_ok=True)
         if self.settings.worker_account is not None:
             os.chown(wanted, -1, self.settings.worker_account[0])

@@ -224,6 +224,26 @@ def test_a_pool_that_is_killed_leaves_its_workers_to_the_next_one_which_may_end_
     apart.kernels[PEOPLE[0]] = kernel_type(apart.people[PEOPLE[0]], "digits.ipynb")
 
 
+def test_where_the_kernel_refuses_user_namespaces_it_is_said_and_workers_are_with_the_services(
+    passable: Any, starter: Callable[..., Any], kernel_type: Any
+) -> None:
+    """As it does below a changed root; which, here, is the same as the machine's."""
+    root = passable.folder / "root"
+    root.mkdir()
+    changed = ["unshare", "--mount", "sh", "-euc", 'mount --rbind / "$1"; exec chroot "$@"', "sh", str(root)]
+    cloud = starter(passable.folder / "other", [*passable.prefix, *changed])
+    assert "workers have no account of their own (uid 606" in cloud.printed and "unshare: Operation not permitted" in cloud.printed
+    person = cloud.person(PEOPLE[0])
+    person.spawn("dev.1gb")
+    person.open_lab()
+    kernel = kernel_type(person, "digits.ipynb")
+    assert kernel.run("import torch\nprint(torch.ones(3, device='cuda').sum().item())") == "3.0\n"
+    refused = Apart(cloud, {}, {PEOPLE[0]: kernel}).attempts(PEOPLE[0], [str(cloud.state / "pool" / "pool.sqlite")])
+    assert set(refused.values()) == {"PermissionError"}
+    kernel.disconnect()
+    assert cloud.stop() == 0
+
+
 def test_after_a_restart_everybody_has_the_same_uid_and_home(
     apart: Apart, passable: Any, starter: Callable[..., Any], kernel_type: Any
 ) -> None:

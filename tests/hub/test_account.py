@@ -82,6 +82,16 @@ def test_who_joins_a_namespace_reads_and_gives_away_no_file_of_root(namespace: i
     assert "Permission denied" in told and "Operation not permitted" in told
 
 
+def test_a_namespace_that_the_kernel_refuses_is_said_at_once() -> None:
+    """It refuses one below a changed root; which, here, is the same as the machine's."""
+    changed = ["unshare", "--mount", "sh", "-euc", 'mount --rbind / "$1"; exec chroot "$@"', "sh"]
+    with tempfile.TemporaryDirectory() as root:
+        command = [*changed, root, *Account(UID, (GROUP,), knows=OTHER).command(["true"])]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert run.returncode == 1
+    assert run.stderr == f"uid {UID} cannot be taken on: [Errno 1] unshare: Operation not permitted\n"
+
+
 def test_what_lies_in_the_folder_that_it_starts_in_is_not_imported_while_it_is_root(tmp_path: Path) -> None:
     for package in ("forebay_hub", "argparse"):
         (tmp_path / package).mkdir()
