@@ -216,6 +216,8 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
+    except PermissionError:  # a pool before started it, in a user namespace that was not kept for this one
+        log.error("process %d is not this pool's to end; end it as root", pid, extra={"action": "kill_refused", "pid": pid})
 
 
 def _die_with(parent: int) -> Callable[[], None]:
