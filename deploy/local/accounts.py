@@ -17,7 +17,7 @@ from pathlib import Path
 
 from place import CHECKOUT, Place
 
-NUMBERS = "60600-61183"
+NUMBERS = "60706-61183"
 """Of FOREBAY_UIDS. Neither Debian's useradd nor systemd gives them out (https://systemd.io/UIDS-GIDS: unused), and containers have them."""
 GROUP, SERVICES, WORKERS = "@group", "@services", "@workers"
 """The first three names of a register; no login begins with ``@``."""

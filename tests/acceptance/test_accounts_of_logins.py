@@ -232,7 +232,7 @@ def test_where_the_kernel_refuses_user_namespaces_it_is_said_and_workers_are_wit
     root.mkdir()
     changed = ["unshare", "--mount", "sh", "-euc", 'mount --rbind / "$1"; exec chroot "$@"', "sh", str(root)]
     cloud = starter(passable.folder / "other", [*passable.prefix, *changed])
-    assert "workers have no account of their own (uid 606" in cloud.printed and "unshare: Operation not permitted" in cloud.printed
+    assert "workers have no account of their own (uid 607" in cloud.printed and "unshare: Operation not permitted" in cloud.printed
     person = cloud.person(PEOPLE[0])
     person.spawn("dev.1gb")
     person.open_lab()
