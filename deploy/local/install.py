@@ -180,7 +180,8 @@ def make_environment(folder: Path, torch: str, index: str | None) -> None:
 
 
 def install_requirements(folder: Path, lock: Path) -> None:
-    run(folder / "bin" / "uv", "pip", "install", "--python", folder / "bin" / "python", "-r", lock)
+    """Compiled at once: accounts other than this one cannot leave bytecode there, and would compile at every start."""
+    run(folder / "bin" / "uv", "pip", "install", "--compile-bytecode", "--python", folder / "bin" / "python", "-r", lock)
 
 
 def build_wheel(package: str) -> None:

@@ -5,6 +5,7 @@ import secrets
 import sys
 from pathlib import Path
 
+from forebay_hub.account import Account
 from forebay_hub.configuration import Settings, configure
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.proxy import KeptTraefik
@@ -14,19 +15,38 @@ from forebay_hub.tenants import read_directory
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from place import CHECKOUT, SERVICES, Place  # noqa: E402 - lies beside this file
+from accounts import SERVICES as SERVICE_ACCOUNT  # noqa: E402 - lies beside this file
+from accounts import Accounts  # noqa: E402 - as above
+from place import CHECKOUT, SERVICES, Place  # noqa: E402 - as above
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821 - JupyterHub provides it
 place = Place.from_environment(os.environ)
 directory = read_directory(HERE / "hub.toml")
 environments = {
-    "pool": {"FOREBAY_POOL_STATE_DIR": str(place.state / "pool"), "FOREBAY_POOL_BILLING_URL": place.service_url("billing")},
-    "billing": {"FOREBAY_STATE": str(place.state)},
+    "pool": {
+        "FOREBAY_POOL_STATE_DIR": str(place.state / "pool"),
+        "FOREBAY_POOL_SOCKET_DIR": str(place.state / "sockets"),
+        "FOREBAY_POOL_BILLING_URL": place.service_url("billing"),
+    },
+    "billing": {"FOREBAY_STATE": str(place.state / "billing")},
     "dashboards": {
         "FOREBAY_DASHBOARDS_POOL_URL": place.service_url("pool"),
         "FOREBAY_DASHBOARDS_BILLING_URL": place.service_url("billing"),
     },
 }
+accounts = Accounts.from_environment(place, os.environ)
+
+
+def account_of(name: str) -> Account | None:
+    """Of a login, or of one of ours (accounts.py)."""
+    return None if accounts is None else Account(accounts.register.of(name), (accounts.group,), hide=accounts.hide)
+
+
+service_accounts = dict.fromkeys(SERVICES, account_of(SERVICE_ACCOUNT))
+if accounts is not None:
+    service_accounts["pool"] = Account(accounts.services, accounts.device_users, accounts.hide, joins=accounts.namespace)
+if accounts is not None and accounts.namespace is not None:
+    environments["pool"]["FOREBAY_POOL_WORKER_ACCOUNT"] = str([accounts.workers, *accounts.device_users])
 
 configure(
     c,
@@ -39,6 +59,7 @@ configure(
                 place.url_of(service),
                 environments[service],
                 display=service == "dashboards",
+                account=service_accounts[service],
             )
             for service in SERVICES
         ),
@@ -70,8 +91,11 @@ c.TraefikProxy.extra_static_config = {
 c.JupyterHub.spawner_class = "forebay"
 c.VirtualGpuMixin.pool_url = place.service_url("pool")
 c.VirtualGpuMixin.billing_url = place.service_url("billing")
+if accounts is not None:
+    c.LocalVirtualGpuSpawner.account_of = account_of
 c.LocalVirtualGpuSpawner.notebook_prefix = str(CHECKOUT / ".venv" / "notebook")
 c.LocalVirtualGpuSpawner.home_dir_template = str(place.state / "homes" / "{username}")
+c.LocalVirtualGpuSpawner.log_file_template = str(place.state / "log" / "servers" / "{username}.log")
 c.LocalVirtualGpuSpawner.starter_notebooks = [str(notebook) for notebook in sorted((HERE / "notebooks").glob("*.ipynb"))]
 c.Spawner.default_url = "/lab"
 c.Spawner.http_timeout = 60

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from accounts import Accounts, AccountsError, found, take_over
 from place import CHECKOUT, SERVICES, Place, PlaceError
 
 READY_TIMEOUT_SECONDS = 180
@@ -62,8 +63,8 @@ def prepare(place: Place) -> None:
         if not (CHECKOUT / environment / "bin" / "jupyterhub-singleuser").exists():
             raise UpError(f"{environment} is not set up; run: make setup")
     try:
-        (place.state / "log").mkdir(parents=True, exist_ok=True)
-        place.state.chmod(0o700)
+        place.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (place.state / "log").mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise UpError(f"{place.state} cannot be used ({error.strerror}); set FOREBAY_STATE to a folder of yours") from None
 
@@ -94,10 +95,26 @@ def refuse_taken_ports(place: Place) -> None:
         raise UpError(f"Port {names} is taken by another program; stop it, or choose other ports: make up FOREBAY_PORT={place.port + 1000}")
 
 
-def start_hub(place: Place, log: Path) -> subprocess.Popen[bytes]:
+def separate(place: Place) -> Accounts | None:
+    """Says who can read what, and gives what lies in the state folder to the accounts that use it. Raises AccountsError."""
+    (place.state / "billing").mkdir(exist_ok=True)
+    for part in place.state.glob("billing.sqlite3*"):  # where it was before services had folders of their own
+        part.rename(place.state / "billing" / part.name)
+    place.state.chmod(0o700)
+    accounts, sentence = found(place, os.environ, os.geteuid())
+    say(sentence)
+    if accounts is not None:
+        changed = take_over(place, accounts)
+        if changed:
+            say(f"{changed} files and folders in {place.state} had other owners, and now belong to the accounts that use them.")
+    return accounts
+
+
+def start_hub(place: Place, accounts: Accounts | None, log: Path) -> subprocess.Popen[bytes]:
     """Starts JupyterHub in a session of its own, so that Ctrl-C reaches it through us alone; what it writes goes on in the log."""
     binaries = CHECKOUT / ".venv" / "bin"
-    environment = {**os.environ, **place.environment, "PATH": f"{binaries}:{os.environ.get('PATH', os.defpath)}"}
+    told = {} if accounts is None else accounts.environment
+    environment = {**os.environ, **place.environment, **told, "PATH": f"{binaries}:{os.environ.get('PATH', os.defpath)}"}
     command = [
         str(binaries / "python"),
         *("-m", "forebay_hub.leash", str(binaries / "python")),
@@ -140,13 +157,13 @@ def tail(log: Path) -> str:
     return "\n".join([*(f"  | {line}" for line in lines), f"The whole log: {log}"])
 
 
-def announce(place: Place, log: Path) -> None:
+def announce(place: Place, accounts: Accounts | None, log: Path) -> None:
     logins = json.loads((place.state / "logins.json").read_text(encoding="utf-8"))
     width = max(map(len, logins))
     say(f"\nForebay is up: {place.url_of('public')}\n\nDemo logins (kept in {place.state / 'logins.json'}):")
     for name, password in logins.items():
         say(f"  {name:<{width}}  {password}")
-    if place.address not in ("127.0.0.1", "localhost", "::1"):
+    if accounts is None and place.address not in ("127.0.0.1", "localhost", "::1"):
         say(f"\nListening on {place.address}: everybody who signs in runs code as your own user. Do this among friends only.")
     say(f"\nLog: {log}\nCtrl-C stops everything.")
 
@@ -214,10 +231,11 @@ def descendants(root: int) -> set[int]:
 class Watch:
     """Keeps the hub running, and tells what the log says to people: the hub keeps the proxy, and each service has a keeper."""
 
-    def __init__(self, place: Place, log: Path) -> None:
+    def __init__(self, place: Place, accounts: Accounts | None, log: Path) -> None:
         self._place = place
+        self._accounts = accounts
         self._log = log
-        self.hub = start_hub(place, log)
+        self.hub = start_hub(place, accounts, log)
         self._read_to = 0
 
     def keep(self) -> None:
@@ -242,7 +260,7 @@ class Watch:
         while self._place.taken() and time.monotonic() < deadline:
             reap(self.hub)
             time.sleep(POLL_SECONDS)
-        self.hub = start_hub(self._place, self._log)
+        self.hub = start_hub(self._place, self._accounts, self._log)
         try:
             wait_ready(self._place, self.hub, self._log)
         except UpError as error:
@@ -265,12 +283,13 @@ def run(place: Place) -> None:
     """Runs until interrupted. Raises UpError where it cannot start."""
     log = place.state / "log" / "hub.log"
     say(f"Starting Forebay in {place.state} …")
+    accounts = separate(place)
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
-    watch = Watch(place, log)
+    watch = Watch(place, accounts, log)
     try:
         wait_ready(place, watch.hub, log)
-        announce(place, log)
+        announce(place, accounts, log)
         watch.keep()
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -284,7 +303,7 @@ def main() -> int:
         prog="make up",
         description=__doc__,
         epilog="Settings are environment variables: FOREBAY_PORT (8000; this one and the five after it), FOREBAY_STATE (var/ of the\n"
-        "checkout), FOREBAY_ADDRESS (127.0.0.1). See docs/operators/local.md.",
+        "checkout), FOREBAY_ADDRESS (127.0.0.1), FOREBAY_UIDS (60706-61183; as root). See docs/operators/local.md.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     ).parse_args()
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
@@ -296,8 +315,9 @@ def main() -> int:
         prepare(place)
         with alone(place):
             refuse_taken_ports(place)
+            os.umask(0o077)
             run(place)
-    except (UpError, PlaceError) as error:
+    except (UpError, PlaceError, AccountsError) as error:
         print(f"make up: {error}", file=sys.stderr, flush=True)
         return 1
     except Interrupted:

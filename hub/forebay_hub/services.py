@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forebay_hub.account import Account
 from forebay_hub.roles import OAUTH_SCOPES
 
 START_TIMEOUT_SECONDS = 60
@@ -16,21 +17,26 @@ START_TIMEOUT_SECONDS = 60
 
 @dataclass(frozen=True)
 class ManagedService:
-    """One service process. ``url`` is where it listens; ``display`` lists it in the hub's menu."""
+    """One service process. ``url`` is where it listens; ``display`` lists it in the hub's menu.
+
+    Without an account it runs as the hub does.
+    """
 
     name: str
     url: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
     display: bool = False
+    account: Account | None = None
 
     @property
     def spec(self) -> dict[str, Any]:
         """The service as an entry of ``JupyterHub.services``."""
+        kept = [sys.executable, "-m", "forebay_hub.keeper", f"the service {self.name}", *self.command]
         return {
             "name": self.name,
             "url": self.url,
-            "command": [sys.executable, "-m", "forebay_hub.keeper", f"the service {self.name}", *self.command],
+            "command": self.account.command(kept) if self.account else kept,
             "environment": dict(self.environment),
             "display": self.display,
             "timeout": START_TIMEOUT_SECONDS,
@@ -39,7 +45,9 @@ class ManagedService:
         }
 
 
-def python_service(package: str, config: Path, url: str, environment: Mapping[str, str], *, display: bool = False) -> ManagedService:
+def python_service(
+    package: str, config: Path, url: str, environment: Mapping[str, str], *, display: bool = False, account: Account | None = None
+) -> ManagedService:
     """A service of ours: ``python -m forebay_NAME --config FILE``."""
     command = (sys.executable, "-m", package, "--config", str(config))
-    return ManagedService(package.removeprefix("forebay_"), url, command, environment, display)
+    return ManagedService(package.removeprefix("forebay_"), url, command, environment, display, account)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from forebay_hub.account import Account
+
 from forebay_pool.host import process_space, started
 from forebay_pool.kept import KeptWorker
 from forebay_pool.types import Device
@@ -73,7 +75,8 @@ class WorkerCommand:
 
 class LocalLauncher:
     """Workers are child processes of the pool, each the leader of its own process group. They die with the pool, or outlive it for the
-    seconds in which the next one may take them over; a worker that nobody takes over ends by itself.
+    seconds in which the next one may take them over; a worker that nobody takes over ends by itself. They run under ``account``, which the
+    pool must be able to give them, or else under its own.
     """
 
     def __init__(
@@ -81,8 +84,10 @@ class LocalLauncher:
         command: WorkerCommand,
         on_start: Callable[[str, tuple[str, ...], str, int, int], None],
         on_exit: Callable[[str, str], None],
+        account: Account | None = None,
     ) -> None:
         self._command = command
+        self._account = account
         self._on_start = on_start
         self._on_exit = on_exit
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -131,8 +136,9 @@ class LocalLauncher:
         self._on_exit(worker, cause)
 
     async def _run(self, worker: str, devices: tuple[Device, ...], token: str) -> str:
+        command = self._command.of(worker, devices[0])
         process = subprocess.Popen(
-            self._command.of(worker, devices[0]),
+            self._account.command(command) if self._account else command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -210,6 +216,8 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
+    except PermissionError:  # a pool before started it, in a user namespace that was not kept for this one
+        log.error("process %d is not this pool's to end; end it as root", pid, extra={"action": "kill_refused", "pid": pid})
 
 
 def _die_with(parent: int) -> Callable[[], None]:

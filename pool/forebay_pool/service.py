@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -14,6 +16,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
+from forebay_hub.account import Account
 from forebay_hub.identity import Authenticator
 from forebay_wire.messages import MESSAGE_BYTES_MAX
 from sqlalchemy.exc import SQLAlchemyError
@@ -175,7 +178,9 @@ class Service:
 
     async def _on_this_host(self, kept: Kept) -> Launcher:
         self._socket_dir = self._make_socket_dir(kept)
-        return LocalLauncher(self._worker_command(self._socket_dir), self.shell.worker_started, self.shell.worker_exited)
+        numbers = self.settings.worker_account
+        account = None if numbers is None else Account(numbers[0], numbers[1:])
+        return LocalLauncher(self._worker_command(self._socket_dir), self.shell.worker_started, self.shell.worker_exited, account)
 
     async def _on_ray(self) -> Launcher:
         """Raises SettingsError."""
@@ -191,11 +196,18 @@ class Service:
         return launcher
 
     def _make_spill_dir(self) -> Path | None:
-        """Tensors of every tenant pass through it: it is nobody else's."""
-        folder = self.settings.spill_dir
-        if folder is not None:
+        """Tensors of every tenant pass through it: it is nobody else's. Raises SettingsError."""
+        folder, account = self.settings.spill_dir, self.settings.worker_account
+        if folder is None:
+            return None
+        try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return None if folder is None else folder.absolute()
+            if account is not None:
+                os.chown(folder, account[0], account[0])
+        except OSError as error:
+            owner = f"uid {os.getuid()}" if account is None else f"uid {account[0]}, the workers'"
+            raise SettingsError(f"spill_dir {folder} cannot be used ({error.strerror}): make it, and give it to {owner}") from None
+        return folder.absolute()
 
     def _open_store(self) -> tuple[dict[str, Flavor], Kept]:
         if not self.leadership.take():
@@ -281,14 +293,20 @@ class Service:
         self.port = sockets[0].getsockname()[1]
 
     def _make_socket_dir(self, kept: Kept) -> Path:
-        """A private directory for the workers' sockets; a short one elsewhere if the state's path is too long for sockets.
+        """A directory for the workers' sockets; a short one elsewhere if the state's path is too long for sockets.
 
-        The sockets of workers that are still there stay.
+        A new one is private. For workers under an account of their own it is one that they write to and others pass. The sockets of workers
+        that are still there stay.
         """
-        wanted = self.settings.state_dir.absolute() / "sockets"
+        wanted = (self.settings.socket_dir or self.settings.state_dir / "sockets").absolute()
         if len(str(wanted)) > SOCKET_DIR_CHARACTERS_MAX:
-            return Path(tempfile.mkdtemp(prefix="forebay-"))
+            mode = stat.S_IMODE(wanted.stat().st_mode) if wanted.exists() else 0o700
+            wanted = Path(tempfile.mkdtemp(prefix="forebay-"))
+            wanted.chmod(mode)
         wanted.mkdir(parents=True, mode=0o700, exist_ok=True)
+        if self.settings.worker_account is not None:
+            os.chown(wanted, -1, self.settings.worker_account[0])
+            wanted.chmod(0o771)
         living = {worker.id for worker in kept.workers}
         for path in wanted.iterdir():
             if path.stem not in living:

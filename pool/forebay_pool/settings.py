@@ -53,6 +53,7 @@ def parse_bytes(value: object) -> object:
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, lt=2**63)]
 AnyBytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0, lt=2**63)]
+Identifier = Annotated[int, Field(gt=0, lt=2**32 - 1)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Bound = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -83,7 +84,10 @@ class Settings(BaseModel):
     tls_certificate: Path | None = Field(None, description="PEM file of this pool's certificate and its chain; none: no TLS.")
     tls_key: Path | None = Field(None, description="PEM file of its private key; none: it is in tls_certificate.")
     base_path: str = Field("/", pattern=r"^/(.*/)?$", description="Path that all endpoints stand under, with a slash at both ends.")
-    state_dir: Path = Field(Path("var/pool"), description="Where the database and the workers' sockets are.")
+    state_dir: Path = Field(Path("var/pool"), description="Where the database is, and the workers' sockets unless socket_dir is set.")
+    socket_dir: Path | None = Field(
+        None, description="Where the workers' sockets are; clients must be able to pass it. None: in state_dir."
+    )
     database_url: str | None = Field(None, description="SQLAlchemy URL; none: SQLite in state_dir. PostgreSQL: postgresql+psycopg://…")
     replicas: tuple[str, ...] = Field(
         (), description="Addresses of all pools on this database, as http://host:port/path/; one leads, the others wait. None: this one."
@@ -106,6 +110,9 @@ class Settings(BaseModel):
     hub_token: str | None = Field(None, repr=False, description="The pool's own JupyterHub token; JupyterHub itself sets it.")
     billing_url: str | None = Field(None, description="Address of the billing service, with its prefix; none: nobody bills.")
     worker_python: Path = Field(Path(sys.executable), description="Interpreter that runs the workers: the one with the devices' PyTorch.")
+    worker_account: Annotated[tuple[Identifier, ...], Field(min_length=2)] | None = Field(
+        None, description="The uid, and gid, that workers on this host run under, and their other gids; none: the pool's own."
+    )
     worker_environment: tuple[str, ...] = Field(WORKER_ENVIRONMENT, description="Environment variables that workers inherit; no other.")
     warm_workers: int = Field(1, ge=0, le=64, description="Workers kept started ahead of need, per kind of device with a free one.")
     workers_max: Bound = Field(64, description="Most worker processes at a time; then sessions wait for one to end.")

@@ -6,21 +6,15 @@ Where the kernel permits neither, the command does not start: a server never see
 
 from __future__ import annotations
 
-import ctypes
 import glob
 import os
 import sys
 from collections.abc import Sequence
 
+from forebay_hub.namespaces import cover, leave_mounts
+
 GPU_NODES = ("/dev/nvidia*", "/dev/kfd", "/dev/dri/*", "/dev/nvidia-caps/*", "/usr/bin/nvidia-smi")
 """Where GPUs of NVIDIA and AMD appear to a process."""
-
-CLONE_NEWNS = 0x00020000
-CLONE_NEWUSER = 0x10000000
-MS_BIND = 0x1000
-MS_REC = 0x4000
-MS_PRIVATE = 0x40000
-"""From linux/sched.h and linux/mount.h."""
 
 
 def gpu_nodes(patterns: Sequence[str] = GPU_NODES) -> list[str]:
@@ -29,28 +23,15 @@ def gpu_nodes(patterns: Sequence[str] = GPU_NODES) -> list[str]:
 
 
 def enclosed(command: Sequence[str], nodes: Sequence[str]) -> list[str]:
-    """The command line that runs a command without these nodes."""
-    return [sys.executable, "-m", "forebay_spawner.enclosure", *nodes, "--", *command]
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+    """The command line that runs a command without these nodes; what lies in its home is not imported before they are covered."""
+    return [sys.executable, "-I", "-m", "forebay_spawner.enclosure", *nodes, "--", *command]
 
 
 def hide(nodes: Sequence[str]) -> None:
     """Leaves this process in namespaces where ``/dev/null`` lies over each node. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    uid, gid = os.getuid(), os.getgid()
-    _check(libc.unshare(CLONE_NEWNS if uid == 0 else CLONE_NEWNS | CLONE_NEWUSER), "unshare")
-    if uid != 0:
-        for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
-                file.write(line)
-    _check(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "making mounts private")
+    leave_mounts()
     for node in nodes:
-        _check(libc.mount(b"/dev/null", node.encode(), None, MS_BIND, None), f"covering {node}")
+        cover(node)
 
 
 def main(argv: list[str]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from forebay_hub.account import Account
 from jupyterhub.spawner import SimpleLocalProcessSpawner
-from traitlets import List, Unicode, default
+from traitlets import Callable, List, Unicode, default
 
 from forebay_spawner.enclosure import enclosed, gpu_nodes
 from forebay_spawner.environment import search_path
@@ -19,12 +21,14 @@ SHIMS = Path(__file__).parent / "shims"
 
 
 class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # type: ignore[misc]  # jupyterhub has no type information
-    """Runs every server as the hub's own user: for trying Forebay on one machine, not for people who must not trust each other.
+    """Runs each server under the account that ``account_of`` names for its user. Without accounts all run as the hub's own user:
+    for one person, or for trying Forebay, not for people who must not trust each other.
 
     ``c.JupyterHub.spawner_class = "forebay"``
     """
 
     cmd: list[str]
+    popen_kwargs: dict[str, Any]
 
     notebook_prefix = Unicode(
         config=True,
@@ -37,6 +41,24 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
         help="""Files put into a home when it is made. What a user has changed or removed since is left alone.""",
     )
 
+    account_of = Callable(
+        None,
+        allow_none=True,
+        config=True,
+        help="""Called with a user's name: the account (forebay_hub.account) of that user's servers and home. Needs a hub that is root.
+
+        None: servers run as the hub's own user, so that each of them can read what the hub and the others can.
+        """,
+    )
+
+    log_file_template = Unicode(
+        config=True,
+        help="""File that takes what a server prints, begun anew at each start; {username} is the user's. Empty: the hub's own log.
+
+        A server may write to its log whatever it likes, and cut it short.
+        """,
+    )
+
     @default("cmd")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_cmd(self) -> list[str]:
         return [f"{self.notebook_prefix}/bin/jupyterhub-singleuser"]
@@ -47,25 +69,34 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
 
     async def start(self) -> Any:
         """Makes the home, then starts the server."""
-        self._make_home(Path(self.home_dir))
-        command = self.cmd
+        account: Account | None = self.account_of(self.user.name) if self.account_of else None
+        self._make_home(Path(self.home_dir), account)
+        command, options = self.cmd, self.popen_kwargs
         nodes = gpu_nodes()
-        try:
-            self.cmd = enclosed(command, nodes) if nodes else command
+        with ExitStack() as files:
+            files.callback(setattr, self, "cmd", command)
+            files.callback(setattr, self, "popen_kwargs", options)
+            inner = account.command(command) if account else command
+            self.cmd = enclosed(inner, nodes) if nodes else inner
+            if self.log_file_template:
+                log = files.enter_context(_begin(Path(self.log_file_template.format(username=self.user.name))))
+                self.popen_kwargs = {**options, "stdout": log, "stderr": log}
             return await super().start()
-        finally:
-            self.cmd = command
 
     def get_args(self) -> list[str]:
-        """Where the hub is root, so are its servers, and Jupyter Server wants to be told that this is meant."""
-        return [*super().get_args(), *(["--allow-root"] if os.getuid() == 0 else [])]
+        """Kernels encrypt what they say to their server: anybody on this machine may connect to their ports.
+
+        Where servers are root, as the hub is, Jupyter Server wants to be told that this is meant.
+        """
+        root = os.getuid() == 0 and self.account_of is None
+        return [*super().get_args(), "--KernelManager.transport_encryption=auto", *(["--allow-root"] if root else [])]
 
     def get_env(self) -> dict[str, str]:
         """As the mixin's; and no GPU tool of the host is on the PATH."""
         path = search_path([str(SHIMS), f"{self.notebook_prefix}/bin"])
         return {**super().get_env(), "PATH": path, "VIRTUAL_ENV": self.notebook_prefix}
 
-    def _make_home(self, home: Path) -> None:
+    def _make_home(self, home: Path, account: Account | None) -> None:
         if home.exists():
             return
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -74,4 +105,14 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
         draft.mkdir(mode=0o700)
         for notebook in self.starter_notebooks:
             shutil.copy(notebook, draft)
+        if account is not None:
+            for path in (draft, *draft.iterdir()):
+                os.chown(path, account.uid, account.uid)
         draft.rename(home)
+
+
+def _begin(log: Path) -> BinaryIO:
+    """An empty log, for this account alone to read."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    return open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")

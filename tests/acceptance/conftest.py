@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,17 @@ SERVER_TIMEOUT_SECONDS = 60
 CELL_TIMEOUT_SECONDS = 240
 BILL_TIMEOUT_SECONDS = 10
 POLL_SECONDS = 0.1
+
+
+THROUGH = """
+folder=$1 child=$2 cover=$3; shift 3
+mount -t tmpfs -o mode=755 tmpfs "$cover"
+mkdir "$cover/$child"
+mount --rbind "$folder/$child" "$cover/$child"
+mount --move "$cover" "$folder"
+exec "$@"
+"""
+"""Lays a folder that lets everybody pass over one that does not, with what is needed of it."""
 
 
 @dataclass
@@ -206,12 +220,13 @@ def free_ports() -> int:
     pytest.fail("no six neighbouring ports are free")
 
 
-def start(state: Path, port: int) -> Cloud:
-    """Starts an installation with an empty home folder, and waits until it says that it is up."""
+def start(state: Path, port: int, prefix: Sequence[str]) -> Cloud:
+    """Starts an installation with an empty home folder, and waits until it says that it is up. The prefix begins the command line."""
     home = state.with_name("home")
     home.mkdir(exist_ok=True)
     environment = {**os.environ, "FOREBAY_STATE": str(state), "FOREBAY_PORT": str(port), "FOREBAY_ADDRESS": "127.0.0.1", "HOME": str(home)}
-    process = subprocess.Popen([sys.executable, str(UP)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [*prefix, sys.executable, str(UP)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if process.stdout is None:
         raise RuntimeError("no pipe")
     printed = ""
@@ -224,13 +239,47 @@ def start(state: Path, port: int) -> Cloud:
     pytest.fail(f"it did not start:\n{printed}")
 
 
+@dataclass(frozen=True)
+class Passable:
+    """Where an installation that is started as root can run its processes under other uids."""
+
+    folder: Path
+    prefix: list[str]
+    """What the command line of its start begins with."""
+
+
+def through(folder: Path) -> list[str]:
+    """Begins a command line that sees the tests' interpreter where other users can reach it, if this machine keeps it from them."""
+    sys.path.insert(0, str(UP.parent))
+    accounts = importlib.import_module("accounts")
+    sys.path.remove(str(UP.parent))
+    closed = accounts.closed_folder((accounts.PYTHON, folder))
+    if closed is None:
+        return []
+    inside = next((parent for parent in Path(sys.executable).resolve().parents if parent.parent == closed), None)
+    if inside is None:
+        pytest.skip(f"{closed} keeps other users from this checkout, so nothing in it can run under their uids")
+    cover = folder / "cover"
+    cover.mkdir()
+    return ["unshare", "--mount", "sh", "-euc", THROUGH, "sh", str(closed), inside.name, str(cover)]
+
+
+@pytest.fixture(scope="module")
+def passable() -> Iterator[Passable]:
+    """For the tests of a module; pytest's own folders let nobody but root pass."""
+    folder = Path(tempfile.mkdtemp(prefix="forebay-"))
+    folder.chmod(0o755)
+    yield Passable(folder, through(folder) if os.getuid() == 0 else [])
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
-def starter() -> Iterator[Callable[[Path], Cloud]]:
+def starter() -> Iterator[Callable[..., Cloud]]:
     """Starts installations, and stops those that a test has left running."""
     running: list[Cloud] = []
 
-    def go(state: Path) -> Cloud:
-        running.append(start(state, free_ports()))
+    def go(state: Path, prefix: Sequence[str] = ()) -> Cloud:
+        running.append(start(state, free_ports(), prefix))
         return running[-1]
 
     yield go

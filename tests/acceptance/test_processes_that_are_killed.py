@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -51,8 +50,8 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory, starter: Callable[[Path], Any]) -> Iterator[Watched]:
-    watched = Watched(starter(tmp_path_factory.mktemp("killed") / "state"))
+def watched(passable: Any, starter: Callable[..., Any]) -> Iterator[Watched]:
+    watched = Watched(starter(passable.folder / "state", passable.prefix))
     yield watched
     assert watched.cloud.stop() == 0
 

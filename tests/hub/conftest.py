@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -75,6 +77,13 @@ def free_ports(count: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
+
+
+@pytest.fixture
+def local(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Imports a module of deploy/local."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "deploy" / "local"))
+    return importlib.import_module
 
 
 @pytest.fixture(scope="session")

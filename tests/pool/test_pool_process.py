@@ -286,3 +286,14 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     config.write_text('port = 1000\nnode = "a"\n')
     found = load(config, {"FOREBAY_POOL_PORT": "2000", "FOREBAY_POOL_DEFAULT_FLAVOR": "dev.4gb"}, {"state_dir": tmp_path}, managed=False)
     assert (found.port, found.node, found.default_flavor, found.state_dir) == (2000, "a", "dev.4gb", tmp_path)
+
+
+def test_a_folder_for_spilled_tensors_that_cannot_be_used_is_named_with_who_must_own_it(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    spill = str(tmp_path / "file" / "spill")
+    process = start("--embedded", "--state-dir", str(tmp_path / "state"), "--port", "0", FOREBAY_POOL_SPILL_DIR=spill)
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert told.splitlines()[-1] == (
+        f"forebay-pool: spill_dir {spill} cannot be used (Not a directory): make it, and give it to uid {os.getuid()}"
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forebay_hub.account import Account
 from forebay_spawner.environment import NO_GPU
 from forebay_spawner.local import SHIMS, LocalVirtualGpuSpawner
 from jupyterhub.spawner import SpawnException
@@ -122,6 +125,40 @@ def test_what_a_user_changed_or_removed_is_left_alone(spawner: LocalVirtualGpuSp
     (home / "digits.ipynb").unlink()
     start(spawner, {})
     assert not (home / "digits.ipynb").exists()
+
+
+def test_what_a_server_prints_goes_into_a_log_of_its_own_that_begins_with_its_start(
+    spawner: LocalVirtualGpuSpawner, tmp_path: Path
+) -> None:
+    spawner.log_file_template = str(tmp_path / "log" / "{username}.log")
+    spawner.cmd = ["sh", "-c", "echo told; echo complained >&2; printf '{}' > environment.json"]
+    log = tmp_path / "log" / "acme-member.log"
+    for _ in range(2):
+        start(spawner, {})
+        assert log.read_text() == "told\ncomplained\n"
+        assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert spawner.popen_kwargs == {}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+def test_a_server_runs_under_its_users_account_and_nothing_of_its_home_runs_before_that(
+    spawner: LocalVirtualGpuSpawner, tmp_path: Path
+) -> None:
+    """The hub is root, and Python by itself would import what lies in the folder that it starts in, or below the home."""
+    uid, group = 60701, 60700
+    spawner.account_of = lambda name: Account(uid, (group,))
+    spawner.cmd = ["sh", "-c", "id -u > uid; printf '{}' > environment.json"]
+    start(spawner, {})
+    home = Path(spawner.home_dir)
+    packages = (home, home / ".local" / "lib" / f"python3.{sys.version_info.minor}" / "site-packages")
+    for folder, name in itertools.product(packages, ("forebay_hub", "argparse", "usercustomize")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')")
+    start(spawner, {})
+    assert (home / "uid").read_text() == f"{uid}\n"
+    assert {path.stat().st_uid for path in (home, home / "digits.ipynb", home / "uid")} == {uid}
+    assert "--allow-root" not in spawner.get_args()
+    assert not (tmp_path / "imported").exists()
 
 
 def test_an_unknown_flavor_in_a_request_to_the_api_is_refused(spawner: LocalVirtualGpuSpawner) -> None:

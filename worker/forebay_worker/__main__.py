@@ -12,6 +12,7 @@ import math
 import os
 import re
 import signal
+import stat
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,6 +94,8 @@ def run(options: argparse.Namespace) -> None:
         server = executor.Server(device.kind, device.index, device.model, address_of(options), options.threads, spill)
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None
+    if options.socket_dir is not None:
+        open_socket(Path(server.address.removeprefix("unix:")))
     try:
         asyncio.run(serve(server, device, options))
     finally:
@@ -137,6 +140,12 @@ def check(options: argparse.Namespace) -> None:
         raise WorkerError(f"--resume-seconds {options.resume_seconds}: a number of seconds is needed, 0 for none")
     if options.memory is not None and options.memory < 1:
         raise WorkerError(f"--memory {options.memory}: at least one byte is needed")
+
+
+def open_socket(path: Path) -> None:
+    """Lets every user connect where every user may pass the socket's folder: then clients run under other uids than this worker."""
+    if path.parent.stat().st_mode & stat.S_IXOTH:
+        path.chmod(0o666)
 
 
 def remove_socket(address: str) -> None:

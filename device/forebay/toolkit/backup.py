@@ -59,7 +59,7 @@ class Database:
 def database_of(name: str, given: str | None, environment: Mapping[str, str]) -> Database:
     """By ``given``, else by the service's own variable, else where a local installation has it. Raises BackupError."""
     state = Path(environment.get("FOREBAY_STATE", "var"))
-    usual = {"pool": state / "pool" / "pool.sqlite", "billing": state / "billing.sqlite3"}
+    usual = {"pool": state / "pool" / "pool.sqlite", "billing": state / "billing" / "billing.sqlite3"}
     url = given or environment.get(f"FOREBAY_{name.upper()}_DATABASE_URL") or f"sqlite:///{usual[name]}"
     if url.startswith("sqlite:///"):
         return Database(name, Path(unquote(url.removeprefix("sqlite:///").split("?")[0])), None)

@@ -1,0 +1,264 @@
+"""Whom the processes of a local installation run as: where ``make up`` is root, under accounts that are numbers alone.
+
+Plain standard library: runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import glob
+import grp
+import json
+import os
+import pwd
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from place import CHECKOUT, Place
+
+NUMBERS = "60706-61183"
+"""Of FOREBAY_UIDS. Neither Debian's useradd nor systemd gives them out (https://systemd.io/UIDS-GIDS: unused), and containers have them."""
+GROUP, SERVICES, WORKERS = "@group", "@services", "@workers"
+"""The first three names of a register; no login begins with ``@``."""
+ACCELERATORS = ("/dev/kfd", "/dev/dri/renderD*", "/dev/nvidia*", "/dev/nvidia-caps/*")
+"""What drivers of GPUs are opened by."""
+PYTHON = CHECKOUT / ".venv" / "bin" / "python"
+PROBE_SECONDS_MAX = 30
+SHARED = "so every cell can read every secret of this installation: it is for one person, or for trying"
+
+
+class AccountsError(Exception):
+    """Accounts that cannot be used; the message says what to change."""
+
+
+def range_of(text: str) -> range:
+    """What FOREBAY_UIDS says. Raises AccountsError."""
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) - 3 and int(last) < 2**31):
+        raise AccountsError(f"FOREBAY_UIDS={text} cannot be used; give the first and the last of at least four numbers, as in {NUMBERS}")
+    return range(int(first), int(last) + 1)
+
+
+def taken(number: int) -> bool:
+    """Whether the machine has a user or a group of this number."""
+    for ask in (pwd.getpwuid, grp.getgrgid):
+        try:
+            ask(number)
+        except KeyError:
+            continue
+        return True
+    return False
+
+
+class Register:
+    """Each name's number, uid and gid at once, in ``uids.json``: the same over restarts, and never another's."""
+
+    def __init__(self, file: Path, numbers: range, taken: Callable[[int], bool] = taken) -> None:
+        self._file = file
+        self._numbers = numbers
+        self._taken = taken
+
+    def of(self, name: str) -> int:
+        """The name's number; a new one where it has none, or one that the machine or FOREBAY_UIDS no longer allows.
+
+        Raises AccountsError."""
+        known: dict[str, int] = json.loads(self._file.read_text(encoding="ascii")) if self._file.exists() else {}
+        number = known.get(name)
+        if number is not None and self._allowed(number):
+            return number
+        given = set(known.values())
+        free = (number for number in self._numbers if number not in given and self._allowed(number))
+        number = next(free, None)
+        if number is None:
+            raise AccountsError(f"none of the numbers {self._numbers[0]}-{self._numbers[-1]} is left for {name}; give more in FOREBAY_UIDS")
+        draft = self._file.with_suffix(".new")
+        draft.write_text(json.dumps({**known, name: number}, indent=2) + "\n", encoding="ascii")
+        draft.replace(self._file)
+        return number
+
+    def _allowed(self, number: int) -> bool:
+        return number in self._numbers and not self._taken(number)
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """Of a root installation. ``namespace`` is the process whose user namespace knows services and workers; without one they are the same
+    account. ``hide``: ``/proc`` shows to each its own."""
+
+    register: Register
+    hide: bool
+    namespace: int | None
+
+    @classmethod
+    def from_environment(cls, place: Place, environment: Mapping[str, str]) -> Accounts | None:
+        """As ``make up`` has told the hub; None: all is one account."""
+        told = environment.get("FOREBAY_ACCOUNTS")
+        return None if told is None else cls(register_of(place, environment), **json.loads(told))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"FOREBAY_ACCOUNTS": json.dumps({"hide": self.hide, "namespace": self.namespace})}
+
+    @property
+    def group(self) -> int:
+        return self.register.of(GROUP)
+
+    @property
+    def services(self) -> int:
+        return self.register.of(SERVICES)
+
+    @property
+    def device_users(self) -> tuple[int, ...]:
+        """Gids of the pool and of workers besides their own."""
+        return (self.group, *device_groups())
+
+    @property
+    def workers(self) -> int:
+        return self.services if self.namespace is None else self.register.of(WORKERS)
+
+
+def register_of(place: Place, environment: Mapping[str, str]) -> Register:
+    """Raises AccountsError."""
+    return Register(place.state / "uids.json", range_of(environment.get("FOREBAY_UIDS") or NUMBERS))
+
+
+def closed_folder(paths: Iterable[Path]) -> Path | None:
+    """The first folder on the way to these paths, wherever links lead, that other users cannot pass."""
+    for path in paths:
+        for place in _places(path):
+            for folder in reversed(place.parents):
+                if not folder.stat().st_mode & 0o001:
+                    return folder
+    return None
+
+
+def _places(path: Path) -> Iterator[Path]:
+    """Where a path really lies, and what it leads to, link by link."""
+    while True:
+        path = path.parent.resolve() / path.name
+        yield path
+        if not path.is_symlink():
+            return
+        path = path.parent / path.readlink()
+
+
+def device_groups(patterns: Iterable[str] = ACCELERATORS) -> tuple[int, ...]:
+    """The groups that open this machine's accelerators, where they are not open to all, and not to root alone."""
+    found = [os.stat(path) for pattern in patterns for path in glob.glob(pattern) if not os.path.isdir(path)]
+    return tuple(sorted({node.st_gid for node in found if node.st_gid and node.st_mode & 0o066 == 0o060}))
+
+
+def account_command(uid: int, groups: Iterable[int], *options: str) -> list[str]:
+    """Begins a command line that runs the rest under an account (forebay_hub.account)."""
+    return [str(PYTHON), "-I", "-m", "forebay_hub.account", str(uid), ",".join(map(str, groups)), *options, "--"]
+
+
+def refused(command: list[str]) -> str | None:
+    """Why a command fails; None where it does not."""
+    try:
+        finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROBE_SECONDS_MAX)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return last_line(finished.stderr) if finished.returncode else None
+
+
+def last_line(output: str) -> str:
+    """What a command that failed said last."""
+    return (output.strip().splitlines() or ["it says nothing"])[-1]
+
+
+def obstacle(place: Place, uid: int, group: int) -> str | None:
+    """Why this installation's processes cannot run under other uids, such as this one: half a sentence."""
+    shut = closed_folder((place.state, PYTHON, CHECKOUT / ".venv" / "notebook" / "bin" / "python"))
+    if shut is not None:
+        return f"other users cannot pass {shut} (mode {shut.stat().st_mode & 0o7777:04o})"
+    command = account_command(uid, [group])
+    for environment in (".venv", ".venv/notebook"):
+        problem = refused([*command, str(CHECKOUT / environment / "bin" / "python"), "-I", "-c", "import numpy, traitlets"])
+        if problem is not None:
+            return f"another user cannot use {CHECKOUT / environment} ({problem})"
+    return None
+
+
+def found(place: Place, environment: Mapping[str, str], euid: int) -> tuple[Accounts | None, str]:
+    """The accounts of this installation, and one sentence on who can read what. Raises AccountsError."""
+    if euid != 0:
+        return None, f"Everything runs as your own user (uid {euid}), {SHARED}."
+    register = register_of(place, environment)
+    group, services, workers = (register.of(name) for name in (GROUP, SERVICES, WORKERS))
+    problem = obstacle(place, services, group)
+    if problem is not None:
+        return None, f"Everything runs as root, since {problem}, {SHARED}."
+    unhidden = refused([*account_command(services, [group], "--hide"), "true"])
+    namespace, joined = keep_namespace(services, workers, (group, *device_groups()))
+    accounts = Accounts(register, unhidden is None, namespace)
+    who = f"services under {services}, workers under {workers}" if namespace is not None else f"services and workers under {services}"
+    notes = [
+        f"workers have no account of their own ({joined})" if namespace is None else "",
+        f"they see each other's processes, though not what is in them ({unhidden})" if unhidden else "",
+    ]
+    but = "".join(f"; {note}" for note in notes if note)
+    return accounts, f"Started as root: each login runs under a uid of its own, {who}, none of them reads another's files{but}."
+
+
+def keep_namespace(services: int, workers: int, groups: Iterable[int]) -> tuple[int | None, str | None]:
+    """Starts the process that keeps the user namespace of services and workers while this one lives; its id, or None and why not."""
+    leash = [str(PYTHON), "-I", "-m", "forebay_hub.leash"]
+    command = [*leash, *account_command(services, groups, "--knows", str(workers)), "sh", "-c", "echo ready; exec sleep infinity"]
+    keeper = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    if keeper.stdout is None or keeper.stdout.readline() != "ready\n":
+        return None, last_line(keeper.communicate()[1])
+    problem = refused([*account_command(services, groups, "--joins", str(keeper.pid)), *account_command(workers, groups), "true"])
+    if problem is not None:
+        keeper.kill()
+        keeper.wait()
+        return None, problem
+    return keeper.pid, None
+
+
+def take_over(place: Place, accounts: Accounts) -> int:
+    """Gives folders and files to the accounts that use them; how many had another owner, as after a start of another kind, or a restore.
+
+    What lies in the state folder itself is the hub's.
+    """
+    place.state.chmod(0o710)
+    os.chown(place.state, 0, accounts.group)
+    homes, sockets = place.state / "homes", place.state / "sockets"
+    for folder in (homes, sockets):
+        folder.mkdir(exist_ok=True)
+    homes.chmod(0o711)
+    os.chown(sockets, accounts.services, accounts.workers)
+    sockets.chmod(0o771)
+    owners = {place.state / name: accounts.services for name in ("pool", "billing")}
+    owners |= {home: accounts.register.of(home.name) for home in homes.iterdir() if home.is_dir() and not home.name.startswith(".")}
+    changed = sum(give(folder, uid, past_root=folder.parent == place.state) for folder, uid in owners.items())
+    for path in place.state.iterdir():
+        if path not in (*owners, homes, sockets):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+    return changed
+
+
+def give(folder: Path, uid: int, past_root: bool) -> int:
+    """Makes a folder a uid's alone, with all in it that had the same owner before, or, with ``past_root``, root; how much that was.
+
+    Links are not followed, and a file that is linked from elsewhere too stays its owner's: who owned the folder may have put it there.
+    """
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o700)
+    if not any(folder.iterdir()):
+        os.chown(folder, uid, uid)
+    owners = {folder.stat().st_uid, *((0,) if past_root else ())} - {uid}
+    changed = 0
+    if not owners:
+        return changed
+    for _, _, files, descriptor in os.fwalk(folder, topdown=False):
+        for name in files:
+            entry = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if entry.st_uid in owners and entry.st_nlink == 1:
+                os.chown(name, uid, uid, dir_fd=descriptor, follow_symlinks=False)
+                changed += 1
+        if os.fstat(descriptor).st_uid in owners:
+            os.fchown(descriptor, uid, uid)
+            changed += 1
+    return changed

@@ -1,0 +1,121 @@
+"""``python -m forebay_hub.account UID GID[,GID…] … -- COMMAND …``: becomes an account that is a number alone, then the command.
+
+The command cannot gain privileges (``no_new_privs``), creates files for itself alone, and keeps the death signal that this process
+was given. With ``--hide`` it sees no processes but its own.
+
+``--knows UID`` leaves it in a user namespace that knows its own account and that one alone. A command that joins this namespace later
+(``--joins PID``) may start others under either: it has the capabilities for that, and since they hold in there only, it can become nobody
+else, root least of all. Whoever joins after it may end what it has started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from forebay_hub.namespaces import check, enter_user_namespace, hide_processes, join_user_namespace
+
+PR_SET_PDEATHSIG = 1
+PR_GET_PDEATHSIG = 2
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_RAISE = 2
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+"""From linux/prctl.h."""
+CAPABILITIES = {"CAP_CHOWN": 0, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
+"""Of who starts others, from linux/capability.h: to become them, to end them, and to give them folders."""
+CAPABILITY_VERSION = 0x20080522
+UMASK = 0o077
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Account:
+    """``uid`` is the primary gid too; ``groups`` are its other gids. ``knows`` is a uid, ``joins`` a process id; see above."""
+
+    uid: int
+    groups: tuple[int, ...]
+    hide: bool = False
+    knows: int | None = None
+    joins: int | None = None
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """The command line that runs a command under this account; what lies in its folder or home is not imported before it does."""
+        groups = ",".join(map(str, self.groups))
+        options = ["--hide"] if self.hide else []
+        for name, value in (("--knows", self.knows), ("--joins", self.joins)):
+            options += [] if value is None else [name, str(value)]
+        return [sys.executable, "-I", "-m", "forebay_hub.account", str(self.uid), groups, *options, "--", *command]
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+class _CapabilitySets(ctypes.Structure):
+    """Thirty-two of the capabilities; there are two such words."""
+
+    _fields_ = [("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32)]
+
+
+def become(account: Account) -> None:
+    """Turns this process, which may do so, into one of the account. Raises OSError."""
+    death = ctypes.c_int()
+    check(_LIBC.prctl(PR_GET_PDEATHSIG, ctypes.byref(death), 0, 0, 0), "prctl(PR_GET_PDEATHSIG)")
+    if account.hide:
+        hide_processes(None if account.joins is None else account.uid)  # who starts others finds them again
+    if account.knows is not None:
+        enter_user_namespace((account.uid, *account.groups, account.knows))
+    if account.joins is not None:
+        join_user_namespace(account.joins)
+    os.setgroups(account.groups)
+    os.setresgid(account.uid, account.uid, account.uid)
+    os.setresuid(account.uid, account.uid, account.uid)
+    _keep_capabilities(() if account.joins is None else CAPABILITIES.values())
+    check(_LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
+    check(_LIBC.prctl(PR_SET_PDEATHSIG, death.value, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")  # another uid has cleared it
+    os.umask(UMASK)
+
+
+def _keep_capabilities(kept: Collection[int]) -> None:
+    """Takes these capabilities over the change into a command, and gives all others up."""
+    mask = sum(1 << number for number in kept)
+    sets = (_CapabilitySets * 2)(_CapabilitySets(mask, mask, mask))
+    check(_LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl(PR_CAP_AMBIENT)")
+    check(_LIBC.capset(ctypes.byref(_CapabilityHeader(CAPABILITY_VERSION, 0)), ctypes.byref(sets)), "capset")
+    for number in kept:
+        check(_LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, number, 0, 0), "prctl(PR_CAP_AMBIENT)")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+def main(argv: list[str]) -> None:
+    """Becomes the account, and then the command."""
+    parser = argparse.ArgumentParser(prog="python -m forebay_hub.account", description=__doc__)
+    parser.add_argument("uid", type=int, metavar="UID", help="also its primary gid")
+    parser.add_argument("groups", type=_numbers, metavar="GID[,GID…]", help="its other gids")
+    parser.add_argument("--hide", action="store_true", help="hide the processes of others")
+    parser.add_argument("--knows", type=int, metavar="UID", help="in a new user namespace that knows this uid too")
+    parser.add_argument("--joins", type=int, metavar="PID", help="in the user namespace of that process, able to start others")
+    parser.add_argument("command", nargs="+", metavar="COMMAND")
+    options = parser.parse_args(argv)
+    fields = {name: value for name, value in vars(options).items() if name != "command"}
+    try:
+        become(Account(**fields))
+    except OSError as error:
+        sys.exit(f"uid {options.uid} cannot be taken on: {error}")
+    try:
+        os.execvp(options.command[0], options.command)  # noqa: S606 - becoming the given command is the purpose
+    except OSError as error:
+        sys.exit(f"{options.command[0]} cannot be started under uid {options.uid}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

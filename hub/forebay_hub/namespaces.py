@@ -1,0 +1,101 @@
+"""Linux namespaces, by the C library: what a process and those that it starts see of the machine's mounts, processes and accounts."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_BIND = 0x1000
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
+"""From linux/sched.h and linux/mount.h."""
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result: int, what: str) -> None:
+    """Raises OSError where a call of the C library failed."""
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def leave_mounts() -> None:
+    """Gives this process mounts of its own: what it mounts from then on nobody else sees. Raises OSError.
+
+    Who is not root gets them in a user namespace of its own, where the kernel permits it.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    check(_LIBC.unshare(CLONE_NEWNS if uid == 0 else CLONE_NEWNS | CLONE_NEWUSER), "unshare")
+    if uid != 0:
+        for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            Path(f"/proc/self/{name}").write_text(line, encoding="ascii")
+    check(_LIBC.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "making mounts private")
+
+
+def cover(node: str) -> None:
+    """Lays ``/dev/null`` over a file. Raises OSError."""
+    check(_LIBC.mount(b"/dev/null", node.encode(), None, MS_BIND, None), f"covering {node}")
+
+
+def hide_processes(seen_by: int | None = None) -> None:
+    """Leaves this process in mounts of its own, whose ``/proc`` shows to each uid its own processes alone, and all to the gid ``seen_by``.
+
+    It is another instance of procfs: a remount would change the one that the whole machine shares. Needs root. Raises OSError.
+    """
+    leave_mounts()
+    options = "hidepid=2" if seen_by is None else f"hidepid=2,gid={seen_by}"
+    check(_LIBC.mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.encode()), "mounting /proc")
+    mounted = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[4] == "/proc"]
+    if "hidepid=" not in mounted[-1].partition(" - ")[2]:  # before Linux 5.8 every instance had the options of the first
+        raise OSError("this kernel cannot mount a second /proc with hidepid")
+
+
+def enter_user_namespace(ids: Iterable[int]) -> None:
+    """Leaves this process in a user namespace that knows these uids and gids alone, under their own numbers. Needs root. Raises OSError.
+
+    In it the process may do everything, but to processes and files of these accounts only; root is not among them.
+    """
+    lines = "".join(f"{number} {number} 1\n" for number in sorted(set(ids)))
+    this, (entered, tell) = os.getpid(), os.pipe()
+    outside = os.fork()
+    if outside == 0:
+        os.close(tell)
+        os._exit(_map_ids(this, lines, entered))
+    os.close(entered)
+    try:
+        check(_LIBC.unshare(CLONE_NEWUSER), "unshare")
+        os.write(tell, b"!")
+    finally:
+        os.close(tell)
+        _, status = os.waitpid(outside, 0)
+    if status != 0:
+        raise OSError("the user namespace's accounts cannot be set")
+
+
+def join_user_namespace(process: int) -> None:
+    """Leaves this process in the user namespace of another. Needs root. Raises OSError."""
+    descriptor = os.open(f"/proc/{process}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        check(_LIBC.setns(descriptor, CLONE_NEWUSER), "setns")
+    finally:
+        os.close(descriptor)
+
+
+def _map_ids(process: int, lines: str, entered: int) -> int:
+    """Says from outside which ids a process's new namespace knows, once it has entered; the exit status, 1 where it has not."""
+    try:
+        if not os.read(entered, 1):
+            return 1
+        for name in ("uid_map", "gid_map"):
+            Path(f"/proc/{process}/{name}").write_text(lines, encoding="ascii")
+    except OSError:
+        return 1
+    return 0

@@ -1,0 +1,262 @@
+"""Started as root, an installation keeps logins, services and workers apart on this machine too: shown from cells."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes under other uids"),
+]
+
+PEOPLE = ("acme-member", "globex-owner")
+WORKER_END_SECONDS = 30
+ATTEMPT = """
+import json
+from pathlib import Path
+def refusal(path):
+    try:
+        list(Path(path).iterdir()) if Path(path).is_dir() else open(path, 'rb').read(1)
+    except OSError as error:
+        return type(error).__name__
+    return 'read'
+print(json.dumps({path: refusal(path) for path in PATHS}))
+"""
+LISTEN = """
+import threading, time, zmq
+socket, heard = zmq.Context.instance().socket(zmq.SUB), []
+if KNOWN:
+    socket.curve_serverkey = socket.curve_publickey = INFO['curve_publickey'].encode()
+    socket.curve_secretkey = INFO['curve_secretkey'].encode()
+socket.subscribe(b'')
+socket.connect(f"tcp://127.0.0.1:{INFO['iopub_port']}")
+def listen():
+    while True:
+        heard.extend(socket.recv_multipart())
+threading.Thread(target=listen, daemon=True).start()
+time.sleep(1)
+"""
+REFUSALS = {"PermissionError", "FileNotFoundError"}
+"""The second is what a hidden process's folder gives."""
+
+
+@dataclass
+class Apart:
+    """An installation whose logins are kept apart, with a kernel of each of two people."""
+
+    cloud: Any
+    people: dict[str, Any]
+    kernels: dict[str, Any]
+
+    def process(self, part: str) -> psutil.Process:
+        """The first one whose command line has this in it."""
+        family = psutil.Process(self.cloud.process.pid).children(recursive=True)
+        return next(one for one in family if part in " ".join(one.cmdline()))
+
+    def kernel_of(self, name: str) -> psutil.Process:
+        return psutil.Process(int(self.kernels[name].run("import os; print(os.getpid())")))
+
+    def worker_of(self, name: str) -> psutil.Process | None:
+        """The one that serves the person's one session, once the pool's database tells it, which nothing waits for."""
+        with sqlite3.connect(f"file:{self.cloud.state}/pool/pool.sqlite?mode=ro", uri=True) as books:
+            found = books.execute("select pid from workers join sessions on sessions.worker = workers.id where user = ?", [name])
+            row = found.fetchone()
+        books.close()
+        return None if row is None else psutil.Process(row[0])
+
+    def attempts(self, name: str, paths: list[str]) -> dict[str, str]:
+        """What a cell of the person meets that reads these files and folders."""
+        refusals: dict[str, str] = json.loads(self.kernels[name].run(f"PATHS = {paths!r}\n{ATTEMPT}"))
+        return refusals
+
+
+def proc_mounts() -> list[str]:
+    """How /proc is mounted, with the options of the instance itself, which every namespace would see change."""
+    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if line.split()[4] == "/proc"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def machines_proc() -> list[str]:
+    """Before anything is started."""
+    return proc_mounts()
+
+
+def open_kernels(cloud: Any, kernel_type: Any) -> Apart:
+    people = {name: cloud.person(name) for name in PEOPLE}
+    for person in people.values():
+        person.spawn("dev.1gb")
+        person.open_lab()
+    return Apart(cloud, people, {name: kernel_type(person, "digits.ipynb") for name, person in people.items()})
+
+
+@pytest.fixture(scope="module")
+def apart(passable: Any, starter: Callable[..., Any], kernel_type: Any) -> Apart:
+    return open_kernels(starter(passable.folder / "state", passable.prefix), kernel_type)
+
+
+def uids(apart: Apart) -> dict[str, int]:
+    return {name: int(kernel.run("import os; print(os.getuid())")) for name, kernel in apart.kernels.items()}
+
+
+def test_the_start_says_in_one_sentence_who_runs_as_whom(apart: Apart) -> None:
+    (line,) = [line for line in apart.cloud.printed.splitlines() if "root" in line]
+    assert line.startswith("Started as root: each login runs under a uid of its own, services under "), line
+    assert "had other owners" not in apart.cloud.printed
+
+
+def test_logins_services_and_workers_have_uids_of_their_own_and_the_hub_is_root(apart: Apart) -> None:
+    apart.kernels[PEOPLE[0]].run("import torch; torch.ones(3, device='cuda')")
+    logins = set(uids(apart).values())
+    services = {apart.process(f"-m forebay_{name} --config").uids().real for name in ("pool", "billing", "dashboards")}
+    workers = {apart.process("-m forebay_worker").uids().real}
+    assert len(logins) == 2 and len(services) == len(workers) == 1
+    assert len({0} | logins | services | workers) == 5
+    assert apart.process("-m jupyterhub").uids().real == 0
+
+
+def test_no_cell_reads_anothers_home_or_what_is_the_hubs_or_a_services(apart: Apart) -> None:
+    state = apart.cloud.state
+    one, other = PEOPLE
+    files = ["cookie_secret", "hub.sqlite", "logins.json", "uids.json", "proxy.toml", "routes.toml", "log/hub.log", "up.lock"]
+    files += ["pool", "pool/pool.sqlite", "billing", "billing/billing.sqlite3", "sockets", f"homes/{other}", f"homes/{other}/digits.ipynb"]
+    paths = [str(state / file) for file in files]
+    assert all(Path(path).exists() for path in paths)
+    assert set(apart.attempts(one, paths).values()) == {"PermissionError"}
+    assert apart.attempts(one, [str(state / "homes" / one / "digits.ipynb")]) == {str(state / "homes" / one / "digits.ipynb"): "read"}
+
+
+def test_no_cell_reads_what_another_process_was_given_or_the_log_that_it_writes_to(apart: Apart) -> None:
+    one, other = PEOPLE
+    names = ("jupyterhub", "forebay_pool", "forebay_billing", "forebay_dashboards", "forebay_worker")
+    strangers = [*(apart.process(f"-m {name}") for name in names), apart.kernel_of(other)]
+    paths = [f"/proc/{process.pid}/{entry}" for process in strangers for entry in ("environ", "mem", "cwd", "fd")]
+    refusals = apart.attempts(one, paths)
+    assert set(refusals.values()) <= REFUSALS, refusals
+    assert apart.attempts(one, ["/proc/self/environ"]) == {"/proc/self/environ": "read"}
+    server = apart.kernel_of(one).parent()
+    assert server is not None
+    log = f"/proc/{server.pid}/fd/2"
+    assert os.path.samefile(log, apart.cloud.state / "log" / "servers" / f"{one}.log")
+    assert apart.attempts(one, [log]) == {log: "PermissionError"}
+
+
+def test_a_cell_sees_no_processes_but_its_users_own_and_ends_no_others(apart: Apart) -> None:
+    one, other = PEOPLE
+    seen = "import os; print({os.stat(f'/proc/{entry}').st_uid for entry in os.listdir('/proc') if entry.isdigit()})"
+    assert apart.kernels[one].run(seen) == f"{{{uids(apart)[one]}}}\n"
+    _, errors = apart.kernels[one].execute(f"import os; os.kill({apart.kernel_of(other).pid}, 9)")
+    assert [error.partition(":")[0] for error in errors] == ["PermissionError"]
+
+
+def test_nobody_hears_what_anothers_kernel_prints(apart: Apart) -> None:
+    """Kernels publish on a port that every process of this machine may connect to: with the keys of the connection file it is heard."""
+    one, other = PEOPLE
+    file = apart.kernels[one].run("from ipykernel.connect import get_connection_info; print(get_connection_info())")
+    for known in (False, True):
+        apart.kernels[other].run(f"INFO, KNOWN = {json.loads(file)!r}, {known}\n{LISTEN}")
+        apart.kernels[one].run("print('aloud')")
+        heard = apart.kernels[other].run("time.sleep(1); print(any(b'aloud' in part for part in heard))")
+        assert heard == f"{known}\n"
+
+
+def test_the_services_do_not_read_each_others_surroundings_and_workers_nothing_of_theirs(apart: Apart) -> None:
+    worker, pool = apart.process("-m forebay_worker"), apart.process("-m forebay_pool --config")
+    as_worker = psutil.Process(worker.pid).uids().real
+    group = apart.cloud.state.stat().st_gid
+    for path in (f"/proc/{pool.pid}/environ", str(apart.cloud.state / "pool" / "pool.sqlite")):
+        reading = subprocess.run(["cat", path], user=as_worker, group=as_worker, extra_groups=[group], capture_output=True, text=True)
+        assert "Permission denied" in reading.stderr
+
+
+def test_the_machines_own_proc_is_as_it_was(machines_proc: list[str], apart: Apart) -> None:
+    assert apart.process("-m forebay_worker").is_running()
+    assert proc_mounts() == machines_proc
+
+
+def test_the_device_works_over_the_border_of_accounts_and_is_billed(apart: Apart, eventually: Callable[[Callable[[], Any]], Any]) -> None:
+    """Commands over the socket of a worker that is another user, bulk data over memory that it made."""
+    cell = "import torch\nx = torch.arange(2**20, dtype=torch.float32).to('cuda:0')\nprint((x * 2).sum().item(), (x + 1).cpu()[-1].item())"
+    for kernel in apart.kernels.values():
+        assert kernel.run(cell) == "1099510579200.0 1048576.0\n"
+    owner = apart.cloud.person("globex-owner").new_token()
+
+    def billed() -> Any:
+        return apart.cloud.service("billing/api/usage", owner, tenant="globex").raise_for_status().json()["records"]
+
+    assert eventually(billed)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["the pool", "its keeper too"])
+def test_a_pool_that_is_killed_leaves_its_workers_to_the_next_one_which_may_end_them(
+    apart: Apart, whole: bool, kernel_type: Any, eventually: Callable[[Callable[[], Any]], Any]
+) -> None:
+    """Workers are processes of another uid, and the next pool a child of other parents: it finds them all the same."""
+    kernel = apart.kernels[PEOPLE[0]]
+    kernel.run("import torch\nkept = torch.full((3,), 7.0, device='cuda:0')\nprint(kept.sum().item())")
+    worker = eventually(lambda: apart.worker_of(PEOPLE[0]))
+    keeper = apart.process("forebay_hub.keeper the service pool")
+    victim = keeper if whole else keeper.children()[0]
+    victim.kill()
+    psutil.wait_procs([victim], timeout=10)
+    assert kernel.run("print((kept + 1).sum().item())").endswith("24.0\n"), "before it may stand that it waited for the next pool"
+    assert worker == apart.worker_of(PEOPLE[0]) and worker.is_running()
+    worker.suspend()
+    operator = apart.cloud.person("operator")
+    token = operator.new_token()
+    (session,) = [row for row in apart.cloud.service("pool/api/sessions", token).json() if row["user"] == PEOPLE[0]]
+    address = f"{apart.cloud.url}/services/pool/api/sessions/{session['session']}"
+    httpx.delete(address, headers={"Authorization": f"token {token}"}, timeout=30).raise_for_status()
+    assert psutil.wait_procs([worker], timeout=WORKER_END_SECONDS)[0]
+    kernel.close()
+    apart.kernels[PEOPLE[0]] = kernel_type(apart.people[PEOPLE[0]], "digits.ipynb")
+
+
+def test_where_the_kernel_refuses_user_namespaces_it_is_said_and_workers_are_with_the_services(
+    passable: Any, starter: Callable[..., Any], kernel_type: Any
+) -> None:
+    """As it does below a changed root; which, here, is the same as the machine's."""
+    root = passable.folder / "root"
+    root.mkdir()
+    changed = ["unshare", "--mount", "sh", "-euc", 'mount --rbind / "$1"; exec chroot "$@"', "sh", str(root)]
+    cloud = starter(passable.folder / "other", [*passable.prefix, *changed])
+    assert "workers have no account of their own (uid 607" in cloud.printed and "unshare: Operation not permitted" in cloud.printed
+    person = cloud.person(PEOPLE[0])
+    person.spawn("dev.1gb")
+    person.open_lab()
+    kernel = kernel_type(person, "digits.ipynb")
+    assert kernel.run("import torch\nprint(torch.ones(3, device='cuda').sum().item())") == "3.0\n"
+    refused = Apart(cloud, {}, {PEOPLE[0]: kernel}).attempts(PEOPLE[0], [str(cloud.state / "pool" / "pool.sqlite")])
+    assert set(refused.values()) == {"PermissionError"}
+    kernel.disconnect()
+    assert cloud.stop() == 0
+
+
+def test_after_a_restart_everybody_has_the_same_uid_and_home(
+    apart: Apart, passable: Any, starter: Callable[..., Any], kernel_type: Any
+) -> None:
+    """The last test here, as it stops the installation of the others."""
+    before = uids(apart)
+    apart.kernels[PEOPLE[0]].run("open('mine', 'w').write('mine')")
+    for kernel in apart.kernels.values():
+        kernel.disconnect()
+    assert apart.cloud.stop() == 0
+    again = open_kernels(starter(apart.cloud.state, passable.prefix), kernel_type)
+    assert uids(again) == before
+    assert again.kernels[PEOPLE[0]].run("print(open('mine').read())") == "mine\n"
+    assert "had other owners" not in again.cloud.printed
+    for kernel in again.kernels.values():
+        kernel.disconnect()
+    assert again.cloud.stop() == 0

@@ -1,0 +1,122 @@
+"""Processes under accounts that are numbers alone: real ones, so root is needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from forebay_hub.account import Account
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+
+UID, OTHER, GROUP = 60701, 60702, 60700
+PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-m", "forebay_hub.leash", *sys.argv[1:]])
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+PIDS = "ls /proc | grep -c '^[0-9]'"
+
+
+def output(account: Account, script: str, **options: str) -> str:
+    """What a shell prints under the account."""
+    run = subprocess.run(account.command(["sh", "-c", script]), capture_output=True, text=True, check=False, **options)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.fixture
+def namespace() -> Iterator[int]:
+    """A process in a user namespace that knows UID, OTHER and GROUP."""
+    command = Account(UID, (GROUP,), knows=OTHER).command(["sh", "-c", "echo ready; exec sleep 60"])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        yield process.pid
+        process.kill()
+
+
+def test_a_command_has_the_accounts_uid_and_group_and_nothing_else_of_roots() -> None:
+    told = output(Account(UID, (GROUP,)), "id -u; id -g; id -G; umask; grep -E 'CapEff|CapPrm|CapAmb|NoNewPrivs' /proc/self/status")
+    uid, gid, groups, umask, *rest = told.splitlines()
+    assert (int(uid), int(gid), set(groups.split())) == (UID, UID, {str(UID), str(GROUP)})
+    assert umask == "0077"
+    assert {line.split()[0]: int(line.split()[1], 16) for line in rest} == {"CapPrm:": 0, "CapEff:": 0, "CapAmb:": 0, "NoNewPrivs:": 1}
+
+
+def test_hidden_processes_are_hidden_from_the_command_alone() -> None:
+    before = Path("/proc/self/mountinfo").read_text()
+    assert int(output(Account(UID, (GROUP,)), PIDS)) > 5
+    assert int(output(Account(UID, (GROUP,), hide=True), PIDS)) <= 4, "the shell, ls and grep"
+    assert Path("/proc/self/mountinfo").read_text() == before
+
+
+def test_who_joins_a_namespace_may_start_and_end_another_account_and_give_it_files(namespace: int) -> None:
+    folder = tempfile.mkdtemp(dir="/tmp")
+    os.chown(folder, UID, UID)
+    switch = f"setpriv --reuid {OTHER} --regid {OTHER} --clear-groups"
+    told = output(
+        Account(UID, (GROUP,), hide=True, joins=namespace),
+        f"{switch} id -u; {switch} sleep 60 & sleep 0.5; cut -d' ' -f2 /proc/$!/stat; kill -9 $!; wait $!; echo $?; chown {OTHER} {folder}",
+    )
+    assert told.split() == [str(OTHER), "(sleep)", "137"]
+    assert os.stat(folder).st_uid == OTHER
+    os.rmdir(folder)
+
+
+@pytest.mark.parametrize("uid", [0, 1])
+def test_who_joins_a_namespace_can_become_nobody_outside_it(namespace: int, uid: int) -> None:
+    with pytest.raises(AssertionError, match="setresuid failed: Invalid argument"):
+        output(Account(UID, (GROUP,), joins=namespace), f"setpriv --reuid {uid} id")
+
+
+def test_who_joins_a_namespace_reads_and_gives_away_no_file_of_root(namespace: int) -> None:
+    with tempfile.NamedTemporaryFile() as secret:
+        told = output(Account(UID, (GROUP,), joins=namespace), f"cat {secret.name} 2>&1; chown {UID} {secret.name} 2>&1; true")
+    assert "Permission denied" in told and "Operation not permitted" in told
+
+
+def test_a_namespace_that_the_kernel_refuses_is_said_at_once() -> None:
+    """It refuses one below a changed root; which, here, is the same as the machine's."""
+    changed = ["unshare", "--mount", "sh", "-euc", 'mount --rbind / "$1"; exec chroot "$@"', "sh"]
+    with tempfile.TemporaryDirectory() as root:
+        command = [*changed, root, *Account(UID, (GROUP,), knows=OTHER).command(["true"])]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert run.returncode == 1
+    assert run.stderr == f"uid {UID} cannot be taken on: [Errno 1] unshare: Operation not permitted\n"
+
+
+def test_what_lies_in_the_folder_that_it_starts_in_is_not_imported_while_it_is_root(tmp_path: Path) -> None:
+    for package in ("forebay_hub", "argparse"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(f"open('{tmp_path}/imported', 'w')")
+    output(Account(UID, (GROUP,)), "true", cwd=str(tmp_path))
+    assert not (tmp_path / "imported").exists()
+
+
+def test_an_account_keeps_the_leash_that_it_was_started_on() -> None:
+    command = Account(UID, (GROUP,), hide=True).command(["sleep", "60"])
+    with subprocess.Popen([sys.executable, "-c", PARENT, *command], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        deadline = 10.0
+        while child.name() != "sleep" and deadline > 0:
+            deadline -= 0.05
+            psutil.wait_procs([child], timeout=0.05)
+        assert child.uids().real == UID
+        parent.kill()
+        gone, alive = psutil.wait_procs([child], timeout=10)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE], gone
+
+
+def test_a_command_that_the_account_cannot_run_is_named() -> None:
+    with tempfile.NamedTemporaryFile() as shut:
+        run = subprocess.run(Account(UID, (GROUP,)).command([shut.name]), capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr == f"{shut.name} cannot be started under uid {UID}: Permission denied\n"

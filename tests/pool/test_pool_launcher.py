@@ -1,0 +1,29 @@
+"""The launcher of workers on this host, with real processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+
+import pytest
+from forebay_pool.launcher import LocalLauncher
+
+STRANGER = 60701
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
+def test_a_worker_that_a_pool_may_not_end_is_logged_and_does_not_end_the_pool(caplog: pytest.LogCaptureFixture) -> None:
+    """As after a kill of `make up` itself, which kept the user namespace that the worker was started in."""
+    with subprocess.Popen(["sleep", "60"], process_group=0) as worker:
+        launcher = LocalLauncher(None, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]  # it starts none
+        launcher._pids["w"] = worker.pid
+        os.setresuid(STRANGER, STRANGER, 0)
+        try:
+            with caplog.at_level(logging.ERROR):
+                launcher.kill("w")
+        finally:
+            os.setresuid(0, 0, 0)
+        assert worker.poll() is None
+        worker.kill()
+    assert f"process {worker.pid} is not this pool's to end" in caplog.text
