@@ -31,7 +31,6 @@ NOT_COUNTED = {
     r"(GRU|LSTM)_grad_and_gradgrad": "asks that cuDNN cannot differentiate twice; here it is differentiated",
     r"lazy_clone|_cow_": "PyTorch's private storages that are copied on write: a tensor's memory is a worker's",
     r"index_put_accumulate_large_tensor": "needs more memory than the flavor has",
-    r"test_storage_cuda|test_storage_setitem": "storages that begin within another one",
 }
 """Tests that say nothing of the virtual device, by a pattern of their names, and why."""
 FLAVOR = "dev.4gb"

@@ -43,8 +43,8 @@ using wire::Reply;
 constexpr size_t kFrameBytesTarget = 64 << 10;  // a frame is closed after the command that passes this
 constexpr size_t kSendBytesDue = 8 << 10;       // the recording thread itself sends when this much is pending
 constexpr size_t kBehindUploadBytesDue = 4 << 20;  // as much behind an upload that nobody waits for
-constexpr size_t kOftenCommands = 256;  // fewer between two questions: the worker waits for them
-constexpr size_t kEarlyCommands = 8;  // so many are sent to it then
+constexpr size_t kOftenCommands = 512;  // fewer between two questions: the worker waits for them
+constexpr size_t kEarlyCommands = 4;  // so many are sent to it then, unless it has others to read yet
 constexpr size_t kReceiveBytes = 64 << 10;
 constexpr auto kTick = 50us;
 constexpr auto kReadingTick = 1000us;  // while the program reads from tick to tick
@@ -322,7 +322,7 @@ void CommandStream::appended() {
 void CommandStream::appended_to_send() {
   if (asks_often_) {
     asks_often_ = since_question_ < kOftenCommands;
-    if (++since_sent_ == kEarlyCommands) due_.store(Due::kEarly, std::memory_order_relaxed);
+    if (++since_sent_ % kEarlyCommands == 0) due_.store(Due::kEarly, std::memory_order_relaxed);
   }
   ++since_question_;
   if (pending_.size() - frame_start_ > kFrameBytesTarget) close_frame();
@@ -350,6 +350,7 @@ void CommandStream::send_due() {
 // Without a wait, so without giving the GIL up.
 void CommandStream::send_early() {
   if (in_signal_handler()) return;
+  if (peer_is_busy()) return due_.store(Due::kNo, std::memory_order_relaxed);
   const std::unique_lock send_lock(send_mutex_, std::try_to_lock);
   if (!send_lock || !connected_ || away_ || !uploads_.empty()) return;
   take_pending(outgoing_);

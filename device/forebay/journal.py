@@ -19,7 +19,8 @@ CELLS_MAX = 50
 """Cells of which is known what they used; the oldest are forgotten."""
 
 State = Literal["idle", "queued", "starting", "restoring", "computing", "resident", "moving"]
-"""``resident``: no lease, and tensors somewhere at the pool. ``moving``: they go to another worker. ``starting``, ``restoring``: the lease is being opened."""
+"""``resident``: no lease, and tensors somewhere at the pool; ``moving``: they go to another worker. ``starting``, ``restoring``: the lease
+is being opened."""
 
 Money = dict[str, int]
 """Nano-units by currency."""
