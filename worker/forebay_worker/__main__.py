@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
         server = executor.Server(device.kind, device.index, device.model, address_of(options), options.threads, spill)
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None
-    if options.socket_dir is not None:
+    if server.address.startswith("unix:"):
         open_socket(Path(server.address.removeprefix("unix:")))
     try:
         asyncio.run(serve(server, device, options))
