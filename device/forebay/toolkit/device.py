@@ -12,8 +12,8 @@ from forebay import devices
 from forebay.devices import DEVICES_VARIABLE
 from forebay.errors import ForebayError
 from forebay.service import FLAVOR_VARIABLE
-from forebay.toolkit import pool, table
-from forebay.toolkit.flavor import unknown
+from forebay.toolkit import table
+from forebay.toolkit.flavor import row_of
 
 YOUR_CHOICE = "(your choice)"
 DESCRIPTION = (
@@ -62,7 +62,7 @@ def text(flavors: Sequence[str | None]) -> str:
 def perform_add(arguments: argparse.Namespace) -> int:
     """Keeps one device more."""
     if arguments.flavor is not None:
-        _check_flavor(arguments.flavor)
+        row_of(arguments.flavor)
     return _keep([*devices.saved(), arguments.flavor])
 
 
@@ -79,7 +79,7 @@ def perform_switch(arguments: argparse.Namespace) -> int:
     """Keeps another flavor for a device."""
     kept = devices.saved()
     _check_index(arguments.index, kept)
-    _check_flavor(arguments.flavor)
+    row_of(arguments.flavor)
     kept[arguments.index] = arguments.flavor
     return _keep(kept)
 
@@ -95,10 +95,3 @@ def _keep(flavors: devices.Flavors) -> int:
 def _check_index(index: int, kept: devices.Flavors) -> None:
     if not 0 <= index < len(kept):
         raise ForebayError(f"There is no device {index}; `forebay device list` shows all.")
-
-
-def _check_flavor(name: str) -> None:
-    with pool.remote_or_own() as service:
-        names = [str(flavor["name"]) for flavor in pool.rows(service, "api/flavors")]
-    if name not in names:
-        raise ForebayError(unknown(name, names))

@@ -84,6 +84,15 @@ def perform_set(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def row_of(name: str) -> Row:
+    """The flavor of the configured pool, or of this machine's own. Raises ForebayError for one that is not there."""
+    with pool.remote_or_own() as service:
+        found = {str(row["name"]): row for row in pool.rows(service, "api/flavors")}
+    if name not in found:
+        raise ForebayError(unknown(name, list(found)))
+    return found[name]
+
+
 def unknown(name: str, names: Sequence[str]) -> str:
     """One sentence with the names that are nearest."""
     lowered = {known.lower(): known for known in names}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import FLAVOR_VARIABLE, LOCAL, URL_VARIABLE, check_url, configured
-from forebay.toolkit import flavor, pool
+from forebay.toolkit import flavor
 
 DESCRIPTION = """\
 Runs a Python program whose cuda:0 is a virtual device. Without FOREBAY_URL, a pool with one development device
@@ -60,12 +60,9 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _check_flavor(name: str) -> None:
     """Raises ForebayError for a flavor that nothing here can serve: better one sentence now than a program that ends in its middle."""
-    with pool.remote_or_own() as service:
-        found = {str(row["name"]): row for row in pool.rows(service, "api/flavors")}
-    if name not in found:
-        raise ForebayError(flavor.unknown(name, list(found)))
-    if not found[name].get("servable", True):
-        reason = found[name].get("reason") or f"{name} cannot be served here."
+    found = flavor.row_of(name)
+    if not found.get("servable", True):
+        reason = found.get("reason") or f"{name} cannot be served here."
         raise ForebayError(f"{reason} Choose another flavor (`forebay flavor list`).")
 
 
