@@ -137,3 +137,9 @@ class Ends:
         holds = [pair for make in makes for pair in self._holds.get(make, {}).items()]
         step = max(1, -(-sum(len(some) for _, some in holds) // most))
         return [(flavor, age_ns, milli) for flavor, some in holds for age_ns, milli in some.some(step, now_ns)], step
+
+    def ages(self, flavor: str, most: int, now_ns: int) -> tuple[list[int], int]:
+        """For how long leases of the flavor have been held, at most so many of them; and of how many each is one."""
+        holds = [some[flavor] for some in self._holds.values() if flavor in some]
+        step = max(1, -(-sum(map(len, holds)) // most))
+        return [age_ns for some in holds for age_ns, _ in some.some(step, now_ns)], step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -16,36 +16,45 @@ FEW = 4
 
 
 class Lifetimes:
-    """What to expect of the next length after those known, in nanoseconds.
+    """What to expect of the next length, in nanoseconds, after lengths that are known and leases that still run.
 
-    ``n`` lengths cut the time axis into ``n + 1`` pieces, and the next one lies in each of them with the same chance, whatever the
-    distribution (exchangeability). Within a piece chances are even. In the last, which has no end, what is left after a time that none
-    outlasted is as likely as not as long again (Pareto's tail of index 1), as of leases that ran for longer than all before.
+    A lease that reached a known length ends there with chance 1 / (n + 1), where n leases reached it: those as long, and those
+    that run for as long already (Kaplan and Meier 1958; n + 1, since the next lease is one of them). With none running the lengths
+    cut the time axis into pieces of equal chance, whatever the distribution (exchangeability). Within a piece chances are even. In
+    the last, which has no end, what is left after a time that none outlasted is as likely as not as long again (Pareto's tail of
+    index 1).
     """
 
-    def __init__(self, lengths_ns: Iterable[int]) -> None:
+    def __init__(self, lengths_ns: Iterable[int], running_ns: Iterable[int] = (), each: int = 1) -> None:
+        """``running_ns`` are the ages of leases that still run, one out of ``each``."""
         self._known = sorted(max(1, length) for length in lengths_ns)
         if not self._known:
             raise ValueError("no length is known, so nothing can be expected; ask for those of all flavors")
-        self._pieces = len(self._known) + 1
+        ages = sorted(running_ns)
+        self._passed = [0.0]
+        """The chance that a lease is over by each known length, from 0 on."""
+        outlasts = 1.0
+        for place, length in enumerate(self._known):
+            reached = len(self._known) - place + each * (len(ages) - bisect_left(ages, length))
+            outlasts *= reached / (reached + 1)
+            self._passed.append(1 - outlasts)
 
     def passed(self, age_ns: float) -> float:
         """The chance that a lease is over by that age."""
         known = self._known
         place = bisect_right(known, age_ns)
         if place == len(known):
-            return 1 - known[-1] / age_ns / self._pieces
+            return 1 - known[-1] / age_ns * (1 - self._passed[-1])
         begin = known[place - 1] if place else 0
-        return (place + (age_ns - begin) / (known[place] - begin)) / self._pieces
+        return self._passed[place] + (age_ns - begin) / (known[place] - begin) * (self._passed[place + 1] - self._passed[place])
 
     def length_ns(self, part: float) -> float:
         """What so great a part (below 1) of the leases does not outlast."""
-        at = part * self._pieces
-        place = int(at)
-        if place >= len(self._known):
-            return self._known[-1] / ((1 - part) * self._pieces)
+        place = bisect_right(self._passed, part) - 1
+        if place == len(self._known):
+            return self._known[-1] / (1 - part) * (1 - self._passed[-1])
         begin = self._known[place - 1] if place else 0
-        return begin + (at - place) * (self._known[place] - begin)
+        return begin + (part - self._passed[place]) / (self._passed[place + 1] - self._passed[place]) * (self._known[place] - begin)
 
     def left_ns(self, age_ns: float, part: float) -> float:
         """What so great a part (below 1) of those that reached the age does not outlast from there on.
@@ -68,7 +77,7 @@ class Lengths:
         self._all: tuple[int, float] = (0, 0.0)
         self._last: dict[str | None, deque[int]] = {None: deque(maxlen=SAMPLE_MAX)}
         """Under no flavor: those of all."""
-        self._lifetimes: dict[str | None, Lifetimes] = {}
+        self._sorted: dict[str | None, list[int]] = {}
 
     def add(self, flavor: str, duration_ns: int) -> None:
         """A lease of the flavor lasted so long."""
@@ -76,17 +85,21 @@ class Lengths:
         self._all = _with(self._all, duration_ns)
         for key in (flavor, None):
             self._last.setdefault(key, deque(maxlen=SAMPLE_MAX)).append(duration_ns)
-            self._lifetimes.pop(key, None)
+            self._sorted.pop(key, None)
 
-    def lifetimes(self, flavor: str) -> Lifetimes | None:
-        """What to expect of the flavor's leases; of any where there were few of it; None where there was none at all."""
-        key = flavor if len(self._last.get(flavor, ())) >= FEW else None
+    def lifetimes(self, flavor: str, running_ns: Iterable[int] = (), each: int = 1) -> Lifetimes | None:
+        """What to expect of the flavor's leases, of which one out of ``each`` runs for so long; where few of it ended, of any ended ones.
+
+        None where none ended at all.
+        """
+        last = self._last.get(flavor, ())
+        key = flavor if len(last) >= FEW else None
         if not self._last[key]:
             return None
-        found = self._lifetimes.get(key)
-        if found is None:
-            found = self._lifetimes[key] = Lifetimes(self._last[key])
-        return found
+        known = self._sorted.get(key)
+        if known is None:
+            known = self._sorted[key] = sorted(self._last[key])
+        return Lifetimes(known, running_ns, each)
 
     @property
     def known(self) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from forebay_wire import messages as wire
 
-from forebay_pool.estimates import Lengths, rough
+from forebay_pool.estimates import Lengths, Lifetimes, rough
 from forebay_pool.fleet import Fleet
 from forebay_pool.metering import SECOND_NS
 from forebay_pool.prospects import HELD_MAX, Held, Prospect
@@ -25,6 +25,7 @@ class Foresight:
         self.made_ns = made_ns
         self._made_unix_ns = made_unix_ns
         self._fleet, self._lengths = fleet, lengths
+        self._lifetimes: dict[str, Lifetimes | None] = {}
         self._prospects: dict[Lane, tuple[Prospect, int, int] | None] = {}
         """Each with how many hold what it waits for, and the oldest one's age."""
 
@@ -42,13 +43,18 @@ class Foresight:
         return Estimate(*expected, running, oldest_ns / SECOND_NS, self.made_ns, self._made_unix_ns)
 
     def _prospect(self, lane: Lane) -> tuple[Prospect, int, int] | None:
-        own = self._lengths.lifetimes(lane[1])
+        own = self._lifetimes_of(lane[1])
         if own is None:
             return None
         there, free_milli, scale = self._held(lane)
-        held = [Held(age_ns, milli, self._lengths.lifetimes(flavor) or own) for flavor, age_ns, milli in there]
+        held = [Held(age_ns, milli, self._lifetimes_of(flavor) or own) for flavor, age_ns, milli in there]
         prospect = Prospect(held, free_milli, self._fleet.demand_milli(lane), own, scale)
         return prospect, len(held) * scale, max((one.age_ns for one in held), default=0)
+
+    def _lifetimes_of(self, flavor: str) -> Lifetimes | None:
+        if flavor not in self._lifetimes:
+            self._lifetimes[flavor] = self._lengths.lifetimes(flavor, *self._fleet.ends.ages(flavor, HELD_MAX, self.made_ns))
+        return self._lifetimes[flavor]
 
     def _held(self, lane: Lane) -> tuple[list[tuple[str, int, int]], int, int]:
         """Leases that hold what the lane needs (flavor, age, thousandths), what is free of it, and of how many leases these are one."""

@@ -40,9 +40,9 @@ def test_what_is_left_is_a_time_and_grows_with_the_part(lengths: list[int], age_
     assert 0 <= lifetimes.left_ns(age_ns, less) <= lifetimes.left_ns(age_ns, more) + 1e-3 * (age_ns + 1) < float("inf")
 
 
-@given(LENGTHS, PARTS)
-def test_length_and_chance_belong_together(lengths: list[int], part: float) -> None:
-    lifetimes = Lifetimes(sorted(set(lengths)))
+@given(LENGTHS, LENGTHS, PARTS)
+def test_length_and_chance_belong_together(lengths: list[int], running: list[int], part: float) -> None:
+    lifetimes = Lifetimes(sorted(set(lengths)), running)
     assert lifetimes.passed(lifetimes.length_ns(part)) == pytest.approx(part, abs=1e-6)
 
 
@@ -50,6 +50,14 @@ def test_a_lease_that_outlasted_all_is_as_likely_as_not_to_last_as_long_again() 
     lifetimes = Lifetimes([10, 20, 30])
     assert lifetimes.left_ns(300, 0.5) == pytest.approx(300)
     assert lifetimes.left_ns(600, 0.5) == pytest.approx(600)
+
+
+def test_leases_that_still_run_count_for_as_long_as_they_have_run() -> None:
+    """Of 10, 20+ and 30, where + still runs, with one more at risk at each: 3/4 outlast 10, and half of these 30."""
+    lifetimes = Lifetimes([10, 30], [20])
+    assert lifetimes.passed(10) == pytest.approx(1 / 4)
+    assert lifetimes.passed(30) == pytest.approx(1 - 3 / 4 * 1 / 2)
+    assert Lifetimes([10], [1_000] * 9).left_ns(0, 0.5) > 10, "nine of ten leases run on, though the only one that is over was short"
 
 
 def test_what_is_left_depends_on_what_has_passed() -> None:
@@ -64,7 +72,8 @@ def test_of_few_leases_of_a_flavor_those_of_all_tell_more() -> None:
     for _ in range(8):
         lengths.add("b", 1_000)
     lengths.add("a", 5)
-    assert lengths.lifetimes("a") is lengths.lifetimes("never seen")
+    few, any_of_all = lengths.lifetimes("a"), lengths.lifetimes("never seen")
+    assert few is not None and any_of_all is not None and few.length_ns(0.5) == any_of_all.length_ns(0.5) > 5
     for _ in range(3):
         lengths.add("a", 5)
     own = lengths.lifetimes("a")

@@ -18,9 +18,7 @@ from forebay_worker import _executor
 from hostile_calls import HostileCall, invented, lying, record
 
 aten = torch.ops.aten
-CALLS_OF_EACH = 12
 PARTS = 8
-SEED = 20261121
 CALLS_MIN = 150
 CONTRACTS = Path(__file__).parents[2] / "worker" / "csrc" / "contracts.inc"
 
@@ -101,19 +99,20 @@ def judged(workers: list[FencedWorker], call: HostileCall) -> str | None:
     return verdict([worker.ask(call) for worker in workers])
 
 
-@pytest.mark.timeout(900)  # with --full-sweep; seconds without
+@pytest.mark.timeout(7200)  # for a million calls of all operators; seconds by default
 @pytest.mark.filterwarnings("ignore")  # of the lies, made here
 @pytest.mark.parametrize("part", range(PARTS))
 def test_lying_calls_end_no_worker_and_show_no_memory_but_their_arguments(
-    workers: list[FencedWorker], searched: dict[str, Any], calls: dict[str, list[HostileCall]], part: int
+    workers: list[FencedWorker], searched: dict[str, Any], calls: dict[str, list[HostileCall]], part: int, pytestconfig: pytest.Config
 ) -> None:
-    torch.manual_seed(SEED)
+    seed, calls_of_each = pytestconfig.getoption("--hostile-seed"), pytestconfig.getoption("--hostile-calls")
+    torch.manual_seed(seed)
     among = sorted(searched.items())[part::PARTS]
     wrong: list[str] = []
     asked = 0
     for name, op in among:
-        chance = random.Random(f"{SEED} {name}")
-        for _ in range(CALLS_OF_EACH):
+        chance = random.Random(f"{seed} {name}")
+        for _ in range(calls_of_each):
             call = hostile(op, calls.get(name.removesuffix(".default"), []), chance)
             found = None if call is None else judged(workers, call)
             asked += found is not None
@@ -121,7 +120,8 @@ def test_lying_calls_end_no_worker_and_show_no_memory_but_their_arguments(
                 shapes = [(tuple(value.shape), value.stride()) if isinstance(value, torch.Tensor) else value for value in call.values]
                 wrong.append(f"{name}: {found}: {shapes}")
                 print(wrong[-1], flush=True)
-    assert asked > CALLS_OF_EACH * len(among) // 2
+    assert asked > calls_of_each * len(among) // 2
+    print(f"{asked} calls of {len(among)} operators", flush=True)
     assert not wrong, "\n".join(wrong)
 
 
@@ -168,6 +168,31 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
         "pivots holds 1 to 90",
     ),
     ("a dimension that is not there", aten._fft_r2c.default, (torch.ones(4), [1 << 40], 0, True), "dim names dimension"),
+    ("a dimension counted from the last", aten._fft_c2r.default, (torch.ones(3, dtype=torch.cfloat), [-1], 0, 4), "dim names dimension"),
+    (
+        "half a block of two",
+        aten.linalg_ldl_solve.default,
+        (torch.eye(3), torch.tensor([1, 2, -3], dtype=torch.int32), torch.eye(3)),
+        "pivots holds a number below 0 that is not one of a pair",
+    ),
+    (
+        "a loss's gradient of a class that is not there",
+        aten.nll_loss_backward.default,
+        (torch.ones(2), torch.ones(2, 3), torch.tensor([-100, 1 << 40]), None, 0, -100, torch.tensor(1.0)),
+        "target holds 1099511627776",
+    ),
+    (
+        "a picture's gradient of a class that is not there",
+        aten.nll_loss2d_backward.default,
+        (torch.ones(1, 1, 2), torch.ones(1, 3, 1, 2), torch.tensor([[[0, -7]]]), None, 0, -100, torch.tensor(1.0)),
+        "target holds -7",
+    ),
+    (
+        "a volume's gradient that fits nothing",
+        aten.adaptive_avg_pool3d_backward.grad_input,
+        (torch.ones(0, 2, 2, 3), torch.ones(2, 2, 2, 2), torch.ones(2, 2, 2, 2)),
+        "does not fit",
+    ),
     (
         "segments longer than the data",
         aten._segment_reduce_backward.default,

@@ -6,7 +6,9 @@
 
 #include <ATen/ops/abs.h>
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/lt.h>
+#include <ATen/ops/masked_fill.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 #include <ATen/ops/sum.h>
@@ -38,9 +40,10 @@ Extent extent_here(const at::Tensor& numbers, const Bound& bound) {
   int64_t sum = 0;
   for (int64_t index = 0; index < count; ++index) {
     const int64_t number = bound.kind == Bound::Kind::kBlocks ? distance(begin[index]) : begin[index];
+    if (bound.kind == Bound::Kind::kClasses && number == bound.other) continue;
     extent.least = std::min(extent.least, number);
     extent.most = std::max(extent.most, number);
-    if (bound.kind == Bound::Kind::kBags) extent.last += number < bound.below;
+    if (bound.kind == Bound::Kind::kBags) extent.last += number < bound.other;
     if (bound.kind != Bound::Kind::kLengths) continue;
     sum = std::min(kSumMax, (index % row == 0 ? 0 : sum) + std::clamp(number, int64_t{0}, kSumMax));
     extent.last = std::max(extent.last, sum);
@@ -49,15 +52,21 @@ Extent extent_here(const at::Tensor& numbers, const Bound& bound) {
   return extent;
 }
 
+// What the kernel looks at of them, where all numbers are looked at at once.
+at::Tensor followed(const at::Tensor& numbers, const Bound& bound) {
+  if (bound.kind == Bound::Kind::kBlocks) return numbers.abs();
+  return bound.kind == Bound::Kind::kClasses ? numbers.masked_fill(numbers.eq(bound.other), 0) : numbers;
+}
+
 Extent extent_by_pytorch(const at::Tensor& numbers, const Bound& bound) {
-  const auto [least, most] = at::aminmax(bound.kind == Bound::Kind::kBlocks ? numbers.abs() : numbers);
+  const auto [least, most] = at::aminmax(followed(numbers, bound));
   Extent extent{least.item().toLong(), most.item().toLong(), 0};
   extent.last = extent.most;
   if (bound.kind == Bound::Kind::kLengths) {
     const bool wraps = extent.most > kSumMax / numbers.size(-1);
     extent.last = wraps ? kSumMax : numbers.sum(-1).max().item().toLong();
   }
-  if (bound.kind == Bound::Kind::kBags) extent.last = numbers.lt(bound.below).sum().item().toLong();
+  if (bound.kind == Bound::Kind::kBags) extent.last = numbers.lt(bound.other).sum().item().toLong();
   return extent;
 }
 
@@ -69,11 +78,24 @@ Extent extent_of(const at::Tensor& numbers, const Bound& bound) {
   return extent_by_pytorch(numbers, bound);
 }
 
+// Whether numbers below 0 come in pairs: each two of a row stand for a block of two.
+bool are_paired(const at::Tensor& numbers) {
+  const at::Tensor below = numbers.lt(0).cpu().contiguous();
+  const bool* const begin = below.const_data_ptr<bool>();
+  const int64_t row = below.size(-1);
+  for (int64_t index = 0; index < below.numel(); ++index) {
+    if (!begin[index]) continue;
+    if (index % row == row - 1 || !begin[++index]) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void check_bounds(const Plan& plan, const torch::jit::Stack& stack) {
   for (const auto& bound : plan.bounds) {
-    const Extent extent = extent_of(stack[bound.argument].toTensor(), bound);
+    const at::Tensor& numbers = stack[bound.argument].toTensor();
+    const Extent extent = extent_of(numbers, bound);
     const auto name = [&]() -> const std::string& { return plan.op.schema().arguments()[bound.argument].name(); };
     if (bound.kind == Bound::Kind::kBags) {
       TORCH_CHECK_INDEX(extent.last < bound.end && extent.least == 0, name(), " begins ", extent.last, " bags where there are ", bound.end - 1,
@@ -81,8 +103,10 @@ void check_bounds(const Plan& plan, const torch::jit::Stack& stack) {
       continue;
     }
     const bool from_one = bound.kind == Bound::Kind::kPivots || bound.kind == Bound::Kind::kBlocks;
+    if (extent.least > extent.most) continue;  // none leads anywhere
     TORCH_CHECK_INDEX(extent.least >= (from_one ? 1 : 0) && extent.most < bound.end && extent.last < bound.end, name(), " holds ", extent.least,
                       " to ", extent.last, ", which leads out of the other arguments");
+    TORCH_CHECK_INDEX(bound.kind != Bound::Kind::kBlocks || are_paired(numbers), name(), " holds a number below 0 that is not one of a pair");
   }
 }
 

@@ -36,7 +36,7 @@ struct Term {
   bool or_none = false;  // or there are no elements, and nothing else matters
   std::string_view flag;
   bool flag_set = true;
-  std::string_view flag_text;  // of a flag that is a text: what it must be
+  std::string_view flag_text;  // of a flag that is a text or a number: what it must be
 };
 
 Term term_of(std::string_view text) {
@@ -181,6 +181,12 @@ class Check {
 
   const ArgumentPlan& argument(std::string_view name) const { return plan_.arguments[index_of(name)]; }
 
+  bool flag_holds(const Term& term) const {
+    const auto& value = argument(term.flag).prototype;
+    if (term.flag_text.empty()) return value.toBool() == term.flag_set;
+    return (value.isInt() ? std::to_string(value.toInt()) : value.toStringRef()) == term.flag_text;
+  }
+
   // What a term says of a tensor's whole numbers; nothing where it depends on an argument that is not given.
   std::optional<Bound> bound(const Term& term, size_t index) const {
     std::string_view end = term.what;
@@ -188,6 +194,10 @@ class Check {
     if (end.front() == '1' || end.front() == '-') {
       kind = end.front() == '1' ? Bound::Kind::kPivots : Bound::Kind::kBlocks;
       end.remove_prefix(1);
+    }
+    if (const size_t except = end.find('\\'); except != std::string_view::npos) {
+      const int64_t size = size_of(end.front()), other = argument(end.substr(except + 1)).prototype.toInt();
+      return size < 0 ? std::nullopt : std::optional(Bound{index, size, other, Bound::Kind::kClasses});
     }
     if (end.front() == '<') return Bound{index, size_of(end[1]) + 1, size_of(end[2]), Bound::Kind::kBags};
     const bool includes_end = end.back() == '+' || kind != Bound::Kind::kOffsets;
@@ -229,11 +239,6 @@ class Check {
   }
 
  private:
-  bool flag_holds(const Term& term) const {
-    const auto& value = argument(term.flag).prototype;
-    return term.flag_text.empty() ? value.toBool() == term.flag_set : value.toStringRef() == term.flag_text;
-  }
-
   std::string one(const Term& term) {
     const ArgumentPlan& given = argument(term.argument);
     switch (term.relation) {
@@ -418,6 +423,7 @@ void note_bounds(Plan& plan) {
     const size_t index = check.index_of(term.argument);
     if (plan.arguments[index].tag != Tag::kTensor || plan.arguments[index].layout->numel == 0) continue;
     if (term.relation == '%') {
+      if (!term.flag.empty() && !check.flag_holds(term)) continue;
       if (const auto bound = check.bound(term, index)) plan.bounds.push_back(*bound);
     } else if (term.relation == '@' || term.relation == '$') {
       plan.bounds.push_back({index, check.size_along_axis(term) + 1, 0, term.relation == '@' ? Bound::Kind::kOffsets : Bound::Kind::kLengths});

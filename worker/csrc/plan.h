@@ -53,13 +53,14 @@ struct Bound {
   enum class Kind {
     kOffsets,  // from 0 to below the end
     kPivots,   // from 1 to below the end
-    kBlocks,   // from 1 to below the end, or below 0 as far
+    kBlocks,   // from 1 to below the end, or below 0 as far, two neighbours of a row at a time
     kLengths,  // not below 0, and below the end as sums over the last dimension
     kBags,     // fewer than the end of them lie below another number
+    kClasses,  // as kOffsets, or another number
   };
   size_t argument;
   int64_t end;
-  int64_t below = 0;  // kBags
+  int64_t other = 0;  // kBags, kClasses
   Kind kind = Kind::kOffsets;
 };
 
