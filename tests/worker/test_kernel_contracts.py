@@ -176,6 +176,18 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
         "pivots holds a number below 0 that is not one of a pair",
     ),
     (
+        "coefficients of another type",
+        aten._compute_linear_combination.default,
+        (torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bool)),
+        "coefficients has Bool elements, and input Float",
+    ),
+    (
+        "distances of fewer pairs than there are",
+        aten._pdist_backward.default,
+        (torch.ones(10), torch.ones(10, 5), 2.0, torch.ones(10)),
+        "pdist .* does not fit",
+    ),
+    (
         "a loss's gradient of a class that is not there",
         aten.nll_loss_backward.default,
         (torch.ones(2), torch.ones(2, 3), torch.tensor([-100, 1 << 40]), None, 0, -100, torch.tensor(1.0)),
@@ -380,7 +392,7 @@ def test_every_term_names_an_argument_of_its_operator() -> None:
         packet = getattr(aten, name)
         known = {argument.name for kind in packet.overloads() for argument in getattr(packet, kind)._schema.arguments}
         for term in terms.split():
-            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^&|;@$'])(.+)", term).groups()  # type: ignore[union-attr]
+            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^&|;@$'`?])(.+)", term).groups()  # type: ignore[union-attr]
             flag = what.partition(":")[2].lstrip("!").partition("=")[0]
             assert {argument} | ({flag} if flag else set()) <= known, f"{name}: {term}"
-            assert what.lstrip("0-") in known or relation not in "<^&|;@$'", f"{name}: {term}"
+            assert what.lstrip("0-") in known or relation not in "<^&|;@$'`?", f"{name}: {term}"

@@ -53,7 +53,7 @@ Term term_of(std::string_view text) {
       term.flag = term.flag.substr(0, is);
     }
   }
-  const size_t relation = text.find_first_of("=~<>#%^&|;@$'");
+  const size_t relation = text.find_first_of("=~<>#%^&|;@$'`?");
   if (text[relation] == '=' || text[relation] == '~') {
     for (; text.find_last_of("/!+0^") == text.size() - 1; text.remove_suffix(1)) {
       term.rows |= text.back() == '/';
@@ -261,6 +261,10 @@ class Check {
         return rows(term, given);
       case '\'':
         return segments(term, given);
+      case '`':
+        return alike(term, given);
+      case '?':
+        return pairs(term, given);
       case '%':
         return given.tag == Tag::kInt ? within(term, given) : "";
       default:
@@ -381,6 +385,23 @@ class Check {
     const size_t rank = whole->sizes.size();
     const bool fits = rank >= 2 && !own->sizes.empty() && own->sizes.back() == std::min(whole->sizes[rank - 1], whole->sizes[rank - 2]);
     return fits ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
+  }
+
+  // Elements of the type that the other tensor has, as which the kernel reads them.
+  std::string alike(const Term& term, const ArgumentPlan& given) const {
+    const ArgumentPlan& other = argument(term.what);
+    if (given.tag != Tag::kTensor || other.tag != Tag::kTensor || given.layout->dtype == other.layout->dtype) return "";
+    const std::string types = std::string(c10::toString(given.layout->dtype)) + " elements, and " + std::string(term.what) + " " +
+                              c10::toString(other.layout->dtype);
+    return std::string(term.argument) + " has " + types;
+  }
+
+  // One number for each pair of the other tensor's rows.
+  std::string pairs(const Term& term, const ArgumentPlan& given) const {
+    const Layout *own = layout_of(given), *whole = layout_of(argument(term.what));
+    if (own == nullptr || whole == nullptr || whole->sizes.empty()) return "";
+    const int64_t rows = whole->sizes.front();
+    return own->numel == rows * (rows - 1) / 2 ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
   }
 
   // The length of a signal whose half spectrum the tensor holds along the last of the operator's dimensions.

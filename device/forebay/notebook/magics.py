@@ -6,7 +6,8 @@ import argparse
 import ast
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -59,7 +60,8 @@ def register(shell: Any, attendant: Attendant) -> None:
 
     def flavor(line: str) -> None:
         """%flavor: all sizes of the device; %flavor NAME: chooses one for this notebook's device."""
-        _flavor(line.strip(), attendant)
+        with _in_one_sentence():
+            _flavor(line.strip(), attendant)
 
     def gpu(line: str, cell: str | None = None) -> None:
         """%gpu: state, spend and last cells; %gpu quiet | loud: without, with a line below cells.
@@ -67,12 +69,26 @@ def register(shell: Any, attendant: Attendant) -> None:
         %%gpu flavor=NAME: the cell on that flavor. %%gpu profile [--top N] [--json FILE]: runs the cell, then says where its time went.
         """
         if cell is None:
-            _gpu(line.strip(), attendant)
+            with _in_one_sentence():
+                _gpu(line.strip(), attendant)
         else:
-            _cell(shell, cell, wish(line))
+            with _in_one_sentence():
+                wanted = wish(line)
+            _cell(shell, cell, wanted)
 
     shell.register_magic_function(flavor, "line", "flavor")
     shell.register_magic_function(gpu, "line_cell", "gpu")
+
+
+@contextmanager
+def _in_one_sentence() -> Iterator[None]:
+    """What a magic refuses, without a traceback through its own code."""
+    from IPython.core.error import UsageError
+
+    try:
+        yield
+    except (ForebayError, ValueError) as error:
+        raise UsageError(str(error)) from None
 
 
 def _flavor(name: str, attendant: Attendant) -> None:
@@ -146,9 +162,10 @@ def _cell(shell: Any, cell: str, wanted: Wish) -> None:
     if wanted.flavor is None:
         _run(shell, blocks, wanted)
         return
-    devices = _devices()
-    before = devices.flavor(0).name
-    devices.choose_flavor(0, wanted.flavor)
+    with _in_one_sentence():
+        devices = _devices()
+        before = devices.flavor(0).name
+        devices.choose_flavor(0, wanted.flavor)
     try:
         _run(shell, blocks, wanted)
     finally:
