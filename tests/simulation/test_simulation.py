@@ -24,6 +24,9 @@ from simulation.seeds import play, play_many
 from simulation.storm import Storm, StoryTold
 
 ROOT = Path(__file__).resolve().parents[2]
+FirstCaught = Callable[[int, Callable[[int], StoryTold | None]], tuple[int, StoryTold] | None]
+"""As ``conftest.py`` has it."""
+
 SEEDS = 200
 FOUND = (
     254, 267, 273, 331, 371, 432, 436, 460, 521, 523, 537, 596, 654, 694, 707, 765, 790, 795, 1138, 1159, 1379, 1478, 1518,
@@ -305,8 +308,8 @@ MUTANTS: list[Callable[..., StateMachine]] = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_broken_state_machine_is_caught_by_the_auditor_alone(mutant: Callable[..., StateMachine]) -> None:
-    caught = first_story(mutant)
+def test_a_broken_state_machine_is_caught_by_the_auditor_alone(mutant: Callable[..., StateMachine], first_caught: FirstCaught) -> None:
+    caught = first_caught(MUTANT_SEEDS, lambda seed: story_of(Storm(seed, mutant, strict=False)))
     assert caught is not None, f"{MUTANT_SEEDS} seeds found nothing"
     seed, story = caught
     assert isinstance(story.__cause__, Caught), "the state machine noticed by itself"
@@ -334,17 +337,9 @@ def test_what_a_pool_had_not_written_costs_nobody_a_session_that_was_written(fir
     assert not failed
 
 
-def test_a_pool_that_forgets_first_workers_is_caught() -> None:
-    caught = first_story(ForgetsFirstWorkers, Amnesia)
+def test_a_pool_that_forgets_first_workers_is_caught(first_caught: FirstCaught) -> None:
+    caught = first_caught(MUTANT_SEEDS, lambda seed: story_of(Amnesia(seed, ForgetsFirstWorkers, strict=False)))
     assert caught is not None and isinstance(caught[1].__cause__, Caught)
-
-
-def first_story(machine: Callable[..., StateMachine], storm: type[Storm] = Storm) -> tuple[int, StoryTold] | None:
-    for seed in range(MUTANT_SEEDS):
-        story = story_of(storm(seed, machine, strict=False))
-        if story is not None:
-            return seed, story
-    return None
 
 
 def story_of(storm: Storm) -> StoryTold | None:
@@ -355,8 +350,8 @@ def story_of(storm: Storm) -> StoryTold | None:
     return None
 
 
-def test_a_story_names_what_happened_to_the_objects_concerned() -> None:
-    caught = first_story(DoesNotWaitForTheDrain)
+def test_a_story_names_what_happened_to_the_objects_concerned(first_caught: FirstCaught) -> None:
+    caught = first_caught(MUTANT_SEEDS, lambda seed: story_of(Storm(seed, DoesNotWaitForTheDrain, strict=False)))
     assert caught is not None
     story = str(caught[1])
     assert "is leased to " in story

@@ -176,6 +176,12 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
         "pivots holds a number below 0 that is not one of a pair",
     ),
     (
+        "counts of words that are not there",
+        aten.embedding_dense_backward.default,
+        (torch.ones(2, 3), torch.tensor([0, 1 << 40]), 4, -1, True),
+        "indices holds 0 to 1099511627776",
+    ),
+    (
         "coefficients of another type",
         aten._compute_linear_combination.default,
         (torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bool)),
