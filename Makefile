@@ -11,15 +11,12 @@ FOREBAY_ADDRESS ?= 127.0.0.1
 export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 
 BIN := .venv/bin
-HALVES := test-devices test-services
-DEVICES := tests/device tests/pool tests/simulation tests/wire tests/worker
-PARTS := test-programs test-generic
-APART := tests/virtual_device tests/frameworks tests/device_generic
-PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(BIN)/pytest $(PYTEST_ARGS)
+ROOMS := acceptance billing device simulation docs pool worker programs generic lab dashboards hub spawner monitoring wire house
+PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_hub forebay_spawner forebay_dashboards forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
-.PHONY: help setup up test $(HALVES) $(PARTS) test-long test-wheels lint docs bench
+.PHONY: help setup up check test $(ROOMS:%=test-%) test-pure test-long test-wheels lint docs bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -33,22 +30,27 @@ setup: ## install everything into .venv (again only what has changed)
 up: setup ## start the cloud, print its address and the demo logins; Ctrl-C stops it
 	@exec $(PYTHON) deploy/local/up.py
 
-test: ## set up, lint, and run every test
-	@$(SETUP) --dev
-	@$(MAKE) --no-print-directory lint
-	@echo "Half of the tests beside the other half; what each says comes when it is done"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going $(HALVES)
-	@$(MAKE) --no-print-directory --jobs=1 $(PARTS) # apart: PyTorch's own test modules forbid their process to set flags
+check: ## what to run while working, in two minutes: style, types, who may import whom, and the tests of what needs no process
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-pure
+
+test: ## set up, lint, and run every test, a room of them beside another one
+	@began=$$(date +%s); \
+	$(SETUP) --dev && $(MAKE) --no-print-directory lint \
+	&& echo "$(words $(ROOMS)) rooms of tests, two at a time; what each says comes when it is done" \
+	&& $(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going $(ROOMS:%=test-%) 3>&1; \
+	status=$$?; echo "make test took $$((($$(date +%s) - began) / 60)) min"; exit $$status
 
 # what failed runs once more, alone: some tests look at the clock, and others may have had the processors
-$(HALVES) $(PARTS):
-	$(PYTEST) -o cache_dir=build/$@ $(ROOMS) || $(PYTEST) -o cache_dir=build/$@ --last-failed --last-failed-no-failures=none $(ROOMS)
+$(ROOMS:%=test-%) test-pure: test-%:
+	@test ! -w /dev/fd/3 || echo "$@ begins" >&3
+	@$(PYTEST) -o cache_dir=build/$@ $(TESTS) || $(PYTEST) -o cache_dir=build/$@ --last-failed --last-failed-no-failures=none $(TESTS)
 
-test-devices: ROOMS = $(DEVICES)
-test-services: ROOMS = tests $(addprefix --ignore=,$(DEVICES) $(APART))
-test-programs: ROOMS = tests/virtual_device tests/frameworks
-test-generic: ROOMS = tests/device_generic
-$(PARTS): export FOREBAY_URL := local
+TESTS = tests/$*
+test-house: TESTS = $(wildcard tests/test_*.py)
+test-programs: TESTS = tests/virtual_device tests/frameworks
+test-generic: TESTS = tests/device_generic
+test-programs test-generic: export FOREBAY_URL := local
+test-pure: TESTS = tests/test_tidy.py tests/wire tests/pool -m "not slow"
 
 test-long: ## ten thousand seeds of faults in the pool, five thousand in all between a device and Stripe, on every core
 	@$(SETUP) --dev
