@@ -62,24 +62,29 @@ def check_setup(checkout: Path, environment: dict[str, str]) -> None:
     assert begins == f"{plain} --dev"
 
 
-def plays(words: list[str], room: str) -> bool:
-    """Whether this command of pytest runs the tests of the room."""
-    return room in words or ("tests" in words and f"--ignore={room}" not in words)
-
-
 def check_test(checkout: Path, environment: dict[str, str]) -> None:
     """It runs each room's tests once; ``.ci/run`` calls it."""
     planned = steps("test", checkout, environment)
     assert "deploy/local/install.py" in planned[0] and planned[0].endswith("--dev")
     runs = [shlex.split(step, comments=True) for step in planned if ".venv/bin/pytest" in step]
     for room in {f"tests/{file.relative_to(checkout / 'tests').parts[0]}" for file in (checkout / "tests").rglob("test_*.py")}:
-        assert sum(plays(words, room) for words in runs) == 1, room
+        assert sum(room in words for words in runs) == 1, room
     assert "make test" in (checkout / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def check_lint(checkout: Path, environment: dict[str, str]) -> None:
     planned = "\n".join(steps("lint", checkout, environment))
     assert all(tool in planned for tool in ("ruff check", "mypy", "lint-imports"))
+
+
+def check_check(checkout: Path, environment: dict[str, str]) -> None:
+    planned = "\n".join(steps("check", checkout, environment))
+    assert "ruff check" in planned and "tests/test_tidy.py" in planned
+
+
+def check_room(checkout: Path, environment: dict[str, str]) -> None:
+    planned = "\n".join(steps("test-billing", checkout, environment))
+    assert planned.split().count("tests/billing") == 2, "and once more what failed"
 
 
 def check_bench(checkout: Path, environment: dict[str, str]) -> None:
@@ -153,7 +158,9 @@ CHECKS = {
     "make up": check_up,
     "python3 deploy/local/install.py --dev": check_setup,
     "make test": check_test,
+    "make check": check_check,
     "make lint": check_lint,
+    "make test-billing": check_room,
     "make bench": check_bench,
     "make test-long": check_long,
     "PYTHONPATH=bench .venv/bin/python -m simulation.seeds --seed 17": check_seed,
