@@ -117,7 +117,7 @@ def test_pages_and_sorting_go_by_keyboard_and_the_focus_stays_while_rows_change(
     leases.focus("#sort-user")
     leases.keyboard.press("Enter")
     leases.wait_for_selector("th[aria-sort=ascending] #sort-user")
-    assert leases.evaluate("document.activeElement.id") == "sort-user"
+    leases.wait_for_selector("#sort-user:focus")
     users = [text.split()[0] for text in leases.locator("#rows td[data-label=Who]").all_inner_texts()]
     assert users == sorted(users)
     assert "sort=user" in leases.url and "page" not in leases.url

@@ -54,7 +54,7 @@ def test_a_suggestion_is_added_by_keyboard_and_the_table_shows_it(chrome: Browse
     page.keyboard.press("Enter")
     page.wait_for_selector("#suggestions table")
     assert page.inner_text("#suggest") == "Suggest flavors for these devices"
-    assert page.evaluate("document.activeElement.id") == "suggestions-title"
+    page.wait_for_selector("#suggestions-title:focus")
     assert [row.get_attribute("id") for row in page.query_selector_all("#suggestions tbody tr")] == [
         f"suggested-{name}" for name in SUGGESTED
     ]
@@ -65,7 +65,7 @@ def test_a_suggestion_is_added_by_keyboard_and_the_table_shows_it(chrome: Browse
     page.keyboard.press("Enter")
     page.wait_for_selector("#suggestions .saved")
     assert page.inner_text("#suggestions .saved") == "small.80gb is made. It is not billed until it has a price."
-    assert page.evaluate("document.activeElement.className") == "saved"
+    page.wait_for_selector("#suggestions .saved:focus")
     assert page.query_selector("[id='suggested-small.80gb']") is None and len(page.query_selector_all("#suggestions tbody tr")) == 4
     page.wait_for_selector("#flavors a[data-edits='small.80gb']")
     assert made(gpu_cloud) == ["small.80gb"] and flavors(gpu_cloud)["small.80gb"]["servable"] is True

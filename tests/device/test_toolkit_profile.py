@@ -120,7 +120,7 @@ def test_a_failure_that_the_cell_did_not_wait_for_is_raised(run_python: Any) -> 
 
 def test_words_that_the_magic_does_not_know_are_refused_with_its_usage(run_python: Any) -> None:
     out = run_cells(run_python, "import torch", "%%gpu profil\n1", "%%gpu profile --tip 3\n1")
-    assert out.endswith("errors: ['NoneType', 'ValueError', 'ValueError']\n")
+    assert out.endswith("errors: ['NoneType', 'UsageError', 'UsageError']\n")
 
 
 def test_the_extension_brings_the_magic_without_an_import(run_python: Any) -> None:
