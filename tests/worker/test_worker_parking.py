@@ -229,6 +229,42 @@ def test_damage_on_disk_ends_the_session_with_a_sentence(start_on_pool: Start) -
         assert "the tensors that were spilled to disk cannot be read back: their checksum is another" in worker.process.stderr.read()
 
 
+@pytest.mark.parametrize("host_bytes_max", [0, 1 << 40])
+def test_a_session_is_parked_in_the_middle_of_an_upload_which_goes_on_under_the_next_lease(start_on_pool: Start, host_bytes_max: int) -> None:
+    worker = start_on_pool()
+    client = worker.serve()
+    with client.socket:
+        made = fill(client)
+        storage, before = next((storage, tensor) for storage, tensor in made.items() if len(tensor) == BIG + 5)
+        client.writer.add(stream.Write(storage, 5, bytes(BIG)))
+        frame = stream.frame(client.writer.take())
+        client.socket.sendall(frame[: len(frame) // 2])
+        worker.pool.send(messages.Close(epoch=worker.epoch))
+        worker.pool.expect(messages.Closed)
+        park(worker, host_bytes_max, 1 << 40)
+        client.socket.sendall(frame[len(frame) // 2 :])
+        worker.pool.expect(messages.Starved)
+        worker.open()
+        made[storage] = torch.cat([before[:5], torch.zeros(BIG, dtype=torch.uint8)])
+        check(client, made)
+
+
+def test_a_session_is_parked_while_its_client_reads_slowly_and_the_client_gets_what_it_asked_for(start_on_pool: Start) -> None:
+    worker = start_on_pool()
+    client = worker.serve()
+    with client.socket:
+        made = fill(client)
+        storage, tensor = max(made.items(), key=lambda item: len(item[1]))
+        client.send(stream.Read(client.request(), storage, 0, stream.CHUNK_BYTES_MAX))
+        assert client.socket.recv(1, socket.MSG_PEEK), "the answer is on its way, and larger than what a socket takes"
+        worker.pool.send(messages.Close(epoch=worker.epoch))
+        worker.pool.expect(messages.Closed)
+        assert park(worker, 0, 1 << 40).spilled_bytes
+        assert client.reply().data == bytes(tensor[: stream.CHUNK_BYTES_MAX].numpy())
+        worker.open()
+        check(client, made)
+
+
 @pytest.mark.parametrize("spilled", [False, True])
 @pytest.mark.parametrize("listen", [(), ("--listen", "tcp:127.0.0.1:0")])
 def test_a_session_leaves_one_worker_and_goes_on_at_another(start_on_pool: Start, spilled: bool, listen: tuple[str, ...]) -> None:

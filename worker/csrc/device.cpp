@@ -9,6 +9,7 @@
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
@@ -60,6 +61,11 @@ at::Tensor bytes_of(const c10::Storage& storage, int64_t offset, int64_t bytes) 
   return tensor;
 }
 
+c10::Storage storage_of(c10::DataPtr memory, int64_t bytes, c10::Allocator* allocator) {
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), c10::SymInt(bytes), std::move(memory), allocator,
+                                                            /*resizable=*/false));
+}
+
 }  // namespace
 
 Device::Device(std::string kind, int index, std::string model)
@@ -77,9 +83,7 @@ void Device::enter(std::optional<int> threads) const {
 
 c10::Storage Device::allocate(int64_t bytes, bool zeroed) const {
   auto* allocator = c10::GetAllocator(where_.type());
-  auto memory = zeroed && is_host() ? allocate_zeroed_on_host(bytes) : allocator->allocate(static_cast<size_t>(bytes));
-  auto storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), c10::SymInt(bytes), std::move(memory),
-                                                                    allocator, /*resizable=*/false));
+  auto storage = storage_of(zeroed && is_host() ? allocate_zeroed_on_host(bytes) : allocator->allocate(static_cast<size_t>(bytes)), bytes, allocator);
   if (zeroed && !is_host() && bytes != 0) bytes_of(storage, 0, bytes).zero_();
   return storage;
 }
@@ -92,6 +96,10 @@ c10::Storage Device::allocate_staging(int64_t bytes) const {
   } catch (const c10::Error&) {  // the host pins no more
     return at::empty({bytes}, options).storage();
   }
+}
+
+c10::Storage Device::allocate_parked(int64_t bytes) const {
+  return storage_of(allocate_uncounted_on_host(bytes), bytes, c10::GetAllocator(c10::kCPU));
 }
 
 void Device::copy(const c10::Storage& target, int64_t target_offset, const c10::Storage& source, int64_t source_offset, int64_t bytes) const {
@@ -107,11 +115,25 @@ void Device::synchronize() const {
   if (!is_host()) at::accelerator::synchronizeDevice(where_.index());
 }
 
+c10::Event Device::record(c10::EventFlag flag) const {
+  c10::Event event(where_.type(), flag);
+  event.record(at::accelerator::getCurrentStream(where_.index()));
+  return event;
+}
+
+bool Device::recovers() const noexcept {
+  try {
+    synchronize();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 bool Device::busy() {
   if (is_host()) return false;
   if (!event_) {
-    event_.emplace(where_.type());
-    event_->record(at::accelerator::getCurrentStream(where_.index()));
+    event_.emplace(record());
   }
   if (!event_->query()) return true;
   event_.reset();
@@ -119,7 +141,9 @@ bool Device::busy() {
 }
 
 void Device::release_cache() const {
-  if (!is_host()) at::accelerator::emptyCache();
+  if (is_host()) return;
+  at::accelerator::emptyCache();
+  at::getHostAllocator(where_.type())->empty_cache();
 }
 
 at::Generator Device::seeded_generator(uint64_t seed, uint64_t counter) const {

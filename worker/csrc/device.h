@@ -30,14 +30,20 @@ class Device {
   c10::Storage allocate(int64_t bytes, bool zeroed) const;
   // A storage in host memory that the device copies from and to fast.
   c10::Storage allocate_staging(int64_t bytes) const;
+  // A storage in host memory for what is off the device; it does not count as the session's.
+  c10::Storage allocate_parked(int64_t bytes) const;
   // `target` and `source` may lie on the host or the device; the copy is ordered with the device's work.
   void copy(const c10::Storage& target, int64_t target_offset, const c10::Storage& source, int64_t source_offset, int64_t bytes) const;
 
   void synchronize() const;
+  // Happens when the device has done what it was handed so far. BACKEND_DEFAULT: its time can be asked for.
+  c10::Event record(c10::EventFlag flag = c10::EventFlag::PYTORCH_DEFAULT) const;
+  // Whether the device computes after an error that it reported; some, as a bad address in a kernel, end all that a process can do with it.
+  bool recovers() const noexcept;
   // Whether work handed to the device before the last `touched` is still running.
   bool busy();
   void touched() { event_.reset(); }
-  // Gives memory that no tensor holds back to the device.
+  // Gives memory that no tensor holds back to the device, and memory that copies went through back to the host.
   void release_cache() const;
 
   // The generator of random operators, in the state that (seed, counter) alone determines.

@@ -21,6 +21,8 @@ void hide_addresses(std::string& text) {
   }
 }
 
+constexpr int32_t kMemoryAllocation = 2;  // cudaErrorMemoryAllocation and hipErrorOutOfMemory
+
 }  // namespace
 
 std::string told_text(std::string text, size_t most) {
@@ -33,9 +35,9 @@ std::string told_text(std::string text, size_t most) {
   return text;
 }
 
-CommandError command_error_of_current_exception(bool& device_lost) {
+CommandError command_error_of_current_exception(bool& by_device) {
   using wire::FailureCode;
-  device_lost = false;
+  by_device = false;
   try {
     throw;
   } catch (const CommandError& error) {
@@ -53,9 +55,8 @@ CommandError command_error_of_current_exception(bool& device_lost) {
   } catch (const c10::LinAlgError& error) {
     return {FailureCode::kLinalg, error.what_without_backtrace()};
   } catch (const c10::AcceleratorError& error) {
-    device_lost = true;
-    return {FailureCode::kOperator, std::string("the device failed and this session's tensors are lost; restart the process for a new session: ") +
-                                        error.what_without_backtrace()};
+    by_device = true;
+    return {error.get_error_code() == kMemoryAllocation ? FailureCode::kOutOfMemory : FailureCode::kOperator, error.what_without_backtrace()};
   } catch (const c10::Error& error) {
     return {FailureCode::kOperator, error.what_without_backtrace()};
   } catch (const std::bad_alloc&) {

@@ -32,7 +32,7 @@ struct CommandError : std::runtime_error {
 // A message as it may leave this process: at most so many bytes, in ASCII, since it may hold bytes that the client sent; without addresses.
 std::string told_text(std::string text, size_t most);
 
-// Turns the exception being handled into a CommandError's code and text. `device_lost` is set where the device can compute no more.
-CommandError command_error_of_current_exception(bool& device_lost);
+// Turns the exception being handled into a CommandError's code and text. `by_device` is set where the device itself reported an error.
+CommandError command_error_of_current_exception(bool& by_device);
 
 }  // namespace forebay::worker

@@ -82,20 +82,21 @@ void* reserve(int64_t bytes) {
 // The C library knows which memory is fresh from the system and need not be overwritten. It aligns less than PyTorch does.
 void* reserve_zeroed(int64_t bytes) { return std::calloc(1, static_cast<size_t>(bytes) + 2 * kHeaderBytes); }
 
-c10::DataPtr allocate_on_host(size_t size, void* (*reserve_block)(int64_t)) {
+c10::DataPtr allocate_on_host(size_t size, void* (*reserve_block)(int64_t), bool counted = true) {
   const c10::Device host(c10::kCPU);
   if (size == 0) return {nullptr, nullptr, &release, host};
   const auto bytes = static_cast<int64_t>(size);
-  take(bytes);
+  const int64_t counted_bytes = counted ? bytes : 0;
+  if (counted) take(bytes);
   void* block = reserve_block(bytes);
   if (block == nullptr) {
-    allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+    allocated_bytes.fetch_sub(counted_bytes, std::memory_order_relaxed);
     TORCH_CHECK_WITH(OutOfMemoryError, false, "asked for ", human_bytes(bytes), ", but the worker's host has no memory left; free tensors or try again later");
   }
   const auto past_header = reinterpret_cast<uintptr_t>(block) + kHeaderBytes + kHeaderBytes - 1;
   void* data = reinterpret_cast<void*>(past_header / kHeaderBytes * kHeaderBytes);
   advise_large_pages(data, bytes);
-  *header_of(data) = {bytes, block};
+  *header_of(data) = {counted_bytes, block};
   return {data, data, &release, host};
 }
 
@@ -118,6 +119,8 @@ void install_host_limit() {
 }
 
 c10::DataPtr allocate_zeroed_on_host(int64_t bytes) { return allocate_on_host(static_cast<size_t>(bytes), &reserve_zeroed); }
+
+c10::DataPtr allocate_uncounted_on_host(int64_t bytes) { return allocate_on_host(static_cast<size_t>(bytes), &reserve, /*counted=*/false); }
 
 void set_host_limit(int64_t bytes) { limit_bytes.store(bytes, std::memory_order_relaxed); }
 

@@ -16,6 +16,9 @@ void set_host_limit(int64_t bytes);
 // Zeroed memory under the same limit, which costs nothing where it is fresh from the system.
 c10::DataPtr allocate_zeroed_on_host(int64_t bytes);
 
+// Memory for what a session holds off its device, which is under the device's limit already.
+c10::DataPtr allocate_uncounted_on_host(int64_t bytes);
+
 // Bounds what operators take from the host without asking PyTorch's allocator: the process's own memory now, the limit, and some room.
 void fence_process(int64_t limit_bytes);
 

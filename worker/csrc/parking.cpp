@@ -2,20 +2,29 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <system_error>
 
+#include "bulk_copy.h"
 #include "storage.h"
 
 namespace forebay::worker {
 
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{16} << 20;  // of a spilled storage; as much as passes through host memory at a time
+constexpr int64_t kPieceBytes = BulkCopy::kPartBytes;  // of a spilled storage
 
 int64_t bytes_of(const std::vector<SpillFile::Place>& pieces) {
   int64_t bytes = 0;
   for (const auto& piece : pieces) bytes += piece.bytes;
+  return bytes;
+}
+
+size_t piece_at(int64_t offset) { return static_cast<size_t>(offset / kPieceBytes); }
+
+int64_t bytes_of(const std::vector<Entry*>& entries) {
+  int64_t bytes = 0;
+  for (const Entry* entry : entries) bytes += entry->bytes();
   return bytes;
 }
 
@@ -53,45 +62,44 @@ int64_t Storages::spilled_bytes() const {
   return bytes;
 }
 
-// A disk that is full or broken takes no more: the rest stays in memory.
+// A disk that is full or broken takes no more: the rest stays in memory, which each storage gives up when all of it is written.
 void Storages::spill(const std::vector<Entry*>& entries, const std::string& directory) {
+  std::vector<std::vector<SpillFile::Place>> places(entries.size());
+  size_t given_up = 0;
+  const auto give_up_memory = [&] {
+    for (; given_up < entries.size() && bytes_of(places[given_up]) == entries[given_up]->bytes_; ++given_up) {
+      entries[given_up]->replace(c10::Storage(nullptr));
+      entries[given_up]->spilled_ = std::move(places[given_up]);
+    }
+  };
   try {
     if (!spill_file_) spill_file_.emplace(directory);
-    for (Entry* entry : entries) spill(*entry);
+    BulkCopy copy(device_, bytes_of(entries));
+    for (size_t index = 0; index < entries.size(); ++index) {
+      copy.fetch(entries[index]->memory_, [&, index](int64_t, const uint8_t* data, int64_t bytes) {
+        places[index].push_back(spill_file_->write({{data, bytes}}).front());
+      });
+      give_up_memory();
+    }
+    copy.finish();
   } catch (const std::system_error&) {
   }
+  give_up_memory();
 }
 
-void Storages::spill(Entry& entry) {
-  std::vector<SpillFile::Place> pieces;
-  c10::Storage staging(nullptr);
-  if (!device_.is_host()) staging = device_.allocate_staging(std::min(entry.bytes_, kPieceBytes));
-  for (int64_t done = 0; done < entry.bytes_; done += kPieceBytes) {
-    const int64_t bytes = std::min(entry.bytes_ - done, kPieceBytes);
-    const uint8_t* data = static_cast<const uint8_t*>(entry.memory_.data()) + done;
-    if (!device_.is_host()) {
-      device_.copy(staging, 0, entry.memory_, done, bytes);
-      device_.synchronize();
-      data = static_cast<const uint8_t*>(staging.data());
-    }
-    pieces.push_back(spill_file_->write({{data, bytes}}).front());
-  }
-  if (pieces.empty()) return;  // nothing is in it
-  entry.replace(c10::Storage(nullptr));
-  entry.spilled_ = std::move(pieces);
-}
-
-// Copies run side by side; what they copy from is let go when all are done.
+// What is copied from is let go when all is copied.
 void Storages::move_to_host(const std::vector<Entry*>& entries) {
-  std::vector<std::pair<Entry*, c10::Storage>> moved;
-  for (Entry* entry : entries) {
-    if (!entry->memory_ || entry->memory_.device().is_cpu()) continue;
-    auto host = device_.allocate_staging(entry->bytes_);
-    device_.copy(host, 0, entry->memory_, 0, entry->bytes_);
-    moved.emplace_back(entry, std::move(host));
+  std::vector<Entry*> moved;
+  std::copy_if(entries.begin(), entries.end(), std::back_inserter(moved), [](const Entry* entry) { return entry->memory_ && !entry->memory_.device().is_cpu(); });
+  std::vector<c10::Storage> host;
+  BulkCopy copy(device_, bytes_of(moved));
+  for (const Entry* entry : moved) {
+    host.push_back(device_.allocate_parked(entry->bytes_));
+    auto* begin = static_cast<uint8_t*>(host.back().mutable_data());
+    copy.fetch(entry->memory_, [begin](int64_t offset, const uint8_t* data, int64_t bytes) { copy_side_by_side(begin + offset, data, bytes); });
   }
-  device_.synchronize();
-  for (auto& [entry, host] : moved) entry->replace(std::move(host));
+  copy.finish();
+  for (size_t index = 0; index < moved.size(); ++index) moved[index]->replace(std::move(host[index]));
 }
 
 void Storages::restore() {
@@ -109,15 +117,17 @@ void Storages::restore() {
 }
 
 void Storages::move_to_device(const std::vector<Entry*>& entries) {
-  std::vector<std::pair<Entry*, c10::Storage>> moved;
-  for (Entry* entry : entries) {
-    if (!entry->memory_.device().is_cpu()) continue;
-    auto there = device_.allocate(entry->bytes_, /*zeroed=*/false);
-    device_.copy(there, 0, entry->memory_, 0, entry->bytes_);
-    moved.emplace_back(entry, std::move(there));
+  std::vector<Entry*> moved;
+  std::copy_if(entries.begin(), entries.end(), std::back_inserter(moved), [](const Entry* entry) { return entry->memory_.device().is_cpu(); });
+  std::vector<c10::Storage> there;
+  BulkCopy copy(device_, bytes_of(moved));
+  for (const Entry* entry : moved) {
+    there.push_back(device_.allocate(entry->bytes_, /*zeroed=*/false));
+    const auto* begin = static_cast<const uint8_t*>(entry->memory_.data());
+    copy.store(there.back(), [begin](int64_t offset, uint8_t* data, int64_t bytes) { copy_side_by_side(data, begin + offset, bytes); });
   }
-  device_.synchronize();
-  for (auto& [entry, there] : moved) entry->replace(std::move(there));
+  copy.finish();
+  for (size_t index = 0; index < moved.size(); ++index) moved[index]->replace(std::move(there[index]));
 }
 
 void Storages::unspill_to_host(const std::vector<Entry*>& entries) {
@@ -132,30 +142,21 @@ void Storages::unspill_to_host(const std::vector<Entry*>& entries) {
     }
   }
   if (spill_file_) spill_file_->read(targets);
-  for (size_t index = 0; index < entries.size(); ++index) {
-    entries[index]->replace(std::move(memory[index]));
-    entries[index]->spilled_.clear();
-  }
+  unspilled(entries, memory);
 }
 
-// A piece is read while the one before it is copied to the device.
 void Storages::unspill_to_device(const std::vector<Entry*>& entries) {
-  if (entries.empty()) return;
-  std::array<c10::Storage, 2> staging{device_.allocate_staging(kPieceBytes), device_.allocate_staging(kPieceBytes)};
   std::vector<c10::Storage> memory;
-  size_t turn = 0;
+  BulkCopy copy(device_, bytes_of(entries));
   for (const Entry* entry : entries) {
     memory.push_back(device_.allocate(entry->bytes_, /*zeroed=*/false));
-    int64_t done = 0;
-    for (const auto& piece : entry->spilled_) {
-      auto& buffer = staging[turn++ % staging.size()];
-      spill_file_->read({{piece, static_cast<uint8_t*>(buffer.mutable_data())}});
-      device_.synchronize();  // of the copy before, whose buffer is the next to be read into
-      device_.copy(memory.back(), done, buffer, 0, piece.bytes);
-      done += piece.bytes;
-    }
+    copy.store(memory.back(), [this, entry](int64_t offset, uint8_t* data, int64_t) { spill_file_->read({{entry->spilled_.at(piece_at(offset)), data}}); });
   }
-  device_.synchronize();
+  copy.finish();
+  unspilled(entries, memory);
+}
+
+void Storages::unspilled(const std::vector<Entry*>& entries, std::vector<c10::Storage>& memory) {
   for (size_t index = 0; index < entries.size(); ++index) {
     entries[index]->replace(std::move(memory[index]));
     entries[index]->spilled_.clear();
@@ -177,7 +178,7 @@ const uint8_t* Storages::bytes_at(uint64_t id, int64_t offset, int64_t& bytes, s
     bytes = entry.bytes_ - offset;
     return static_cast<const uint8_t*>(entry.memory_.data()) + offset;
   }
-  const auto& piece = entry.spilled_.at(static_cast<size_t>(offset / kPieceBytes));
+  const auto& piece = entry.spilled_.at(piece_at(offset));
   staging.resize(static_cast<size_t>(kPieceBytes));
   spill_file_->read({{piece, staging.data()}});
   bytes = piece.bytes - offset % kPieceBytes;

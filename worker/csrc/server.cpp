@@ -263,10 +263,10 @@ void Server::upload_directly() {
   }
   work();
   size_t done = body.left();
-  std::memcpy(upload->target, body.position(), done);
+  std::memcpy(upload->target(), body.position(), done);
   inbox_.drop();
   while (done < bytes) {
-    const auto got = ::recv(client_.get(), upload->target + done, bytes - done, MSG_DONTWAIT);
+    const auto got = ::recv(client_.get(), upload->target() + done, bytes - done, MSG_DONTWAIT);
     if (got > 0) {
       done += static_cast<size_t>(got);
     } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -275,6 +275,11 @@ void Server::upload_directly() {
       throw ClientLost();
     }
   }
+  while (!gate_.is_open()) {  // the lease ended meanwhile
+    if (gate_.starve()) tell({Event::Kind::kStarved});
+    wait(0);
+  }
+  work();
   touched_ = true;
   session_.finish_upload(*upload);
   commands_.store(commands_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

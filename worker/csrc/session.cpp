@@ -18,6 +18,7 @@ using wire::Command;
 
 constexpr uint64_t kLongMessagesMax = 16384;  // of one session; storages that were never made keep the message that says why
 constexpr size_t kShortMessageBytes = 256;
+constexpr const char* kDeviceLost = "the device failed and this session's tensors are lost; restart the process for a new session: ";
 constexpr int64_t kPastCachesBytes = 4 << 20;  // storages that the caches of one processor do not hold
 
 bool waits_for_lease(Command command) {
@@ -225,9 +226,10 @@ Cause Session::stop(Failure failure) {
 Cause Session::stop(const CommandError& error, const std::string& op, uint64_t sequence) { return stop({0, error.code, sequence, op, error.what(), ""}); }
 
 Cause Session::stop_now(const std::string& op, uint64_t sequence, const Plan* plan) {
-  bool device_lost = false;
-  const auto error = command_error_of_current_exception(device_lost);
-  auto cause = stop({0, error.code, sequence, op, error.what(), plan == nullptr ? "" : inputs_of(*plan)});
+  bool by_device = false;
+  const auto error = command_error_of_current_exception(by_device);
+  const bool device_lost = by_device && !device_.recovers();
+  auto cause = stop({0, error.code, sequence, op, (device_lost ? kDeviceLost : "") + std::string(error.what()), plan == nullptr ? "" : inputs_of(*plan)});
   if (device_lost && !lost_) lost_ = cause;
   return cause;
 }
@@ -380,7 +382,7 @@ void Session::write(wire::Reader& in) {
   const uint8_t* data = in.raw(bytes);
   const auto upload = begin_upload(id, offset, bytes);
   if (!upload) return;
-  if (bytes != 0) std::memcpy(upload->target, data, bytes);
+  std::memcpy(upload->target(), data, bytes);
   finish_upload(*upload);
 }
 
@@ -397,14 +399,9 @@ std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t 
     if (!device_.computes() || bytes == 0) return std::nullopt;
     const bool all = offset == 0 && static_cast<int64_t>(bytes) == entry.bytes();
     const auto& memory = all ? entry.touch_unwritten(device_) : entry.touch(device_);
-    Upload upload{nullptr, c10::Storage(nullptr), storage, static_cast<int64_t>(offset), static_cast<int64_t>(bytes)};
-    if (device_.is_host()) {
-      upload.target = static_cast<uint8_t*>(memory.mutable_data()) + offset;
-    } else {
-      upload.staging = device_.allocate_staging(upload.bytes);
-      upload.target = static_cast<uint8_t*>(upload.staging.mutable_data());
-    }
-    return upload;
+    const auto at = static_cast<int64_t>(offset), size = static_cast<int64_t>(bytes);
+    if (device_.is_host()) return Upload{storage, at, size, memory, at};
+    return Upload{storage, at, size, device_.allocate_staging(size), 0};
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
@@ -414,16 +411,16 @@ std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t 
 }
 
 void Session::finish_upload(const Upload& upload) {
-  if (!upload.staging) return;
   Entry& entry = storages_.at(upload.storage);
   try {
-    device_.copy(entry.touch(device_), upload.offset, upload.staging, 0, upload.bytes);
+    const auto& memory = entry.touch(device_);
+    if (!memory.is_alias_of(upload.memory)) device_.copy(memory, upload.offset, upload.memory, upload.at, upload.bytes);
   } catch (...) {
     announced(stop_now("WRITE", sequence_));
   }
 }
 
-std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& staging) {
+std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& held) {
   Entry& entry = storages_.at(id);
   if (stopped_ || entry.cause()) {
     tell(request, stopped_ ? *stopped_ : derived(*entry.cause()));
@@ -433,11 +430,14 @@ std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint
     check_range(entry, offset, bytes, "a READ");
     if (!device_.computes() || bytes == 0) return zeros().data();
     const auto& memory = entry.touch(device_);
-    if (device_.is_host()) return static_cast<const uint8_t*>(memory.data()) + offset;
-    staging = device_.allocate_staging(static_cast<int64_t>(bytes));
-    device_.copy(staging, 0, memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes));
+    if (device_.is_host()) {
+      held = memory;
+      return static_cast<const uint8_t*>(memory.data()) + offset;
+    }
+    held = device_.allocate_staging(static_cast<int64_t>(bytes));
+    device_.copy(held, 0, memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes));
     device_.synchronize();
-    return staging.data();
+    return held.data();
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
@@ -452,8 +452,8 @@ void Session::read(wire::Reader& in) {
   const uint64_t id = in.varint();
   const uint64_t offset = in.varint();
   const auto bytes = static_cast<size_t>(in.bounded(wire::kChunkBytesMax, "the size of a chunk"));
-  c10::Storage staging(nullptr);
-  const auto data = readable(request, id, offset, bytes, staging);
+  c10::Storage held(nullptr);
+  const auto data = readable(request, id, offset, bytes, held);
   if (!data) return;
   wire::Writer head;
   head.reply(wire::Reply::kData);
@@ -512,7 +512,7 @@ void Session::write_shared(wire::Reader& in) {
   const auto bytes = static_cast<size_t>(in.bounded(wire::kChunkBytesMax, "the size of a chunk"));
   const uint8_t* data = shared().at(in.varint(), bytes);
   const auto upload = begin_upload(id, offset, bytes);
-  if (upload) copy_out(upload->target, data, bytes, storages_.at(id).bytes() >= kPastCachesBytes);
+  if (upload) copy_out(upload->target(), data, bytes, storages_.at(id).bytes() >= kPastCachesBytes);
   shared_->taken();
   moves_bulk_ = true;
   if (upload) finish_upload(*upload);
@@ -525,8 +525,8 @@ void Session::read_shared(wire::Reader& in) {
   const uint64_t offset = in.varint();
   const auto bytes = static_cast<size_t>(in.bounded(wire::kChunkBytesMax, "the size of a chunk"));
   uint8_t* target = shared().at(in.varint(), bytes);
-  c10::Storage staging(nullptr);
-  const auto data = readable(request, id, offset, bytes, staging);
+  c10::Storage held(nullptr);
+  const auto data = readable(request, id, offset, bytes, held);
   if (!data) return;
   std::memcpy(target, *data, bytes);
   moves_bulk_ = true;

@@ -57,13 +57,15 @@ class Session {
 
   // A WRITE whose payload is still on its way. nullopt: read it into memory first, and execute it.
   struct Upload {
-    uint8_t* target;
-    c10::Storage staging;  // copied to the storage by finish_upload; null where target is the storage
     uint64_t storage;
     int64_t offset;
     int64_t bytes;
+    c10::Storage memory;  // where the payload goes: the storage's own, or what is copied to it by finish_upload
+    int64_t at;
+    uint8_t* target() const { return static_cast<uint8_t*>(memory.mutable_data()) + at; }
   };
   std::optional<Upload> begin_upload(uint64_t storage, uint64_t offset, size_t bytes);
+  // The session may have been parked and restored since.
   void finish_upload(const Upload& upload);
 
   void set_limit(int64_t bytes);
@@ -123,8 +125,9 @@ class Session {
 
   Plan& plan_of(uint64_t number);
   void check_range(const Entry& entry, uint64_t offset, size_t bytes, const char* what) const;
-  // What a READ of the range gives, on the host; nullopt where a failure was the answer. `staging` keeps it alive.
-  std::optional<const void*> readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& staging);
+  // What a READ of the range gives, on the host; nullopt where a failure was the answer. `held` keeps it there, also when the session is
+  // parked while its client takes the answer.
+  std::optional<const void*> readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& held);
   SharedMemory& shared();
   void heard(wire::Reader& in);
   // A command fails: nothing takes effect from here on until the client has heard of it.

@@ -147,11 +147,11 @@ class Storages {
     }
   };
   void spill(const std::vector<Entry*>& entries, const std::string& directory);
-  void spill(Entry& entry);
   void move_to_host(const std::vector<Entry*>& entries);
   void move_to_device(const std::vector<Entry*>& entries);
   void unspill_to_host(const std::vector<Entry*>& entries);
   void unspill_to_device(const std::vector<Entry*>& entries);
+  void unspilled(const std::vector<Entry*>& entries, std::vector<c10::Storage>& memory);
 
   const Device& device_;
   std::unordered_map<uint64_t, Entry, Mix> entries_;

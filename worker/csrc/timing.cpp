@@ -3,8 +3,6 @@
 #include <chrono>
 #include <utility>
 
-#include <ATen/DeviceAccelerator.h>
-
 namespace forebay::worker {
 
 namespace {
@@ -19,11 +17,7 @@ uint64_t nanoseconds(double milliseconds) { return milliseconds <= 0 ? 0 : stati
 
 }  // namespace
 
-c10::Event Timing::mark() const {
-  c10::Event event(device_.where().type(), c10::EventFlag::BACKEND_DEFAULT);
-  event.record(at::accelerator::getCurrentStream(device_.where().index()));
-  return event;
-}
+c10::Event Timing::mark() const { return device_.record(c10::EventFlag::BACKEND_DEFAULT); }
 
 void Timing::begin(size_t calls) {
   notes_.clear();

@@ -1,0 +1,77 @@
+#include "bulk_copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <ATen/Parallel.h>
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr int64_t kThreadsBytes = int64_t{1} << 20;  // of a copy, for each thread at least
+
+}  // namespace
+
+void copy_side_by_side(uint8_t* target, const uint8_t* source, int64_t bytes) {
+  at::parallel_for(0, bytes, kThreadsBytes, [&](int64_t begin, int64_t end) { std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin)); });
+}
+
+void BulkCopy::fetch(const c10::Storage& source, const Take& take) {
+  const auto size = static_cast<int64_t>(source.nbytes());
+  for (int64_t done = 0; done < size; done += kPartBytes) {
+    const int64_t bytes = std::min(size - done, kPartBytes);
+    if (device_.is_host()) {
+      take(done, static_cast<const uint8_t*>(source.data()) + done, bytes);
+      continue;
+    }
+    Piece& piece = piece_for(bytes);
+    device_.copy(piece.memory, piece.used, source, done, bytes);
+    piece.parts.push_back({piece.used, done, bytes, take});
+    piece.used += bytes;
+  }
+}
+
+void BulkCopy::store(const c10::Storage& target, const Fill& fill) {
+  const auto size = static_cast<int64_t>(target.nbytes());
+  for (int64_t done = 0; done < size; done += kPartBytes) {
+    const int64_t bytes = std::min(size - done, kPartBytes);
+    if (device_.is_host()) {
+      fill(done, static_cast<uint8_t*>(target.mutable_data()) + done, bytes);
+      continue;
+    }
+    Piece& piece = piece_for(bytes);
+    fill(done, static_cast<uint8_t*>(piece.memory.mutable_data()) + piece.used, bytes);
+    device_.copy(target, done, piece.memory, piece.used, bytes);
+    piece.used += bytes;
+  }
+}
+
+void BulkCopy::finish() {
+  for (size_t turn = 0; turn < kPieces; ++turn) next_piece();
+}
+
+BulkCopy::Piece& BulkCopy::piece_for(int64_t bytes) {
+  if (pieces_[current_].used + bytes > piece_bytes_) next_piece();
+  Piece& piece = pieces_[current_];
+  if (!piece.memory) piece.memory = device_.allocate_staging(piece_bytes_);
+  return piece;
+}
+
+void BulkCopy::next_piece() {
+  if (pieces_[current_].used > 0) pieces_[current_].copied.emplace(device_.record());
+  current_ = (current_ + 1) % kPieces;
+  empty(pieces_[current_]);
+}
+
+void BulkCopy::empty(Piece& piece) {
+  if (piece.copied) piece.copied->synchronize();
+  piece.copied.reset();
+  piece.used = 0;
+  for (const auto& part : std::exchange(piece.parts, {})) {
+    part.take(part.offset, static_cast<const uint8_t*>(piece.memory.data()) + part.at, part.bytes);
+  }
+}
+
+}  // namespace forebay::worker

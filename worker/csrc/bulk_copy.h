@@ -1,0 +1,69 @@
+// Many bytes between a device and this host, through a few pieces of memory that the device reaches fast: while it copies one of them, the
+// processors fill or empty another.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include <c10/core/Event.h>
+#include <c10/core/Storage.h>
+
+#include "device.h"
+
+namespace forebay::worker {
+
+class BulkCopy {
+ public:
+  static constexpr int64_t kPartBytes = int64_t{16} << 20;  // as much as is handed over at a time
+
+  // `offset`: of the part, in its storage.
+  using Take = std::function<void(int64_t offset, const uint8_t* data, int64_t bytes)>;
+  using Fill = std::function<void(int64_t offset, uint8_t* data, int64_t bytes)>;
+
+  // `bytes`: of all storages together, for which smaller pieces may do.
+  BulkCopy(const Device& device, int64_t bytes) : device_(device), piece_bytes_(std::min(bytes, kPartBytes)) {}
+
+  // Hands all bytes of a storage to `take`, in order, in parts of kPartBytes and a last one; the later ones by a later call.
+  void fetch(const c10::Storage& source, const Take& take);
+  // Has `fill` give all bytes of a storage, in order, in the same parts, and copies them to it.
+  void store(const c10::Storage& target, const Fill& fill);
+  // To be called at the end: all parts were handed over, and the device is done with what was stored.
+  void finish();
+
+ private:
+  struct Part {
+    int64_t at;  // in the piece
+    int64_t offset;
+    int64_t bytes;
+    Take take;
+  };
+  // Holds parts of several small storages, or one part of a large one.
+  struct Piece {
+    c10::Storage memory{nullptr};
+    int64_t used = 0;
+    std::vector<Part> parts;
+    std::optional<c10::Event> copied;
+  };
+  static constexpr size_t kPieces = 4;
+
+  // A piece with room for so many bytes.
+  Piece& piece_for(int64_t bytes);
+  // Goes on to the oldest piece.
+  void next_piece();
+  // Waits for the device's copies, and hands over what they fetched.
+  void empty(Piece& piece);
+
+  const Device& device_;
+  const int64_t piece_bytes_;
+  std::array<Piece, kPieces> pieces_;
+  size_t current_ = 0;
+};
+
+// As std::memcpy, by all threads that the process computes with.
+void copy_side_by_side(uint8_t* target, const uint8_t* source, int64_t bytes);
+
+}  // namespace forebay::worker
