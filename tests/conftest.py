@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -77,13 +77,23 @@ def postgres_server() -> Iterator[str]:
         shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def new_postgres_database(postgres_server: str) -> Callable[..., str]:
+    """Makes databases, empty or copies of another one, in place of what had their name, and gives their URL."""
+
+    def make(name: str = "forebay", template: str = "template1") -> str:
+        with psycopg.connect(host=postgres_server, user="postgres", dbname="postgres", autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return f"postgresql+psycopg://postgres@/{name}?host={postgres_server}"
+
+    return make
+
+
 @pytest.fixture
-def postgres_url(postgres_server: str) -> Iterator[str]:
+def postgres_url(new_postgres_database: Callable[..., str]) -> str:
     """An empty database."""
-    with psycopg.connect(host=postgres_server, user="postgres", dbname="postgres", autocommit=True) as connection:
-        connection.execute("DROP DATABASE IF EXISTS forebay WITH (FORCE)")
-        connection.execute("CREATE DATABASE forebay")
-    yield f"postgresql+psycopg://postgres@/forebay?host={postgres_server}"
+    return new_postgres_database()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -86,6 +86,7 @@ class Recorder {
   Entry& find_or_insert(OperatorInfo& info, const torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
   void drop_templates();
   void put_operator(const OperatorInfo& info);
+  void tell_settings();
 
   const c10::DeviceIndex device_;
   CommandStream& stream_;
@@ -94,6 +95,7 @@ class Recorder {
   size_t count_ = 0;
   size_t template_bytes_ = 0;
   std::unordered_map<const OperatorInfo*, uint64_t> operators_;  // to the wire's number
+  uint64_t told_settings_ = wire::kSettingsDefault;
   Growths growths_;  // has a lock of its own
 };
 

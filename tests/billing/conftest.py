@@ -127,12 +127,47 @@ def usage() -> Callable[..., UsageRecord]:
     return make
 
 
-@pytest.fixture(scope="session")
-def seeded_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite database with schema and seeds, to be copied."""
-    path = tmp_path_factory.mktemp("seeded") / "billing.sqlite3"
-    engines = open_engines(f"sqlite:///{path}", 1)
+def make_schema(url: str) -> None:
+    engines = open_engines(url, 1)
     migrate(engines)
+    engines.dispose()
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SQLite database with the schema alone, to be copied."""
+    path = tmp_path_factory.mktemp("migrated") / "billing.sqlite3"
+    make_schema(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_database(new_postgres_database: Callable[..., str]) -> str:
+    """The name of a PostgreSQL database with the schema alone, to be copied."""
+    name = "forebay_migrated"
+    make_schema(new_postgres_database(name))
+    return name
+
+
+@pytest.fixture
+def migrated_postgres_url(new_postgres_database: Callable[..., str], migrated_database: str) -> str:
+    return new_postgres_database(template=migrated_database)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def migrated_url(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> str:
+    """A database of each kind that is supported, with the schema alone: migrations take seconds, and a copy does not."""
+    if request.param == "sqlite":
+        return f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'forebay.sqlite3')}"
+    url: str = request.getfixturevalue("migrated_postgres_url")
+    return url
+
+
+@pytest.fixture(scope="session")
+def seeded_file(migrated_file: Path) -> Path:
+    """An SQLite database with schema and seeds, to be copied."""
+    path = Path(shutil.copy(migrated_file, migrated_file.with_name("seeded.sqlite3")))
+    engines = open_engines(f"sqlite:///{path}", 1)
     with writing(engines) as connection:
         seed(Books(connection), NOW_NS)
     engines.dispose()
@@ -159,9 +194,10 @@ def fresh_books(seeded_file: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path, migrated_file: Path) -> Settings:
+    """Of a service on SQLite, which has the schema already."""
     return Settings(
-        database_url=f"sqlite:///{tmp_path}/billing.sqlite3",
+        database_url=f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'billing.sqlite3')}",
         port=0,
         tokens=tuple(CALLERS.values()),
         tenant_currencies={"tokyo": "JPY"},
@@ -180,9 +216,9 @@ def running(settings: Settings, clock: Clock) -> Iterator[Running]:
 
 
 @pytest.fixture
-def running_anywhere(settings: Settings, clock: Clock, database_url: str) -> Iterator[Running]:
+def running_anywhere(settings: Settings, clock: Clock, migrated_url: str) -> Iterator[Running]:
     """The service on each kind of database."""
-    service = Running(settings.model_copy(update={"database_url": database_url, "busy_seconds": 2.0}), clock)
+    service = Running(settings.model_copy(update={"database_url": migrated_url, "busy_seconds": 2.0}), clock)
     try:
         yield service
     finally:

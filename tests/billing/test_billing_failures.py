@@ -85,8 +85,8 @@ def test_a_service_that_stops_answers_503_to_reads_and_writes_alike(running: Any
 
 
 @pytest.fixture
-def running_postgresql(settings: Any, clock: Any, postgres_url: str, running_service: Any) -> Any:
-    service = running_service(settings.model_copy(update={"database_url": postgres_url, "busy_seconds": 2.0}), clock)
+def running_postgresql(settings: Any, clock: Any, migrated_postgres_url: str, running_service: Any) -> Any:
+    service = running_service(settings.model_copy(update={"database_url": migrated_postgres_url, "busy_seconds": 2.0}), clock)
     try:
         yield service
     finally:

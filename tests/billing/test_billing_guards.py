@@ -50,10 +50,9 @@ def fill_invoices(connection: Connection) -> None:
 
 
 @pytest.fixture
-def engines(database_url: str, usage: Callable[..., UsageRecord]) -> Iterator[Engines]:
+def engines(migrated_url: str, usage: Callable[..., UsageRecord]) -> Iterator[Engines]:
     """Books with one record of a lease, its reversal, one of parked bytes, and a hold that has ended."""
-    engines = open_engines(database_url, 2)
-    migrate(engines)
+    engines = open_engines(migrated_url, 2)
     with writing(engines) as connection:
         journal.seed(Books(connection), NOW_NS)
         parked = replace(usage("s.p1/1"), flavor=PARKED, parked_bytes=2**30)

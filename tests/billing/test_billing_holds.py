@@ -13,7 +13,7 @@ import pytest
 from forebay_billing import checks, journal, queries, reservations, schema
 from forebay_billing import service as services
 from forebay_billing.books import Books
-from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
+from forebay_billing.engines import Engines, open_engines, reading, writing
 from forebay_billing.holds import HOLDS, Heartbeat, Terms, held
 from forebay_billing.ledger import REVENUE, receivable
 from forebay_billing.money import whole
@@ -67,9 +67,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(database_url: str) -> Any:
-    engines = open_engines(database_url, 2)
-    migrate(engines)
+def desk(migrated_url: str) -> Any:
+    engines = open_engines(migrated_url, 2)
     with writing(engines) as connection:
         journal.seed(Books(connection), NOW_NS)
     yield Desk(engines)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from forebay_billing import checks, credit_journal, invoice_journal, invoice_queries, journal, plan_book, profiles, queries
 from forebay_billing.books import Books
-from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
+from forebay_billing.engines import Engines, open_engines, reading, writing
 from forebay_billing.errors import InvalidCredit, LedgerError, NotNow, UnknownInvoice
 from forebay_billing.invoice_journal import Conditions
 from forebay_billing.invoice_queries import Invoice, Issuer
@@ -62,9 +62,8 @@ def sound(books: Books) -> bool:
 
 
 @pytest.fixture
-def engines(database_url: str) -> Iterator[Engines]:
-    opened = open_engines(database_url, 5)
-    migrate(opened)
+def engines(migrated_url: str) -> Iterator[Engines]:
+    opened = open_engines(migrated_url, 5)
     with writing(opened) as connection:
         journal.seed(Books(connection), 1)
         plan(Books(connection))

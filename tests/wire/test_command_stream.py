@@ -135,6 +135,7 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
         st.builds(stream.Cut, st.booleans()),
         st.builds(stream.Time, st.integers(0, 1 << 19)),
         st.builds(stream.TellTimes, UNSIGNED),
+        st.builds(stream.Settings, st.integers(0, stream.SETTINGS_MAX)),
         st.builds(stream.Share, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),
         st.builds(stream.WriteShared, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),
         st.builds(stream.ReadShared, UNSIGNED, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),

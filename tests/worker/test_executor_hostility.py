@@ -307,7 +307,7 @@ def valid_session() -> list[bytes]:
         [stream.Call(2, (stream.View(1), stream.View(2), 4)), stream.Ask(9, 100, 3, (stream.View(3),))],
         [stream.Call(4, (stream.View(1), 0.0, 1.0), stream.Random(3, 4)), stream.Read(10, 4, 0, 32), stream.Sync(11)],
         [stream.Share(13, 1 << 20), stream.WriteShared(3, 0, 16, 4096), stream.Copy(4, 0, 3, 0, 16), stream.ReadShared(14, 4, 0, 16, 8192)],
-        [stream.Time(8), stream.Call(0, (stream.View(1), stream.View(2), 5, 3)), stream.TellTimes(15)],
+        [stream.Settings(0b101), stream.Time(8), stream.Call(0, (stream.View(1), stream.View(2), 5, 3)), stream.TellTimes(15)],
         [stream.Free((3, 4)), stream.Mark(1), stream.Forget(), stream.Sync(12)],
     ]
     for group in commands:

@@ -172,7 +172,7 @@ def test_what_is_parked_beyond_the_hosts_share_goes_to_disk_and_comes_back_as_it
         files = worker.spill_files()
         assert sum(file.st_size for file in files) == parked.spilled_bytes
         assert all(file.st_mode & 0o077 == 0 and file.st_nlink == 0 for file in files)
-        assert before - worker.memory_kib() > parked.spilled_bytes * 0.9 // 1024
+        assert before - worker.memory_kib() >= parked.spilled_bytes * 0.9 // 1024
         gone = list(made)[3]
         client.send(stream.Free((gone,)))
         made.pop(gone)
@@ -230,7 +230,7 @@ def test_damage_on_disk_ends_the_session_with_a_sentence(start_on_pool: Start) -
 
 
 @pytest.mark.parametrize("host_bytes_max", [0, 1 << 40])
-def test_a_session_is_parked_in_the_middle_of_an_upload_which_goes_on_under_the_next_lease(start_on_pool: Start, host_bytes_max: int) -> None:
+def test_a_session_is_parked_within_an_upload_which_goes_on_under_the_next_lease(start_on_pool: Start, host_bytes_max: int) -> None:
     worker = start_on_pool()
     client = worker.serve()
     with client.socket:

@@ -142,6 +142,7 @@ void bind_limits(py::module_& module) {
   module.attr("STEPS_MAX") = wire::kStepsMax;
   module.attr("STEP_WORDS_MAX") = wire::kStepWordsMax;
   module.attr("TIMES_MAX") = wire::kTimesMax;
+  module.attr("SETTINGS_MAX") = wire::kSettingsMax;
   module.attr("STORAGE_BYTES_MAX") = wire::kStorageBytesMax;
 }
 

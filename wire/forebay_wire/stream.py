@@ -16,6 +16,7 @@ from forebay_wire._stream import (
     FRAME_BYTES_MAX,
     FRAME_HEADER_BYTES,
     MAGIC,
+    SETTINGS_MAX,
     SHARED_BYTES_MAX,
     SHARED_HEADER_BYTES,
     VERSION,
@@ -73,6 +74,7 @@ from forebay_wire.vocabulary import (
     Refused,
     Reply,
     Resize,
+    Settings,
     Share,
     Shared,
     Step,
@@ -94,6 +96,7 @@ __all__ = [
     "FRAME_BYTES_MAX",
     "MAGIC",
     "RANDOM",
+    "SETTINGS_MAX",
     "SHARED_BYTES_MAX",
     "SHARED_HEADER_BYTES",
     "VERSION",
@@ -140,6 +143,7 @@ __all__ = [
     "Refused",
     "Reply",
     "Resize",
+    "Settings",
     "Share",
     "Shared",
     "Step",
@@ -252,6 +256,9 @@ class CommandWriter:
                 put_trace_command(out, command)
             case Time() | TellTimes():
                 put_timing_command(out, command)
+            case Settings():
+                out.u8(26)
+                out.varint(command.bits)
             case _:
                 put_storage_command(out, command)
 
@@ -438,6 +445,8 @@ class CommandReader:
                 return get_trace_command(reader, opcode)
             case 23 | 24:
                 return get_timing_command(reader, opcode)
+            case 26:
+                return Settings(reader.bounded(SETTINGS_MAX, "the settings"))
         return get_storage_command(reader, opcode)
 
     def _bound(self, reader: Reader) -> tuple[int, tuple[Binding, ...], Random | None]:

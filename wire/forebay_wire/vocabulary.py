@@ -328,8 +328,17 @@ class TellTimes:
     request: int
 
 
+@dataclass(frozen=True)
+class Settings:
+    """How the device is to compute from here on: bits of ``docs/wire.md``, SETTINGS."""
+
+    bits: int
+
+
 StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Heard | Share | WriteShared | ReadShared | Copy | Leave
-Command = Hello | Fetch | Operator | DefineTemplate | Call | Ask | Forget | Follow | Step | Cut | Time | TellTimes | StorageCommand
+Command = (
+    Hello | Fetch | Operator | DefineTemplate | Call | Ask | Forget | Follow | Step | Cut | Time | TellTimes | Settings | StorageCommand
+)
 
 
 @dataclass(frozen=True)

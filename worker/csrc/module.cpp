@@ -7,6 +7,7 @@
 #include "memory.h"
 #include "operators.h"
 #include "server.h"
+#include "settings.h"
 
 namespace py = pybind11;
 using namespace forebay::worker;
@@ -96,6 +97,7 @@ PYBIND11_MODULE(_executor, module) {
       .def("statistics", &statistics_of)
       .def("running", &Server::running)
       .def("join", &Server::join, release());
+  module.def("apply_settings", &apply_settings);
   module.def("schema_hash", &schema_hash);
   module.def("allowed_operators", &allowed);
   module.def("denied_operators", &denied);

@@ -9,6 +9,7 @@
 #include "description.h"
 #include "memory.h"
 #include "operators.h"
+#include "settings.h"
 
 namespace forebay::worker {
 
@@ -77,6 +78,8 @@ void Session::execute(wire::Reader& in) {
       return timing_.begin(in.bounded(wire::kTimesMax, "the number of calls to time"));
     case Command::kTellTimes:
       return tell_times(in);
+    case Command::kSettings:
+      return settings(in);
     case Command::kHello:
       throw wire::WireError("a second HELLO");
     case Command::kOperator:
@@ -478,6 +481,12 @@ void Session::tell_times(wire::Reader& in) {
   head.varint(request);
   timing_.tell(head);
   replies_.send(head, nullptr, 0);
+}
+
+void Session::settings(wire::Reader& in) {
+  const uint64_t bits = in.bounded(wire::kSettingsMax, "the settings");
+  traces_.cut();
+  if (!device_.is_host()) apply_settings(bits);
 }
 
 // Bulk data beside the socket.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
-from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
+from forebay_billing.engines import Engines, open_engines, reading, writing
 from forebay_billing.payments import inbox, metering, objects, outbox, tables
 from forebay_billing.payments.exporter import Exporter
 from forebay_billing.payments.gateway import Gateway
@@ -138,9 +138,8 @@ def emulator(clock: Any) -> Iterator[Emulator]:
 
 
 @pytest.fixture
-def engines(database_url: str) -> Iterator[Engines]:
-    opened = open_engines(database_url, 5)
-    migrate(opened)
+def engines(migrated_url: str) -> Iterator[Engines]:
+    opened = open_engines(migrated_url, 5)
     yield opened
     opened.dispose()
 

@@ -24,13 +24,13 @@ HOUR_NS = 3600 * 10**9
 
 
 @pytest.fixture
-def paid(running_service: Any, settings: Settings, emulator: Emulator, clock: Any, database_url: str, tmp_path: Path) -> Iterator[Any]:
+def paid(running_service: Any, settings: Settings, emulator: Emulator, clock: Any, migrated_url: str, tmp_path: Path) -> Iterator[Any]:
     """The service with payments on, against the emulator."""
     secrets = tmp_path / "webhooks"
     secrets.write_text(f"{Emulator.secret}\n{Emulator.thin_secret}\n")
     (tmp_path / "key").write_text(Emulator.api_key + "\n")
     values = {
-        "database_url": database_url, "busy_seconds": 2.0, "stripe_mode": "invoices", "stripe_key_file": tmp_path / "key",
+        "database_url": migrated_url, "busy_seconds": 2.0, "stripe_mode": "invoices", "stripe_key_file": tmp_path / "key",
         "stripe_webhook_secrets_file": secrets, "stripe_api_url": emulator.url, "stripe_return_url": "https://cloud.example/",
     }  # fmt: skip
     running = running_service(settings.model_copy(update=values), clock)
@@ -147,12 +147,12 @@ def test_from_contact_to_invoice_to_payment(paid: Any, emulator: Emulator, invoi
 
 @pytest.fixture
 def metered(
-    running_service: Any, settings: Settings, emulator: Emulator, clock: Any, database_url: str
+    running_service: Any, settings: Settings, emulator: Emulator, clock: Any, migrated_url: str
 ) -> Callable[[Callable[[Any], Any]], Any]:
     """Does something with the service started anew, whose meters tell Stripe of usage. Usage is collected at each start."""
     emulator.add_price("price_nano", "usd", "0.0000001")
     values = {
-        "database_url": database_url, "busy_seconds": 2.0, "stripe_mode": "meters", "stripe_meter_price": "price_nano",
+        "database_url": migrated_url, "busy_seconds": 2.0, "stripe_mode": "meters", "stripe_meter_price": "price_nano",
         "stripe_key": SecretStr(Emulator.api_key), "stripe_api_url": emulator.url,
     }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -93,9 +94,9 @@ class Storm:
 
 
 @pytest.fixture
-def database_url(tmp_path: Any) -> str:
+def migrated_url(tmp_path: Any, migrated_file: Any) -> str:
     """SQLite: what is tried here is not the database."""
-    return f"sqlite:///{tmp_path}/forebay.sqlite3"
+    return f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'forebay.sqlite3')}"
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

@@ -72,7 +72,26 @@ enum class Command : uint8_t {
   kTime = 23,
   kTellTimes = 24,
   kHeard = 25,
+  kSettings = 26,
 };
+
+// Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.
+enum Settings : uint64_t {
+  kTf32Products = 1 << 0,
+  kTf32Convolutions = 1 << 1,
+  kTf32Recurrent = 1 << 2,
+  kFp16Reduction = 1 << 3,
+  kBf16Reduction = 1 << 4,
+  kFp16Accumulation = 1 << 5,
+  kCudnn = 1 << 6,
+  kCudnnBenchmark = 1 << 7,
+  kCudnnDeterministic = 1 << 8,
+  kDeterministic = 1 << 9,
+  kDeterministicWarns = 1 << 10,
+};
+constexpr uint64_t kSettingsMax = (1 << 11) - 1;
+// PyTorch's own, which a worker begins with.
+constexpr uint64_t kSettingsDefault = kTf32Convolutions | kTf32Recurrent | kFp16Reduction | kBf16Reduction | kCudnn;
 
 // Worker to client, one a frame.
 enum class Reply : uint8_t {

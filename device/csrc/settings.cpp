@@ -1,0 +1,29 @@
+#include "settings.h"
+
+#include <ATen/Context.h>
+
+#include "forebay/wire.h"
+
+namespace forebay {
+
+uint64_t program_settings() {
+  const auto& context = at::globalContext();
+  const auto is_tf32 = [&](at::Float32Op op) { return context.float32Precision(at::Float32Backend::CUDA, op) == at::Float32Precision::TF32; };
+  constexpr auto kReduces = at::CuBLASReductionOption::AllowReducedPrecisionWithSplitK;
+  uint64_t bits = 0;
+  const auto note = [&](bool set, wire::Settings bit) { bits |= set ? bit : 0; };
+  note(is_tf32(at::Float32Op::MATMUL), wire::kTf32Products);
+  note(is_tf32(at::Float32Op::CONV), wire::kTf32Convolutions);
+  note(is_tf32(at::Float32Op::RNN), wire::kTf32Recurrent);
+  note(context.allowFP16ReductionCuBLAS() == kReduces, wire::kFp16Reduction);
+  note(context.allowBF16ReductionCuBLAS() == kReduces, wire::kBf16Reduction);
+  note(context.allowFP16AccumulationCuBLAS(), wire::kFp16Accumulation);
+  note(context.userEnabledCuDNN(), wire::kCudnn);
+  note(context.benchmarkCuDNN(), wire::kCudnnBenchmark);
+  note(context.deterministicCuDNN(), wire::kCudnnDeterministic);
+  note(context.deterministicAlgorithms(), wire::kDeterministic);
+  note(context.deterministicAlgorithmsWarnOnly(), wire::kDeterministicWarns);
+  return bits;
+}
+
+}  // namespace forebay

@@ -1,0 +1,104 @@
+"""How a program has set PyTorch to compute goes to the worker before what it is set for, and nothing goes where it sets nothing."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from forebay_wire import stream
+
+DEFAULT, TF32_PRODUCTS, TF32_CONVOLUTIONS, TF32_RECURRENT, BENCHMARK, DETERMINISTIC = 0b1011110, 1, 2, 4, 128, 512
+PROGRAM = """
+import sys
+from operator_sweep import attach
+attach(sys.argv[1], sys.argv[2])
+import torch
+x = torch.ones(4, 4, device="cuda")
+for change in sys.argv[3:]:
+    exec(change)
+    for _ in range(3):
+        (x @ x).relu()
+torch.cuda.synchronize()
+"""
+
+
+class Tap:
+    """Hands what a client says on to a worker, and keeps it."""
+
+    def __init__(self, own: Path, worker: Path) -> None:
+        self.said = b""
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(own))
+        self._listener.listen(1)
+        self._worker = socket.socket(socket.AF_UNIX)
+        self._worker.connect(str(worker))
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        client, _ = self._listener.accept()
+        back = threading.Thread(target=self._answer, args=(client,))
+        back.start()
+        while said := client.recv(1 << 16):
+            self.said += said
+            self._worker.sendall(said)
+        self._worker.shutdown(socket.SHUT_WR)
+        back.join()
+        client.close()
+
+    def _answer(self, client: socket.socket) -> None:
+        while answer := self._worker.recv(1 << 16):
+            client.sendall(answer)
+
+    def commands(self) -> list[stream.Command]:
+        self._thread.join(60)
+        self._listener.close()
+        self._worker.close()
+        reader, commands, at = stream.CommandReader(), list[stream.Command](), 0
+        while at < len(self.said):
+            size = int.from_bytes(self.said[at : at + stream.FRAME_HEADER_BYTES], "little")
+            at += stream.FRAME_HEADER_BYTES
+            commands += reader.read(self.said[at : at + size])
+            at += size
+        return commands
+
+
+def settings_of(folder: Path, *changes: str) -> list[int]:
+    """Those that a worker was told by a program that makes these changes, one after the other, and computes under each."""
+    worker, own, ticket = folder / "worker.sock", folder / "tap.sock", secrets.token_hex(32)
+    command = [sys.executable, "-m", "forebay_worker", "--standalone", f"unix:{worker}", "--ticket", ticket, "--memory", str(1 << 30)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None and b"ready" in process.stdout.readline()
+            tap = Tap(own, worker)
+            program = [sys.executable, "-c", PROGRAM, f"unix:{own}", ticket, *changes]
+            done = subprocess.run(program, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent)
+            assert done.returncode == 0, done.stderr
+        finally:
+            process.kill()
+    return [one.bits for one in tap.commands() if isinstance(one, stream.Settings)]
+
+
+def test_a_program_that_sets_nothing_says_nothing(tmp_path: Path) -> None:
+    assert settings_of(tmp_path, "pass") == []
+
+
+def test_each_change_is_told_once_before_what_is_computed_under_it(tmp_path: Path) -> None:
+    told = settings_of(
+        tmp_path,
+        "torch.backends.cuda.matmul.allow_tf32 = True",
+        "torch.backends.cudnn.benchmark = True",
+        "torch.set_float32_matmul_precision('highest')",
+        "torch.backends.cudnn.allow_tf32 = False; torch.use_deterministic_algorithms(True)",
+    )
+    without = DEFAULT & ~TF32_CONVOLUTIONS & ~TF32_RECURRENT
+    assert told == [
+        DEFAULT | TF32_PRODUCTS,
+        DEFAULT | TF32_PRODUCTS | BENCHMARK,
+        DEFAULT | BENCHMARK,
+        without | BENCHMARK | DETERMINISTIC,
+    ]

@@ -1,0 +1,47 @@
+"""What SETTINGS does to the PyTorch of the process that hears it, in processes of their own: it is the whole process's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from forebay_wire import stream
+
+REPORT = """
+import sys
+import torch
+from forebay_worker import _executor
+_executor.apply_settings(int(sys.argv[1]))
+cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+print(
+    cuda.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision,
+    cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction, cuda.allow_fp16_accumulation,
+    cudnn.enabled, cudnn.benchmark, cudnn.deterministic,
+    torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+    torch.backends.cuda.matmul.allow_tf32,
+)
+"""
+NAMES = ("ieee", "tf32")
+
+
+def reported(bits: int) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", REPORT, str(bits)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("bits", [0, *(1 << place for place in range(10)), 0b11000000000, stream.SETTINGS_MAX])
+def test_each_bit_sets_what_it_stands_for_and_nothing_else(bits: int) -> None:
+    flags = [str(bool(bits >> place & 1)) for place in range(3, 11)]
+    precisions = [NAMES[bits >> place & 1] for place in range(3)]
+    assert reported(bits) == [*precisions, *flags, str(bool(bits & 1))], "and kernels that ask by PyTorch's older names are answered"
+
+
+def test_more_settings_than_there_are_end_the_session(client: Any) -> None:
+    client.send(stream.Settings(stream.SETTINGS_MAX), stream.Sync(1))
+    assert isinstance(client.reply(), stream.Done)
+    client.send_raw(bytes([26, 0x80, 0x10]))
+    refused = client.reply()
+    assert isinstance(refused, stream.Refused) and "the settings is 2048" in refused.message
