@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from forebay.toolkit.backup import BackupError, back_up, database_of, restore
 from forebay.toolkit.command import main
-from forebay_billing.types import UsageRecord
+from forebay_billing.model.types import UsageRecord
 from forebay_pool.batch import Batch
 from forebay_pool.kept import KeptSession
 from forebay_pool.store import Store as PoolStore

@@ -10,15 +10,18 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from forebay_billing import checks, journal, queries, reservations, schema
 from forebay_billing import service as services
-from forebay_billing.books import Books
-from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
-from forebay_billing.holds import HOLDS, Heartbeat, Terms, held
-from forebay_billing.ledger import REVENUE, receivable
-from forebay_billing.money import whole
-from forebay_billing.months import Month
-from forebay_billing.types import UsageRecord
+from forebay_billing.ledger.books import Books
+from forebay_billing.ledger.postings import REVENUE, receivable
+from forebay_billing.model.money import whole
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads import usage as usage_reads
+from forebay_billing.rules.holds import HOLDS, Heartbeat, Terms, held
+from forebay_billing.tables import schema
+from forebay_billing.tables.engines import Engines, migrate, open_engines, reading, writing
+from forebay_billing.writes import checks, holds
+from forebay_billing.writes import usage as usage_writes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select, text
@@ -40,22 +43,22 @@ class Desk:
         self.engines = engines
         self.now_ns = NOW_NS
 
-    def beat(self, *leases: UsageRecord, period_ns: int = PERIOD_NS) -> reservations.Reserved:
+    def beat(self, *leases: UsageRecord, period_ns: int = PERIOD_NS) -> holds.Reserved:
         with writing(self.engines) as connection:
             heartbeat = Heartbeat("pool", period_ns, tuple(replace(lease, close_reason="open") for lease in leases))
-            return reservations.beat(Books(connection), heartbeat, lambda tenant: "USD", lambda: self.now_ns, TERMS)
+            return holds.beat(Books(connection), heartbeat, lambda tenant: "USD", lambda: self.now_ns, TERMS)
 
-    def post(self, *records: UsageRecord) -> journal.Accepted:
+    def post(self, *records: UsageRecord) -> usage_writes.Accepted:
         with writing(self.engines) as connection:
-            return journal.post_usage(Books(connection), records, lambda tenant: "USD", lambda: self.now_ns)
+            return usage_writes.post_usage(Books(connection), records, lambda tenant: "USD", lambda: self.now_ns)
 
     def expire(self) -> int:
         with writing(self.engines) as connection:
-            return reservations.expire(Books(connection), self.now_ns)
+            return holds.expire(Books(connection), self.now_ns)
 
     def balance(self, account: str) -> int:
         with reading(self.engines) as connection:
-            return queries.posted(connection, account, None).get("USD", 0)
+            return usage_reads.posted(connection, account, None).get("USD", 0)
 
     def kinds(self) -> list[str]:
         with reading(self.engines) as connection:
@@ -71,17 +74,17 @@ def desk(database_url: str) -> Any:
     engines = open_engines(database_url, 2)
     migrate(engines)
     with writing(engines) as connection:
-        journal.seed(Books(connection), NOW_NS)
+        usage_writes.seed(Books(connection), NOW_NS)
     yield Desk(engines)
     engines.dispose()
 
 
 def test_a_lease_holds_what_it_costs_until_the_next_heartbeat_and_a_margin_beyond(desk: Desk, usage: Usage) -> None:
     lease = usage(duration_ns=10 * SECOND)
-    assert desk.beat(lease) == reservations.Reserved(new=1, longer=0)
+    assert desk.beat(lease) == holds.Reserved(new=1, longer=0)
     assert desk.balance(held("acme")) == -desk.balance(HOLDS) == (10 + 5 + 60) * SECOND * PRICE
-    assert desk.beat(replace(lease, duration_ns=30 * SECOND)) == reservations.Reserved(0, 0)
-    assert desk.beat(replace(lease, duration_ns=41 * SECOND)) == reservations.Reserved(new=0, longer=1)
+    assert desk.beat(replace(lease, duration_ns=30 * SECOND)) == holds.Reserved(0, 0)
+    assert desk.beat(replace(lease, duration_ns=41 * SECOND)) == holds.Reserved(new=0, longer=1)
     assert desk.balance(held("acme")) == (41 + 5 + 60) * SECOND * PRICE
     desk.post(replace(lease, duration_ns=43 * SECOND))
     assert (desk.balance(held("acme")), desk.balance(receivable("acme"))) == (0, 43 * SECOND * PRICE)
@@ -92,9 +95,9 @@ def test_a_lease_holds_what_it_costs_until_the_next_heartbeat_and_a_margin_beyon
 def test_a_hold_knows_surcharges_and_prices_that_change_while_it_lasts(desk: Desk, usage: Usage) -> None:
     with writing(desk.engines) as connection:
         books = Books(connection)
-        journal.change_price(books, "small.64gb", "USD", 1_000_000, NOW_NS + 10 * SECOND, lambda: NOW_NS, "operator")
-        journal.change_surcharge(books, "gpu", "USD", 3, 0, lambda: NOW_NS, "operator")
-        journal.change_surcharge(books, "gpu", "USD", 5, NOW_NS + 20 * SECOND, lambda: NOW_NS, "operator")
+        usage_writes.change_price(books, "small.64gb", "USD", 1_000_000, NOW_NS + 10 * SECOND, lambda: NOW_NS, "operator")
+        usage_writes.change_surcharge(books, "gpu", "USD", 3, 0, lambda: NOW_NS, "operator")
+        usage_writes.change_surcharge(books, "gpu", "USD", 5, NOW_NS + 20 * SECOND, lambda: NOW_NS, "operator")
     desk.beat(usage(started_at_ns=NOW_NS, duration_ns=0, devices=2, device_model="gpu"))
     assert desk.balance(held("acme")) == SECOND * (10 * (PRICE + 6) + 10 * (1_000_000 + 6) + 45 * (1_000_000 + 10))
 
@@ -123,15 +126,15 @@ def test_a_hold_of_which_nothing_is_heard_expires_and_one_that_is_heard_of_does_
 
 def test_a_heartbeat_that_comes_after_the_record_holds_nothing(desk: Desk, usage: Usage) -> None:
     desk.post(usage())
-    assert desk.beat(usage(duration_ns=SECOND)) == reservations.Reserved(0, 0)
+    assert desk.beat(usage(duration_ns=SECOND)) == holds.Reserved(0, 0)
     assert desk.balance(held("acme")) == 0
 
 
 def test_a_lease_that_cannot_be_priced_holds_nothing_and_does_not_stop_the_others(desk: Desk, usage: Usage) -> None:
     with writing(desk.engines) as connection:
-        journal.change_surcharge(Books(connection), "gpu", "USD", 10**15, 0, lambda: NOW_NS, "operator")
+        usage_writes.change_surcharge(Books(connection), "gpu", "USD", 10**15, 0, lambda: NOW_NS, "operator")
     absurd = usage("absurd-1/1", devices=100_000, device_model="gpu")
-    assert desk.beat(usage("odd-1/1", flavor="unknown"), absurd, usage("good-1/1")) == reservations.Reserved(new=1, longer=0)
+    assert desk.beat(usage("odd-1/1", flavor="unknown"), absurd, usage("good-1/1")) == holds.Reserved(new=1, longer=0)
 
 
 def test_a_hold_that_began_in_a_month_is_released_there(desk: Desk, usage: Usage) -> None:
@@ -140,8 +143,8 @@ def test_a_hold_that_began_in_a_month_is_released_there(desk: Desk, usage: Usage
     desk.beat(usage(started_at_ns=end_ns - 10 * SECOND, duration_ns=10 * SECOND))
     desk.post(usage(started_at_ns=end_ns - 10 * SECOND, duration_ns=20 * SECOND))
     with reading(desk.engines) as connection:
-        assert {**queries.posted(connection, held("acme"), Month(2026, 11))} == {"USD": 0}
-        assert queries.posted(connection, held("acme"), Month(2026, 12)) == {}
+        assert {**usage_reads.posted(connection, held("acme"), Month(2026, 11))} == {"USD": 0}
+        assert usage_reads.posted(connection, held("acme"), Month(2026, 12)) == {}
     desk.check()
 
 

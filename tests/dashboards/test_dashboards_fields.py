@@ -10,16 +10,16 @@ from pathlib import Path
 import forebay_billing
 import forebay_pool
 import pytest
-from forebay_billing.bodies import BudgetBody, CreditBody, body_of
-from forebay_billing.budgets import Budget, Subject, check_new
 from forebay_billing.errors import BillingError
-from forebay_billing.invoices import Profile, check_profile
-from forebay_billing.money import decimals_of
-from forebay_billing.months import Month
-from forebay_billing.plans import Terms, Tier, check
-from forebay_billing.price_list import price_list_of
-from forebay_billing.prices import NOTHING_RATED, PRICE_NANO_PER_HOUR_MAX, Book
-from forebay_billing.types import ParkedPrice, PriceVersion, SurchargeVersion
+from forebay_billing.http.bodies import BudgetBody, CreditBody, body_of
+from forebay_billing.model.money import decimals_of
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import ParkedPrice, PriceVersion, SurchargeVersion
+from forebay_billing.rules.budgets import Budget, Subject, check_new
+from forebay_billing.rules.invoices import Profile, check_profile
+from forebay_billing.rules.plans import Terms, Tier, check
+from forebay_billing.rules.price_list import price_list_of
+from forebay_billing.rules.prices import NOTHING_RATED, PRICE_NANO_PER_HOUR_MAX, Book
 from forebay_dashboards.audit_words import _ACTIONS, REFUSED, action, column
 from forebay_dashboards.causes import refusal
 from forebay_pool.handlers import _first_fault

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from forebay_billing import settings as books
-from forebay_billing.budgets import Budget, Running, Spent, Subject, standing
+from forebay_billing.rules.budgets import Budget, Running, Spent, Subject, standing
 from forebay_billing.service import Service as Billing
 from forebay_billing.service import authenticator_of
 from forebay_hub.identity import OPERATE, SERVICE
