@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from forebay_pool import kept_rows
-from forebay_pool.batch import Batch
-from forebay_pool.events import Event, WorkerGone
-from forebay_pool.host import boot_id
-from forebay_pool.instructions import Confirm, Forget, Instruction, Keep, Launch, Meter, MeterParked
-from forebay_pool.kept import Kept, KeptWorker, kept_lease, kept_parking, kept_session
-from forebay_pool.store import Store
-from forebay_pool.tables import METADATA
-from forebay_pool.types import Lease, Parking, Session, UsageRecord
+from forebay_pool.model.events import Event, WorkerGone
+from forebay_pool.model.instructions import Confirm, Forget, Instruction, Keep, Launch, Meter, MeterParked
+from forebay_pool.model.snapshot import Snapshot, WorkerSnapshot, lease_snapshot, parking_snapshot, session_snapshot
+from forebay_pool.model.types import Lease, Parking, Session, UsageRecord
+from forebay_pool.process_identity import boot_id
+from forebay_pool.store import snapshot_rows
+from forebay_pool.store.batch import Batch
+from forebay_pool.store.database import Store
+from forebay_pool.store.tables import METADATA
 
 from simulation.auditor import Caught
 
@@ -40,15 +40,15 @@ class Disk:
     def _note(self, batch: Batch, instruction: Instruction) -> None:
         match instruction:
             case Launch(worker, devices):
-                batch.workers[worker] = KeptWorker(worker, tuple(device.id for device in devices), "", boot_id(), 1, 1)
+                batch.workers[worker] = WorkerSnapshot(worker, tuple(device.id for device in devices), "", boot_id(), 1, 1)
             case Keep(Lease() as lease) if lease.state != "closed":
-                batch.leases[lease.id] = kept_lease(lease)
+                batch.leases[lease.id] = lease_snapshot(lease)
             case Keep(Parking() as parking):
-                batch.parkings[parking.id] = kept_parking(parking)
+                batch.parkings[parking.id] = parking_snapshot(parking)
             case Forget(parking):
                 batch.parkings[parking] = None
             case Keep(Session() as record):
-                batch.sessions[record.id] = None if record.state in ("lost", "ended") else kept_session(record)
+                batch.sessions[record.id] = None if record.state in ("lost", "ended") else session_snapshot(record)
             case Confirm(leases):
                 batch.confirmed_ns |= {lease.id: lease.confirmed_ns - lease.opened_ns for lease in leases}
             case Meter(record) | MeterParked(record):
@@ -80,13 +80,13 @@ class Disk:
         """Those that the next pool will know."""
         return {name for name, worker in self._written.workers.items() if worker is not None}
 
-    def read(self, now_ns: int, now_unix_ns: int) -> Kept:
+    def read(self, now_ns: int, now_unix_ns: int) -> Snapshot:
         """What the next pool finds: all that was written goes through the tables of a real database."""
         store = Store("sqlite://")
         try:
             METADATA.create_all(store.engine)
             store.write(self._written, deliver=False)
             with store.engine.connect() as connection:
-                return kept_rows.read(connection, boot_id(), now_ns, now_unix_ns)
+                return snapshot_rows.read(connection, boot_id(), now_ns, now_unix_ns)
         finally:
             store.close()

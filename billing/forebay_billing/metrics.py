@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from forebay_billing.budgets import Standing, State
-from forebay_billing.money import GRAINS_PER_UNIT
-from forebay_billing.types import Cost, Payer
+from forebay_billing.model.money import GRAINS_PER_UNIT
+from forebay_billing.model.types import Cost, Payer
+from forebay_billing.rules.budgets import Standing, State
 
 disable_created_metrics()  # type: ignore[no-untyped-call] # a gauge beside each counter that nobody reads
 

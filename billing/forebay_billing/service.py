@@ -17,30 +17,20 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_billing import (
-    alert_handlers,
-    budget_handlers,
-    credit_handlers,
-    handlers,
-    heartbeat_handlers,
-    invoice_handlers,
-    payment_handlers,
-    price_handlers,
-    report_handlers,
-    reservations,
-    tenant_handlers,
-)
-from forebay_billing.budget_desk import BudgetDesk
-from forebay_billing.closer import Closer
-from forebay_billing.engines import open_engines
 from forebay_billing.errors import BillingError, ConfigurationError
+from forebay_billing.http import alerts, budgets, credits, heartbeats, invoices, payments, prices, reports, tenants
+from forebay_billing.http import handler as handler_http
 from forebay_billing.metrics import Metrics
-from forebay_billing.reporter import Reporter
 from forebay_billing.settings import Settings
-from forebay_billing.store import Store
+from forebay_billing.tables.engines import open_engines
+from forebay_billing.tasks.budget_watch import BudgetWatch
+from forebay_billing.tasks.month_end import MonthEnd
+from forebay_billing.tasks.monthly_reports import MonthlyReports
+from forebay_billing.writes import holds
+from forebay_billing.writes.store import Store
 
 if TYPE_CHECKING:
-    from forebay_billing.payments.desk import Desk
+    from forebay_billing.payments.service import Payments
 
 log = logging.getLogger(__name__)
 
@@ -48,64 +38,64 @@ BODY_SECONDS_MAX = 30
 IDLE_SECONDS_MAX = 120
 EXPIRY_SECONDS = 2.0
 """How often holds are looked for that are to expire."""
-BODY_BYTES_CUT = 8 * handlers.BODY_BYTES_MAX
+BODY_BYTES_CUT = 8 * handler_http.BODY_BYTES_MAX
 """A body this long is not even read to its end to be refused politely: the connection closes."""
 
-ENDPOINTS: tuple[tuple[str, type[handlers.BillingHandler]], ...] = (
-    (r"api/usage", handlers.UsageHandler),
-    (r"api/heartbeats", heartbeat_handlers.HeartbeatsHandler),
-    (r"api/balance", heartbeat_handlers.BalanceHandler),
-    (r"api/prices", price_handlers.PricesHandler),
-    (r"api/prices/([^/]+)", price_handlers.PriceHandler),
-    (r"api/parked-prices", price_handlers.ParkedPricesHandler),
-    (r"api/parked-prices/([^/]+)", price_handlers.ParkedPriceHandler),
-    (r"api/surcharges", price_handlers.SurchargesHandler),
-    (r"api/surcharges/([^/]+)", price_handlers.SurchargeHandler),
-    (r"api/price-list", price_handlers.PriceListHandler),
-    (r"api/price-list/diff", price_handlers.PriceListDiffHandler),
-    (r"api/preview", price_handlers.PreviewHandler),
-    (r"api/audit", price_handlers.AuditHandler),
-    (r"api/plans", price_handlers.PlansHandler),
-    (r"api/plans/([^/]+)", price_handlers.PlanHandler),
-    (r"api/corrections", handlers.CorrectionsHandler),
-    (r"api/summary", handlers.SummaryHandler),
-    (r"api/forecast", handlers.ForecastHandler),
-    (r"api/statement", handlers.StatementHandler),
-    (r"api/check", handlers.CheckHandler),
-    (r"api/drafts", invoice_handlers.DraftsHandler),
-    (r"api/drafts/lines/([^/]+)", invoice_handlers.DraftCellsHandler),
-    (r"api/invoices", invoice_handlers.InvoicesHandler),
-    (r"api/invoices/([^/]+)", invoice_handlers.InvoiceHandler),
-    (r"api/invoices/([^/]+)/lines/([^/]+)", invoice_handlers.InvoiceCellsHandler),
-    (r"api/invoices/([^/]+)/credit-notes", invoice_handlers.CreditNotesHandler),
-    (r"api/credit-notes/([^/]+)", invoice_handlers.CreditNoteHandler),
-    (r"api/invoices/([^/]+)/payments", invoice_handlers.SettlementsHandler),
-    (r"api/invoices/([^/]+)/void", invoice_handlers.VoidHandler),
-    (r"api/focus", invoice_handlers.FocusHandler),
-    (r"api/profiles/([^/]+)", invoice_handlers.ProfileHandler),
-    (r"api/credits", credit_handlers.CreditsHandler),
-    (r"api/credits/([^/]+)/refund", credit_handlers.CreditRefundHandler),
-    (r"api/currencies", tenant_handlers.CurrenciesHandler),
-    (r"api/tenants", tenant_handlers.TenantsHandler),
-    (r"api/tenants/order", tenant_handlers.TenantOrderHandler),
-    (r"api/tenants/rows", tenant_handlers.TenantRowsHandler),
-    (r"api/budgets", budget_handlers.BudgetsHandler),
-    (r"api/budgets/([^/]+)", budget_handlers.BudgetHandler),
-    (r"api/reports", report_handlers.ReportHandler),
-    (r"api/reports/recipients", report_handlers.RecipientsHandler),
-    (r"api/reports/recipients/([^/]+)", report_handlers.RecipientHandler),
-    (r"api/alerts", alert_handlers.AlertsHandler),
-    (r"api/alerts/channels", alert_handlers.ChannelsHandler),
-    (r"api/alerts/channels/([^/]+)", alert_handlers.ChannelHandler),
-    (r"api/payments/contacts/([^/]+)", payment_handlers.ContactHandler),
-    (r"api/payments/invoices", payment_handlers.PaymentInvoicesHandler),
-    (r"api/payments/portal", payment_handlers.PortalHandler),
-    (r"api/payments/outbox", payment_handlers.OutboxHandler),
-    (r"api/payments/outbox/([^/]+)", payment_handlers.DeadLetterHandler),
-    (r"api/payments/reconciliation", payment_handlers.ReconciliationHandler),
-    (r"api/payments/webhook", payment_handlers.WebhookHandler),
-    (r"metrics", handlers.MetricsHandler),
-    (r"health", handlers.HealthHandler),
+ENDPOINTS: tuple[tuple[str, type[handler_http.BillingHandler]], ...] = (
+    (r"api/usage", handler_http.UsageHandler),
+    (r"api/heartbeats", heartbeats.HeartbeatsHandler),
+    (r"api/balance", heartbeats.BalanceHandler),
+    (r"api/prices", prices.PricesHandler),
+    (r"api/prices/([^/]+)", prices.PriceHandler),
+    (r"api/parked-prices", prices.ParkedPricesHandler),
+    (r"api/parked-prices/([^/]+)", prices.ParkedPriceHandler),
+    (r"api/surcharges", prices.SurchargesHandler),
+    (r"api/surcharges/([^/]+)", prices.SurchargeHandler),
+    (r"api/price-list", prices.PriceListHandler),
+    (r"api/price-list/diff", prices.PriceListDiffHandler),
+    (r"api/preview", prices.PreviewHandler),
+    (r"api/audit", prices.AuditHandler),
+    (r"api/plans", prices.PlansHandler),
+    (r"api/plans/([^/]+)", prices.PlanHandler),
+    (r"api/corrections", handler_http.CorrectionsHandler),
+    (r"api/summary", handler_http.SummaryHandler),
+    (r"api/forecast", handler_http.ForecastHandler),
+    (r"api/statement", handler_http.StatementHandler),
+    (r"api/check", handler_http.CheckHandler),
+    (r"api/drafts", invoices.DraftsHandler),
+    (r"api/drafts/lines/([^/]+)", invoices.DraftCellsHandler),
+    (r"api/invoices", invoices.InvoicesHandler),
+    (r"api/invoices/([^/]+)", invoices.InvoiceHandler),
+    (r"api/invoices/([^/]+)/lines/([^/]+)", invoices.InvoiceCellsHandler),
+    (r"api/invoices/([^/]+)/credit-notes", invoices.CreditNotesHandler),
+    (r"api/credit-notes/([^/]+)", invoices.CreditNoteHandler),
+    (r"api/invoices/([^/]+)/payments", invoices.SettlementsHandler),
+    (r"api/invoices/([^/]+)/void", invoices.VoidHandler),
+    (r"api/focus", invoices.FocusHandler),
+    (r"api/profiles/([^/]+)", invoices.ProfileHandler),
+    (r"api/credits", credits.CreditsHandler),
+    (r"api/credits/([^/]+)/refund", credits.CreditRefundHandler),
+    (r"api/currencies", tenants.CurrenciesHandler),
+    (r"api/tenants", tenants.TenantsHandler),
+    (r"api/tenants/order", tenants.TenantOrderHandler),
+    (r"api/tenants/rows", tenants.TenantRowsHandler),
+    (r"api/budgets", budgets.BudgetsHandler),
+    (r"api/budgets/([^/]+)", budgets.BudgetHandler),
+    (r"api/reports", reports.ReportHandler),
+    (r"api/reports/recipients", reports.RecipientsHandler),
+    (r"api/reports/recipients/([^/]+)", reports.RecipientHandler),
+    (r"api/alerts", alerts.AlertsHandler),
+    (r"api/alerts/channels", alerts.ChannelsHandler),
+    (r"api/alerts/channels/([^/]+)", alerts.ChannelHandler),
+    (r"api/payments/contacts/([^/]+)", payments.ContactHandler),
+    (r"api/payments/invoices", payments.PaymentInvoicesHandler),
+    (r"api/payments/portal", payments.PortalHandler),
+    (r"api/payments/outbox", payments.OutboxHandler),
+    (r"api/payments/outbox/([^/]+)", payments.DeadLetterHandler),
+    (r"api/payments/reconciliation", payments.ReconciliationHandler),
+    (r"api/payments/webhook", payments.WebhookHandler),
+    (r"metrics", handler_http.MetricsHandler),
+    (r"health", handler_http.HealthHandler),
 )
 
 
@@ -118,12 +108,12 @@ class Service:
         metrics.watch_queue(lambda: self.store.writes_waiting)
         self._desk = _open_desk(self.store, settings, clock_ns, metrics)
         try:
-            self.budgets = BudgetDesk(self.store, settings, clock_ns)
+            self.budgets = BudgetWatch(self.store, settings, clock_ns)
         except ConfigurationError:
             self.store.close()
             raise
         conditions = settings.conditions()
-        context = handlers.Context(self.store, authenticator, metrics, clock_ns, settings, self._desk, self.budgets)
+        context = handler_http.Context(self.store, authenticator, metrics, clock_ns, settings, self._desk, self.budgets)
         self._server = HTTPServer(
             application_of(context, settings.prefix),
             max_body_size=BODY_BYTES_CUT,
@@ -143,9 +133,9 @@ class Service:
         if self._desk is not None:
             self._desk.start()
         self.budgets.start()
-        self.reports = Reporter(self.store, settings, clock_ns)
+        self.reports = MonthlyReports(self.store, settings, clock_ns)
         self.reports.start()
-        self._closer = Closer(self.store, conditions, settings.invoice_grace_days, clock_ns)
+        self._closer = MonthEnd(self.store, conditions, settings.invoice_grace_days, clock_ns)
         self._closer.start()
         self.port: int = sockets[0].getsockname()[1]
         self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns))
@@ -170,33 +160,33 @@ async def _expire_holds(store: Store, clock_ns: Callable[[], int]) -> None:
     """Ends, until cancelled, the holds of leases that nobody speaks of any more."""
     while True:
         try:
-            while await store.read(lambda connection: reservations.any_due(connection, clock_ns())):
-                expired = await asyncio.wrap_future(store.submit(lambda books: reservations.expire(books, clock_ns())))
+            while await store.read(lambda connection: holds.any_due(connection, clock_ns())):
+                expired = await asyncio.wrap_future(store.submit(lambda books: holds.expire(books, clock_ns())))
                 log.warning("action=hold.expire holds=%d", expired)
         except BillingError as error:
             log.error("action=hold.expire.failed error=%s", error)
         await asyncio.sleep(EXPIRY_SECONDS)
 
 
-def application_of(context: handlers.Context, prefix: str) -> Application:
+def application_of(context: handler_http.Context, prefix: str) -> Application:
     """The endpoints under ``prefix``."""
     given = {"context": context}
     routes = [(re.escape(prefix) + path, handler, given) for path, handler in ENDPOINTS]
     return Application(
-        routes, default_handler_class=handlers.UnknownHandler, default_handler_args=given, log_function=lambda handler: None
+        routes, default_handler_class=handler_http.UnknownHandler, default_handler_args=given, log_function=lambda handler: None
     )
 
 
-def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], metrics: Metrics) -> Desk | None:
+def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], metrics: Metrics) -> Payments | None:
     """Payments, where they are on. Stripe's library is large and is not imported where they are off."""
     if settings.stripe_mode == "off":
         return None
-    from forebay_billing.payments.desk import Desk
-    from forebay_billing.payments.register import Register
+    from forebay_billing.payments.payment_sink import BookedPayments
+    from forebay_billing.payments.service import Payments
     from forebay_billing.payments.source import BooksSource
 
     try:
-        return Desk(store, settings, clock_ns, BooksSource(), metrics.paying, sink=Register(clock_ns))
+        return Payments(store, settings, clock_ns, BooksSource(), metrics.paying, sink=BookedPayments(clock_ns))
     except ConfigurationError:
         store.close()
         raise

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from forebay_hub.identity import Identity
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
-from forebay_billing.currencies import DECIMALS
 from forebay_billing.errors import ConfigurationError
-from forebay_billing.holds import Terms
-from forebay_billing.invoice_journal import Conditions
-from forebay_billing.invoice_queries import Issuer
+from forebay_billing.model.currencies import DECIMALS
+from forebay_billing.reads.invoices import Issuer
+from forebay_billing.rules.holds import Terms
+from forebay_billing.writes.invoices import Conditions
 
 ENVIRONMENT_PREFIX = "FOREBAY_BILLING_"
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import httpx
 import pytest
-from forebay_billing.books import Books
-from forebay_billing.engines import Engines, migrate, open_engines, writing
-from forebay_billing.journal import seed
-from forebay_billing.months import Month
+from forebay_billing.ledger.books import Books
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.service import Service, authenticator_of
 from forebay_billing.settings import Settings, TokenSettings
-from forebay_billing.types import Span, UsageRecord
+from forebay_billing.tables.engines import Engines, migrate, open_engines, writing
+from forebay_billing.writes.usage import seed
 from forebay_hub.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
 
 NOVEMBER = Month(2026, 11)

@@ -19,12 +19,13 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
-from forebay_billing import budget_desk, failpoints, webhooks
-from forebay_billing.alert_outbox import CLAIM_NS
+from forebay_billing import failpoints
 from forebay_billing.errors import InvalidRequest
-from forebay_billing.payments.retries import GIVE_UP_NS
-from forebay_billing.types import UsageRecord
-from forebay_billing.webhooks import check_target, is_public, signature
+from forebay_billing.model.types import UsageRecord
+from forebay_billing.rules.retries import GIVE_UP_NS
+from forebay_billing.tasks import alert_webhooks, budget_watch
+from forebay_billing.tasks.alert_webhooks import check_target, is_public, signature
+from forebay_billing.writes.alerts import CLAIM_NS
 from pydantic import SecretStr
 
 SECOND_NS = 10**9
@@ -107,7 +108,7 @@ def serving(
     settings: Any, clock: Any, running_service: Any, post: tuple[Post, int], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Any]]:
     """Starts the service with such settings; its loop goes round when the test says so."""
-    monkeypatch.setattr(budget_desk, "STEP_SECONDS", 3600.0)
+    monkeypatch.setattr(budget_watch, "STEP_SECONDS", 3600.0)
     started = []
 
     def start(**changes: Any) -> Any:
@@ -301,7 +302,7 @@ def test_a_public_name_that_leads_to_a_private_address_gets_no_connection(
     async def resolve(_self: Any, _host: str, port: int, _family: Any = 0) -> list[tuple[int, Any]]:
         return [(socket.AF_INET, (where, port))]
 
-    monkeypatch.setattr(webhooks.DefaultLoopResolver, "resolve", resolve)
+    monkeypatch.setattr(alert_webhooks.DefaultLoopResolver, "resolve", resolve)
     add(running, "webhook", f"https://hooks.example.com:{port}/hook")
     where = "127.0.0.1"
     later = {"kind": "webhook", "target": "https://other.example.com/hook"}

@@ -8,10 +8,10 @@ from copy import copy
 from typing import Any
 
 import pytest
-from forebay_billing.access import Scope, usage_scope
 from forebay_billing.errors import Forbidden
+from forebay_billing.ledger.access import Scope, usage_scope
+from forebay_billing.model.types import UsageRecord
 from forebay_billing.service import ENDPOINTS
-from forebay_billing.types import UsageRecord
 from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity, IdentityUnavailable, SeveralTenants
 from tornado.web import RequestHandler
 

@@ -11,10 +11,6 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from forebay_billing import checks, journal, queries, schema, summaries, tenants
-from forebay_billing.access import Scope
-from forebay_billing.books import Books
-from forebay_billing.engines import Engines, reading, writing
 from forebay_billing.errors import (
     AlreadyCorrected,
     InvalidRequest,
@@ -24,12 +20,20 @@ from forebay_billing.errors import (
     UnknownRecord,
     UnknownTenant,
 )
-from forebay_billing.ledger import REVENUE, TRANSACTION_UNITS_MAX, balanced, receivable, transfer
-from forebay_billing.money import GRAINS_PER_UNIT, whole
-from forebay_billing.months import Month
-from forebay_billing.prices import seed_prices
-from forebay_billing.statements import check_against_ledger, line_of, statement_of
-from forebay_billing.types import Cost, Payer, Posting, PriceVersion, UsageRecord
+from forebay_billing.ledger.access import Scope
+from forebay_billing.ledger.books import Books
+from forebay_billing.ledger.postings import REVENUE, TRANSACTION_UNITS_MAX, balanced, receivable, transfer
+from forebay_billing.model.money import GRAINS_PER_UNIT, whole
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import Cost, Payer, Posting, PriceVersion, UsageRecord
+from forebay_billing.reads import standings, summaries
+from forebay_billing.reads import usage as usage_reads
+from forebay_billing.rules.prices import seed_prices
+from forebay_billing.rules.statements import check_against_ledger, line_of, statement_of
+from forebay_billing.tables import schema
+from forebay_billing.tables.engines import Engines, reading, writing
+from forebay_billing.writes import checks
+from forebay_billing.writes import usage as usage_writes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, literal, select, text
@@ -72,9 +76,9 @@ def records_of(usage: Callable[..., UsageRecord]) -> st.SearchStrategy[list[Usag
 def change_price(engines: Engines) -> None:
     with writing(engines) as connection:
         books = Books(connection)
-        journal.change_price(books, "small.64gb", "USD", CHANGED_PRICE, None, lambda: CHANGE_NS, "operator")
+        usage_writes.change_price(books, "small.64gb", "USD", CHANGED_PRICE, None, lambda: CHANGE_NS, "operator")
         for start_ns, surcharge in SURCHARGES:
-            journal.change_surcharge(books, "gpu", "USD", surcharge, start_ns, lambda: 0, "operator")
+            usage_writes.change_surcharge(books, "gpu", "USD", surcharge, start_ns, lambda: 0, "operator")
 
 
 def rate(record: UsageRecord, at_ns: int) -> tuple[int, int]:
@@ -91,9 +95,9 @@ def surcharge_of(record: UsageRecord, at_ns: int) -> int:
     return round(Fraction(nano * record.devices * record.share_milli, 1000))
 
 
-def post(engines: Engines, records: list[UsageRecord]) -> journal.Accepted:
+def post(engines: Engines, records: list[UsageRecord]) -> usage_writes.Accepted:
     with writing(engines) as connection:
-        return journal.post_usage(Books(connection), records, lambda tenant: "USD", lambda: NOW_NS)
+        return usage_writes.post_usage(Books(connection), records, lambda tenant: "USD", lambda: NOW_NS)
 
 
 def statements(engines: Engines) -> dict[tuple[str, str], Any]:
@@ -101,7 +105,7 @@ def statements(engines: Engines) -> dict[tuple[str, str], Any]:
     with reading(engines) as connection:
         for tenant in TENANTS:
             for month in MONTHS:
-                statement = queries.statement(connection, tenant, None, month, NOW_NS)
+                statement = usage_reads.statement(connection, tenant, None, month, NOW_NS)
                 if statement.lines:
                     found[tenant, str(month)] = [
                         (line.user, line.flavor, line.price_version, line.surcharge_nano_per_hour, line.duration_ns, line.cost_grains)
@@ -163,7 +167,7 @@ def assert_sound(engines: Engines) -> None:
 def ledger(engines: Engines) -> dict[str, dict[str, int]]:
     with reading(engines) as connection:
         accounts = [REVENUE, *map(receivable, TENANTS)]
-        return {account: queries.posted(connection, account, None) for account in accounts}
+        return {account: usage_reads.posted(connection, account, None) for account in accounts}
 
 
 def deliver(data: st.DataObject, engines: Engines, records: list[UsageRecord], again: list[UsageRecord]) -> None:
@@ -195,8 +199,8 @@ def test_any_order_and_repetition_of_deliveries_gives_the_same_segments_ledger_a
             owed = owed_for(records)
             assert -ledger(engines)[REVENUE].get("USD", 0) == owed
             with reading(engines) as connection:
-                rows = summaries.summary(connection, Scope(None, None), queries.Window(None, None), ["tenant", "user", "flavor"])
-                everything = summaries.summary(connection, Scope(None, None), queries.Window(None, None), [])
+                rows = summaries.summary(connection, Scope(None, None), usage_reads.Window(None, None), ["tenant", "user", "flavor"])
+                everything = summaries.summary(connection, Scope(None, None), usage_reads.Window(None, None), [])
             assert sum(row.cost_grains for row in rows) == sum(row.cost_grains for row in everything) == owed
             assert sum(row.leases for row in everything) == len({record.lease for record in records})
     assert seen[0] == seen[1]
@@ -216,7 +220,7 @@ def test_corrections_take_back_exactly_what_was_posted(
         before = statements(engines)
         with writing(engines) as connection:
             for record in wrong:
-                journal.correct(Books(connection), record.source, record.id, "test", lambda: NOW_NS, "operator")
+                usage_writes.correct(Books(connection), record.source, record.id, "test", lambda: NOW_NS, "operator")
         after = statements(engines)
         assert_sound(engines)
         present = str(Month.of(NOW_NS))
@@ -227,7 +231,7 @@ def test_corrections_take_back_exactly_what_was_posted(
         assert -ledger(engines)[REVENUE].get("USD", 0) == owed
         assert sum(cost for lines in after.values() for *_, cost in lines) == owed
         with reading(engines) as connection:
-            rows = summaries.summary(connection, Scope(None, None), queries.Window(None, None), ["user"])
+            rows = summaries.summary(connection, Scope(None, None), usage_reads.Window(None, None), ["user"])
         assert sum(row.cost_grains for row in rows) == owed
 
 
@@ -272,7 +276,7 @@ def test_a_correction_after_the_present_month_was_finalised_stands_in_the_next(
         with writing(engines) as connection:
             books = Books(connection)
             books.finalise("acme", Month.of(NOW_NS), NOW_NS)
-            journal.correct(books, "pool", "a/1", "device failed", lambda: NOW_NS, "operator")
+            usage_writes.correct(books, "pool", "a/1", "device failed", lambda: NOW_NS, "operator")
         assert_sound(engines)
         found = statements(engines)
     assert [(month, [cost for *_, cost in lines]) for (_, month), lines in found.items()] == [
@@ -359,7 +363,7 @@ def test_the_same_id_with_another_content_is_refused_and_nothing_of_its_batch_is
         with pytest.raises(RecordConflict, match="pool/c/1"):
             post(engines, [usage("c/1"), usage("c/1", user="eve")])
         assert ledger(engines) == books
-        assert post(engines, [usage("a/1"), usage("a/1"), usage("a/1", source="other-pool")]) == journal.Accepted(
+        assert post(engines, [usage("a/1"), usage("a/1"), usage("a/1", source="other-pool")]) == usage_writes.Accepted(
             1, 2, {Payer("acme", "small.64gb", "USD"): Cost(60 * 10**9, 60 * 10**9 * PRICES["small.64gb"])}
         )
 
@@ -368,15 +372,15 @@ def test_a_record_can_be_corrected_once(usage: Callable[..., UsageRecord], fresh
     with fresh_books() as engines:
         post(engines, [usage("a/1")])
         with writing(engines) as connection:
-            journal.correct(Books(connection), "pool", "a/1", "device failed", lambda: NOW_NS, "operator")
+            usage_writes.correct(Books(connection), "pool", "a/1", "device failed", lambda: NOW_NS, "operator")
             with pytest.raises(AlreadyCorrected, match="pool/a/1 was reversed already"):
-                journal.correct(Books(connection), "pool", "a/1", "again", lambda: NOW_NS, "operator")
+                usage_writes.correct(Books(connection), "pool", "a/1", "again", lambda: NOW_NS, "operator")
             with pytest.raises(UnknownRecord, match="pool/b/1"):
-                journal.correct(Books(connection), "pool", "b/1", "none", lambda: NOW_NS, "operator")
+                usage_writes.correct(Books(connection), "pool", "b/1", "none", lambda: NOW_NS, "operator")
         with reading(engines) as connection:
-            page = queries.usage_page(connection, Scope(None, None), queries.Window(None, None), 10, None)
+            page = usage_reads.usage_page(connection, Scope(None, None), usage_reads.Window(None, None), 10, None)
             with pytest.raises(UnknownTenant, match="'umbrella'"):
-                tenants.check_known(connection, "umbrella")
+                standings.check_known(connection, "umbrella")
         assert [charge.corrected_at_ns for charge in page.charges] == [NOW_NS]
 
 
@@ -385,18 +389,18 @@ def test_sums_beyond_sixty_four_bits_stay_exact(usage: Callable[..., UsageRecord
     records = [usage(f"{n}/1", duration_ns=10**12 - 1) for n in range(60)]
     with fresh_books() as engines:
         with writing(engines) as connection:
-            journal.change_surcharge(Books(connection), "cpu-dev", "USD", 10**12 - 1 - PRICES["small.64gb"], 0, lambda: 0, "operator")
+            usage_writes.change_surcharge(Books(connection), "cpu-dev", "USD", 10**12 - 1 - PRICES["small.64gb"], 0, lambda: 0, "operator")
         post(engines, records)
         assert_sound(engines)
         with writing(engines) as connection:
-            (row,) = summaries.summary(connection, Scope("acme", None), queries.Window(None, None), ["flavor"])
+            (row,) = summaries.summary(connection, Scope("acme", None), usage_reads.Window(None, None), ["flavor"])
             assert row.cost_grains == 60 * (10**12 - 1) * (10**12 - 1) > 2**64
-            statement = queries.statement(connection, "acme", None, Month(2026, 11), NOW_NS)
+            statement = usage_reads.statement(connection, "acme", None, Month(2026, 11), NOW_NS)
             assert statement.totals[0].cost_grains == row.cost_grains
             changed = {"duration_ns": literal(2**62), "position": schema.segments.c.position + 1}
             absurd = select(*(changed.get(column.name, column) for column in schema.segments.c))
             connection.execute(schema.segments.insert().from_select(schema.segments.c.keys(), absurd))
-            (row,) = summaries.summary(connection, Scope("acme", None), queries.Window(None, None), ["flavor"])
+            (row,) = summaries.summary(connection, Scope("acme", None), usage_reads.Window(None, None), ["flavor"])
             assert row.duration_ns == 60 * (2**62 + 10**12 - 1)
 
 
@@ -428,11 +432,12 @@ def test_ten_thousand_cells_in_batches_make_one_line_that_equals_their_sum(
     ]
     with fresh_books() as engines:
         with writing(engines) as connection:
-            journal.change_price(Books(connection), "small.64gb", "USD", 2_990_000_000, None, lambda: Month(2026, 10).start_ns, "operator")
+            october_ns = Month(2026, 10).start_ns
+            usage_writes.change_price(Books(connection), "small.64gb", "USD", 2_990_000_000, None, lambda: october_ns, "operator")
         for start in range(0, len(records), 1000):
             post(engines, records[start : start + 1000])
         with reading(engines) as connection:
-            (line,) = queries.statement(connection, "acme", None, Month(2026, 11), NOW_NS).lines
+            (line,) = usage_reads.statement(connection, "acme", None, Month(2026, 11), NOW_NS).lines
     assert line.cost_grains == sum(record.duration_ns for record in records) * 2_990_000_000
     assert (line.leases, line.price_version) == (10_000, 2)
     assert line.amount_minor == round(Fraction(line.cost_grains * 100, GRAINS_PER_UNIT)) == 84

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from forebay_billing.credits import Balance, Due, Grant, GrantKind, Use, after, allocate, dues, expired
-from forebay_billing.rating import HOUR_NS
+from forebay_billing.rules.credits import Balance, Due, Grant, GrantKind, Use, after, allocate, dues, expired
+from forebay_billing.rules.rating import HOUR_NS
 from hypothesis import given
 from hypothesis import strategies as st
 

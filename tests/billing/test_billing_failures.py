@@ -12,12 +12,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from forebay_billing import queries
-from forebay_billing.books import Books
-from forebay_billing.engines import Engines, reading
 from forebay_billing.errors import Forbidden, LedgerError, StoreUnavailable
-from forebay_billing.types import Span, UsageRecord
-from forebay_billing.writer import QUEUE_JOBS_MAX, Writer
+from forebay_billing.ledger.books import Books
+from forebay_billing.ledger.writer import QUEUE_JOBS_MAX, Writer
+from forebay_billing.model.types import Span, UsageRecord
+from forebay_billing.reads import usage as usage_reads
+from forebay_billing.tables.engines import Engines, reading
 from sqlalchemy import text
 
 
@@ -212,10 +212,10 @@ def test_the_queue_of_writes_is_bounded_and_closing_finishes_it(held_writer: Any
 
 def test_a_statement_is_one_snapshot(fresh_books: Callable[[], Any]) -> None:
     with fresh_books() as engines, reading(engines) as connection:
-        before = queries.price_book(connection).history(None)
+        before = usage_reads.price_book(connection).history(None)
         with engines.writer.begin() as writer:
             writer.execute(text("INSERT INTO prices SELECT id + 100, flavor, currency, version + 1, 1, 0, 0, 'x' FROM prices"))
-        assert queries.price_book(connection).history(None) == before
+        assert usage_reads.price_book(connection).history(None) == before
 
 
 def test_a_tiny_real_disk_that_fills_is_a_503(

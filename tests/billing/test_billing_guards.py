@@ -9,19 +9,25 @@ from dataclasses import replace
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from forebay_billing import credit_journal, holds, invoice_journal, journal, plan_book, profiles, queries, reservations, schema
-from forebay_billing.books import Books
-from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.errors import ConfigurationError, LedgerError
-from forebay_billing.holds import Heartbeat
-from forebay_billing.idempotency import Key, once
-from forebay_billing.invoice_journal import Conditions
-from forebay_billing.invoice_queries import Issuer
-from forebay_billing.invoices import Profile
-from forebay_billing.money import GRAINS_PER_MILLI
-from forebay_billing.months import Month
-from forebay_billing.plans import Terms
-from forebay_billing.types import PARKED, Span, UsageRecord
+from forebay_billing.ledger.books import Books
+from forebay_billing.ledger.idempotency import Key, once
+from forebay_billing.model.money import GRAINS_PER_MILLI
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import PARKED, Span, UsageRecord
+from forebay_billing.reads import plans, profiles
+from forebay_billing.reads import usage as usage_reads
+from forebay_billing.reads.invoices import Issuer
+from forebay_billing.rules import holds
+from forebay_billing.rules.holds import Heartbeat
+from forebay_billing.rules.invoices import Profile
+from forebay_billing.rules.plans import Terms
+from forebay_billing.tables import schema
+from forebay_billing.tables.engines import Engines, migrate, open_engines, reading, writing
+from forebay_billing.writes import credits, invoices
+from forebay_billing.writes import holds as holds_writes
+from forebay_billing.writes import usage as usage_writes
+from forebay_billing.writes.invoices import Conditions
 from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
@@ -37,16 +43,16 @@ def fill_invoices(connection: Connection) -> None:
     connection.execute(insert(schema.surcharges).values(**surcharge, changed_at_ns=NOW_NS, changed_by="operator"))
     books, conditions = Books(connection), Conditions(Issuer("Forebay"))
     profiles.change(books, Profile("acme", "Acme Ltd"), "operator", NOW_NS)
-    credit = credit_journal.grant(books, "umbrella", "prepaid", "Paid", "USD", 5, 0, None, None, "operator", NOW_NS, False)
-    credit_journal.refund(books, credit.grant.id, 1, "test", "operator", NOW_NS)
+    credit = credits.grant(books, "umbrella", "prepaid", "Paid", "USD", 5, 0, None, None, "operator", NOW_NS, False)
+    credits.refund(books, credit.grant.id, 1, "test", "operator", NOW_NS)
     record = UsageRecord(
         "pool", "invoiced/1", "initech", "ann", "session", "lease", Span("span", "cell", "x.ipynb", 1), "small.64gb", "cpu-dev", 1,
         Month(2026, 11).start_ns, 3600 * 10**9, "drained",
     )  # fmt: skip
-    journal.post_usage(books, [record], lambda tenant: "USD", lambda: NOW_NS)
-    (made,) = invoice_journal.finalise(books, "initech", Month(2026, 11), conditions, "operator", NOW_NS)
-    invoice_journal.pay(books, made.name, 1, "bank", "1", "operator", NOW_NS)
-    invoice_journal.take_back(books, made.name, 1, "test", conditions, "operator", NOW_NS)
+    usage_writes.post_usage(books, [record], lambda tenant: "USD", lambda: NOW_NS)
+    (made,) = invoices.finalise(books, "initech", Month(2026, 11), conditions, "operator", NOW_NS)
+    invoices.pay(books, made.name, 1, "bank", "1", "operator", NOW_NS)
+    invoices.take_back(books, made.name, 1, "test", conditions, "operator", NOW_NS)
 
 
 @pytest.fixture
@@ -54,17 +60,17 @@ def engines(migrated_url: str, usage: Callable[..., UsageRecord]) -> Iterator[En
     """Books with one record of a lease, its reversal, one of parked bytes, and a hold that has ended."""
     engines = open_engines(migrated_url, 2)
     with writing(engines) as connection:
-        journal.seed(Books(connection), NOW_NS)
+        usage_writes.seed(Books(connection), NOW_NS)
         parked = replace(usage("s.p1/1"), flavor=PARKED, parked_bytes=2**30)
-        journal.post_usage(Books(connection), [usage(), parked], lambda tenant: "USD", lambda: NOW_NS)
-        journal.correct(Books(connection), "pool", "lease-1/1", "test", lambda: NOW_NS, "operator")
+        usage_writes.post_usage(Books(connection), [usage(), parked], lambda tenant: "USD", lambda: NOW_NS)
+        usage_writes.correct(Books(connection), "pool", "lease-1/1", "test", lambda: NOW_NS, "operator")
         Books(connection).finalise("globex", Month(2026, 11), NOW_NS)
         row = {"id": 1, "currency": "USD", "version": 1, "price_nano_per_gib_hour": 0, "valid_from_ns": 0, "changed_at_ns": 0}
         connection.execute(insert(schema.parked_prices).values(**row, changed_by="operator"))
-        plan_book.change_plan(Books(connection), "acme", Terms("USD"), Month(2026, 12), "USD", NOW_NS, "operator")
+        plans.change_plan(Books(connection), "acme", Terms("USD"), Month(2026, 12), "USD", NOW_NS, "operator")
         held = replace(usage("lease-2/1"), close_reason="open")
-        reservations.beat(Books(connection), Heartbeat("pool", 1, (held,)), lambda tenant: "USD", lambda: NOW_NS, holds.Terms(1, 1))
-        reservations.expire(Books(connection), NOW_NS + 100)
+        holds_writes.beat(Books(connection), Heartbeat("pool", 1, (held,)), lambda tenant: "USD", lambda: NOW_NS, holds.Terms(1, 1))
+        holds_writes.expire(Books(connection), NOW_NS + 100)
         once(Books(connection), Key("operator", "key", b"x" * 32), lambda books: 1, lambda one: one, NOW_NS)
     yield engines
     engines.dispose()
@@ -153,12 +159,12 @@ def test_a_balanced_entry_without_usage_makes_the_statement_withheld(engines: En
     with engines.writer.begin() as connection:
         write_transaction(connection, 100, [("USD", 5, 7), ("USD", -5, -7)])
     with pytest.raises(LedgerError, match="withheld"), reading(engines) as connection:
-        queries.statement(connection, "acme", None, Month(2026, 11), NOW_NS)
+        usage_reads.statement(connection, "acme", None, Month(2026, 11), NOW_NS)
 
 
 def test_changes_leave_who_when_before_and_after_in_the_audit(engines: Engines) -> None:
     with writing(engines) as connection:
-        journal.change_price(Books(connection), "dev.1gb", "USD", 9, None, lambda: NOW_NS, "ann")
+        usage_writes.change_price(Books(connection), "dev.1gb", "USD", 9, None, lambda: NOW_NS, "ann")
     with reading(engines) as connection:
         rows = connection.execute(select(schema.audit).order_by(schema.audit.c.id)).all()
     assert [row.action for row in rows] == ["price.change"] * 15 + ["usage.correct", "plan.change", "price.change"]
@@ -175,7 +181,7 @@ def test_migrations_make_what_the_schema_says_and_run_twice(engines: Engines) ->
     migrate(engines)
     with engines.writer.begin() as connection:
         difference = compare_metadata(MigrationContext.configure(connection), schema.metadata)
-        seeded_again = journal.seed(Books(connection), NOW_NS)
+        seeded_again = usage_writes.seed(Books(connection), NOW_NS)
     if engines.writer.dialect.name == "postgresql":  # what segments point to is guarded there as the next test says
         added = [key for change, key in difference if change == "add_fk" and key.parent.name in ("segments", "parked_segments")]
         assert len(added) == len(difference) == 8

@@ -10,15 +10,18 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from forebay_billing import checks, journal, queries, reservations, schema
 from forebay_billing import service as services
-from forebay_billing.books import Books
-from forebay_billing.engines import Engines, open_engines, reading, writing
-from forebay_billing.holds import HOLDS, Heartbeat, Terms, held
-from forebay_billing.ledger import REVENUE, receivable
-from forebay_billing.money import whole
-from forebay_billing.months import Month
-from forebay_billing.types import UsageRecord
+from forebay_billing.ledger.books import Books
+from forebay_billing.ledger.postings import REVENUE, receivable
+from forebay_billing.model.money import whole
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads import usage as usage_reads
+from forebay_billing.rules.holds import HOLDS, Heartbeat, Terms, held
+from forebay_billing.tables import schema
+from forebay_billing.tables.engines import Engines, open_engines, reading, writing
+from forebay_billing.writes import checks, holds
+from forebay_billing.writes import usage as usage_writes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select, text
@@ -33,29 +36,29 @@ PRICE = 2_000_000_000
 Usage = Callable[..., UsageRecord]
 
 
-class Desk:
+class Payments:
     """The books, and what happens to them at a moment."""
 
     def __init__(self, engines: Engines) -> None:
         self.engines = engines
         self.now_ns = NOW_NS
 
-    def beat(self, *leases: UsageRecord, period_ns: int = PERIOD_NS) -> reservations.Reserved:
+    def beat(self, *leases: UsageRecord, period_ns: int = PERIOD_NS) -> holds.Reserved:
         with writing(self.engines) as connection:
             heartbeat = Heartbeat("pool", period_ns, tuple(replace(lease, close_reason="open") for lease in leases))
-            return reservations.beat(Books(connection), heartbeat, lambda tenant: "USD", lambda: self.now_ns, TERMS)
+            return holds.beat(Books(connection), heartbeat, lambda tenant: "USD", lambda: self.now_ns, TERMS)
 
-    def post(self, *records: UsageRecord) -> journal.Accepted:
+    def post(self, *records: UsageRecord) -> usage_writes.Accepted:
         with writing(self.engines) as connection:
-            return journal.post_usage(Books(connection), records, lambda tenant: "USD", lambda: self.now_ns)
+            return usage_writes.post_usage(Books(connection), records, lambda tenant: "USD", lambda: self.now_ns)
 
     def expire(self) -> int:
         with writing(self.engines) as connection:
-            return reservations.expire(Books(connection), self.now_ns)
+            return holds.expire(Books(connection), self.now_ns)
 
     def balance(self, account: str) -> int:
         with reading(self.engines) as connection:
-            return queries.posted(connection, account, None).get("USD", 0)
+            return usage_reads.posted(connection, account, None).get("USD", 0)
 
     def kinds(self) -> list[str]:
         with reading(self.engines) as connection:
@@ -70,17 +73,17 @@ class Desk:
 def desk(migrated_url: str) -> Any:
     engines = open_engines(migrated_url, 2)
     with writing(engines) as connection:
-        journal.seed(Books(connection), NOW_NS)
-    yield Desk(engines)
+        usage_writes.seed(Books(connection), NOW_NS)
+    yield Payments(engines)
     engines.dispose()
 
 
-def test_a_lease_holds_what_it_costs_until_the_next_heartbeat_and_a_margin_beyond(desk: Desk, usage: Usage) -> None:
+def test_a_lease_holds_what_it_costs_until_the_next_heartbeat_and_a_margin_beyond(desk: Payments, usage: Usage) -> None:
     lease = usage(duration_ns=10 * SECOND)
-    assert desk.beat(lease) == reservations.Reserved(new=1, longer=0)
+    assert desk.beat(lease) == holds.Reserved(new=1, longer=0)
     assert desk.balance(held("acme")) == -desk.balance(HOLDS) == (10 + 5 + 60) * SECOND * PRICE
-    assert desk.beat(replace(lease, duration_ns=30 * SECOND)) == reservations.Reserved(0, 0)
-    assert desk.beat(replace(lease, duration_ns=41 * SECOND)) == reservations.Reserved(new=0, longer=1)
+    assert desk.beat(replace(lease, duration_ns=30 * SECOND)) == holds.Reserved(0, 0)
+    assert desk.beat(replace(lease, duration_ns=41 * SECOND)) == holds.Reserved(new=0, longer=1)
     assert desk.balance(held("acme")) == (41 + 5 + 60) * SECOND * PRICE
     desk.post(replace(lease, duration_ns=43 * SECOND))
     assert (desk.balance(held("acme")), desk.balance(receivable("acme"))) == (0, 43 * SECOND * PRICE)
@@ -88,17 +91,17 @@ def test_a_lease_holds_what_it_costs_until_the_next_heartbeat_and_a_margin_beyon
     desk.check()
 
 
-def test_a_hold_knows_surcharges_and_prices_that_change_while_it_lasts(desk: Desk, usage: Usage) -> None:
+def test_a_hold_knows_surcharges_and_prices_that_change_while_it_lasts(desk: Payments, usage: Usage) -> None:
     with writing(desk.engines) as connection:
         books = Books(connection)
-        journal.change_price(books, "small.64gb", "USD", 1_000_000, NOW_NS + 10 * SECOND, lambda: NOW_NS, "operator")
-        journal.change_surcharge(books, "gpu", "USD", 3, 0, lambda: NOW_NS, "operator")
-        journal.change_surcharge(books, "gpu", "USD", 5, NOW_NS + 20 * SECOND, lambda: NOW_NS, "operator")
+        usage_writes.change_price(books, "small.64gb", "USD", 1_000_000, NOW_NS + 10 * SECOND, lambda: NOW_NS, "operator")
+        usage_writes.change_surcharge(books, "gpu", "USD", 3, 0, lambda: NOW_NS, "operator")
+        usage_writes.change_surcharge(books, "gpu", "USD", 5, NOW_NS + 20 * SECOND, lambda: NOW_NS, "operator")
     desk.beat(usage(started_at_ns=NOW_NS, duration_ns=0, devices=2, device_model="gpu"))
     assert desk.balance(held("acme")) == SECOND * (10 * (PRICE + 6) + 10 * (1_000_000 + 6) + 45 * (1_000_000 + 10))
 
 
-def test_a_failed_lease_voids_its_hold_and_costs_what_was_confirmed(desk: Desk, usage: Usage) -> None:
+def test_a_failed_lease_voids_its_hold_and_costs_what_was_confirmed(desk: Payments, usage: Usage) -> None:
     desk.beat(usage(duration_ns=100 * SECOND))
     desk.post(usage(duration_ns=7 * SECOND, close_reason="failed"))
     assert (desk.balance(held("acme")), desk.balance(receivable("acme"))) == (0, 7 * SECOND * PRICE)
@@ -106,7 +109,7 @@ def test_a_failed_lease_voids_its_hold_and_costs_what_was_confirmed(desk: Desk, 
     desk.check()
 
 
-def test_a_hold_of_which_nothing_is_heard_expires_and_one_that_is_heard_of_does_not(desk: Desk, usage: Usage) -> None:
+def test_a_hold_of_which_nothing_is_heard_expires_and_one_that_is_heard_of_does_not(desk: Payments, usage: Usage) -> None:
     desk.beat(usage("silent-1/1", duration_ns=0), usage("alive-1/1", tenant="globex", duration_ns=0))
     for _ in range(80):
         desk.now_ns += PERIOD_NS
@@ -120,31 +123,31 @@ def test_a_hold_of_which_nothing_is_heard_expires_and_one_that_is_heard_of_does_
     desk.check()
 
 
-def test_a_heartbeat_that_comes_after_the_record_holds_nothing(desk: Desk, usage: Usage) -> None:
+def test_a_heartbeat_that_comes_after_the_record_holds_nothing(desk: Payments, usage: Usage) -> None:
     desk.post(usage())
-    assert desk.beat(usage(duration_ns=SECOND)) == reservations.Reserved(0, 0)
+    assert desk.beat(usage(duration_ns=SECOND)) == holds.Reserved(0, 0)
     assert desk.balance(held("acme")) == 0
 
 
-def test_a_lease_that_cannot_be_priced_holds_nothing_and_does_not_stop_the_others(desk: Desk, usage: Usage) -> None:
+def test_a_lease_that_cannot_be_priced_holds_nothing_and_does_not_stop_the_others(desk: Payments, usage: Usage) -> None:
     with writing(desk.engines) as connection:
-        journal.change_surcharge(Books(connection), "gpu", "USD", 10**15, 0, lambda: NOW_NS, "operator")
+        usage_writes.change_surcharge(Books(connection), "gpu", "USD", 10**15, 0, lambda: NOW_NS, "operator")
     absurd = usage("absurd-1/1", devices=100_000, device_model="gpu")
-    assert desk.beat(usage("odd-1/1", flavor="unknown"), absurd, usage("good-1/1")) == reservations.Reserved(new=1, longer=0)
+    assert desk.beat(usage("odd-1/1", flavor="unknown"), absurd, usage("good-1/1")) == holds.Reserved(new=1, longer=0)
 
 
-def test_a_hold_that_began_in_a_month_is_released_there(desk: Desk, usage: Usage) -> None:
+def test_a_hold_that_began_in_a_month_is_released_there(desk: Payments, usage: Usage) -> None:
     end_ns = Month(2026, 11).end_ns
     desk.now_ns = end_ns
     desk.beat(usage(started_at_ns=end_ns - 10 * SECOND, duration_ns=10 * SECOND))
     desk.post(usage(started_at_ns=end_ns - 10 * SECOND, duration_ns=20 * SECOND))
     with reading(desk.engines) as connection:
-        assert {**queries.posted(connection, held("acme"), Month(2026, 11))} == {"USD": 0}
-        assert queries.posted(connection, held("acme"), Month(2026, 12)) == {}
+        assert {**usage_reads.posted(connection, held("acme"), Month(2026, 11))} == {"USD": 0}
+        assert usage_reads.posted(connection, held("acme"), Month(2026, 12)) == {}
     desk.check()
 
 
-def test_the_check_finds_holds_that_the_ledger_does_not_know(desk: Desk, usage: Usage) -> None:
+def test_the_check_finds_holds_that_the_ledger_does_not_know(desk: Payments, usage: Usage) -> None:
     desk.beat(usage("a-1/1"), usage("b-1/1"))
     desk.post(usage("a-1/1"))
     with desk.engines.writer.begin() as connection:
@@ -182,7 +185,7 @@ def test_any_order_and_repetition_ends_without_holds_and_owes_what_the_records_c
         for n in range(4)
     ]
     with fresh_books() as engines:
-        desk = Desk(engines)
+        desk = Payments(engines)
         closed: set[int] = set()
         for what, which, amount in steps:
             if what == "beat":

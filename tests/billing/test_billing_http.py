@@ -12,9 +12,9 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from forebay_billing.handlers import BODY_BYTES_MAX
-from forebay_billing.months import Month
-from forebay_billing.types import Span, UsageRecord
+from forebay_billing.http.handler import BODY_BYTES_MAX
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import Span, UsageRecord
 
 HOUR_NS = 3600 * 10**9
 NOVEMBER = Month(2026, 11)

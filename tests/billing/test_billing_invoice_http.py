@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from forebay_billing.currencies import DECIMALS
-from forebay_billing.months import Month
-from forebay_billing.types import PARKED, UsageRecord
+from forebay_billing.model.currencies import DECIMALS
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import PARKED, UsageRecord
 from pypdf import PdfReader
 
 HOUR_NS = 3600 * 10**9

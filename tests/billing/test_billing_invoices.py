@@ -8,13 +8,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from forebay_billing.credits import Balance, Grant, GrantKind
 from forebay_billing.errors import InvalidProfile
-from forebay_billing.invoices import Basis, Draft, Profile, UsageTotal, check_profile, draft, tax_part
-from forebay_billing.money import GRAINS_PER_NANO, GRAINS_PER_UNIT
-from forebay_billing.months import Month
-from forebay_billing.plans import Terms
-from forebay_billing.types import PriceVersion
+from forebay_billing.model.money import GRAINS_PER_NANO, GRAINS_PER_UNIT
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import PriceVersion
+from forebay_billing.rules.credits import Balance, Grant, GrantKind
+from forebay_billing.rules.invoices import Basis, Draft, Profile, UsageTotal, check_profile, draft, tax_part
+from forebay_billing.rules.plans import Terms
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import alembic.command
 import alembic.config
 import pytest
-from forebay_billing import budget_rows, checks, engines, invoice_journal, invoice_queries, journal, queries, schema, spending
-from forebay_billing.access import Scope
-from forebay_billing.books import Books
-from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.errors import AlreadyCorrected
-from forebay_billing.invoice_journal import Conditions
-from forebay_billing.invoice_queries import Issuer
-from forebay_billing.journal import Accepted
-from forebay_billing.money import GRAINS_PER_LAST, GRAINS_PER_UNIT
-from forebay_billing.months import Month
-from forebay_billing.types import PARKED, Cost, Payer, UsageRecord
+from forebay_billing.ledger.access import Scope
+from forebay_billing.ledger.books import Books
+from forebay_billing.model.money import GRAINS_PER_LAST, GRAINS_PER_UNIT
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import PARKED, Cost, Payer, UsageRecord
+from forebay_billing.reads import invoices as invoices_reads
+from forebay_billing.reads import usage as usage_reads
+from forebay_billing.reads.invoices import Issuer
+from forebay_billing.tables import schema
+from forebay_billing.tables.engines import Engines, migrate, open_engines, reading, writing
+from forebay_billing.writes import budgets, checks, invoices, spending
+from forebay_billing.writes import usage as usage_writes
+from forebay_billing.writes.invoices import Conditions
+from forebay_billing.writes.usage import Accepted
 from sqlalchemy import Connection, MetaData, Table, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
@@ -60,7 +63,7 @@ def old_records(usage: Callable[..., UsageRecord]) -> list[Old]:
 
 def upgrade(books: Engines, revision: str) -> None:
     config = alembic.config.Config()
-    config.set_main_option("script_location", str(Path(engines.__file__).parent / "migrations"))
+    config.set_main_option("script_location", "forebay_billing:migrations")
     config.set_main_option("path_separator", "os")
     with writing(books) as connection:
         config.attributes["connection"] = connection
@@ -151,9 +154,9 @@ def test_amounts_records_and_reversals_are_what_they_were(carried_over: Engines,
     with reading(carried_over) as connection:
         assert checks.differences(connection) == []
         for (tenant, month), atto in expected.items():
-            statement = queries.statement(connection, tenant, None, Month.parse(month), NOW_NS)
+            statement = usage_reads.statement(connection, tenant, None, Month.parse(month), NOW_NS)
             assert [total.cost_grains for total in statement.totals] == [atto * GRAINS_PER_LAST]
-        charges = queries.usage_page(connection, Scope(None, None), queries.Window(None, None), 10, None).charges
+        charges = usage_reads.usage_page(connection, Scope(None, None), usage_reads.Window(None, None), 10, None).charges
         segments = rows(connection, schema.segments)
     assert {charge.record for charge in charges} == {old.record for old in old_records}
     corrected = {charge.record.id for charge in charges if charge.corrected_at_ns is not None}
@@ -168,12 +171,12 @@ def test_what_was_known_is_known_and_new_records_go_on_from_there(
     with writing(carried_over) as connection:
         books = Books(connection)
         again = [*(old.record for old in old_records), usage("new/1", device_model="gpu")]
-        assert journal.post_usage(books, again, lambda tenant: "USD", lambda: NOW_NS) == Accepted(
+        assert usage_writes.post_usage(books, again, lambda tenant: "USD", lambda: NOW_NS) == Accepted(
             1, len(old_records), {Payer("acme", "small.64gb", "USD"): Cost(60 * 10**9, 60 * 10**9 * 3600 * (PRICE + 7))}
         )
         with pytest.raises(AlreadyCorrected):
-            journal.correct(books, "pool", "wrong/1", "again", lambda: NOW_NS, "operator")
-        journal.correct(books, "pool", "across/1", "wrong", lambda: NOW_NS, "operator")
+            usage_writes.correct(books, "pool", "wrong/1", "again", lambda: NOW_NS, "operator")
+        usage_writes.correct(books, "pool", "across/1", "wrong", lambda: NOW_NS, "operator")
         assert checks.differences(connection) == []
         assert [row.id for row in rows(connection, schema.transactions)] == [1, 2, 3, 4, 5, 6, 7, 8]
 
@@ -222,11 +225,11 @@ def test_budgets_begin_where_the_books_stood_and_count_all_of_them_once_they_cou
             connection.execute(insert(tables["budget_alerts"]).values(used_milli=2600, used_atto=0, at_ns=5, **alert))
         migrate(books)
         with writing(books) as connection:
-            journal.change_parked_price(Books(connection), "USD", 10**9, NOVEMBER.end_ns + 9 * HOUR_NS, lambda: NOW_NS, "operator")
+            usage_writes.change_parked_price(Books(connection), "USD", 10**9, NOVEMBER.end_ns + 9 * HOUR_NS, lambda: NOW_NS, "operator")
             kept = usage("k/1", flavor=PARKED, parked_bytes=2**30, started_at_ns=NOVEMBER.end_ns + 10 * HOUR_NS, duration_ns=HOUR_NS)
-            journal.post_usage(Books(connection), [kept], lambda tenant: "USD", lambda: NOW_NS)
-            posted = queries.posted(connection, "receivable:acme", None)["USD"]
-            found = budget_rows.active(connection)
+            usage_writes.post_usage(Books(connection), [kept], lambda tenant: "USD", lambda: NOW_NS)
+            posted = usage_reads.posted(connection, "receivable:acme", None)["USD"]
+            found = budgets.active(connection)
             for _ in range(2):
                 spent = spending.spent_by(connection, found, NOW_NS)
                 assert sum(spent[1].by_period.values()) == posted > GRAINS_PER_UNIT
@@ -245,15 +248,15 @@ def test_what_was_carried_over_is_invoiced_to_the_last_milliardth(carried_over: 
         books, conditions = Books(connection), Conditions(Issuer("Forebay"))
         made = [
             about
-            for tenant in invoice_queries.tenants_with_open_months(connection, Month(2026, 12))
-            for month in invoice_queries.open_months(connection, tenant, Month(2026, 12))
-            for about in invoice_journal.finalise(books, tenant, month, conditions, "operator", after_ns)
+            for tenant in invoices_reads.tenants_with_open_months(connection, Month(2026, 12))
+            for month in invoices_reads.open_months(connection, tenant, Month(2026, 12))
+            for about in invoices.finalise(books, tenant, month, conditions, "operator", after_ns)
         ]
         assert [(about.tenant, str(about.draft.month), about.name) for about in made] == [
             ("acme", "2026-11", "INV-000001"), ("acme", "2026-12", "INV-000002"), ("globex", "2026-11", "INV-000003"),
         ]  # fmt: skip
         for about in made:
-            (total,) = queries.statement(connection, about.tenant, None, about.draft.month, after_ns).totals
+            (total,) = usage_reads.statement(connection, about.tenant, None, about.draft.month, after_ns).totals
             assert sum(line.cost_grains for line in about.draft.lines) == total.cost_grains
         assert checks.differences(connection) == []
 

@@ -6,9 +6,9 @@ import random
 from fractions import Fraction
 
 import pytest
-from forebay_billing.currencies import DECIMALS
 from forebay_billing.errors import InvalidPrice
-from forebay_billing.money import (
+from forebay_billing.model.currencies import DECIMALS
+from forebay_billing.model.money import (
     GRAINS_PER_MILLI,
     GRAINS_PER_UNIT,
     cost_grains,
@@ -24,8 +24,8 @@ from forebay_billing.money import (
     round_half_even,
     whole,
 )
-from forebay_billing.statements import line_of
-from forebay_billing.types import PriceVersion
+from forebay_billing.model.types import PriceVersion
+from forebay_billing.rules.statements import line_of
 from hypothesis import given
 from hypothesis import strategies as st
 

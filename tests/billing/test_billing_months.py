@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from forebay_billing.errors import InvalidRequest
-from forebay_billing.months import Month
+from forebay_billing.model.months import Month
 from hypothesis import given
 from hypothesis import strategies as st
 

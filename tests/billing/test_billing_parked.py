@@ -10,18 +10,21 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from forebay_billing import checks, invoice_journal, invoice_queries, journal, queries
-from forebay_billing.access import Scope
-from forebay_billing.books import Books
-from forebay_billing.engines import Engines, reading, writing
 from forebay_billing.errors import AlreadyCorrected, RecordConflict
-from forebay_billing.invoice_journal import Conditions
-from forebay_billing.invoice_queries import Cell, Issuer
-from forebay_billing.invoices import Draft, InvoiceLine
-from forebay_billing.ledger import REVENUE, receivable
-from forebay_billing.money import GRAINS_PER_LAST, GRAINS_PER_NANO
-from forebay_billing.months import Month
-from forebay_billing.types import PARKED, UsageRecord
+from forebay_billing.ledger.access import Scope
+from forebay_billing.ledger.books import Books
+from forebay_billing.ledger.postings import REVENUE, receivable
+from forebay_billing.model.money import GRAINS_PER_LAST, GRAINS_PER_NANO
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import PARKED, UsageRecord
+from forebay_billing.reads import invoices as invoices_reads
+from forebay_billing.reads import usage as usage_reads
+from forebay_billing.reads.invoices import Cell, Issuer
+from forebay_billing.rules.invoices import Draft, InvoiceLine
+from forebay_billing.tables.engines import Engines, reading, writing
+from forebay_billing.writes import checks, invoices
+from forebay_billing.writes import usage as usage_writes
+from forebay_billing.writes.invoices import Conditions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, text
@@ -38,12 +41,12 @@ PRICES = ((NOVEMBER.start_ns + 2 * HOUR_NS + 7, 1_000_000_007), (NOVEMBER.start_
 def set_prices(engines: Engines) -> None:
     with writing(engines) as connection:
         for valid_from_ns, price in PRICES:
-            journal.change_parked_price(Books(connection), "USD", price, valid_from_ns, lambda: 0, "operator")
+            usage_writes.change_parked_price(Books(connection), "USD", price, valid_from_ns, lambda: 0, "operator")
 
 
-def post(engines: Engines, records: list[UsageRecord]) -> journal.Accepted:
+def post(engines: Engines, records: list[UsageRecord]) -> usage_writes.Accepted:
     with writing(engines) as connection:
-        return journal.post_usage(Books(connection), records, lambda tenant: "USD", lambda: NOW_NS)
+        return usage_writes.post_usage(Books(connection), records, lambda tenant: "USD", lambda: NOW_NS)
 
 
 def cost_of(record: UsageRecord) -> int:
@@ -80,11 +83,11 @@ def assert_sound(engines: Engines) -> None:
 def told(engines: Engines) -> Any:
     """All that people see of it, whatever the order in which it came."""
     with reading(engines) as connection:
-        statement = queries.statement(connection, "acme", None, NOVEMBER, NOW_NS)
-        drafts = invoice_queries.drafts(connection, "acme", NOVEMBER)
-        page = queries.usage_page(connection, Scope(None, None), queries.Window(None, None), 100, None)
+        statement = usage_reads.statement(connection, "acme", None, NOVEMBER, NOW_NS)
+        drafts = invoices_reads.drafts(connection, "acme", NOVEMBER)
+        page = usage_reads.usage_page(connection, Scope(None, None), usage_reads.Window(None, None), 100, None)
         charges = sorted((charge.record.id, charge.cost_grains, charge.parked) for charge in page.charges)
-        return statement, drafts, charges, queries.posted(connection, REVENUE, None)
+        return statement, drafts, charges, usage_reads.posted(connection, REVENUE, None)
 
 
 @settings(max_examples=25, deadline=None)
@@ -132,21 +135,21 @@ def test_an_invoice_has_a_line_for_it_that_drills_down_to_its_records(
         set_prices(engines)
         post(engines, [parked(usage), usage("lease/1")])
         with reading(engines) as connection:
-            (draft,) = invoice_queries.drafts(connection, "acme", NOVEMBER)
+            (draft,) = invoices_reads.drafts(connection, "acme", NOVEMBER)
         line = next(line for line in draft.lines if line.kind == "parked")
         assert line.label == "Parked memory for acme-member: 60.000000 GiB·h"
         assert (line.cost_grains, line.amount_minor) == (60 * 1_000_000_007 * GRAINS_PER_NANO, 6000)
         assert draft.net_minor == sum(one.amount_minor for one in draft.lines)
         with reading(engines) as connection:
-            found, after = invoice_queries.cells(connection, draft, line, 10, 0)
+            found, after = invoices_reads.cells(connection, draft, line, 10, 0)
         assert ([(cell.record_id, cell.cost_grains) for cell in found], after) == ([("s.p1/1", line.cost_grains)], None)
         with writing(engines) as connection:
             conditions, after_ns = Conditions(Issuer("Forebay")), NOVEMBER.end_ns
-            (made,) = invoice_journal.finalise(Books(connection), "acme", NOVEMBER, conditions, "operator", after_ns)
+            (made,) = invoices.finalise(Books(connection), "acme", NOVEMBER, conditions, "operator", after_ns)
         assert made.draft.lines == draft.lines
         parked_line = next(one for one in made.draft.lines if one.kind == "parked")
         with reading(engines) as connection:
-            (cell,), rest = invoice_queries.cells(connection, made.draft, parked_line, 9, 0)
+            (cell,), rest = invoices_reads.cells(connection, made.draft, parked_line, 9, 0)
         assert (cell.record_id, cell.duration_ns, cell.cost_grains) == ("s.p1/1", 3 * HOUR_NS, line.cost_grains)
         assert (cell.parked_bytes, rest) == (20 * GIB, None)
         assert_sound(engines)
@@ -154,9 +157,9 @@ def test_an_invoice_has_a_line_for_it_that_drills_down_to_its_records(
 
 def all_cells(connection: Connection, draft: Draft, line: InvoiceLine) -> list[Cell]:
     """Page by page."""
-    found, after = invoice_queries.cells(connection, draft, line, 2, 0)
+    found, after = invoices_reads.cells(connection, draft, line, 2, 0)
     while after is not None:
-        more, after = invoice_queries.cells(connection, draft, line, 2, after)
+        more, after = invoices_reads.cells(connection, draft, line, 2, after)
         found += more
     return found
 
@@ -173,9 +176,9 @@ def test_its_lines_lead_to_their_cells_and_no_others(usage: Callable[..., UsageR
         records = [stretch(1), stretch(2), stretch(3), stretch(4, user="acme-owner"), stretch(5, second_ns), stretch(6, tenant="globex")]
         post(engines, [*records, usage("lease/1")])
         with writing(engines) as connection:
-            journal.correct(Books(connection), "pool", "s.p3/1", "test", lambda: NOW_NS, "operator")
+            usage_writes.correct(Books(connection), "pool", "s.p3/1", "test", lambda: NOW_NS, "operator")
         with reading(engines) as connection:
-            (draft,) = invoice_queries.drafts(connection, "acme", NOVEMBER)
+            (draft,) = invoices_reads.drafts(connection, "acme", NOVEMBER)
             lines = {line.key: line for line in draft.lines if line.parked is not None}
             found = {key: all_cells(connection, draft, line) for key, line in lines.items()}
         ids = sorted(sorted(cell.record_id for cell in cells) for cells in found.values())
@@ -203,7 +206,7 @@ def test_no_price_changes_what_was_rated_without_one(usage: Callable[..., UsageR
         record = parked(usage)
         post(engines, [record])
         with writing(engines) as connection:
-            found = journal.change_parked_price(Books(connection), "USD", 5, None, lambda: 0, "operator")
+            found = usage_writes.change_parked_price(Books(connection), "USD", 5, None, lambda: 0, "operator")
         assert found.valid_from_ns == record.started_at_ns + record.duration_ns
 
 
@@ -212,13 +215,13 @@ def test_a_correction_takes_it_back_once(usage: Callable[..., UsageRecord], fres
         set_prices(engines)
         post(engines, [parked(usage)])
         with writing(engines) as connection:
-            journal.correct(Books(connection), "pool", "s.p1/1", "wrong", lambda: NOW_NS, "operator")
+            usage_writes.correct(Books(connection), "pool", "s.p1/1", "wrong", lambda: NOW_NS, "operator")
         with writing(engines) as connection, pytest.raises(AlreadyCorrected):
-            journal.correct(Books(connection), "pool", "s.p1/1", "again", lambda: NOW_NS, "operator")
+            usage_writes.correct(Books(connection), "pool", "s.p1/1", "again", lambda: NOW_NS, "operator")
         assert_sound(engines)
         with reading(engines) as connection:
-            assert queries.posted(connection, receivable("acme"), None) == {"USD": 0}
-            kinds = [line.kind for line in queries.statement(connection, "acme", None, NOVEMBER, NOW_NS).lines]
+            assert usage_reads.posted(connection, receivable("acme"), None) == {"USD": 0}
+            kinds = [line.kind for line in usage_reads.statement(connection, "acme", None, NOVEMBER, NOW_NS).lines]
         assert sorted(kinds) == ["correction", "usage"]
 
 

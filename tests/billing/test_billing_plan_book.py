@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_billing import plan_book, schema
-from forebay_billing.months import Month
-from forebay_billing.plans import Plan, Terms, Tier
-from forebay_billing.types import UsageRecord
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads import plans
+from forebay_billing.rules.plans import Plan, Terms, Tier
+from forebay_billing.tables import schema
 from sqlalchemy import select
 
 NOVEMBER, DECEMBER = Month(2026, 11), Month(2026, 12)
@@ -74,7 +75,7 @@ def test_a_plan_is_in_force_from_its_month_until_the_next_one(run: Any) -> None:
 def test_invoices_are_told_the_plan_of_tenant_and_month(run: Any) -> None:
     put(run)
     found = run.service.store.snapshot(
-        lambda connection: [plan_book.plan_of(connection, tenant, month) for tenant in ("acme", "globex") for month in (NOVEMBER, DECEMBER)]
+        lambda connection: [plans.plan_of(connection, tenant, month) for tenant in ("acme", "globex") for month in (NOVEMBER, DECEMBER)]
     )
     tiers = (Tier(10**12, 500), Tier(10**13, 1000))
     terms = Terms("USD", 1250, 5 * 10**9, (("dev.1gb", 60), ("small.64gb", 3600)), tiers, 10**11)

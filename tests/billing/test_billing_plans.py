@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from forebay_billing.errors import BillingError
-from forebay_billing.money import GRAINS_PER_LAST, GRAINS_PER_NANO, GRAINS_PER_UNIT
-from forebay_billing.months import Month
-from forebay_billing.plans import NANO_MAX, Adjustment, Plan, Terms, Tier, Usage, adjustments, check, list_grains, plan_in
+from forebay_billing.model.money import GRAINS_PER_LAST, GRAINS_PER_NANO, GRAINS_PER_UNIT
+from forebay_billing.model.months import Month
+from forebay_billing.rules.plans import NANO_MAX, Adjustment, Plan, Terms, Tier, Usage, adjustments, check, list_grains, plan_in
 from hypothesis import given
 from hypothesis import strategies as st
 

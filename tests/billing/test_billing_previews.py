@@ -7,10 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from forebay_billing.months import Month
-from forebay_billing.plans import Terms, Usage, adjustments, list_grains
-from forebay_billing.previews import Rated, RatedBytes, preview
-from forebay_billing.types import UsageRecord
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import UsageRecord
+from forebay_billing.rules.plans import Terms, Usage, adjustments, list_grains
+from forebay_billing.rules.previews import Rated, RatedBytes, preview
 from hypothesis import given
 from hypothesis import strategies as st
 

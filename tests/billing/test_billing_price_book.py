@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 from forebay_billing.errors import BillingError, ClosedToPrices, InvalidPrice, KnownFlavor, UnknownFlavor
-from forebay_billing.money import GRAINS_PER_LAST, GRAINS_PER_NANO
-from forebay_billing.months import Month
-from forebay_billing.parked import ParkedBook, parked_grains
-from forebay_billing.prices import PRICE_NANO_PER_HOUR_MAX, Past, PriceBook, SurchargeBook, seed_prices
-from forebay_billing.types import ParkedPrice, PriceVersion, SurchargeVersion
+from forebay_billing.model.money import GRAINS_PER_LAST, GRAINS_PER_NANO
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import ParkedPrice, PriceVersion, SurchargeVersion
+from forebay_billing.rules.parked import ParkedBook, parked_grains
+from forebay_billing.rules.prices import PRICE_NANO_PER_HOUR_MAX, Past, PriceBook, SurchargeBook, seed_prices
 from hypothesis import given
 from hypothesis import strategies as st
 

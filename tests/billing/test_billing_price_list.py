@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from forebay_billing.errors import ClosedToPrices, InvalidPriceList
-from forebay_billing.months import Month
-from forebay_billing.parked import ParkedBook
-from forebay_billing.price_list import STEPS_MAX, Change, PriceList, Step, changes, price_list_of, text_of, time_text
-from forebay_billing.prices import TIME_NS_MAX, Past, PriceBook
-from forebay_billing.types import PARKED, ParkedPrice, PriceVersion, SurchargeVersion
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import PARKED, ParkedPrice, PriceVersion, SurchargeVersion
+from forebay_billing.rules.parked import ParkedBook
+from forebay_billing.rules.price_list import STEPS_MAX, Change, PriceList, Step, changes, price_list_of, text_of, time_text
+from forebay_billing.rules.prices import TIME_NS_MAX, Past, PriceBook
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -21,8 +21,8 @@ from pathlib import Path
 import httpx
 import pytest
 from forebay_billing.errors import ConfigurationError
+from forebay_billing.model.types import UsageRecord
 from forebay_billing.settings import Settings, load_settings
-from forebay_billing.types import UsageRecord
 
 TOKEN = "token-of-the-pool-service"
 

@@ -8,11 +8,11 @@ from fractions import Fraction
 
 import pytest
 from forebay_billing.errors import InvalidRequest, Unpriced
-from forebay_billing.money import GRAINS_PER_UNIT
-from forebay_billing.months import Month
-from forebay_billing.prices import PRICE_NANO_PER_HOUR_MAX, PriceBook
-from forebay_billing.rating import HOUR_NS, open_period, segments_of
-from forebay_billing.types import PriceVersion, SurchargeVersion, UsageRecord
+from forebay_billing.model.money import GRAINS_PER_UNIT
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import PriceVersion, SurchargeVersion, UsageRecord
+from forebay_billing.rules.prices import PRICE_NANO_PER_HOUR_MAX, PriceBook
+from forebay_billing.rules.rating import HOUR_NS, open_period, segments_of
 from hypothesis import given
 from hypothesis import strategies as st
 

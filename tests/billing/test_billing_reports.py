@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from forebay_billing import reporter
-from forebay_billing.months import Month
-from forebay_billing.payments.retries import GIVE_UP_NS
-from forebay_billing.report_pdf import pdf
-from forebay_billing.reports import Report
-from forebay_billing.types import Span, UsageRecord
+from forebay_billing.documents.monthly_report import Report
+from forebay_billing.documents.report_pdf import pdf
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import Span, UsageRecord
+from forebay_billing.rules.retries import GIVE_UP_NS
+from forebay_billing.tasks import monthly_reports
 from pypdf import PdfReader
 
 from tests.billing.test_alerts import Post, post  # noqa: F401 - a fixture
@@ -29,7 +29,7 @@ def serving(
     settings: Any, clock: Any, running_service: Any, post: tuple[Post, int], monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> Iterator[Callable[..., Any]]:  # fmt: skip
     """Starts the service with such settings; its loop goes round when the test says so."""
-    monkeypatch.setattr(reporter, "STEP_SECONDS", 3600.0)
+    monkeypatch.setattr(monthly_reports, "STEP_SECONDS", 3600.0)
     started = []
 
     def start(**changes: Any) -> Any:
@@ -85,7 +85,7 @@ def test_a_report_says_what_the_summary_says_on_both_databases(running_anywhere:
 
 
 def test_the_same_report_makes_the_same_bytes_and_long_ones_take_pages() -> None:
-    from forebay_billing.summaries import SummaryRow
+    from forebay_billing.reads.summaries import SummaryRow
 
     rows = tuple(SummaryRow({"user": f"user-{number}"}, "USD", 10**9, 10**18, 1, 0) for number in range(200))
     total = SummaryRow({}, "USD", 200 * 10**9, 200 * 10**18, 200, 0)

@@ -10,8 +10,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from forebay_billing.months import Month
-from forebay_billing.types import Span, UsageRecord
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import Span, UsageRecord
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from forebay_billing.months import Month
-from forebay_billing.types import UsageRecord
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import UsageRecord
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS

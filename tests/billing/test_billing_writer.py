@@ -8,14 +8,17 @@ from concurrent.futures import TimeoutError as NotAnswered
 from typing import Any
 
 import pytest
-from forebay_billing import checks, failpoints, journal, schema
-from forebay_billing.books import Books, Memory
-from forebay_billing.engines import Engines, reading, writing
+from forebay_billing import failpoints
 from forebay_billing.errors import RecordConflict, Unpriced
-from forebay_billing.ledger import receivable
-from forebay_billing.months import Month
-from forebay_billing.types import Cost, Payer, UsageRecord
-from forebay_billing.writer import Committer, Job, Share, Writer
+from forebay_billing.ledger.books import Books, Memory
+from forebay_billing.ledger.postings import receivable
+from forebay_billing.ledger.writer import Committer, Job, Share, Writer
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import Cost, Payer, UsageRecord
+from forebay_billing.tables import schema
+from forebay_billing.tables.engines import Engines, reading, writing
+from forebay_billing.writes import checks
+from forebay_billing.writes import usage as usage_writes
 
 NOW_NS = Month(2026, 12).start_ns
 
@@ -24,8 +27,8 @@ class Killed(BaseException):
     """What no code of the service catches."""
 
 
-def posting(*records: UsageRecord) -> Callable[[Books], journal.Accepted]:
-    return lambda books: journal.post_usage(books, records, lambda tenant: "USD", lambda: NOW_NS)
+def posting(*records: UsageRecord) -> Callable[[Books], usage_writes.Accepted]:
+    return lambda books: usage_writes.post_usage(books, records, lambda tenant: "USD", lambda: NOW_NS)
 
 
 def test_what_another_process_wrote_in_between_is_seen(usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]) -> None:
@@ -36,7 +39,7 @@ def test_what_another_process_wrote_in_between_is_seen(usage: Callable[..., Usag
         assert memory.book is not None and memory.accounts and memory.finalised
         with writing(engines) as connection:
             other = Books(connection)
-            journal.change_price(other, "small.64gb", "USD", 7, None, lambda: NOW_NS, "operator")
+            usage_writes.change_price(other, "small.64gb", "USD", 7, None, lambda: NOW_NS, "operator")
             other.finalise("acme", Month(2026, 12), NOW_NS)
             posting(usage("b/1", tenant="globex"))(other)
         with writing(engines) as connection:
@@ -72,9 +75,9 @@ class Counting:
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    def post(self, books: Books, batches: Sequence[Sequence[UsageRecord]]) -> list[journal.Accepted]:
+    def post(self, books: Books, batches: Sequence[Sequence[UsageRecord]]) -> list[usage_writes.Accepted]:
         self.batches.append(len(batches))
-        return journal.post_batches(books, batches, lambda tenant: "USD", lambda: NOW_NS)
+        return usage_writes.post_batches(books, batches, lambda tenant: "USD", lambda: NOW_NS)
 
     def job(self, *records: UsageRecord) -> Job:
         return Job(lambda books: self.post(books, [records])[0], Future(), Share(self.post, records))
@@ -92,9 +95,9 @@ def test_what_waits_side_by_side_is_posted_as_one(usage: Callable[..., UsageReco
         Committer(engines, lambda jobs, seconds: None).commit(jobs)
         price, acme, globex = 2_000_000_000, *(Payer(tenant, "small.64gb", "USD") for tenant in ("acme", "globex"))
         assert [jobs[n].future.result(0) for n in (0, 1, 3)] == [
-            journal.Accepted(2, 0, {acme: Cost(2 * 60 * 10**9, 2 * 60 * 10**9 * price)}),
-            journal.Accepted(1, 1, {globex: Cost(60 * 10**9, 60 * 10**9 * price)}),
-            journal.Accepted(1, 1, {acme: Cost(1, price)}),
+            usage_writes.Accepted(2, 0, {acme: Cost(2 * 60 * 10**9, 2 * 60 * 10**9 * price)}),
+            usage_writes.Accepted(1, 1, {globex: Cost(60 * 10**9, 60 * 10**9 * price)}),
+            usage_writes.Accepted(1, 1, {acme: Cost(1, price)}),
         ]
         assert counting.batches == [2, 1]
         with reading(engines) as connection:
@@ -129,7 +132,7 @@ def test_a_kill_around_a_commit_leaves_all_or_nothing_and_the_same_again_is_bill
         if name == point:
             raise Killed
 
-    def deliver(engines: Engines) -> journal.Accepted | None:
+    def deliver(engines: Engines) -> usage_writes.Accepted | None:
         writer = Writer(engines, lambda jobs, seconds: None)
         try:
             return writer.submit(posting(usage("a/1"))).result(1)

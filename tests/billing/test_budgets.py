@@ -7,7 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from forebay_billing.budgets import (
+from forebay_billing.errors import Forbidden, InvalidRequest
+from forebay_billing.model.money import GRAINS_PER_UNIT
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import UsageRecord
+from forebay_billing.rules.budgets import (
     DAY_NS,
     IDLE,
     NOTHING,
@@ -25,11 +29,7 @@ from forebay_billing.budgets import (
     standing,
     verdicts,
 )
-from forebay_billing.errors import Forbidden, InvalidRequest
-from forebay_billing.money import GRAINS_PER_UNIT
-from forebay_billing.months import Month
-from forebay_billing.open_leases import OVERTAKEN_NS_MAX, OpenLeases
-from forebay_billing.types import UsageRecord
+from forebay_billing.tasks.open_leases import OVERTAKEN_NS_MAX, OpenLeases
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,13 +9,14 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from forebay_billing import budget_tables, spending
-from forebay_billing.books import Books
-from forebay_billing.budget_rows import active, set_budget
-from forebay_billing.budgets import DAY_NS, Budget, Subject
-from forebay_billing.engines import writing
-from forebay_billing.months import Month
-from forebay_billing.types import UsageRecord
+from forebay_billing.ledger.books import Books
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import UsageRecord
+from forebay_billing.rules.budgets import DAY_NS, Budget, Subject
+from forebay_billing.tables import budgets
+from forebay_billing.tables.engines import writing
+from forebay_billing.writes import spending
+from forebay_billing.writes.budgets import active, set_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
@@ -98,7 +99,7 @@ def test_an_operator_sets_changes_and_removes_a_budget_and_the_audit_tells(runni
     assert [row["id"] for row in running.get("operator", "/api/budgets").json()] == [total["id"]]
     assert running.request("operator", "DELETE", f"/api/budgets/{first['id']}").status_code == 404
     with running.service.store._engines.reader.begin() as connection:
-        from forebay_billing import schema
+        from forebay_billing.tables import schema
         from sqlalchemy import select
 
         rows = connection.execute(select(schema.audit).where(schema.audit.c.action.like("budget.%")).order_by(schema.audit.c.id)).all()
@@ -266,7 +267,7 @@ def test_a_budget_begins_with_what_the_marks_have_passed_and_no_more(running: An
         for usage_id in range(heads.usage_id + 1):
             for transaction_id in (0, heads.transaction_id - 1, heads.transaction_id):
                 connection.exec_driver_sql("DELETE FROM budget_spending")
-                connection.execute(update(budget_tables.marks).values(usage_id=usage_id, transaction_id=transaction_id))
+                connection.execute(update(budgets.marks).values(usage_id=usage_id, transaction_id=transaction_id))
                 spending.begin(connection, budget)
                 before = spending.spent_by(connection, [budget], running.clock())[budget.id].total_grains
                 spending.catch_up(connection, [budget])
@@ -405,13 +406,14 @@ def test_each_threshold_is_told_of_once_per_period_and_limit(running_anywhere: A
 
 def test_every_order_of_arrival_gives_the_same_alerts_once(fresh_books: Callable[[], Any], usage: Usage) -> None:
     """Records, a duplicate, a correction and heartbeats in every order; the loop looks at any moment, or never until the end."""
-    from forebay_billing import alert_outbox, journal
-    from forebay_billing.access import Scope
-    from forebay_billing.books import Books
-    from forebay_billing.budget_desk import look
-    from forebay_billing.budget_rows import set_budget
-    from forebay_billing.budgets import Budget, Subject
-    from forebay_billing.engines import reading, writing
+    from forebay_billing.ledger.access import Scope
+    from forebay_billing.ledger.books import Books
+    from forebay_billing.rules.budgets import Budget, Subject
+    from forebay_billing.tables.engines import reading, writing
+    from forebay_billing.tasks.budget_watch import look
+    from forebay_billing.writes import alerts as alerts_writes
+    from forebay_billing.writes import usage as usage_writes
+    from forebay_billing.writes.budgets import set_budget
 
     now_ns = Month(2026, 11).start_ns + 20 * DAY_NS
     records = [usage(f"r-{n}/1", duration_ns=(n + 1) * 10 * SECOND_NS, user=("acme-member", "acme-owner")[n % 2]) for n in range(4)]
@@ -431,19 +433,19 @@ def test_every_order_of_arrival_gives_the_same_alerts_once(fresh_books: Callable
                 with reading(engines) as connection:
                     picture = look(connection, [], {}, lambda tenant: "USD", now_ns)
                 with writing(engines) as connection:
-                    alert_outbox.write(Books(connection), [*picture.missing, *picture.due], now_ns)
-                    alert_outbox.write(Books(connection), picture.missing, now_ns)
+                    alerts_writes.write(Books(connection), [*picture.missing, *picture.due], now_ns)
+                    alerts_writes.write(Books(connection), picture.missing, now_ns)
 
             for place, looking in zip(order, looks, strict=True):
                 with writing(engines) as connection:
-                    journal.post_usage(Books(connection), [arrivals[place]], lambda tenant: "USD", lambda: now_ns)
+                    usage_writes.post_usage(Books(connection), [arrivals[place]], lambda tenant: "USD", lambda: now_ns)
                 if looking:
                     watch()
                     with writing(engines) as connection:
                         spending.catch_up(connection, active(connection))
             watch()
             with reading(engines) as connection:
-                found = alert_outbox.alerts_of(connection, Scope(None, None), None)
+                found = alerts_writes.alerts_of(connection, Scope(None, None), None)
             told = [(alert.budget.subject, alert.period, alert.threshold) for alert in found]
             assert len(told) == len(set(told))
             return set(told)

@@ -18,9 +18,8 @@ from typing import Any
 import alembic.command
 import alembic.config
 import pytest
-from forebay_billing import engines
-from forebay_billing.engines import Engines, open_engines, writing
 from forebay_billing.settings import Settings
+from forebay_billing.tables.engines import Engines, open_engines, writing
 from sqlalchemy import MetaData, Table, insert
 
 OLD: dict[str, Any] = json.loads((Path(__file__).parent / "books_of_revision_0016.json").read_text(encoding="utf-8"))
@@ -36,7 +35,7 @@ BY_UNIT = ("PricingQuantity", "PricingUnit", "ListUnitPrice", "ContractedUnitPri
 
 def write_old(books: Engines) -> None:
     config = alembic.config.Config()
-    config.set_main_option("script_location", str(Path(engines.__file__).parent / "migrations"))
+    config.set_main_option("script_location", "forebay_billing:migrations")
     config.set_main_option("path_separator", "os")
     with writing(books) as connection:
         config.attributes["connection"] = connection

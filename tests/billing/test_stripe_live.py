@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_billing.engines import Engines, migrate, open_engines, reading, writing
-from forebay_billing.payments import objects, outbox
+from forebay_billing.payments import objects
 from forebay_billing.payments.exporter import REPORTS_KEPT_NS, Exporter
 from forebay_billing.payments.gateway import Gateway
-from forebay_billing.payments.inbox import METER_EVENTS, Inbox, nobody
-from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, Invoice, InvoiceLine, MeterEvent
 from forebay_billing.payments.reconciliation import Ours, Reader, compare
 from forebay_billing.payments.source import BooksSource
 from forebay_billing.payments.terms import Terms
+from forebay_billing.payments.webhook_inbox import METER_EVENTS, Inbox, nobody
+from forebay_billing.tables.engines import Engines, migrate, open_engines, reading, writing
+from forebay_billing.writes import payment_outbox
+from forebay_billing.writes.payment_orders import CreditGrant, CreditNote, Customer, Invoice, InvoiceLine, MeterEvent
 
 KEY = os.environ.get("FOREBAY_STRIPE_TEST_KEY", "")
 HOUR_NS = 3600 * 10**9
@@ -50,13 +51,13 @@ class Live:
 
     def send(self, terms: Terms, *orders: Any) -> None:
         exporter = Exporter(self, self.gateway, terms, time.time_ns, lambda: 0.5)
-        self.write(lambda connection: [outbox.put(connection, order, time.time_ns()) for order in orders])
+        self.write(lambda connection: [payment_outbox.put(connection, order, time.time_ns()) for order in orders])
         end = time.monotonic() + SECONDS_MAX
-        while self.read(lambda connection: outbox.rows(connection, "waiting", None)):
+        while self.read(lambda connection: payment_outbox.rows(connection, "waiting", None)):
             assert time.monotonic() < end
             exporter.step()
         exporter.close()
-        assert [row.note for row in self.read(lambda connection: outbox.rows(connection, "dead", None))] == []
+        assert [row.note for row in self.read(lambda connection: payment_outbox.rows(connection, "dead", None))] == []
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_an_hour_is_counted_by_a_meter(live: Live) -> None:
     live.send(Terms(mode="meters"), Customer(live.tenant, "Forebay test", None, "USD", 1), event)
     known = live.read(lambda connection: objects.find(connection, "customer", live.tenant))
     reader, end = Reader(live.gateway), time.monotonic() + SECONDS_MAX
-    from forebay_billing.payments.orders import MeterHour
+    from forebay_billing.writes.payment_orders import MeterHour
 
     ours = Ours(meter_hours=[MeterHour(live.tenant, event.meter, "USD", hour_ns, event.value)])
     while reader.theirs(ours, [known]).meter_hours != {(live.tenant, event.meter, hour_ns): event.value}:

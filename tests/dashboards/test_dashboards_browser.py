@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from dashboards_installation import Hub, Installation
-from forebay_billing.months import Month
+from forebay_billing.model.months import Month
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "pictures"))
 

@@ -10,21 +10,21 @@ from pathlib import Path
 import forebay_billing
 import forebay_pool
 import pytest
-from forebay_billing.bodies import BudgetBody, CreditBody, body_of
-from forebay_billing.budgets import Budget, Subject, check_new
 from forebay_billing.errors import BillingError
-from forebay_billing.invoices import Profile, check_profile
-from forebay_billing.money import decimals_of
-from forebay_billing.months import Month
-from forebay_billing.plans import Terms, Tier, check
-from forebay_billing.price_list import price_list_of
-from forebay_billing.prices import NOTHING_RATED, PRICE_NANO_PER_HOUR_MAX, Book
-from forebay_billing.types import ParkedPrice, PriceVersion, SurchargeVersion
-from forebay_dashboards.audit_words import _ACTIONS, REFUSED, action, column
-from forebay_dashboards.causes import refusal
-from forebay_pool.handlers import _first_fault
-from forebay_pool.queue_handlers import QuotaBody
-from forebay_pool.types import Quota
+from forebay_billing.http.bodies import BudgetBody, CreditBody, body_of
+from forebay_billing.model.money import decimals_of
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import ParkedPrice, PriceVersion, SurchargeVersion
+from forebay_billing.rules.budgets import Budget, Subject, check_new
+from forebay_billing.rules.invoices import Profile, check_profile
+from forebay_billing.rules.plans import Terms, Tier, check
+from forebay_billing.rules.price_list import price_list_of
+from forebay_billing.rules.prices import NOTHING_RATED, PRICE_NANO_PER_HOUR_MAX, Book
+from forebay_dashboards.text.audit import _ACTIONS, REFUSED, action, column
+from forebay_dashboards.text.causes import refusal
+from forebay_pool.http.handler import _first_fault
+from forebay_pool.http.queue import QuotaBody
+from forebay_pool.model.types import Quota
 from pydantic import ValidationError
 
 AN_OWNERS = Budget(1, Subject("acme", None, None), "USD", "month", "owner", 2 * 10**18, (50,), "refuse", 60, 0, "ada")
@@ -81,7 +81,7 @@ def test_each_thing_that_the_services_write_down_has_a_word() -> None:
     for package in (forebay_pool, forebay_billing):
         for path in Path(str(package.__file__)).parent.rglob("*.py"):
             source = path.read_text(encoding="utf-8")
-            calls = re.findall(r'(?:append_audit|Attempt|Deed|write_down)\([^"()]*(?:\([^()]*\)[^"()]*)*"([a-z_.-]+)"', source)
+            calls = re.findall(r'(?:append_audit|Attempt|AuditEntry)\([^"()]*(?:\([^()]*\)[^"()]*)*"([a-z_.-]+)"', source)
             written |= {name for name in calls if "." in name}
     assert len(written) > 20
     assert written - set(_ACTIONS) == set()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from forebay.service import Service
 from forebay.toolkit.command import main
-from forebay_billing.months import Month
+from forebay_billing.model.months import Month
 from forebay_billing.service import Service as Billing
 from forebay_billing.service import authenticator_of
 from forebay_billing.settings import Settings, TokenSettings

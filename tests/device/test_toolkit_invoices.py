@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from forebay.toolkit.command import main
 from forebay.toolkit.invoices import billing as where_billing_is
-from forebay_billing import journal
-from forebay_billing.months import Month
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.service import Service
 from forebay_billing.settings import Settings
-from forebay_billing.types import Span, UsageRecord
+from forebay_billing.writes import usage
 from forebay_hub.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 
 NOVEMBER = Month(2026, 11)
@@ -43,7 +43,7 @@ def billing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         "pool", "lease/1", "acme", "ada", "session", "lease", Span("span", "cell", "digits.ipynb", 3), "small.64gb", "cpu-dev", 1,
         NOVEMBER.start_ns, 3600 * 10**9, "drained",
     )  # fmt: skip
-    service.store.submit(lambda books: journal.post_usage(books, [record], lambda tenant: "USD", lambda: NOVEMBER.end_ns)).result(20)
+    service.store.submit(lambda books: usage.post_usage(books, [record], lambda tenant: "USD", lambda: NOVEMBER.end_ns)).result(20)
     monkeypatch.setenv("FOREBAY_BOOKS_URL", f"http://127.0.0.1:{service.port}/")
     monkeypatch.setenv("FOREBAY_TOKEN", "operator")
     yield service

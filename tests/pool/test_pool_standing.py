@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.batch import Batch
-from forebay_pool.events import Restored, SessionAway
-from forebay_pool.fair_share import Usage
-from forebay_pool.history import History, Spent
-from forebay_pool.kept import Kept, KeptSession, KeptWait
-from forebay_pool.quotas import Accounts
-from forebay_pool.store import Store
-from forebay_pool.types import Quota, UsageRecord
+from forebay_pool.model.events import Restored, SessionAway
+from forebay_pool.model.history import History, Spent
+from forebay_pool.model.snapshot import SessionSnapshot, Snapshot
+from forebay_pool.model.types import QueuePlace, Quota, UsageRecord
+from forebay_pool.queue.accounts import Accounts
+from forebay_pool.queue.fair_share import Usage
+from forebay_pool.store.batch import Batch
+from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
 
 SECOND = 1_000_000_000
@@ -22,9 +22,9 @@ UNIX_OFFSET_NS = 1_700_000_000 * SECOND
 SPAN = wire.Span(id="s", kind="cell", label="n", cell=1)
 
 
-def waiting(name: str, order: int, priority: int = 0) -> KeptSession:
-    waits = KeptWait(1, UNIX_OFFSET_NS - order * SECOND, order)
-    return KeptSession(name, b"k" * 32, "acme", "ada", "python", "dev.8gb", 7, 0, None, None, False, 0, None, priority, waits)
+def waiting(name: str, order: int, priority: int = 0) -> SessionSnapshot:
+    waits = QueuePlace(1, UNIX_OFFSET_NS - order * SECOND, order)
+    return SessionSnapshot(name, b"k" * 32, "acme", "ada", "python", "dev.8gb", 7, 0, None, None, False, 0, None, priority, waits)
 
 
 def back(w: Any, name: str, number: int = 1) -> None:
@@ -35,7 +35,7 @@ def back(w: Any, name: str, number: int = 1) -> None:
 
 def test_nobody_takes_what_another_waited_for_who_is_not_back_yet(world: Any) -> None:
     w = world(resume_seconds=20.0)
-    w.do(Restored(Kept(sessions=(waiting("late", 8), waiting("early", 3)))))
+    w.do(Restored(Snapshot(sessions=(waiting("late", 8), waiting("early", 3)))))
     back(w, "late")
     told = w.last("late")
     assert (told.code, told.reason) == ("starting", "The pool has just started; those who waited before are heard first.")
@@ -50,7 +50,7 @@ def test_nobody_takes_what_another_waited_for_who_is_not_back_yet(world: Any) ->
 
 def test_who_does_not_come_back_holds_nobody_up_for_more_than_two_seconds(world: Any) -> None:
     w = world(resume_seconds=20.0)
-    w.do(Restored(Kept(sessions=(waiting("late", 8), waiting("early", 3)))))
+    w.do(Restored(Snapshot(sessions=(waiting("late", 8), waiting("early", 3)))))
     back(w, "late")
     w.wait(1.9)
     w.tick()
@@ -63,7 +63,7 @@ def test_who_does_not_come_back_holds_nobody_up_for_more_than_two_seconds(world:
 
 def test_a_session_that_asks_for_something_else_than_it_waited_for_comes_last(world: Any) -> None:
     w = world(resume_seconds=20.0)
-    w.do(Restored(Kept(sessions=(waiting("one", 3),))))
+    w.do(Restored(Snapshot(sessions=(waiting("one", 3),))))
     back(w, "one", 2)
     assert w.machine.sessions["one"].lease is not None and w.machine.sessions["one"].lease.order != 3
 
@@ -94,8 +94,8 @@ def record(number: int, user: str, started_ago_ns: int, duration_ns: int, now_ns
 
 def test_windows_and_shares_begin_with_what_the_records_tell(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     now_unix_ns, now_ns = UNIX_OFFSET_NS + 500 * HOUR, 40 * HOUR
-    monkeypatch.setattr("forebay_pool.store.time.time_ns", lambda: now_unix_ns)
-    monkeypatch.setattr("forebay_pool.store.time.monotonic_ns", lambda: now_ns)
+    monkeypatch.setattr("forebay_pool.store.database.time.time_ns", lambda: now_unix_ns)
+    monkeypatch.setattr("forebay_pool.store.database.time.monotonic_ns", lambda: now_ns)
     short = [record(number, "ada", HOUR + number * SECOND, SECOND // 2, now_unix_ns) for number in range(100)]
     others = [
         record(0, "ben", 11 * HOUR, 2 * HOUR, now_unix_ns, devices=4),  # half of it is out of the window of ten hours

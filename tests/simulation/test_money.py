@@ -10,29 +10,23 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from forebay_billing import (
-    budget_desk,
-    budgets,
-    bulk,
-    credit_journal,
-    credits,
-    idempotency,
-    invoice_journal,
-    invoices,
-    plans,
-    rating,
-    reservations,
-)
-from forebay_billing.couriers import Courier
 from forebay_billing.errors import BillingError
-from forebay_billing.idempotency import Done
-from forebay_billing.payments import exporter, metering, outbox, register
-from forebay_billing.prices import NEVER_NS, Book
-from forebay_billing.webhooks import Undelivered
-from forebay_billing.writer import Committer, Job
-from forebay_pool.heartbeats import Heartbeats
-from forebay_pool.outbox import Outbox
-from forebay_pool.store import Store as PoolStore
+from forebay_billing.ledger import idempotency
+from forebay_billing.ledger.idempotency import Done
+from forebay_billing.ledger.writer import Committer, Job
+from forebay_billing.payments import exporter, metering, payment_sink
+from forebay_billing.rules import budgets, credits, invoices, plans, rating
+from forebay_billing.rules.prices import NEVER_NS, Book
+from forebay_billing.tables import bulk
+from forebay_billing.tasks import budget_watch
+from forebay_billing.tasks.alert_delivery import AlertSender
+from forebay_billing.tasks.alert_webhooks import Undelivered
+from forebay_billing.writes import credits as credits_writes
+from forebay_billing.writes import holds, payment_outbox
+from forebay_billing.writes import invoices as invoices_writes
+from forebay_pool.billing.heartbeats import Heartbeats
+from forebay_pool.billing.outbox import Outbox
+from forebay_pool.store.database import Store as PoolStore
 from simulation.auditor import Caught
 from simulation.money.accountant import Price, parts_of
 from simulation.money.fate import Killed
@@ -135,7 +129,7 @@ def test_the_accountant_splits_and_rates_by_itself_as_billing_does(metered: Any)
 
 @pytest.fixture
 def metered() -> Callable[..., Any]:
-    from forebay_pool.types import UsageRecord
+    from forebay_pool.model.types import UsageRecord
     from forebay_wire import messages as wire
 
     span = wire.Span(id="s", kind="process", label="train.py")
@@ -221,7 +215,7 @@ def forgets_idempotency_keys(patch: pytest.MonkeyPatch) -> None:
         return idempotency_once(books, None, work, document, now_ns)
 
     idempotency_once = idempotency.once
-    patch.setattr("forebay_billing.store.once", once)
+    patch.setattr("forebay_billing.writes.store.once", once)
 
 
 def prices_all_of_a_record_as_at_its_start(patch: pytest.MonkeyPatch) -> None:
@@ -236,8 +230,8 @@ def forgets_the_surcharges_of_models(patch: pytest.MonkeyPatch) -> None:
 def settles_an_order_before_it_is_sent(patch: pytest.MonkeyPatch) -> None:
     sends = exporter.Exporter._send
 
-    def send(self: exporter.Exporter, held: outbox.Claim) -> bool:
-        self._books.write(lambda connection: outbox.done(connection, held, self._clock_ns(), "sent, surely"))
+    def send(self: exporter.Exporter, held: payment_outbox.Claim) -> bool:
+        self._books.write(lambda connection: payment_outbox.done(connection, held, self._clock_ns(), "sent, surely"))
         return sends(self, held)
 
     patch.setattr(exporter.Exporter, "_send", send)
@@ -245,17 +239,17 @@ def settles_an_order_before_it_is_sent(patch: pytest.MonkeyPatch) -> None:
 
 def names_each_try_of_an_event_anew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(metering, "identifier", lambda held: f"forebay-{held.idempotency}-{held.attempt}")
-    patch.setattr(outbox.Claim, "key", lambda self, step: f"forebay-{self.idempotency}-{self.attempt}-{step}")
+    patch.setattr(payment_outbox.Claim, "key", lambda self, step: f"forebay-{self.idempotency}-{self.attempt}-{step}")
 
 
 def never_looks_whether_it_happened(patch: pytest.MonkeyPatch) -> None:
-    claims = outbox._claim_of
+    claims = payment_outbox._claim_of
 
-    def claim_of(row: Any, now_ns: int) -> outbox.Claim:
+    def claim_of(row: Any, now_ns: int) -> payment_outbox.Claim:
         held = claims(row, now_ns)
-        return outbox.Claim(held.id, held.order, held.idempotency, held.generation, held.attempt, held.created_at_ns, now_ns, False)
+        return payment_outbox.Claim(held.id, held.order, held.idempotency, held.generation, held.attempt, held.created_at_ns, now_ns, False)
 
-    patch.setattr(outbox, "_claim_of", claim_of)
+    patch.setattr(payment_outbox, "_claim_of", claim_of)
 
 
 def hands_whole_hours_over_again(patch: pytest.MonkeyPatch) -> None:
@@ -268,16 +262,16 @@ def lets_usage_into_a_month_that_is_closed(patch: pytest.MonkeyPatch) -> None:
 
 
 def invoices_without_using_credits_up(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(invoice_journal, "_use", lambda *given: None)
+    patch.setattr(invoices_writes, "_use", lambda *given: None)
 
 
 def closes_a_month_without_telling_stripe(patch: pytest.MonkeyPatch) -> None:
-    tells = outbox.put
-    patch.setattr(outbox, "put", lambda connection, order, now_ns: 0 if order.kind == "invoice" else tells(connection, order, now_ns))
+    tells = payment_outbox.put
+    patch.setattr(payment_outbox, "put", lambda books, order, now_ns: 0 if order.kind == "invoice" else tells(books, order, now_ns))
 
 
 def never_expires_holds(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reservations, "expire", lambda books, now_ns: 0)
+    patch.setattr(holds, "expire", lambda books, now_ns: 0)
 
 
 def drains_once_the_limit_is_passed(patch: pytest.MonkeyPatch) -> None:
@@ -301,8 +295,8 @@ def lets_a_month_cost_what_it_likes(patch: pytest.MonkeyPatch) -> None:
 
 
 def says_nothing_of_notebooks(patch: pytest.MonkeyPatch) -> None:
-    says = budget_desk.verdicts
-    patch.setattr(budget_desk, "verdicts", lambda found: [one for one in says(found) if one.subject.notebook is None])
+    says = budget_watch.verdicts
+    patch.setattr(budget_watch, "verdicts", lambda found: [one for one in says(found) if one.subject.notebook is None])
 
 
 def does_not_listen_where_a_notebook_is_named(patch: pytest.MonkeyPatch) -> None:
@@ -330,12 +324,12 @@ def lays_the_whole_tax_on_what_prepaid_credits_leave(patch: pytest.MonkeyPatch) 
 
 
 def forgets_the_tax_of_what_is_void(patch: pytest.MonkeyPatch) -> None:
-    reverses = invoice_journal._reverse
+    reverses = invoices_writes._reverse
 
     def reverse(books: Any, kind: str, about: Any, amount_minor: int, tax_minor: int, now_ns: int) -> int:
         return reverses(books, kind, about, amount_minor, 0 if kind == "void" else tax_minor, now_ns)
 
-    patch.setattr(invoice_journal, "_reverse", reverse)
+    patch.setattr(invoices_writes, "_reverse", reverse)
 
 
 def lets_lapsed_credits_pay(patch: pytest.MonkeyPatch) -> None:
@@ -343,11 +337,11 @@ def lets_lapsed_credits_pay(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_writes_lapsed_credits_off(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(credit_journal, "expire", lambda books, until_ns, now_ns: 0)
+    patch.setattr(credits_writes, "expire", lambda books, until_ns, now_ns: 0)
 
 
 def never_books_what_stripe_collects(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(register.Register, "__call__", lambda self, connection, before, after: None)
+    patch.setattr(payment_sink.BookedPayments, "__call__", lambda self, connection, before, after: None)
 
 
 def never_asks_stripe_of_what_no_webhook_told(patch: pytest.MonkeyPatch) -> None:
@@ -355,7 +349,7 @@ def never_asks_stripe_of_what_no_webhook_told(patch: pytest.MonkeyPatch) -> None
 
 
 def hears_nothing_of_what_stripe_threw_away(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(outbox, "bury", lambda *given: False)
+    patch.setattr(payment_outbox, "bury", lambda *given: False)
 
 
 def never_asks_stripe_what_meters_threw_away(patch: pytest.MonkeyPatch) -> None:
@@ -363,22 +357,22 @@ def never_asks_stripe_what_meters_threw_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def tells_alerts_without_looking_whether_they_came(patch: pytest.MonkeyPatch) -> None:
-    brings = Courier.bring
+    brings = AlertSender.bring
 
-    async def bring(self: Courier, parcel: Any, now_ns: int) -> None:
+    async def bring(self: AlertSender, parcel: Any, now_ns: int) -> None:
         with suppress(Undelivered):
             await brings(self, parcel, now_ns)
 
-    patch.setattr(Courier, "bring", bring)
+    patch.setattr(AlertSender, "bring", bring)
 
 
 def forgets_the_last_threshold(patch: pytest.MonkeyPatch) -> None:
-    due = budget_desk.alerts_due
-    patch.setattr(budget_desk, "alerts_due", lambda *given: [one for one in due(*given) if one.threshold < 100])
+    due = budget_watch.alerts_due
+    patch.setattr(budget_watch, "alerts_due", lambda *given: [one for one in due(*given) if one.threshold < 100])
 
 
 def ends_holds_without_giving_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reservations, "_end", lambda books, ending, rows, now_ns: None)
+    patch.setattr(holds, "_end", lambda books, ending, rows, now_ns: None)
 
 
 BREAKS: list[Break] = [

@@ -11,23 +11,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from forebay_billing import reservations
-from forebay_billing.books import Books
-from forebay_billing.budget_desk import BudgetDesk
-from forebay_billing.closer import Closer
-from forebay_billing.couriers import Courier
-from forebay_billing.engines import Engines, open_engines
-from forebay_billing.handlers import Context
+from forebay_billing.http.handler import Context
+from forebay_billing.ledger.books import Books
+from forebay_billing.ledger.writer import Committer, Job, JobWriter, OnCommit, Share
 from forebay_billing.metrics import Metrics
-from forebay_billing.payments.desk import Desk
 from forebay_billing.payments.gateway import Gateway
-from forebay_billing.payments.register import Register
-from forebay_billing.payments.retries import StripeFailure
+from forebay_billing.payments.payment_sink import BookedPayments
+from forebay_billing.payments.service import Payments
 from forebay_billing.payments.source import BooksSource
+from forebay_billing.rules.retries import StripeFailure
 from forebay_billing.service import application_of
 from forebay_billing.settings import Settings
-from forebay_billing.store import Store
-from forebay_billing.writer import Committer, Job, JobWriter, OnCommit, Share
+from forebay_billing.tables.engines import Engines, open_engines
+from forebay_billing.tasks.alert_delivery import AlertSender
+from forebay_billing.tasks.budget_watch import BudgetWatch
+from forebay_billing.tasks.month_end import MonthEnd
+from forebay_billing.writes import holds
+from forebay_billing.writes.store import Store
 from forebay_hub.identity import OPERATE, SERVICE, Identity, TokenAuthenticator
 from sqlalchemy import text
 from stripe_emulator import Emulator
@@ -115,14 +115,14 @@ class Till:
         metrics = Metrics()
         gateway = Gateway(Emulator.api_key, http_client=DirectStripe(self._emulator))
         self._store = OneThread(engines_of(self.url), self._clock_ns, metrics.committed, self._clerk)
-        self.desk = Desk(
+        self.desk = Payments(
             self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1,
-            sink=Register(self._clock_ns),
+            sink=BookedPayments(self._clock_ns),
         )
-        courier = Courier(self._settings, self._doorbell)
-        self.budgets = BudgetDesk(self._store, self._settings, self._clock_ns, self._chance.random, courier)
+        courier = AlertSender(self._settings, self._doorbell)
+        self.budgets = BudgetWatch(self._store, self._settings, self._clock_ns, self._chance.random, courier)
         context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, self._settings, self.desk, self.budgets)
-        self._closer = Closer(self._store, self._settings.conditions(), self._settings.invoice_grace_days, self._clock_ns)
+        self._closer = MonthEnd(self._store, self._settings.conditions(), self._settings.invoice_grace_days, self._clock_ns)
         self._application = application_of(context, "/")
         self.running = True
 
@@ -185,7 +185,7 @@ class Till:
     def expire(self) -> int:
         """Ends holds of which nobody speaks any more; how many are left that ought to have ended. Raises Killed."""
         now_ns = self._clock_ns()
-        self._store.submit(lambda books: reservations.expire(books, now_ns)).result()
+        self._store.submit(lambda books: holds.expire(books, now_ns)).result()
         overdue = text("SELECT count(*) FROM holds WHERE closed_by IS NULL AND expires_at_ns <= :now_ns")
         return int(self.read(lambda connection: connection.execute(overdue, {"now_ns": now_ns}).scalar_one()))
 

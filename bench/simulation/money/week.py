@@ -15,15 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from forebay_billing import alert_outbox
 from forebay_billing import failpoints as billing_failpoints
-from forebay_billing.engines import open_engines
 from forebay_billing.errors import BillingError
-from forebay_billing.payments.outbox import CLAIM_NS, unsettled
-from forebay_billing.store import Store as BillingStore
+from forebay_billing.tables.engines import open_engines
+from forebay_billing.writes import alerts as alerts_writes
+from forebay_billing.writes.payment_outbox import CLAIM_NS, unsettled
+from forebay_billing.writes.store import Store as BillingStore
 from forebay_pool import failpoints as pool_failpoints
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.store import Store as PoolStore
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.store.database import Store as PoolStore
 from sqlalchemy import text
 from stripe_emulator import Emulator, Fault
 from tornado.httpclient import AsyncHTTPClient
@@ -383,7 +383,7 @@ class Week(Storm):
             self.agenda.run(self.agenda.now_ns + 5 * SECOND_NS)
             self._work()
             counts = self.till.read(unsettled)
-            alerts = self.till.read(alert_outbox.unsettled)
+            alerts = self.till.read(alerts_writes.unsettled)
             if not (alerts or counts.get("waiting") or self.errands.waiting or self.disk.undelivered() or self.emulator.webhooks):
                 self._work()
                 if not self.till.read(unsettled):

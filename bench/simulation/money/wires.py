@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import stripe
-from forebay_billing.webhooks import Undelivered
+from forebay_billing.tasks.alert_webhooks import Undelivered
 from stripe_emulator import Emulator
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.httputil import HTTPConnection, HTTPHeaders, RequestStartLine, ResponseStartLine
@@ -91,7 +91,7 @@ async def _maybe(waits: Awaitable[None] | None) -> None:
 
 
 class DirectHttp(AsyncHTTPClient):
-    """What :class:`forebay_pool.billing.BillingClient` calls billing with. ``carry`` raises OSError where no answer comes."""
+    """What :class:`forebay_pool.billing.client.BillingClient` calls billing with. ``carry`` raises OSError where no answer comes."""
 
     def initialize(self, defaults: dict[str, Any] | None = None, *, carry: Callable[[Request], Awaitable[Response]]) -> None:
         super().initialize(defaults)
@@ -137,7 +137,10 @@ class DirectStripe(stripe.HTTPClient):
 
 
 class Doorbell:
-    """Everybody's webhooks, as :class:`forebay_billing.webhooks.Webhooks` sends them: some never arrive, of some the answer does not."""
+    """Everybody's webhooks, as :class:`forebay_billing.tasks.alert_webhooks.Webhooks` sends them.
+
+    Some never arrive, of some the answer does not.
+    """
 
     def __init__(self, chance: random.Random, loses: Callable[[], float]) -> None:
         self.heard: Counter[str] = Counter()

@@ -1,1 +1,1 @@
-"""Alembic's environment and versions, shipped in the package; :func:`forebay_billing.engines.migrate` runs them."""
+"""Alembic's environment and versions, shipped in the package; :func:`forebay_billing.tables.engines.migrate` runs them."""

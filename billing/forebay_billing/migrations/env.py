@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from alembic import context
 
-from forebay_billing import budget_tables, report_tables  # noqa: F401 - their tables join the metadata
-from forebay_billing.payments.tables import metadata
+from forebay_billing.tables import (
+    budgets,  # noqa: F401 - their tables join the metadata
+    reports,  # noqa: F401 - their tables join the metadata
+)
+from forebay_billing.tables.payments import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 with context.begin_transaction():

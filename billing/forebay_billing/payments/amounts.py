@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_billing.money import decimals_of, round_half_even
+from forebay_billing.model.money import decimals_of, round_half_even
 
 _STRIPE_DECIMALS = {"MGA": 0, "ISK": 2, "UGX": 2}
 """Where Stripe counts otherwise than ISO 4217: MGA without decimals; ISK and UGX with two that must be zero, for compatibility."""

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, insert, select, update
 
-from forebay_billing.books import Books
-from forebay_billing.payments import outbox
-from forebay_billing.payments.orders import Customer
-from forebay_billing.payments.tables import contacts
+from forebay_billing.ledger.books import Books
+from forebay_billing.tables.payments import contacts
+from forebay_billing.writes import payment_outbox
+from forebay_billing.writes.payment_orders import Customer
 
 
 @dataclass(frozen=True)
@@ -45,5 +45,5 @@ def change(books: Books, tenant: str, name: str, email: str | None, currency: st
     else:
         connection.execute(update(contacts).where(contacts.c.tenant == tenant).values(**asdict(after)))
     books.append_audit(now_ns, who, "payments.contact", tenant, None if before is None else asdict(before), asdict(after))
-    outbox.put(connection, Customer(tenant, name, email, currency, after.version), now_ns)
+    payment_outbox.put(connection, Customer(tenant, name, email, currency, after.version), now_ns)
     return after

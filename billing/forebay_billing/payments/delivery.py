@@ -1,6 +1,6 @@
 """Turns one order into calls to Stripe. Every creating call has a key made of the outbox row, and leaves the row's name in metadata.
 
-An order that may have happened before (see :class:`~forebay_billing.payments.outbox.Claim`) is looked for by that metadata first.
+An order that may have happened before (see :class:`~forebay_billing.writes.payment_outbox.Claim`) is looked for by that metadata first.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import Literal
 
 import stripe
 
-from forebay_billing.payments import invoicing, metering, outbox
+from forebay_billing.payments import invoicing, metering
 from forebay_billing.payments.amounts import Unsendable, stripe_minor
 from forebay_billing.payments.gateway import PAGE_OBJECTS, Gateway, first_tagged
 from forebay_billing.payments.objects import Known
-from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, Invoice, LateUsage, MeterEvent, Order
-from forebay_billing.payments.outbox import Claim
-from forebay_billing.payments.retries import StripeFailure
 from forebay_billing.payments.terms import Terms
+from forebay_billing.rules.retries import StripeFailure
+from forebay_billing.writes import payment_outbox
+from forebay_billing.writes.payment_orders import CreditGrant, CreditNote, Customer, Invoice, LateUsage, MeterEvent, Order
+from forebay_billing.writes.payment_outbox import Claim
 
 TOO_OLD = "too old for the meter: it goes as an item of the next invoice"
 
@@ -78,7 +79,7 @@ class Delivery:
             if metered:
                 return Delivered(invoicing.send_item(self._gateway, held, invoicing.item_of_credit_note(order), customer))
             noted = invoicing.send_credit_note(self._gateway, held, order, facts.invoice, now_ns)
-            return Delivered(outbox.VOID) if noted is None else Delivered(noted.stripe_id, noted)
+            return Delivered(payment_outbox.VOID) if noted is None else Delivered(noted.stripe_id, noted)
         if isinstance(order, CreditGrant):
             return self._grant(held, order, customer, now_ns)
         if isinstance(order, LateUsage):
@@ -147,7 +148,7 @@ class Delivery:
         looks = held.look or (expired and held.attempt > 1)
         stripe_id = self._look_for_grant(order, customer) if looks else None
         if stripe_id is None and expired:
-            return Delivered(outbox.EXPIRED)
+            return Delivered(payment_outbox.EXPIRED)
         if stripe_id is None:
             category: Literal["paid", "promotional"] = order.category
             params: stripe.params.billing.CreditGrantCreateParams = {

@@ -14,14 +14,15 @@ from sqlalchemy import Connection
 
 from forebay_billing import failpoints
 from forebay_billing.errors import BillingError
-from forebay_billing.payments import inbox, metering, objects, outbox
+from forebay_billing.payments import metering, objects, webhook_inbox
 from forebay_billing.payments.delivery import Delivered, Delivery, Facts
 from forebay_billing.payments.gateway import Gateway
-from forebay_billing.payments.inbox import PaymentSink
-from forebay_billing.payments.orders import CreditNote, ExportSource, Mark, MeterEvent
-from forebay_billing.payments.outbox import Claim
-from forebay_billing.payments.retries import OF_ALL_CALLS, Dead, StripeFailure, next_step
 from forebay_billing.payments.terms import Terms
+from forebay_billing.payments.webhook_inbox import PaymentSink
+from forebay_billing.rules.retries import OF_ALL_CALLS, Dead, StripeFailure, next_step
+from forebay_billing.writes import payment_outbox
+from forebay_billing.writes.payment_orders import CreditNote, ExportSource, Mark, MeterEvent
+from forebay_billing.writes.payment_outbox import Claim
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +70,11 @@ class Exporter:
 
     def __init__(
         self, books: Books, gateway: Gateway, terms: Terms, clock_ns: Callable[[], int], chance: Callable[[], float],
-        sink: PaymentSink = inbox.nobody, calls_at_once: int = CALLS_AT_ONCE,
+        sink: PaymentSink = webhook_inbox.nobody, calls_at_once: int = CALLS_AT_ONCE,
     ) -> None:  # fmt: skip
         self._books = books
         self._delivery = Delivery(gateway, terms, self._begin)
-        self._inbox = inbox.Inbox(gateway, sink)
+        self._inbox = webhook_inbox.Inbox(gateway, sink)
         self._clock_ns = clock_ns
         self._chance = chance
         self._collected: tuple[Mark, int, int] | None = None
@@ -88,7 +89,7 @@ class Exporter:
 
     def step(self) -> Round:
         """Sends what is due, once each, and handles the events that wait. What fails is tried again by a later step."""
-        claims = self._books.write(lambda connection: outbox.claim(connection, self._clock_ns()))
+        claims = self._books.write(lambda connection: payment_outbox.claim(connection, self._clock_ns()))
         failpoints.reach("payments.claimed")
         sent = list(self._threads.map(self._send, claims))
         handled = self._handle_events()
@@ -138,7 +139,7 @@ class Exporter:
         """Notes the reports of meters of which no webhook told, to be handled as if it had. How many they were. Raises StripeFailure."""
         now_ns = self._clock_ns()
         reports = self._inbox.reports(max(now_ns - REPORTS_KEPT_NS, self._reports_read_ns - REPORTS_AGAIN_NS))
-        noted = self._books.write(lambda connection: sum(inbox.note(connection, report, now_ns) for report in reports)) if reports else 0
+        noted = self._books.write(lambda books: sum(webhook_inbox.note(books, report, now_ns) for report in reports)) if reports else 0
         failpoints.reach("payments.reports.noted")
         self._reports_read_ns = now_ns
         if noted:
@@ -170,7 +171,7 @@ class Exporter:
         """Notes that the event may be counted from now on; whoever looks at the hour's sum must know."""
 
         def note(connection: Connection) -> bool:
-            return _still(connection, held, facts) and outbox.sending(connection, held, self._clock_ns())
+            return _still(connection, held, facts) and payment_outbox.sending(connection, held, self._clock_ns())
 
         if not self._books.write(note):
             raise _changed(held)
@@ -183,14 +184,14 @@ class Exporter:
             held.order.subject, held.attempt, failure.cause, str(failure),
         )  # fmt: skip
         if isinstance(step, Dead):
-            self._books.write(lambda connection: outbox.dead(connection, held, now_ns, str(failure)))
+            self._books.write(lambda connection: payment_outbox.dead(connection, held, now_ns, str(failure)))
         else:
             at_ns = now_ns + int(step.seconds * 10**9)
-            self._books.write(lambda connection: outbox.later(connection, held, at_ns, step.look, str(failure)))
+            self._books.write(lambda connection: payment_outbox.later(connection, held, at_ns, step.look, str(failure)))
 
     def _handle_events(self) -> int:
         now_ns = self._clock_ns()
-        waiting: Sequence[Any] = self._books.read(lambda connection: inbox.waiting(connection, now_ns))
+        waiting: Sequence[Any] = self._books.read(lambda connection: webhook_inbox.waiting(connection, now_ns))
         for event in waiting:
             try:
                 change = self._inbox.read(event, now_ns)
@@ -206,7 +207,7 @@ class Exporter:
         step = next_step(failure, event.attempts + 1, now_ns - event.received_at_ns, self._chance())
         log.warning("action=payments.event.failed event=%s type=%s cause=%s error=%r", event.id, event.type, failure.cause, str(failure))
         at_ns = None if isinstance(step, Dead) else now_ns + int(step.seconds * 10**9)
-        self._books.write(lambda connection: inbox.later(connection, event, at_ns, str(failure)))
+        self._books.write(lambda connection: webhook_inbox.later(connection, event, at_ns, str(failure)))
 
 
 def _facts(connection: Connection, held: Claim, now_ns: int) -> Facts:
@@ -235,7 +236,7 @@ def _settle(connection: Connection, held: Claim, facts: Facts, delivered: Delive
     """False where what it was decided by has changed."""
     if delivered.looked and not _still(connection, held, facts):
         return False
-    if not outbox.done(connection, held, now_ns, delivered.note):
+    if not payment_outbox.done(connection, held, now_ns, delivered.note):
         return True
     if delivered.known is not None:
         objects.save_unless_later(connection, delivered.known)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import stripe
 
 from forebay_billing import failpoints
-from forebay_billing.payments.retries import Cause, StripeFailure
+from forebay_billing.rules.retries import Cause, StripeFailure
 
 API_VERSION = "2026-10-28.endive"
 TIMEOUT_SECONDS = 30

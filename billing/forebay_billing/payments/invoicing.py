@@ -10,10 +10,10 @@ import stripe
 from forebay_billing.payments.amounts import iso_minor, stripe_minor
 from forebay_billing.payments.gateway import PAGE_OBJECTS, Gateway, first_tagged, tag
 from forebay_billing.payments.objects import Known
-from forebay_billing.payments.orders import CreditNote, Invoice, InvoiceLine, LateUsage
-from forebay_billing.payments.outbox import Claim
-from forebay_billing.payments.retries import StripeFailure
 from forebay_billing.payments.terms import Terms
+from forebay_billing.rules.retries import StripeFailure
+from forebay_billing.writes.payment_orders import CreditNote, Invoice, InvoiceLine, LateUsage
+from forebay_billing.writes.payment_outbox import Claim
 
 ITEMS_MAX = 250
 """Stripe's bound for the items of an invoice."""

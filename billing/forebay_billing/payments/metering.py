@@ -15,14 +15,14 @@ from itertools import product
 import stripe
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select
 
-from forebay_billing.payments import outbox
 from forebay_billing.payments.amounts import meter_parts, minor_of_nano, nano_of_minor
 from forebay_billing.payments.gateway import PAGE_OBJECTS, Gateway
-from forebay_billing.payments.orders import ChangedHour, LateUsage, Mark, MeterEvent, MeterHour, order_of
-from forebay_billing.payments.outbox import Claim
-from forebay_billing.payments.retries import StripeFailure
-from forebay_billing.payments.tables import marks, meter_hours
-from forebay_billing.payments.tables import outbox as outbox_table
+from forebay_billing.rules.retries import StripeFailure
+from forebay_billing.tables.payments import marks, meter_hours
+from forebay_billing.tables.payments import outbox as outbox_table
+from forebay_billing.writes import payment_outbox
+from forebay_billing.writes.payment_orders import ChangedHour, LateUsage, Mark, MeterEvent, MeterHour, order_of
+from forebay_billing.writes.payment_outbox import Claim
 
 HOUR_NS = 3600 * 10**9
 PAST_NS_MAX = 35 * 86_400 * 10**9
@@ -99,7 +99,7 @@ def collect(connection: Connection, news: News, since_ns: int, now_ns: int) -> i
             if too_old(hour.hour_ns, now_ns):
                 late.setdefault((hour.tenant, hour.currency), []).append(event)
                 continue
-            outbox.put(connection, event, now_ns)
+            payment_outbox.put(connection, event, now_ns)
             _note(connection, event, None)
             made += 1
     for (tenant, currency), events in late.items():
@@ -107,7 +107,7 @@ def collect(connection: Connection, news: News, since_ns: int, now_ns: int) -> i
         for event in events:
             _note(connection, event, item.id)
         if item.amount_minor:
-            outbox.put(connection, item, now_ns)
+            payment_outbox.put(connection, item, now_ns)
             made += 1
     _put_mark(connection, news.mark)
     return made
@@ -214,7 +214,7 @@ def move_to_item(connection: Connection, event: MeterEvent, now_ns: int) -> None
     condition = (c.tenant == event.tenant) & (c.meter == event.meter) & (c.hour_ns == event.hour_ns) & (c.sequence == event.sequence)
     connection.execute(meter_hours.update().where(condition).values(late=item.id))
     if item.amount_minor:
-        outbox.put(connection, item, now_ns)
+        payment_outbox.put(connection, item, now_ns)
 
 
 def late_minor(connection: Connection) -> dict[tuple[str, str], int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from forebay_billing.payments.tables import objects
+from forebay_billing.tables.payments import objects
 
 STATUS_ORDER = ("draft", "open", "uncollectible", "paid", "void", "deleted")
 """An answer that was on its way while a webhook came must not take an invoice back to where it was."""

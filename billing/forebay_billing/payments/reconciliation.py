@@ -12,7 +12,7 @@ from forebay_billing.payments.amounts import Unsendable, stripe_minor
 from forebay_billing.payments.gateway import PAGE_OBJECTS, Gateway, tag
 from forebay_billing.payments.metering import HOUR_NS
 from forebay_billing.payments.objects import Known
-from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, Invoice, MeterHour
+from forebay_billing.writes.payment_orders import CreditGrant, CreditNote, Customer, Invoice, MeterHour
 
 UNCOLLECTED = ("draft", "deleted")
 T = TypeVar("T")

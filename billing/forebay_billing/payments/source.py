@@ -8,18 +8,21 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, bindparam, func, or_, select
 
-from forebay_billing import credit_journal, invoice_journal, invoice_queries, schema
-from forebay_billing.money import nano_of, whole
+from forebay_billing.model.money import nano_of, whole
 from forebay_billing.payments import contacts
 from forebay_billing.payments.metering import HOUR_NS
-from forebay_billing.payments.orders import ChangedHour, CreditGrant, CreditNote, Customer, Invoice, Mark, MeterHour, order_of
-from forebay_billing.payments.tables import outbox
-from forebay_billing.pieces import Where, costly, pieces
-from forebay_billing.sums import halved, joined
+from forebay_billing.reads import invoices as invoices_reads
+from forebay_billing.reads.rated_rows import Where, costly, pieces
+from forebay_billing.tables import schema
+from forebay_billing.tables.payments import outbox
+from forebay_billing.tables.sums import halved, joined
+from forebay_billing.writes import credits
+from forebay_billing.writes import invoices as invoices_writes
+from forebay_billing.writes.payment_orders import ChangedHour, CreditGrant, CreditNote, Customer, Invoice, Mark, MeterHour, order_of
 
 
 class BooksSource:
-    """An :class:`~forebay_billing.payments.orders.ExportSource`, read from the tables of the rooms that cause the orders.
+    """An :class:`~forebay_billing.writes.payment_orders.ExportSource`, read from the tables of the rooms that cause the orders.
 
     Hours are summed up from the segments, which never cross one, and rounded half-even once; what was parked for nothing makes no hour.
     """
@@ -35,18 +38,18 @@ class BooksSource:
         return list(latest.values())
 
     def invoices(self, connection: Connection, since_ns: int, until_ns: int) -> list[Invoice]:
-        found = invoice_queries.invoices_of(connection, None, issued=(since_ns, until_ns))
-        return [invoice_journal.order_of(about) for about in reversed(found)]
+        found = invoices_reads.invoices_of(connection, None, issued=(since_ns, until_ns))
+        return [invoices_writes.order_of(about) for about in reversed(found)]
 
     def credit_notes(self, connection: Connection, since_ns: int, until_ns: int) -> list[CreditNote]:
-        found = reversed(invoice_queries.invoices_of(connection, None))
+        found = reversed(invoices_reads.invoices_of(connection, None))
         return [
-            invoice_journal.note_order(about, note) for about in found for note in about.notes if since_ns <= note.issued_at_ns < until_ns
+            invoices_writes.note_order(about, note) for about in found for note in about.notes if since_ns <= note.issued_at_ns < until_ns
         ]
 
     def credit_grants(self, connection: Connection, since_ns: int, until_ns: int) -> list[CreditGrant]:
-        found = invoice_queries.credits_of(connection, None)
-        return [credit_journal.order_of(credit) for credit in found if since_ns <= credit.granted_at_ns < until_ns]
+        found = invoices_reads.credits_of(connection, None)
+        return [credits.order_of(credit) for credit in found if since_ns <= credit.granted_at_ns < until_ns]
 
     def meter_hours(self, connection: Connection, since_ns: int, until_ns: int) -> list[MeterHour]:
         found = _sums(connection, _BETWEEN, {"since_ns": since_ns, "until_ns": until_ns})

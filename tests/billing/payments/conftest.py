@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pytest
-from forebay_billing.engines import Engines, open_engines, reading, writing
-from forebay_billing.payments import inbox, metering, objects, outbox, tables
+from forebay_billing.payments import metering, objects, webhook_inbox
 from forebay_billing.payments.exporter import Exporter
 from forebay_billing.payments.gateway import Gateway
-from forebay_billing.payments.orders import CreditGrant, CreditNote, Customer, Invoice, InvoiceLine, Order, order_of
 from forebay_billing.payments.reconciliation import Ours, Reader, Report, compare
 from forebay_billing.payments.source import BooksSource
-from forebay_billing.payments.tables import events
 from forebay_billing.payments.terms import Terms
+from forebay_billing.tables import payments
+from forebay_billing.tables.engines import Engines, open_engines, reading, writing
+from forebay_billing.tables.payments import events
+from forebay_billing.writes import payment_outbox
+from forebay_billing.writes.payment_orders import CreditGrant, CreditNote, Customer, Invoice, InvoiceLine, Order, order_of
 from sqlalchemy import Connection, select
 from stripe_emulator import Emulator
 
@@ -39,7 +41,7 @@ class HandedOver(BooksSource):
 
 
 def _orders(connection: Connection) -> list[Order]:
-    bodies = connection.execute(select(tables.outbox.c.body).order_by(tables.outbox.c.id)).scalars()
+    bodies = connection.execute(select(payments.outbox.c.body).order_by(payments.outbox.c.id)).scalars()
     return [order_of(body) for body in bodies]
 
 
@@ -77,10 +79,10 @@ class Shop:
         self.heard.append((after.subject, before and before.status, after.status))
 
     def put(self, *orders: Order) -> None:
-        self.books.write(lambda connection: [outbox.put(connection, order, self.clock.now_ns) for order in orders])
+        self.books.write(lambda connection: [payment_outbox.put(connection, order, self.clock.now_ns) for order in orders])
 
     def rows(self, state: str | None = None) -> list[Any]:
-        return list(reversed(self.books.read(lambda connection: outbox.rows(connection, state, None))))
+        return list(reversed(self.books.read(lambda connection: payment_outbox.rows(connection, state, None))))
 
     def run(self) -> None:
         """Steps until nothing waits any more, or only behind a dead letter; moves the clock to what is due next."""
@@ -95,8 +97,8 @@ class Shop:
 
     def hear(self, payload: bytes, header: str) -> int:
         """A webhook, as the endpoint takes it."""
-        notice = inbox.verified(payload, header, [Emulator.secret, Emulator.thin_secret], self.clock.now_ns)
-        return 200 if self.books.write(lambda connection: inbox.note(connection, notice, self.clock.now_ns)) else 208
+        notice = webhook_inbox.verified(payload, header, [Emulator.secret, Emulator.thin_secret], self.clock.now_ns)
+        return 200 if self.books.write(lambda connection: webhook_inbox.note(connection, notice, self.clock.now_ns)) else 208
 
     def hear_all(self, **how: Any) -> list[int]:
         """All webhooks that wait, then what they ask for."""

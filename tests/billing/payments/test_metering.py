@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from forebay_billing import failpoints
-from forebay_billing.payments import inbox, metering, outbox
+from forebay_billing.payments import metering, webhook_inbox
 from forebay_billing.payments.amounts import METER_VALUE_MAX, meter_parts
-from forebay_billing.payments.orders import ChangedHour, Mark, MeterHour
-from forebay_billing.payments.retries import StripeFailure
+from forebay_billing.rules.retries import StripeFailure
+from forebay_billing.writes import payment_outbox
+from forebay_billing.writes.payment_orders import ChangedHour, Mark, MeterHour
 from hypothesis import given
 from hypothesis import strategies as st
 from stripe_emulator import Fault
@@ -147,9 +148,9 @@ def test_an_event_that_stripe_took_and_has_not_counted_yet_is_not_sent_under_ano
     shop.emulator.faults.add(Fault("lost_after", "POST /v1/billing/meter_events"))
     shop.exporter.step()
     shop.clock.now_ns += 600 * 10**9
-    held = shop.books.write(lambda connection: outbox.claim(connection, shop.clock.now_ns))
-    shop.books.write(lambda connection: outbox.dead(connection, held[0], shop.clock.now_ns, "made so by the test"))
-    shop.books.write(lambda connection: outbox.retry(connection, held[0].id, shop.clock.now_ns))
+    held = shop.books.write(lambda connection: payment_outbox.claim(connection, shop.clock.now_ns))
+    shop.books.write(lambda connection: payment_outbox.dead(connection, held[0], shop.clock.now_ns, "made so by the test"))
+    shop.books.write(lambda connection: payment_outbox.retry(connection, held[0].id, shop.clock.now_ns))
     shop.exporter.step()
     assert len(shop.rows("waiting")) == 1
     shop.emulator.meters.process()
@@ -274,7 +275,7 @@ def test_events_of_an_unknown_meter_are_dead_letters_until_it_is_there(shop: Any
     dead = shop.rows("dead")
     assert [row.subject for row in dead] == [f"acme/{METER}/{hour(shop, 5)}/1"] and dead[0].note.startswith("no_meter: ")
     shop.emulator.account.objects[meter["id"]] = meter
-    shop.books.write(lambda connection: outbox.retry(connection, dead[0].id, shop.clock.now_ns))
+    shop.books.write(lambda connection: payment_outbox.retry(connection, dead[0].id, shop.clock.now_ns))
     send()
     assert shop.rows("dead") == [] and shop.reconcile().differences == ()
 
@@ -296,11 +297,11 @@ def test_events_of_a_deactivated_meter_are_dead_letters_until_it_is_active(shop:
     dead = shop.rows("dead")
     assert dead[0].note.startswith("archived_meter: ")
     assert [(each.kind, each.ours, each.theirs) for each in shop.reconcile().differences] == [("meter hour", 42, None)]
-    shop.books.write(lambda connection: outbox.retry(connection, dead[0].id, shop.clock.now_ns))
+    shop.books.write(lambda connection: payment_outbox.retry(connection, dead[0].id, shop.clock.now_ns))
     shop.run()
     assert "reactivate it, then retry" in shop.rows("dead")[0].note
     shop.gateway.client.v1.billing.meters.reactivate(meter)
-    shop.books.write(lambda connection: outbox.retry(connection, dead[0].id, shop.clock.now_ns))
+    shop.books.write(lambda connection: payment_outbox.retry(connection, dead[0].id, shop.clock.now_ns))
     send()
     assert shop.rows("dead") == [] and shop.reconcile().differences == ()
 
@@ -317,7 +318,7 @@ def test_a_report_of_which_no_webhook_told_is_found_at_stripe_and_handled_once(s
     (dead,) = shop.rows("dead")
     assert dead.subject == f"acme/{METER}/{hour(shop, 5)}/1" and dead.note.startswith("archived_meter: ")
     shop.gateway.client.v1.billing.meters.reactivate(meter)
-    shop.books.write(lambda connection: outbox.retry(connection, dead.id, shop.clock.now_ns))
+    shop.books.write(lambda connection: payment_outbox.retry(connection, dead.id, shop.clock.now_ns))
     send()
     shop.emulator.webhooks += lost
     assert shop.hear_all() == [208], "the webhook comes after all"
@@ -344,7 +345,7 @@ def test_reports_are_asked_for_on_all_pages_of_thirty_days_and_then_of_what_is_n
     reported(23)
     assert shop.exporter.fetch_reports() == 23, "and three that Stripe has forgotten"
     asked = shop.emulator.called("GET /v2/core/events$")
-    assert len(asked) == 3 and set(asked[0].params["types"].values()) == set(inbox.METER_EVENTS)
+    assert len(asked) == 3 and set(asked[0].params["types"].values()) == set(webhook_inbox.METER_EVENTS)
     shop.clock.now_ns += 2 * DAY_NS
     reported(1)
     assert shop.exporter.fetch_reports() == 1
@@ -359,8 +360,8 @@ def test_a_dead_event_holds_nothing_up(shop: Any, usage: Usage, send: Any, grant
     usage.hours = {("acme", hour(shop, 9)): 1}
     shop.exporter.collect(usage)
     shop.exporter.step()
-    held = shop.books.write(lambda connection: outbox.claim(connection, shop.clock.now_ns))
-    shop.books.write(lambda connection: outbox.dead(connection, held[0], shop.clock.now_ns, "made so by the test"))
+    held = shop.books.write(lambda connection: payment_outbox.claim(connection, shop.clock.now_ns))
+    shop.books.write(lambda connection: payment_outbox.dead(connection, held[0], shop.clock.now_ns, "made so by the test"))
     shop.put(grant())
     shop.run()
     assert [row.state for row in shop.rows()] == ["done", "dead", "done"]

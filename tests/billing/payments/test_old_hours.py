@@ -7,10 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from forebay_billing import journal
-from forebay_billing.books import Books
-from forebay_billing.engines import writing
-from forebay_billing.types import UsageRecord
+from forebay_billing.ledger.books import Books
+from forebay_billing.model.types import UsageRecord
+from forebay_billing.tables.engines import writing
+from forebay_billing.writes import usage as usage_writes
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
@@ -24,17 +24,17 @@ class Cloud:
     def __init__(self, shop: Any, usage: Callable[..., UsageRecord]) -> None:
         self.shop, self._usage = shop, usage
         with writing(shop.books.engines) as connection:
-            journal.seed(Books(connection), 0)
+            usage_writes.seed(Books(connection), 0)
 
     def used(self, id: str, days_ago: int, seconds: int, **changes: Any) -> None:
         start = self.shop.clock.now_ns // DAY_NS * DAY_NS - days_ago * DAY_NS
         record = self._usage(id, started_at_ns=start, duration_ns=seconds * 10**9, **changes)
         with writing(self.shop.books.engines) as connection:
-            journal.post_usage(Books(connection), [record], lambda tenant: "USD", self.shop.clock)
+            usage_writes.post_usage(Books(connection), [record], lambda tenant: "USD", self.shop.clock)
 
     def correct(self, id: str) -> None:
         with writing(self.shop.books.engines) as connection:
-            journal.correct(Books(connection), "pool", id, "test", self.shop.clock, "operator")
+            usage_writes.correct(Books(connection), "pool", id, "test", self.shop.clock, "operator")
 
     def send(self) -> list[int]:
         """The amounts of all items at Stripe once everything is sent."""

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from forebay_billing import failpoints
 from forebay_billing.errors import RecordConflict
-from forebay_billing.payments import outbox
-from forebay_billing.payments.orders import CreditNote, order_of, text_of
-from forebay_billing.payments.retries import BACKOFF_SECONDS_MAX, GIVE_UP_NS, Dead, Later, StripeFailure, backoff_seconds, next_step
+from forebay_billing.rules.retries import BACKOFF_SECONDS_MAX, GIVE_UP_NS, Dead, Later, StripeFailure, backoff_seconds, next_step
+from forebay_billing.writes import payment_outbox
+from forebay_billing.writes.payment_orders import CreditNote, order_of, text_of
 from stripe_emulator import Fault
 
 DAY_NS = 86_400 * 10**9
@@ -78,7 +78,7 @@ def test_a_credit_that_expires_before_stripe_can_be_told_of_it_holds_nothing_up(
     shop.run()
     assert [row.state for row in shop.rows()] == ["done", "done", "done"]
     assert shop.emulator.account.of("billing.credit_grant") == [] and len(shop.emulator.account.of("invoice")) == 1
-    assert shop.books.read(outbox.never_mirrored) == {"grant-1"}
+    assert shop.books.read(payment_outbox.never_mirrored) == {"grant-1"}
 
 
 def test_a_credit_note_to_an_invoice_that_was_made_void_at_stripe_holds_nothing_up(shop: Any, customer: Any, invoice: Any) -> None:
@@ -88,7 +88,7 @@ def test_a_credit_note_to_an_invoice_that_was_made_void_at_stripe_holds_nothing_
     shop.put(CreditNote("CN-1", "acme", "2026-000001", "USD", 19, "a fault of ours"), invoice("2026-000002"))
     shop.run()
     assert [row.state for row in shop.rows()] == ["done"] * 4
-    assert shop.emulator.account.of("credit_note") == [] and shop.books.read(outbox.never_mirrored) == {"CN-1"}
+    assert shop.emulator.account.of("credit_note") == [] and shop.books.read(payment_outbox.never_mirrored) == {"CN-1"}
 
 
 def test_a_credit_whose_answer_was_lost_before_it_expired_is_found_at_stripe(shop: Any, customer: Any, grant: Any) -> None:
@@ -168,7 +168,7 @@ def test_what_stripe_refuses_for_good_is_a_dead_letter_and_holds_up_that_tenant_
     assert "must have a valid email" in shop.rows("dead")[0].note
     shop.put(customer(version=2))
     shop.exporter.step()
-    shop.books.write(lambda connection: outbox.retry(connection, shop.rows("dead")[0].id, shop.clock.now_ns))
+    shop.books.write(lambda connection: payment_outbox.retry(connection, shop.rows("dead")[0].id, shop.clock.now_ns))
     shop.run()
     assert {row.state for row in shop.rows()} == {"done"}
     assert shop.reconcile().differences == ()
@@ -180,7 +180,7 @@ def test_a_dead_letter_that_is_given_up_lets_the_others_go_and_stays_a_differenc
     shop.exporter.step()
     dead = shop.rows("dead")
     assert [row.subject for row in dead] == ["CN-1"]
-    shop.books.write(lambda connection: outbox.skip(connection, dead[0].id, shop.clock.now_ns, "ann: settled by phone"))
+    shop.books.write(lambda connection: payment_outbox.skip(connection, dead[0].id, shop.clock.now_ns, "ann: settled by phone"))
     shop.run()
     assert [row.state for row in shop.rows()] == ["done", "skipped", "done"]
     assert [(each.kind, each.subject, each.ours, each.theirs) for each in shop.reconcile().differences] == [
@@ -207,7 +207,7 @@ def test_the_same_order_again_is_one_row_and_another_content_is_refused(shop: An
 
 def test_a_row_is_written_with_its_cause_or_not_at_all(shop: Any, invoice: Any) -> None:
     def job(connection: Any) -> None:
-        outbox.put(connection, invoice(), shop.clock.now_ns)
+        payment_outbox.put(connection, invoice(), shop.clock.now_ns)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -321,11 +321,11 @@ def test_a_kill_at_any_failpoint_makes_nothing_twice_and_loses_nothing(open_shop
 def test_only_the_latest_claim_settles_a_row(shop: Any, customer: Any) -> None:
     shop.put(customer())
     now = shop.clock.now_ns
-    first = shop.books.write(lambda connection: outbox.claim(connection, now))
-    assert shop.books.write(lambda connection: outbox.claim(connection, now)) == []
-    second = shop.books.write(lambda connection: outbox.claim(connection, now + outbox.CLAIM_NS))
-    assert not shop.books.write(lambda connection: outbox.dead(connection, first[0], now, "late"))
-    assert shop.books.write(lambda connection: outbox.done(connection, second[0], now, "cus_1"))
+    first = shop.books.write(lambda connection: payment_outbox.claim(connection, now))
+    assert shop.books.write(lambda connection: payment_outbox.claim(connection, now)) == []
+    second = shop.books.write(lambda connection: payment_outbox.claim(connection, now + payment_outbox.CLAIM_NS))
+    assert not shop.books.write(lambda connection: payment_outbox.dead(connection, first[0], now, "late"))
+    assert shop.books.write(lambda connection: payment_outbox.done(connection, second[0], now, "cus_1"))
 
 
 def test_back_off_doubles_to_its_bound_and_never_comes_at_the_same_time() -> None:

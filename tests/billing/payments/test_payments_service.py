@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_billing.engines import migrate, open_engines, reading, writing
 from forebay_billing.errors import ConfigurationError
-from forebay_billing.months import Month
-from forebay_billing.payments import outbox
+from forebay_billing.model.months import Month
 from forebay_billing.payments.gateway import Gateway
 from forebay_billing.settings import Settings, load_settings
+from forebay_billing.tables.engines import migrate, open_engines, reading, writing
+from forebay_billing.writes import payment_outbox
 from pydantic import SecretStr
 from sqlalchemy import text
 from stripe_emulator import Emulator
@@ -133,7 +133,7 @@ def test_usage_that_arrives_while_payments_are_noted_keeps_its_ids(billed: Any, 
 
 def test_from_contact_to_invoice_to_payment(paid: Any, emulator: Emulator, invoice: Any, clock: Any) -> None:
     assert put_contact(paid, "acme-owner").json()["version"] == 1
-    paid.service.store.submit(lambda books: outbox.put(books.connection, invoice(), clock.now_ns)).result()
+    paid.service.store.submit(lambda books: payment_outbox.put(books.connection, invoice(), clock.now_ns)).result()
     wait_for(done(paid, 2))
     url = "/api/payments/invoices"
     listed = paid.get("acme-owner", url).json()
@@ -262,7 +262,8 @@ def test_a_webhook_that_is_not_stripes_changes_nothing_and_is_audited(paid: Any,
 
 def test_a_dead_letter_is_seen_and_decided_on(paid: Any, invoice: Any, clock: Any) -> None:
     put_contact(paid)
-    paid.service.store.submit(lambda books: outbox.put(books.connection, invoice(amounts=(5124,), currency="KWD"), clock.now_ns)).result()
+    order = invoice(amounts=(5124,), currency="KWD")
+    paid.service.store.submit(lambda books: payment_outbox.put(books.connection, order, clock.now_ns)).result()
     rows = wait_for(lambda: paid.get("operator", "/api/payments/outbox", state="dead").json()["rows"])
     assert [(row["kind"], row["subject"], row["state"]) for row in rows] == [("invoice", "2026-000001", "dead")]
     assert "finer than the coins" in rows[0]["note"]
@@ -345,11 +346,10 @@ def test_payments_without_a_key_are_refused_at_the_start(tmp_path: Path) -> None
 def test_books_of_the_version_before_get_the_tables_and_keep_what_they_hold(database_url: str) -> None:
     import alembic.command
     import alembic.config
-    from forebay_billing import engines as engines_module
 
     opened = open_engines(database_url, 2)
     config = alembic.config.Config()
-    config.set_main_option("script_location", str(Path(engines_module.__file__).parent / "migrations"))
+    config.set_main_option("script_location", "forebay_billing:migrations")
     config.set_main_option("path_separator", "os")
     with writing(opened) as connection:
         config.attributes["connection"] = connection

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from forebay_billing.payments.orders import CreditNote
 from forebay_billing.payments.reconciliation import Difference
+from forebay_billing.writes.payment_orders import CreditNote
 
 
 @pytest.fixture

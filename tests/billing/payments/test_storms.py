@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from forebay_billing import failpoints
-from forebay_billing.payments import metering, outbox
-from forebay_billing.payments.orders import ChangedHour, CreditNote, Mark, MeterHour
+from forebay_billing.payments import metering
+from forebay_billing.writes import payment_outbox
+from forebay_billing.writes.payment_orders import ChangedHour, CreditNote, Mark, MeterHour
 from stripe_emulator import Fault
 
 HOUR_NS = 3600 * 10**9
@@ -86,8 +87,8 @@ class Storm:
             self.shop.emulator.meters.process()
             self.shop.hear_all()
             for row in self.shop.rows("dead"):
-                self.shop.books.write(lambda connection, row=row: outbox.retry(connection, row.id, self.shop.clock.now_ns))
-            self.shop.clock.now_ns += outbox.CLAIM_NS
+                self.shop.books.write(lambda connection, row=row: payment_outbox.retry(connection, row.id, self.shop.clock.now_ns))
+            self.shop.clock.now_ns += payment_outbox.CLAIM_NS
             if not self.shop.rows("waiting"):
                 return
         raise AssertionError([(row.subject, row.state, row.note) for row in self.shop.rows() if row.state != "done"])

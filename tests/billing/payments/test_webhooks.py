@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from forebay_billing.errors import BadWebhook
-from forebay_billing.payments import inbox
+from forebay_billing.payments import webhook_inbox
 from forebay_billing.payments.exporter import LOOK_AGAIN_NS
-from forebay_billing.payments.orders import CreditNote
-from forebay_billing.payments.tables import events
+from forebay_billing.tables.payments import events
+from forebay_billing.writes.payment_orders import CreditNote
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -147,20 +147,20 @@ def signed(payload: bytes = PAYLOAD, secret: str = ONE, at_s: int = NOW_NS // 10
 )
 def test_a_webhook_that_is_not_proven_is_refused(header: str | None, reason: str) -> None:
     with pytest.raises(BadWebhook, match=reason) as refused:
-        inbox.verified(PAYLOAD, header, ["whsec_zero", "whsec_one"], NOW_NS)
+        webhook_inbox.verified(PAYLOAD, header, ["whsec_zero", "whsec_one"], NOW_NS)
     assert "whsec" not in str(refused.value)
 
 
 @pytest.mark.parametrize("at_s", [-300, 0, 300])
 def test_a_webhook_within_the_tolerance_is_taken(at_s: int) -> None:
-    notice = inbox.verified(PAYLOAD, signed(at_s=NOW_NS // 10**9 + at_s), ["whsec_zero", "whsec_one"], NOW_NS)
-    assert notice == inbox.Notice("evt_1", "invoice.paid", "in_1")
+    notice = webhook_inbox.verified(PAYLOAD, signed(at_s=NOW_NS // 10**9 + at_s), ["whsec_zero", "whsec_one"], NOW_NS)
+    assert notice == webhook_inbox.Notice("evt_1", "invoice.paid", "in_1")
 
 
 def test_no_secret_means_no_webhook() -> None:
     for secrets in ([], [""], [" "]):
         with pytest.raises(BadWebhook):
-            inbox.verified(PAYLOAD, signed(secret=secrets[0] if secrets else "whsec_one"), secrets, NOW_NS)
+            webhook_inbox.verified(PAYLOAD, signed(secret=secrets[0] if secrets else "whsec_one"), secrets, NOW_NS)
 
 
 json_values = st.recursive(
@@ -181,7 +181,7 @@ json_values = st.recursive(
 def test_a_signed_body_that_is_no_event_is_refused_and_never_an_error_of_ours(body: Any) -> None:
     payload = json.dumps(body).encode()
     try:
-        notice = inbox.verified(payload, signed(payload), ["whsec_one"], NOW_NS)
+        notice = webhook_inbox.verified(payload, signed(payload), ["whsec_one"], NOW_NS)
     except BadWebhook:
         return
     assert isinstance(notice.id, str) and isinstance(notice.type, str)
@@ -190,7 +190,7 @@ def test_a_signed_body_that_is_no_event_is_refused_and_never_an_error_of_ours(bo
 @given(st.binary(max_size=40))
 def test_bytes_that_are_no_text_are_refused(payload: bytes) -> None:
     with pytest.raises(BadWebhook):
-        inbox.verified(payload, "t=1800000000,v1=00", ["whsec_one"], NOW_NS)
+        webhook_inbox.verified(payload, "t=1800000000,v1=00", ["whsec_one"], NOW_NS)
 
 
 def test_what_a_lost_webhook_would_have_told_is_read_some_hours_later(billed: Any) -> None:

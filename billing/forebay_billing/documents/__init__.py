@@ -1,0 +1,1 @@
+"""What callers get to see: JSON, HTML, CSV, PDF and FOCUS."""

@@ -1,0 +1,122 @@
+"""The endpoints of alerts and of the channels that they go to."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from sqlalchemy import Connection
+
+from forebay_billing.documents.budgets import alert_row, channel_health_json, channel_json
+from forebay_billing.errors import InvalidRequest, UnknownChannel
+from forebay_billing.http.bodies import AlertsQuery, ChannelActionBody, ChannelBody, ChannelsQuery, NoQuery
+from forebay_billing.http.budgets import number_of
+from forebay_billing.http.handler import Attempt, BillingHandler
+from forebay_billing.ledger.access import channel_tenant, usage_scope
+from forebay_billing.ledger.books import Books
+from forebay_billing.reads.standings import SAY_PROFILE, check_named
+from forebay_billing.settings import Settings
+from forebay_billing.tasks.alert_webhooks import check_resolved, check_target
+from forebay_billing.writes import alerts
+from forebay_billing.writes.alerts import Channel
+
+log = logging.getLogger(__name__)
+
+_ADDRESS = re.compile(r"[^@\s,;<>\"]{1,64}@[^@\s,;<>\"]{1,255}")
+
+
+class AlertsHandler(BillingHandler):
+    """``GET api/alerts``."""
+
+    endpoint = "alerts"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(AlertsQuery)
+        scope = usage_scope(identity, query.tenant, query.user)
+        found = await self.context.store.read(lambda connection: alerts.alerts_of(connection, scope, query.since_ns))
+        self.answer([alert_row(alert, identity) for alert in found])
+
+
+class ChannelsHandler(BillingHandler):
+    """``GET`` and ``POST api/alerts/channels``."""
+
+    endpoint = "alert_channels"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(ChannelsQuery)
+        tenant = channel_tenant(identity, query.tenant)
+
+        def read(connection: Connection) -> list[dict[str, object]]:
+            found = alerts.channels_of(connection, tenant)
+            return [channel_health_json(channel, alerts.health(connection, channel.id)) for channel in found]
+
+        self.answer(await self.context.store.read(read))
+
+    async def post(self) -> None:
+        identity = await self.caller()
+        self.query(NoQuery)
+        body = self.body(ChannelBody)
+        tenant, now_ns = channel_tenant(identity, body.tenant), self.context.clock_ns()
+        if body.kind == "webhook":
+            check_target(body.target, self.context.settings.alert_private_addresses)
+            await check_resolved(body.target, self.context.settings.alert_private_addresses)
+        else:
+            check_address(body.target, self.context.settings)
+
+        def work(books: Books) -> Channel:
+            if tenant is not None:
+                check_named(books.connection, tenant, identity, SAY_PROFILE)
+            return alerts.add_channel(books, tenant, body.kind, body.target, identity.name, now_ns)
+
+        attempt = None if tenant in (None, identity.tenant) else Attempt("alerts.channel.add", tenant, body.model_dump())
+        channel = await self.change(identity, work, lambda added: channel_json(added, with_secret=True), attempt)
+        if channel is not None:
+            log.info("action=alerts.channel.add who=%s tenant=%s channel=%d", identity.name, tenant, channel.id)
+
+
+class ChannelHandler(BillingHandler):
+    """``POST`` and ``DELETE api/alerts/channels/{id}``."""
+
+    endpoint = "alert_channel"
+
+    async def post(self, id: str) -> None:
+        identity = await self.caller()
+        self.query(NoQuery)
+        tenant, now_ns = channel_tenant(identity, None), self.context.clock_ns()
+        self.body(ChannelActionBody)
+        number = _number(id)
+        await self.change(
+            identity,
+            lambda books: alerts.retry_dead(books, number, tenant, identity.name, now_ns),
+            lambda count: {"id": number, "deliveries": count},
+        )
+
+    async def delete(self, id: str) -> None:
+        identity = await self.caller()
+        self.query(NoQuery)
+        tenant, now_ns = channel_tenant(identity, None), self.context.clock_ns()
+        number = _number(id)
+
+        def document(channel: Channel) -> dict[str, object]:
+            return {"id": channel.id, "removed": True}
+
+        await self.change(
+            identity, lambda books: alerts.remove_channel(books, number, tenant, identity.name, now_ns), document
+        )
+
+
+def check_address(target: str, settings: Settings) -> None:
+    """Raises InvalidRequest for what is no e-mail address, and where no mail is sent."""
+    if _ADDRESS.fullmatch(target) is None:
+        raise InvalidRequest("target: give one e-mail address, such as ops@example.com.")
+    if settings.smtp_host is None:
+        raise InvalidRequest("target: this installation sends no e-mail (setting smtp_host).")
+
+
+def _number(id: str) -> int:
+    number = number_of(id)
+    if number is None:
+        raise UnknownChannel(f"There is no channel {id!r}; list them with GET api/alerts/channels.")
+    return number

@@ -1,0 +1,100 @@
+"""The endpoints of budgets."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from forebay_billing.documents.budgets import budget_json, standing_json
+from forebay_billing.errors import InvalidRequest, UnknownBudget
+from forebay_billing.http.bodies import BudgetBody, BudgetsQuery, NoQuery
+from forebay_billing.http.handler import Attempt, BillingHandler
+from forebay_billing.ledger.access import budget_author, usage_scope
+from forebay_billing.ledger.books import Books
+from forebay_billing.model.money import GRAINS_PER_NANO
+from forebay_billing.reads.standings import SAY_NEW, check_nameable, check_named
+from forebay_billing.rules.budgets import Budget, Origin, Subject
+from forebay_billing.writes.budgets import remove_budget, set_budget
+
+log = logging.getLogger(__name__)
+
+
+class BudgetsHandler(BillingHandler):
+    """``GET`` and ``PUT api/budgets``."""
+
+    endpoint = "budgets"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        query = self.query(BudgetsQuery)
+        scope = usage_scope(identity, query.tenant, query.user)
+        found = await self.context.budgets.standings(scope)
+        self.answer([standing_json(standing, identity) for standing in found])
+
+    async def put(self) -> None:
+        identity = await self.caller()
+        self.query(NoQuery)
+        body = self.body(BudgetBody)
+        tenant, origin = budget_author(identity, body.tenant)
+        expected, now_ns = self.expected(), self.context.clock_ns()
+
+        def work(books: Books) -> Budget:
+            check_nameable(books.connection, tenant)
+            if not body.new:
+                check_named(books.connection, tenant, identity, SAY_NEW)
+            billed_in = self.context.currencies(books)(tenant)
+            if body.currency not in (None, billed_in):
+                raise InvalidRequest(f"currency: the tenant {tenant} is billed in {billed_in}; nothing would count for another.")
+            subject = Subject(tenant, body.user, body.notebook)
+            return set_budget(books, _wanted(body, subject, billed_in, origin, identity.name, now_ns), now_ns, expected)
+
+        attempt = Attempt("budget.set", tenant, body.model_dump()) if origin == "operator" else None
+        budget = await self.change(identity, work, budget_json, attempt)
+        if budget is not None:
+            self.context.budgets.changed()
+            log.info("action=budget.set who=%s tenant=%s budget=%d", identity.name, tenant, budget.id)
+
+
+class BudgetHandler(BillingHandler):
+    """``DELETE api/budgets/{id}``."""
+
+    endpoint = "budget"
+
+    async def delete(self, id: str) -> None:
+        identity = await self.caller()
+        self.query(NoQuery)
+        tenant, origin = budget_author(identity, None, any_tenant=True)
+        expected, now_ns = self.expected(), self.context.clock_ns()
+        number = number_of(id)
+        if number is None:
+            raise UnknownBudget(f"There is no budget {id!r}; list them with GET api/budgets.")
+
+        def document(budget: Budget) -> dict[str, Any]:
+            return {"id": budget.id, "removed": True}
+
+        removed = await self.change(
+            identity, lambda books: remove_budget(books, number, tenant or None, origin, identity.name, now_ns, expected), document
+        )
+        if removed is not None:
+            log.info("action=budget.remove who=%s tenant=%s budget=%d", identity.name, removed.subject.tenant, removed.id)
+
+
+def _wanted(body: BudgetBody, subject: Subject, currency: str, origin: Origin, who: str, now_ns: int) -> Budget:
+    return Budget(
+        id=0,
+        subject=subject,
+        currency=currency,
+        window=body.window,
+        origin=origin,
+        limit_grains=body.limit_nano * GRAINS_PER_NANO,
+        thresholds=tuple(body.thresholds),
+        on_limit=body.on_limit,
+        grace_seconds=body.grace_seconds,
+        set_at_ns=now_ns,
+        set_by=who,
+    )
+
+
+def number_of(text: str) -> int | None:
+    """The id in a path; None for what no row can have."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -1,0 +1,99 @@
+"""The endpoints of how tenants stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection
+
+from forebay_billing.documents import usage
+from forebay_billing.documents.budgets import standing_json
+from forebay_billing.documents.invoices import summary_json
+from forebay_billing.errors import InvalidRequest
+from forebay_billing.http import tenant_order
+from forebay_billing.http.bodies import NoQuery, TenantOrderQuery, TenantsQuery, name_of
+from forebay_billing.http.handler import BillingHandler
+from forebay_billing.ledger.access import check_may_invoice, check_may_see_currencies, paying_scope
+from forebay_billing.ledger.books import Books, profile_currencies
+from forebay_billing.model.months import Month
+from forebay_billing.reads import plans
+from forebay_billing.reads import standings as standings_reads
+from forebay_billing.reads.invoices import open_invoices_of
+from forebay_billing.rules.budgets import Accrued
+
+NAMES_MAX = 200
+"""Tenants that are told of at once."""
+
+
+class TenantsHandler(BillingHandler):
+    """``GET api/tenants``."""
+
+    endpoint = "tenants"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        tenant = paying_scope(identity, self.query(TenantsQuery).tenant)
+        context = self.context
+        found = await context.store.read(
+            lambda connection: standings_reads.standings(connection, tenant, context.settings.currency_of, context.clock_ns())
+        )
+        self.answer([usage.standing_json(one) for one in found])
+
+
+class CurrenciesHandler(BillingHandler):
+    """``GET api/currencies``: what tenants are billed in; those that are not named, in ``currency``."""
+
+    endpoint = "currencies"
+
+    async def get(self) -> None:
+        check_may_see_currencies(await self.caller())
+        self.query(NoQuery)
+        context, common = self.context, self.context.settings.currency
+
+        def work(connection: Connection) -> dict[str, str]:
+            named, billed_in = {*context.settings.tenant_currencies, *profile_currencies(connection)}, context.currencies(Books(connection))
+            return {tenant: currency for tenant in sorted(named) if (currency := billed_in(tenant)) != common}
+
+        self.answer({"currency": common, "tenants": await context.store.read(work)})
+
+
+class TenantOrderHandler(BillingHandler):
+    """``GET api/tenants/order``: the names alone, by a column of the operator's table."""
+
+    endpoint = "tenant_order"
+
+    async def get(self) -> None:
+        check_may_invoice(await self.caller())
+        query, context = self.query(TenantOrderQuery), self.context
+
+        def work(connection: Connection, accrued: Accrued) -> tenant_order.Order:
+            descending, currency_of = query.order == "desc", context.settings.currency_of
+            return tenant_order.order(connection, query.sort, descending, query.q, currency_of, accrued, context.clock_ns())
+
+        found = await context.budgets.beside(work)
+        self.answer({"ranked": found.ranked, "unranked": found.unranked, "unmatched": found.unmatched})
+
+
+class TenantRowsHandler(BillingHandler):
+    """``GET api/tenants/rows?tenant=&tenant=``: all that the table shows of some tenants, in one snapshot."""
+
+    endpoint = "tenant_rows"
+
+    async def get(self) -> None:
+        identity = await self.caller()
+        check_may_invoice(identity)
+        names, context = [name_of(name, "tenant") for name in self.get_query_arguments("tenant", strip=False)], self.context
+        if set(self.request.query_arguments) - {"tenant"} or len(names) > NAMES_MAX:
+            raise InvalidRequest(f"tenant: name up to {NAMES_MAX} tenants, and nothing else.")
+
+        def work(connection: Connection, accrued: Accrued) -> dict[str, Any]:
+            now_ns = context.clock_ns()
+            standings = standings_reads.standings(connection, names, context.settings.currency_of, now_ns)
+            return {
+                "standings": [usage.standing_json(one) for one in standings],
+                "budgets": [standing_json(one, identity) for one in context.budgets.standings_of(connection, accrued, names)],
+                "plans": [plans.plan_answer(plan) for plan in plans.plans_in(connection, names, Month.of(now_ns))],
+                "open_invoices": [summary_json(one) for one in open_invoices_of(connection, names)],
+            }
+
+        self.answer(await context.budgets.beside(work))

@@ -1,0 +1,1 @@
+"""Nouns of the service, exact money, calendar months and currencies; they import no other floor."""

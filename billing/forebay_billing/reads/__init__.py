@@ -1,0 +1,1 @@
+"""What is read from the books, each in one snapshot."""

@@ -1,0 +1,215 @@
+"""Budgets as the rest of the service sees them: what heartbeats are answered, what pages are shown, and the loop that tells of alerts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from forebay_billing import failpoints
+from forebay_billing.ledger.access import Scope
+from forebay_billing.ledger.books import Books
+from forebay_billing.model.types import UsageRecord
+from forebay_billing.rules.budgets import (
+    IDLE,
+    NOTHING,
+    Accrued,
+    Budget,
+    Due,
+    Running,
+    Standing,
+    Subject,
+    Verdict,
+    alerts_due,
+    standing,
+    verdicts,
+)
+from forebay_billing.rules.retries import GIVE_UP_NS, backoff_seconds
+from forebay_billing.settings import Settings
+from forebay_billing.tasks.alert_delivery import AlertSender
+from forebay_billing.tasks.alert_webhooks import Undelivered
+from forebay_billing.tasks.loop import run_until_stopped
+from forebay_billing.tasks.open_leases import OpenLease, OpenLeases, accruals, running_by
+from forebay_billing.writes import alerts, spending
+from forebay_billing.writes.alerts import AlertDelivery
+from forebay_billing.writes.budgets import active
+from forebay_billing.writes.store import Store
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+STEP_SECONDS = 1.0
+"""How often the marks move on, thresholds are looked at, and what is due is delivered."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All budgets at a moment, and every threshold that is reached."""
+
+    standings: tuple[Standing, ...]
+    due: tuple[Due, ...]
+    missing: tuple[Due, ...]
+    """Of those, the ones that nobody was told of yet."""
+    rates: dict[int, int]
+    """What an hour of what runs costs, by budget."""
+
+
+class BudgetWatch:
+    """Owns what is known of open leases, and from :meth:`start` on the loop, until :meth:`close`.
+
+    ``chance`` (uniform in [0, 1)) and the ``courier`` may be given, so that a simulator can be them.
+    """
+
+    def __init__(
+        self, store: Store, settings: Settings, clock_ns: Callable[[], int], chance: Callable[[], float] = random.random,
+        courier: AlertSender | None = None,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._clock_ns = clock_ns
+        self._currency_of = settings.currency_of
+        self._leases = OpenLeases()
+        self._last_rates: dict[int, int] = {}
+        """By budget: what a second cost when something last ran."""
+        self._changed = True
+        self._courier = courier or AlertSender(settings)
+        self._chance = chance
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to move the marks, to look at thresholds and to deliver."""
+        rounds = run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "budgets")
+        self._task = asyncio.create_task(rounds, name="billing-budgets")
+
+    async def close(self) -> None:
+        """Lets the deliveries that are under way come to their end."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+        self._courier.close()
+
+    async def beat(self, source: str, sent_at_ns: int, records: Sequence[UsageRecord]) -> list[Verdict]:
+        """Hears a heartbeat; what the budgets do that are not open, and where those stand that it concerns."""
+        self._leases.hear(source, sent_at_ns, records, self._clock_ns())
+        picture = await self._look()
+        tenants = {record.tenant for record in records}
+        return [found for found in verdicts(picture.standings) if found.state != "open" or found.subject.tenant in tenants]
+
+    async def standings(self, scope: Scope) -> list[Standing]:
+        """How the budgets stand that concern the scope: a user's own, and those of the tenant as a whole."""
+        if scope.tenant is None:
+            found = (await self._look()).standings
+        else:
+            only = [scope.tenant]
+            found = tuple(await self.beside(lambda connection, accrued: self.standings_of(connection, accrued, only)))
+        return [one for one in found if concerns(scope, one.budget.subject)]
+
+    async def beside(self, work: Callable[[Connection, Accrued], T]) -> T:
+        """Reads in one snapshot, with what runs and is not posted yet, by subject and currency."""
+        leases = self._leases.all()
+        return await self._store.read(lambda connection: work(connection, _accrued(connection, leases, self._currency_of)))
+
+    def standings_of(self, connection: Connection, accrued: Accrued, tenants: Sequence[str]) -> list[Standing]:
+        """How all budgets of some tenants stand, in the snapshot of :meth:`beside`."""
+        budgets, now_ns = active(connection, tenants), self._clock_ns()
+        spent = spending.spent_by(connection, budgets, now_ns)
+        return [
+            standing(one, spent.get(one.id, NOTHING), _running(one, accrued), self._last_rates.get(one.id, 0), now_ns) for one in budgets
+        ]
+
+    async def step(self) -> int:
+        """One round of the loop: moves the marks, writes alerts, delivers; returns how many deliveries were tried."""
+        moved = False
+        while await self._moves_on():
+            moved = True
+        now_ns = self._clock_ns()
+        if moved or self._changed:
+            await self._look()
+        parcels = []
+        if await self._store.read(lambda connection: alerts.is_due(connection, now_ns)):
+            parcels = await self._write(lambda books: alerts.claim(books.connection, now_ns))
+        await asyncio.gather(*(self._deliver(parcel) for parcel in parcels))
+        return len(parcels)
+
+    def changed(self) -> None:
+        """A budget was set: its thresholds are looked at soon."""
+        self._changed = True
+
+    async def _moves_on(self) -> bool:
+        """Whether there was anything new; a writer that has nothing to do is not asked."""
+        marks, heads = await self._store.read(lambda connection: (spending.marks_of(connection), spending.heads_of(connection)))
+        if marks == heads:
+            return False
+        return await self._write(lambda books: spending.catch_up(books.connection, active(books.connection)))
+
+    async def _look(self) -> Picture:
+        """Looks at all budgets, and writes the alerts that are owed."""
+        self._changed = False
+        now_ns, leases, last_rates = self._clock_ns(), self._leases.all(), dict(self._last_rates)
+        picture = await self._store.read(lambda connection: look(connection, leases, last_rates, self._currency_of, now_ns))
+        self._last_rates.update({id: rate for id, rate in picture.rates.items() if rate})
+        if picture.missing:
+            count = await self._write(lambda books: alerts.write(books, picture.missing, now_ns))
+            log.info("action=budget.alerts count=%d", count)
+        return picture
+
+    async def _deliver(self, parcel: AlertDelivery) -> None:
+        settle: Callable[[Connection], bool]
+        try:
+            failpoints.reach("alert.before")
+            await self._courier.bring(parcel, self._clock_ns())
+            failpoints.reach("alert.after")
+        except Undelivered as error:
+            now_ns, reason = self._clock_ns(), str(error)
+            if now_ns - parcel.created_at_ns >= GIVE_UP_NS:
+                settle = partial(alerts.give_up, parcel=parcel, now_ns=now_ns, reason=reason)
+            else:
+                at_ns = now_ns + int(backoff_seconds(parcel.attempt, self._chance()) * 10**9)
+                settle = partial(alerts.later, parcel=parcel, at_ns=at_ns, reason=reason)
+            log.warning("action=alert.undelivered alert=%d channel=%d attempt=%d", parcel.alert.id, parcel.channel.id, parcel.attempt)
+        else:
+            settle = partial(alerts.delivered, parcel=parcel, now_ns=self._clock_ns())
+            log.info("action=alert.delivered alert=%d channel=%d attempt=%d", parcel.alert.id, parcel.channel.id, parcel.attempt)
+        await self._write(lambda books: settle(books.connection))
+
+    async def _write(self, job: Callable[[Books], T]) -> T:
+        return await asyncio.wrap_future(self._store.submit(job))
+
+
+def look(
+    connection: Connection, leases: Sequence[OpenLease], last_rates: dict[int, int], currency_of: Callable[[str], str], now_ns: int
+) -> Picture:
+    """All budgets in one snapshot."""
+    budgets = active(connection)
+    spent = spending.spent_by(connection, budgets, now_ns)
+    running = _accrued(connection, leases, currency_of) if budgets else {}
+    standings, due, rates = [], [], {}
+    for budget in budgets:
+        of_budget, runs = spent.get(budget.id, NOTHING), _running(budget, running)
+        standings.append(standing(budget, of_budget, runs, last_rates.get(budget.id, 0), now_ns))
+        due += alerts_due(budget, of_budget, runs, now_ns)
+        rates[budget.id] = runs.rate_nano_per_hour
+    return Picture(tuple(standings), tuple(due), tuple(alerts.missing(connection, due)), rates)
+
+
+def _accrued(connection: Connection, leases: Sequence[OpenLease], currency_of: Callable[[str], str]) -> Accrued:
+    books = Books(connection)
+    return running_by(accruals(connection, leases, lambda tenant: books.currency_of(tenant, currency_of(tenant))))
+
+
+def _running(budget: Budget, running: Accrued) -> Running:
+    return running.get((budget.subject, budget.currency), IDLE)
+
+
+def concerns(scope: Scope, subject: Subject) -> bool:
+    """Whether a budget for the subject bears on those whom the scope may see."""
+    if scope.tenant not in (None, subject.tenant):
+        return False
+    return scope.user is None or subject.user in (None, scope.user)

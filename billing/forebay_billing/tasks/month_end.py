@@ -1,0 +1,99 @@
+"""Finalises the invoices of months that are over, when the days of grace are, and writes off what expired; a task of the service.
+
+Each tenant's month is one transaction, which happens once however often it is tried. One that the books refuse stays open, with the reason
+in the log, and holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from forebay_billing import failpoints
+from forebay_billing.errors import BillingError
+from forebay_billing.ledger.books import Books
+from forebay_billing.model.months import Month
+from forebay_billing.reads.invoices import Invoice, open_months, tenants_with_open_months
+from forebay_billing.writes import credits, invoices
+from forebay_billing.writes.invoices import Conditions
+from forebay_billing.writes.store import Store
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 60.0
+WHO = "billing"
+
+T = TypeVar("T")
+
+
+def due_month(now_ns: int, grace_days: int) -> Month:
+    """The last month that is over since ``grace_days`` or longer."""
+    return Month.of(max(0, now_ns - grace_days * invoices.DAY_NS)).previous
+
+
+class MonthEnd:
+    """Owns its task, from :meth:`start` on, until :meth:`close`."""
+
+    def __init__(self, store: Store, conditions: Conditions, grace_days: int, clock_ns: Callable[[], int]) -> None:
+        self._store = store
+        self._conditions = conditions
+        self._grace_days = grace_days
+        self._clock_ns = clock_ns
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begins to look for months that are over."""
+        self._task = asyncio.create_task(self._run(), name="billing-closer")
+
+    async def close(self) -> None:
+        """Lets the transaction that is under way come to its end."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+
+    async def sweep(self) -> list[Invoice]:
+        """Finalises all that is due, each tenant's months in order."""
+        last = due_month(self._clock_ns(), self._grace_days)
+        made: list[Invoice] = []
+        for tenant in await self._store.read(lambda connection: tenants_with_open_months(connection, last)):
+            try:
+                made += await self._close_tenant(tenant, last)
+            except BillingError as error:
+                log.error("action=invoice.finalise.failed tenant=%s error=%r", tenant, str(error))
+        expired = await self._submit(lambda books: credits.expire(books, last.end_ns, self._clock_ns()))
+        if expired:
+            log.info("action=credit.expired count=%d", expired)
+        return made
+
+    async def _close_tenant(self, tenant: str, last: Month) -> list[Invoice]:
+        made: list[Invoice] = []
+        for month in await self._store.read(lambda connection: open_months(connection, tenant, last)):
+            made += await self._close_month(tenant, month)
+        return made
+
+    async def _close_month(self, tenant: str, month: Month) -> list[Invoice]:
+        failpoints.reach("invoice.finalise.before")
+        done = await self._submit(lambda books: invoices.finalise(books, tenant, month, self._conditions, WHO, self._clock_ns()))
+        failpoints.reach("invoice.finalise.after")
+        for about in done:
+            log.info("action=invoice.finalise tenant=%s month=%s invoice=%s", tenant, month, about.name)
+        return done
+
+    async def _submit(self, work: Callable[[Books], T]) -> T:
+        return await asyncio.wrap_future(self._store.submit(work))
+
+    async def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                await self.sweep()
+            except BillingError as error:
+                log.warning("action=invoice.sweep.failed error=%r", str(error))
+            except Exception:
+                log.exception("action=invoice.sweep.failed")
+            try:
+                await asyncio.wait_for(self._stop.wait(), SWEEP_SECONDS)
+            except TimeoutError:
+                continue

@@ -1,0 +1,161 @@
+"""Budgets in the database: read, set, removed; every change by a person is in the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from forebay_hub.preconditions import ANYHOW, Precondition, tag_of
+from sqlalchemy import Connection, Row, func, insert, or_, select, update
+
+from forebay_billing.errors import Forbidden, TooLarge, UnknownBudget
+from forebay_billing.ledger.books import Books
+from forebay_billing.model.money import halves, nano_of, whole
+from forebay_billing.rules.budgets import Budget, Origin, Subject, check_new
+from forebay_billing.rules.etags import check_expected
+from forebay_billing.tables.budgets import budgets
+from forebay_billing.tables.tenants_filter import Tenants, of_tenants
+from forebay_billing.writes import spending
+
+BUDGETS_PER_TENANT_MAX = 1000
+
+
+def active(connection: Connection, tenant: Tenants = None) -> list[Budget]:
+    """The budgets that are in force, in the order in which they were first set; of one tenant, or some, where given."""
+    query = select(budgets).where(budgets.c.removed_at_ns.is_(None), *of_tenants(budgets.c.tenant, tenant)).order_by(budgets.c.id)
+    return [budget_of(row) for row in connection.execute(query)]
+
+
+def budget_of(row: Row[Any]) -> Budget:
+    """The budget in a row of ``budgets``."""
+    return Budget(
+        id=row.id,
+        subject=Subject(row.tenant, row.user_name, row.notebook),
+        currency=row.currency,
+        window=row.time_window,
+        origin=row.origin,
+        limit_grains=whole(row.limit_milli, row.limit_grains),
+        thresholds=tuple(int(share) for share in row.thresholds.split(",") if share),
+        on_limit=row.on_limit,
+        grace_seconds=row.grace_seconds,
+        set_at_ns=row.set_at_ns,
+        set_by=row.set_by,
+    )
+
+
+def set_budget(books: Books, wanted: Budget, now_ns: int, expected: Precondition = ANYHOW) -> Budget:
+    """Makes the budget, or changes the one of the same subject, currency, window and origin.
+
+    ``wanted.id`` is ignored: a budget keeps the one with which it began. Raises PreconditionFailed, Forbidden,
+    InvalidRequest, TooLarge.
+    """
+    connection = books.connection
+    near = _around(connection, wanted)
+    before = next((budget for budget in near if _key(budget) == _key(wanted)), None)
+    check_expected(expected, None if before is None else budget_tag(before))
+    check_new(wanted, near)
+    if before is None and _count(connection, wanted.subject.tenant) >= BUDGETS_PER_TENANT_MAX:
+        raise TooLarge(f"The tenant {wanted.subject.tenant} has {BUDGETS_PER_TENANT_MAX} budgets; remove one first.")
+    if before is None:
+        largest: int | None = connection.execute(select(func.max(budgets.c.id))).scalar_one()
+        after = replace(wanted, id=(largest or 0) + 1)
+        connection.execute(insert(budgets).values(id=after.id, **_values(after)))
+        spending.begin(connection, after)
+    else:
+        after = replace(wanted, id=before.id)
+        connection.execute(update(budgets).where(budgets.c.id == after.id).values(**_values(after)))
+    books.append_audit(now_ns, wanted.set_by, "budget.set", _name(after), None if before is None else facts(before), facts(after))
+    return after
+
+
+def _around(connection: Connection, wanted: Budget) -> list[Budget]:
+    """The budgets in force for the subject, its user and its tenant, in its currency and window: they are few."""
+    column, subject = budgets.c, wanted.subject
+    query = select(budgets).where(
+        column.tenant == subject.tenant,
+        or_(column.user_name.is_(None), column.user_name == subject.user),
+        or_(column.notebook.is_(None), column.notebook == subject.notebook),
+        column.currency == wanted.currency,
+        column.time_window == wanted.window,
+        column.removed_at_ns.is_(None),
+    )
+    return [budget_of(row) for row in connection.execute(query)]
+
+
+def _count(connection: Connection, tenant: str) -> int:
+    """The tenant's budgets in force."""
+    query = select(func.count()).where(budgets.c.tenant == tenant, budgets.c.removed_at_ns.is_(None))
+    return int(connection.execute(query).scalar_one())
+
+
+def remove_budget(
+    books: Books, id: int, tenant: str | None, origin: Origin, who: str, now_ns: int, expected: Precondition = ANYHOW
+) -> Budget:
+    """Ends a budget: any for an operator, an owner's own for the owner of ``tenant``. Raises UnknownBudget, Forbidden,
+    PreconditionFailed.
+    """
+    query = select(budgets).where(budgets.c.id == id, budgets.c.removed_at_ns.is_(None), *of_tenants(budgets.c.tenant, tenant))
+    row = books.connection.execute(query).first()
+    found = None if row is None else budget_of(row)
+    if found is None:
+        raise UnknownBudget(f"There is no budget {id}; list them with GET api/budgets.")
+    if origin == "owner" and found.origin == "operator":
+        raise Forbidden(f"An operator set the budget for {found.subject}; ask an operator to remove it.")
+    check_expected(expected, budget_tag(found))
+    books.connection.execute(update(budgets).where(budgets.c.id == id).values(removed_at_ns=now_ns))
+    books.append_audit(now_ns, who, "budget.remove", _name(found), facts(found), {"removed": True})
+    return found
+
+
+def facts(budget: Budget) -> dict[str, Any]:
+    """A budget as the audit and the API tell it."""
+    subject = budget.subject
+    return {
+        "id": budget.id,
+        "tenant": subject.tenant,
+        "user": subject.user,
+        "notebook": subject.notebook,
+        "currency": budget.currency,
+        "window": budget.window,
+        "origin": budget.origin,
+        "limit_nano": nano_of(budget.limit_grains),
+        "thresholds": list(budget.thresholds),
+        "on_limit": budget.on_limit,
+        "grace_seconds": budget.grace_seconds,
+        "set_at_ns": budget.set_at_ns,
+        "set_by": budget.set_by,
+    }
+
+
+def budget_tag(budget: Budget) -> str:
+    """Of the budget as it was set."""
+    return tag_of(facts(budget))
+
+
+def _name(budget: Budget) -> str:
+    """What the audit calls it: short, since a notebook's path may be long."""
+    return f"{budget.subject.tenant}/{budget.subject.user or ''}#{budget.id}"
+
+
+def _key(budget: Budget) -> tuple[Subject, str, str, str]:
+    return budget.subject, budget.currency, budget.window, budget.origin
+
+
+def _values(budget: Budget) -> Mapping[str, Any]:
+    milli, grains = halves(budget.limit_grains)
+    return {
+        "tenant": budget.subject.tenant,
+        "user_name": budget.subject.user,
+        "notebook": budget.subject.notebook,
+        "currency": budget.currency,
+        "time_window": budget.window,
+        "origin": budget.origin,
+        "limit_milli": milli,
+        "limit_grains": grains,
+        "thresholds": ",".join(map(str, budget.thresholds)),
+        "on_limit": budget.on_limit,
+        "grace_seconds": budget.grace_seconds,
+        "set_by": budget.set_by,
+        "set_at_ns": budget.set_at_ns,
+    }
