@@ -30,11 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a pool until it is told to stop; the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        settings = load(options.config, os.environ, _overrides(options), managed=not options.embedded)
+        settings = load(options.config, os.environ, _overrides(options), managed=not (options.embedded or options.discover))
         log_to_stderr(settings.log_level.upper())
         logging.getLogger("tornado.access").setLevel(logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
         collect_rarely()
+        if options.discover:
+            return asyncio.run(_discover(settings))
         return asyncio.run(_embedded(settings, options) if options.embedded else _serve(settings, os.environ))
     except PoolError as error:
         print(f"forebay-pool: {error}", file=sys.stderr)
@@ -50,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="TOML file of settings")
+    parser.add_argument("--discover", action="store_true", help="print this host's accelerators as [[devices]] tables, and exit")
     parser.add_argument("--embedded", action="store_true", help="serve this user alone, with this host's devices and a generated token")
     parser.add_argument("--state-dir", type=Path, metavar="DIR", help="overrides state_dir; with --embedded, pool.json is written here")
     parser.add_argument("--port", type=int, help="overrides the setting port; 0 takes a free one")
@@ -66,6 +69,12 @@ def _overrides(options: argparse.Namespace) -> dict[str, Any]:
     if options.port is not None:
         overrides["port"] = options.port
     return overrides
+
+
+async def _discover(settings: Settings) -> int:
+    found = await embedded.found_devices(settings, os.environ)
+    print(embedded.as_toml(found) if found else "# no accelerator is seen here; the log says what the drivers know besides")
+    return 0
 
 
 async def _serve(settings: Settings, environ: Mapping[str, str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import itertools
 import json
 import logging
 import os
@@ -15,9 +16,9 @@ from pathlib import Path
 
 import psutil
 from forebay_hub.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
-from pydantic import BaseModel, ConfigDict
 
 from forebay_pool.errors import SettingsError
+from forebay_pool.hosts import discovery
 from forebay_pool.model.catalogue import name_of
 from forebay_pool.model.types import Equivalent, Flavor, Kind
 from forebay_pool.service import Service
@@ -26,24 +27,11 @@ from forebay_pool.store.flavors import seeds
 
 TENANT = "local"
 FILE = "pool.json"
-PROBE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.5
-DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-"""Where neither is, PyTorch is not asked: it takes seconds to start."""
 CPU_MEMORY_SHARE = 2
 """A development device has the host's memory divided by this."""
 
 log = logging.getLogger(__name__)
-
-
-class _FoundDevice(BaseModel):
-    """A device in what ``forebay_worker --describe`` prints."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    kind: Kind
-    model: str
-    memory_bytes: int
 
 
 def user_name() -> str:
@@ -106,11 +94,27 @@ async def prepare(settings: Settings, token: str, environ: Mapping[str, str]) ->
     if settings.devices:
         devices, flavors = settings.devices, tuple[Flavor, ...]()
     else:
-        found = await _other_devices(settings.worker_python, environ)
+        found = await found_devices(settings, environ)
         devices = (DeviceGroup(kind="cpu", model="cpu-dev", memory=cpu_memory_bytes(), count=1), *found)
         flavors = _flavors_for(found, settings.flavors_file)
     own = settings.model_copy(update={"devices": devices, "billing_url": None, "resume_seconds": 0.0})
     return Service(own, authenticator(token), environ, flavors)
+
+
+async def found_devices(settings: Settings, environ: Mapping[str, str]) -> tuple[DeviceGroup, ...]:
+    """This host's accelerators, each a group by itself, named as flavors name them."""
+    pythons: dict[Kind, Path] = {kind: settings.python_of(kind) for kind in discovery.VENDORS}
+    found = await discovery.accelerators(pythons, environ)
+    return tuple(DeviceGroup(kind=one.kind, model=name_of(one.model, one.memory_bytes), memory=one.memory_bytes, count=1) for one in found)
+
+
+def as_toml(groups: Sequence[DeviceGroup]) -> str:
+    """``[[devices]]`` tables of a pool's settings, equal neighbours in one."""
+    tables = []
+    for group, equal in itertools.groupby(groups):
+        found = {"kind": group.kind, "model": group.model, "memory": group.memory, "count": len(list(equal))}
+        tables.append("\n".join(["[[devices]]", *(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in found.items())]))
+    return "\n\n".join(tables)
 
 
 def _flavors_for(groups: Sequence[DeviceGroup], file: Path | None) -> tuple[Flavor, ...]:
@@ -121,28 +125,3 @@ def _flavors_for(groups: Sequence[DeviceGroup], file: Path | None) -> tuple[Flav
         models = sorted({group.model for group in groups if flavor.memory_bytes <= group.memory} - named)
         flavors.append(replace(flavor, equivalents=(*flavor.equivalents, *(Equivalent(model, 1) for model in models))))
     return tuple(flavors)
-
-
-async def _other_devices(python: Path, environ: Mapping[str, str]) -> tuple[DeviceGroup, ...]:
-    """The accelerators that the worker's PyTorch sees; none where it has none, or no driver is loaded."""
-    if not any(os.path.exists(path) for path in DRIVERS):
-        return ()
-    process = await asyncio.create_subprocess_exec(
-        *(str(python), "-m", "forebay_worker", "--describe"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        env=dict(environ),
-    )
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), PROBE_SECONDS_MAX)
-        seen = [_FoundDevice.model_validate(row) for row in json.loads(output)["devices"]]
-        found = [one for one in seen if one.kind in ("cuda", "hip")]
-        named = [(one.kind, name_of(one.model, one.memory_bytes), one.memory_bytes) for one in found]
-        return tuple(DeviceGroup(kind=kind, model=model, memory=memory_bytes, count=1) for kind, model, memory_bytes in named)
-    except (TimeoutError, ValueError, KeyError) as error:
-        log.warning("%s cannot say which accelerators it sees: %r", python, error, extra={"action": "probe_failed"})
-        return ()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()

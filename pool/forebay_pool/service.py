@@ -169,7 +169,7 @@ class Service:
         own = self.settings.advertise_url or self.url
         urls = [own, *(url for url in self.settings.replicas if url != own)]
         return WorkerCommand(
-            self.settings.worker_python,
+            self.settings.python_of,
             socket_dir,
             ",".join(url.rstrip("/").replace("http", "ws", 1) + "/api/worker" for url in urls),
             {name: self._environ[name] for name in self.settings.worker_environment if name in self._environ},

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from forebay_pool.errors import SettingsError
 from forebay_pool.model.policies import GangSpread, Preference
-from forebay_pool.model.types import Device, Limits
+from forebay_pool.model.types import Device, Kind, Limits
 
 NODE_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 RAY_ADDRESS_PATTERN = r"^(auto|[^/\s]+:[0-9]{1,5})$"
@@ -110,6 +110,9 @@ class Settings(BaseModel):
     hub_token: str | None = Field(None, repr=False, description="The pool's own JupyterHub token; JupyterHub itself sets it.")
     billing_url: str | None = Field(None, description="Address of the billing service, with its prefix; none: nobody bills.")
     worker_python: Path = Field(Path(sys.executable), description="Interpreter that runs the workers: the one with the devices' PyTorch.")
+    worker_pythons: dict[Literal["cpu", "cuda", "hip", "null"], Path] = Field(
+        {}, description="Interpreters of single kinds of device, as {hip = \"/opt/rocm/bin/python\"}; of the others: worker_python."
+    )
     worker_account: Annotated[tuple[Identifier, ...], Field(min_length=2)] | None = Field(
         None, description="The uid, and gid, that workers on this host run under, and their other gids; none: the pool's own."
     )
@@ -195,6 +198,10 @@ class Settings(BaseModel):
     @property
     def limits(self) -> Limits:
         return Limits(**{name: getattr(self, name) for name in Limits.__dataclass_fields__})
+
+    def python_of(self, kind: Kind) -> Path:
+        """The interpreter that runs workers on devices of this kind."""
+        return self.worker_pythons.get(kind, self.worker_python)
 
     def all_devices(self) -> Iterator[Device]:
         """Each configured device; indices count per node and kind."""

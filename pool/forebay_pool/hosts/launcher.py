@@ -16,7 +16,7 @@ from typing import Protocol
 from forebay_hub.account import Account
 
 from forebay_pool.model.snapshot import WorkerSnapshot
-from forebay_pool.model.types import Device
+from forebay_pool.model.types import Device, Kind
 from forebay_pool.process_identity import process_space, started
 
 PR_SET_PDEATHSIG = 1
@@ -52,7 +52,8 @@ class Launcher(Protocol):
 class WorkerCommand:
     """What each worker is started with."""
 
-    python: Path
+    python_of: Callable[[Kind], Path]
+    """The interpreter for a kind of device."""
     socket_dir: Path | None
     """Where its command stream's socket is made; None: it listens on TCP."""
     pool_urls: str
@@ -67,7 +68,8 @@ class WorkerCommand:
         """``host`` is the address that the worker's node is reached at."""
         listen = ("--listen", f"tcp:{host}:0") if self.socket_dir is None else ("--socket-dir", str(self.socket_dir))
         return [
-            *(str(self.python), "-m", "forebay_worker", "--pool", self.pool_urls, "--worker", worker, "--device", device.local),
+            *(str(self.python_of(device.kind)), "-m", "forebay_worker", "--pool", self.pool_urls),
+            *("--worker", worker, "--device", device.local),
             *(*listen, "--log-level", self.log_level, "--resume-seconds", str(self.resume_seconds)),
             *(() if self.spill_dir is None else ("--spill-dir", str(self.spill_dir))),
         ]
@@ -127,7 +129,7 @@ class LocalLauncher:
         try:
             cause = await life
         except OSError as error:
-            cause = f"{self._command.python} cannot be started: {error.strerror}"
+            cause = f"{error.filename} cannot be started: {error.strerror}"
         finally:
             self._tasks.pop(worker, None)
             self._pids.pop(worker, None)
