@@ -11,6 +11,8 @@ from forebay_wire.stream import Argument, FailureCode, Geometry, Output, OutputT
 
 aten = torch.ops.aten
 
+pytestmark = pytest.mark.everywhere
+
 
 def same_bits(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:

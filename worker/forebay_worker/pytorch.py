@@ -88,7 +88,7 @@ def seen_devices() -> list[SeenDevice]:
 
 
 def accelerators() -> list[SeenDevice]:
-    """The accelerators this build sees, by its own kernels and by out-of-tree back ends; none on a host without, or with a build for the host alone."""
+    """The accelerators this build sees, by its own kernels and by out-of-tree back ends; none on a host without either."""
     return [device for kind in (build().accelerator, extension()) if kind is not None for device in _accelerators(kind)]
 
 

@@ -45,9 +45,11 @@ class Runtime {
 
   const Settings& settings() const { return settings_; }
 
-  // Puts a job at the end of a stream. It may not fail but by what it computes, which is told at a later synchronisation. Throws what earlier jobs
-  // failed by, and c10::Error for a job that does not wait for what it uses.
+  // Puts a job at the end of a stream. What it fails by is told at a later synchronisation. Throws what earlier jobs failed by, and c10::Error for a
+  // job that does not wait for what it uses.
   void submit(int stream, const std::string& name, const std::vector<Range>& ranges, std::function<void()> run);
+  // As submit; what the kernel lacks (not what values are wrong) is told at once. The host does not know thereby that the job has ended.
+  void submit_unproven(int stream, const std::string& name, const std::vector<Range>& ranges, std::function<void()> run);
   // As submit, and waits; what the job throws is thrown at once.
   void submit_and_wait(int stream, const std::string& name, const std::vector<Range>& ranges, const std::function<void()>& run);
 
