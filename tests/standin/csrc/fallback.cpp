@@ -9,11 +9,14 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "device.h"
@@ -334,9 +337,21 @@ void run_boxed(const c10::OperatorHandle& op, Stack* stack) {
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>()); }
 
 // Composite in PyTorch, of parts that only its own devices have.
+constexpr std::array<std::string_view, 6> kWhole{"convolution", "convolution_backward", "native_group_norm", "linalg_lstsq", "mode", "conj_physical_"};
+
+// Those, and what the host computes otherwise than by PyTorch's composite kernel: then results have the host's bits.
+bool is_run_whole(const c10::OperatorHandle& op) {
+  const std::string_view name = std::string_view(op.schema().name()).substr(std::string_view("aten::").size());
+  if (std::find(kWhole.begin(), kWhole.end(), name) != kWhole.end()) return op.schema().overload_name().empty();
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  for (const char* name : {"convolution", "convolution_backward", "native_group_norm", "linalg_lstsq", "mode", "conj_physical_"}) {
-    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+  for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto op = name.name.starts_with("aten::") ? c10::Dispatcher::singleton().findSchema(name) : std::nullopt;
+    if (!op || !is_run_whole(*op)) continue;
+    library.impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
   }
 }
 
