@@ -22,6 +22,8 @@ BIG = 3 << 20
 DISK_FULL_BYTES = 8 << 20
 STANDIN_FINDING = "standin:"
 
+pytestmark = pytest.mark.everywhere
+
 
 class Linked:
     """A worker process, the pool's end of its link, and its client."""
