@@ -21,8 +21,10 @@ import torch
 from forebay_wire import stream
 
 sys.path.insert(0, str(Path(__file__).parent))  # for link_to_pool
+sys.path.insert(0, str(Path(__file__).parent.parent))  # for standin
 
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
+from standin import build
 
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 20
@@ -54,6 +56,8 @@ class Client:
 
     socket: socket.socket
     ticket: bytes
+    device: str = "cpu:0"
+    """The worker's."""
     writer: stream.CommandWriter = field(default_factory=stream.CommandWriter)
     next_storage: int = 1
     next_request: int = 1
@@ -298,11 +302,12 @@ class Worker:
     process: subprocess.Popen[str]
     address: str
     ticket: bytes
+    device: str
 
     def connect(self) -> Client:
         peer = connect(self.address)
         peer.settimeout(30)
-        return Client(peer, self.ticket)
+        return Client(peer, self.ticket, self.device)
 
     def events(self) -> list[dict[str, Any]]:
         """What it printed, after it has ended."""
@@ -348,32 +353,62 @@ def socket_folder() -> Iterator[Path]:
 
 
 StartWorker = Callable[..., Worker]
+STANDIN_FINDING = "standin:"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of what a device does run on the host and on the stand-in for a GPU."""
+    if "device" in metafunc.fixturenames and not any("device" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")):
+        everywhere = metafunc.definition.get_closest_marker("everywhere") or metafunc.config.getoption("--full-sweep")
+        metafunc.parametrize("device", ["cpu:0", "standin:0"] if everywhere else ["cpu:0"])
+
+
+@pytest.fixture(scope="session")
+def standin_folder() -> Path:
+    """Where the stand-in can be imported from."""
+    return build.built()
 
 
 @pytest.fixture
-def start_worker(socket_folder: Path, single_threaded: None) -> Iterator[StartWorker]:
-    """Starts workers without a pool; they end with the test."""
-    started: list[Worker] = []
+def device_environment(request: pytest.FixtureRequest, device: str) -> dict[str, str]:
+    """A worker's environment: with the stand-in, where the test runs on it."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if device.startswith("standin"):
+        environment["PYTHONPATH"] = str(request.getfixturevalue("standin_folder"))
+    return environment
 
-    def start(device: str = "cpu:0", memory_bytes: int = MEMORY_BYTES, address: str | None = None) -> Worker:
+
+@pytest.fixture
+def start_worker(
+    socket_folder: Path, single_threaded: None, device: str, device_environment: dict[str, str], tmp_path: Path
+) -> Iterator[StartWorker]:
+    """Starts workers without a pool; they end with the test, which fails where the stand-in found a mistake."""
+    started: list[Worker] = []
+    ours = device
+
+    def start(device: str = ours, memory_bytes: int = MEMORY_BYTES, address: str | None = None) -> Worker:
         ticket = secrets.token_bytes(32)
         where = address or f"unix:{socket_folder}/{len(started)}.sock"
         command = [sys.executable, "-m", "forebay_worker", "--standalone", where, "--device", device, "--threads", "1"]
         command += ["--ticket", ticket.hex(), "--memory", str(memory_bytes)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        with (tmp_path / f"worker-{len(started)}.log").open("w") as log:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=device_environment)
         timer = threading.Timer(START_SECONDS_MAX, process.kill)
         timer.start()
         assert process.stdout
         line = process.stdout.readline()
         timer.cancel()
-        assert line, "the worker ended before it was ready"
-        worker = Worker(process, json.loads(line)["address"], ticket)
+        assert line, f"the worker ended before it was ready: {Path(log.name).read_text()}"
+        worker = Worker(process, json.loads(line)["address"], ticket, device)
         started.append(worker)
         return worker
 
     yield start
     for worker in started:
         stop(worker.process)
+    logs = "".join(path.read_text() for path in sorted(tmp_path.glob("worker-*.log")))
+    sys.stderr.write(logs)
+    assert STANDIN_FINDING not in logs, logs
 
 
 @pytest.fixture

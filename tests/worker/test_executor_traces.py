@@ -5,11 +5,14 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import pytest
 import torch
 from forebay_wire import stream
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 
 aten = torch.ops.aten
+
+pytestmark = pytest.mark.everywhere
 FOUR = Geometry(6, (4,), (1,))
 TENSOR = Argument(Tag.TENSOR, geometry=FOUR)
 NEW = Output(OutputTag.NEW, geometry=FOUR, storage_bytes=16)

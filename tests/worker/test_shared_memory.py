@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from forebay_wire import stream
 
+pytestmark = pytest.mark.everywhere
+
 HEADER_BYTES = stream.SHARED_HEADER_BYTES
 AREA_BYTES = 1 << 20
 F_SEAL_SHRINK, F_SEAL_GROW = 2, 4

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from forebay_wire import stream
 
 aten = torch.ops.aten
+
+pytestmark = pytest.mark.everywhere
 SMALL, LARGE = torch.randn(4, 4), torch.randn(600, 600)
 
 

@@ -20,6 +20,9 @@ from link_to_pool import WAIT_SECONDS_MAX, Pool
 LIMIT_BYTES = 256 << 20
 BIG = 3 << 20
 DISK_FULL_BYTES = 8 << 20
+STANDIN_FINDING = "standin:"
+
+pytestmark = pytest.mark.everywhere
 
 
 class Linked:
@@ -97,18 +100,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def start_on_pool(socket_folder: Path, make_client: Callable[..., Any], tmp_path: Path) -> Iterator[Start]:
-    """Starts workers that call a pool of their own each."""
+def start_on_pool(
+    socket_folder: Path, make_client: Callable[..., Any], tmp_path: Path, device: str, device_environment: dict[str, str]
+) -> Iterator[Start]:
+    """Starts workers that call a pool of their own each; the test fails where the stand-in found a mistake."""
     started: list[subprocess.Popen[str]] = []
     linked: list[Linked] = []
     pools: list[Pool] = []
+    ours = device
 
-    def start(*options: str, device: str = "cpu:0", spill: Path | None = None) -> Linked:
+    def start(*options: str, device: str = ours, spill: Path | None = None) -> Linked:
         pool, name = Pool(), f"w-{len(started)}"
         pools.append(pool)
         command = [sys.executable, "-m", "forebay_worker", "--pool", pool.url, "--worker", name, "--device", device]
         command += ["--socket-dir", str(socket_folder), "--threads", "1", "--spill-dir", str(spill or tmp_path), *options]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "FOREBAY_WORKER_TOKEN": "t"})
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**device_environment, "FOREBAY_WORKER_TOKEN": "t"})
         started.append(process)
         linked.append(Linked(pool, process, make_client, spill or tmp_path))
         return linked[-1]
@@ -120,10 +126,16 @@ def start_on_pool(socket_folder: Path, make_client: Callable[..., Any], tmp_path
     for process in started:
         process.kill()
         process.wait()
-        if process.stderr:
-            process.stderr.close()
     for pool in pools:
         pool.stop()
+    said = [read_rest(process) for process in started]
+    assert not any(STANDIN_FINDING in text for text in said), said
+
+
+def read_rest(process: subprocess.Popen[str]) -> str:
+    assert process.stderr
+    with process.stderr:
+        return process.stderr.read()
 
 
 def fill(client: Any) -> dict[int, torch.Tensor]:

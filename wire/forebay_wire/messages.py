@@ -74,7 +74,8 @@ class Flavor(Message):
 class DeviceModel(Message):
     """The make of the physical device behind a lease."""
 
-    kind: Literal["cpu", "cuda", "hip", "null"]
+    kind: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,31}$")]
+    """``cpu``, ``cuda``, ``hip``, ``null``, or the name of an out-of-tree back end of PyTorch."""
     model: Name
     """For example ``MI250``, or ``cpu-dev`` for a development device."""
 

@@ -13,6 +13,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/TensorOptions.h>
 
 #include "memory.h"
 
@@ -22,10 +23,14 @@ namespace {
 
 constexpr int64_t kSerialCopyBytes = int64_t{4} << 20;  // waking other threads takes longer than they save
 
+// An out-of-tree back end registers its name with PyTorch when it is imported.
 c10::DeviceType type_of(const std::string& kind) {
   if (kind == "cpu" || kind == "null") return c10::kCPU;
   if (kind == "cuda" || kind == "hip") return c10::kCUDA;
-  throw std::invalid_argument("a device of kind \"" + kind + "\"; a worker knows cpu, cuda, hip and null");
+  const bool extended = c10::is_privateuse1_backend_registered();
+  if (extended && kind == c10::get_privateuse1_backend()) return c10::kPrivateUse1;
+  throw std::invalid_argument("a device of kind \"" + kind + "\"; a worker knows cpu, cuda, hip and null" +
+                              (extended ? ", and here " + c10::get_privateuse1_backend() : ""));
 }
 
 // Steele, Lea, Flood: Fast splittable pseudorandom number generators (OOPSLA 2014), as in java.util.SplittableRandom.
@@ -55,7 +60,7 @@ constexpr uint64_t kPhiloxOffsetPerCall = uint64_t{1} << 28;  // more than one k
 constexpr std::array<int64_t, 1> kDense{1};
 
 at::Tensor bytes_of(const c10::Storage& storage, int64_t offset, int64_t bytes) {
-  const auto key = storage.device().is_cpu() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
+  const auto key = dispatch_key(storage.device().type());
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(key), caffe2::TypeMeta::Make<uint8_t>());
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(c10::IntArrayRef(bytes), c10::IntArrayRef(kDense), offset);
   return tensor;
@@ -67,6 +72,8 @@ c10::Storage storage_of(c10::DataPtr memory, int64_t bytes, c10::Allocator* allo
 }
 
 }  // namespace
+
+c10::DispatchKey dispatch_key(c10::DeviceType type) { return c10::computeDispatchKey(c10::kByte, c10::kStrided, c10::Device(type)); }
 
 Device::Device(std::string kind, int index, std::string model)
     : kind_(std::move(kind)), model_(std::move(model)), where_(type_of(kind_), type_of(kind_) == c10::kCPU ? -1 : static_cast<c10::DeviceIndex>(index)) {

@@ -1,4 +1,5 @@
-// The device a worker computes on: the host ("cpu"), an accelerator of PyTorch's ("cuda", "hip"), or none ("null").
+// The device a worker computes on: the host ("cpu"), an accelerator of PyTorch's ("cuda", "hip", or the name under which a vendor's
+// out-of-tree back end is registered as PrivateUse1), or none ("null").
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,9 @@
 #include <c10/core/Storage.h>
 
 namespace forebay::worker {
+
+// Of dense tensors on such a device.
+c10::DispatchKey dispatch_key(c10::DeviceType type);
 
 class Device {
  public:

@@ -56,7 +56,7 @@ const at::Tensor& Entry::view(const Device& device, const Layout& layout, int64_
   for (const auto& view : views_) {
     if (view.layout == layout.id && view.offset == offset) return view.tensor;
   }
-  const auto key = device.is_host() ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
+  const auto key = dispatch_key(device.where().type());
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(touch(device)), c10::DispatchKeySet(key), layout.type);
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(layout.sizes, layout.strides, offset);

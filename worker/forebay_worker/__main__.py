@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--standalone", metavar="ADDRESS", help="diagnosis without a pool: listen here, with one endless lease")
     what.add_argument("--describe", action="store_true", help="print PyTorch's version, devices, and what drivers say, as JSON, and exit")
     result.add_argument("--worker", metavar="ID", help="the name the pool knows this worker by (with --pool)")
-    result.add_argument("--device", metavar="KIND:N", default="cpu:0", help="cpu:0, cuda:N, hip:N or null:0 (default: cpu:0)")
+    result.add_argument("--device", metavar="KIND:N", default="cpu:0", help="cpu:0, cuda:N, hip:N, null:0, or NAME:N of a back end out of PyTorch's tree")
     result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
     result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
     result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that memory has no place for")
@@ -110,7 +110,9 @@ def run(options: argparse.Namespace) -> None:
 async def serve(server: Server, device: SeenDevice, options: argparse.Namespace) -> None:
     """Serves the pool, or one client alone, until that ends or a signal comes."""
     if options.standalone:
-        work = asyncio.ensure_future(standalone.serve(server, bytes.fromhex(options.ticket), options.memory or device.memory_bytes))
+        limit_bytes = options.memory or device.memory_bytes
+        pytorch.limit_accelerator_memory(device, limit_bytes)
+        work = asyncio.ensure_future(standalone.serve(server, bytes.fromhex(options.ticket), limit_bytes))
     else:
         from forebay_worker.link import Worker, WorkerLink  # not needed, and slow to load, without a pool
 

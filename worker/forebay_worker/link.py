@@ -50,7 +50,7 @@ class Worker:
 
     def ready(self, address: str) -> messages.Ready:
         """The link's first message."""
-        model = DeviceModel(kind=self.device.kind, model=self.device.model)  # type: ignore[arg-type]  # pydantic checks the kind
+        model = DeviceModel(kind=self.device.kind, model=self.device.model)
         return messages.Ready(worker=self.name, address=address, torch=self.torch, device=model, pid=os.getpid())
 
 

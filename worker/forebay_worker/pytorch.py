@@ -10,13 +10,21 @@ import importlib.util
 import runpy
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from forebay_worker.errors import DeviceUnknown, WorkerError
 
 LIBRARIES = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so", "libtorch.so")
 """In the order they need each other."""
+
+HOST_KINDS = ("cpu", "null")
+AUTOLOAD_GROUP = "torch.backends"
+"""``import torch`` loads the back ends that are installed under this group of entry points."""
+OWN_BACKEND = "forebay"
+"""Ours in that group, the virtual device: no device that a worker computes on."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ def build() -> Build:
 
 def load_executor(kind: str) -> ModuleType:
     """The C++ executor; for an accelerator ``torch`` itself is imported too, since it loads the vendor's libraries."""
-    if kind in ("cuda", "hip"):
+    if kind not in HOST_KINDS:
         importlib.import_module("torch")
     else:
         for library in LIBRARIES:
@@ -80,18 +88,34 @@ def seen_devices() -> list[SeenDevice]:
 
 
 def accelerators() -> list[SeenDevice]:
-    """The accelerators this build sees; none on a host without, or with a build for the host alone."""
-    kind = build().accelerator
-    if kind is None:
+    """The accelerators this build sees, by its own kernels and by out-of-tree back ends; none on a host without either."""
+    return [device for kind in (build().accelerator, extension()) if kind is not None for device in _accelerators(kind)]
+
+
+@cache
+def extension() -> str | None:
+    """The name under which an installed out-of-tree back end has registered itself; None where none is installed."""
+    if all(entry.name == OWN_BACKEND for entry in entry_points(group=AUTOLOAD_GROUP)):
+        return None  # known without the second that importing torch takes
+    torch: Any = importlib.import_module("torch")
+    name = str(torch._C._get_privateuse1_backend_name())
+    return name if hasattr(torch, name) else None  # without a back end it is "privateuseone"
+
+
+def _accelerators(kind: str) -> list[SeenDevice]:
+    module = device_module(kind)
+    if not module.is_available():
         return []
-    cuda = importlib.import_module("torch").cuda
-    if not cuda.is_available():
-        return []
-    properties = [cuda.get_device_properties(index) for index in range(cuda.device_count())]
+    properties = [module.get_device_properties(index) for index in range(module.device_count())]
     return [
         SeenDevice(f"{kind}:{index}", kind, found.name, found.total_memory, str(getattr(found, "uuid", "")))
         for index, found in enumerate(properties)
     ]
+
+
+def device_module(kind: str) -> Any:
+    """What PyTorch offers for devices of a kind, as ``torch.cuda``; ROCm's builds use that name too."""
+    return importlib.import_module("torch").get_device_module("cuda" if kind == "hip" else kind)
 
 
 def host_memory_bytes() -> int:
@@ -105,9 +129,9 @@ def host_memory_bytes() -> int:
 def find_device(name: str) -> SeenDevice:
     """The device of that name, as in ``cuda:0``. Raises DeviceUnknown."""
     kind, _, index = name.partition(":")
-    if kind in ("cpu", "null") and index == "0":
+    if kind in HOST_KINDS and index == "0":
         return next(device for device in seen_devices_of_host() if device.device == name)
-    known = {device.device: device for device in accelerators()} if kind in ("cuda", "hip") else {}
+    known = {} if kind in HOST_KINDS else {device.device: device for device in accelerators()}
     if name not in known:
         names = ", ".join([*known, "cpu:0", "null:0"])
         raise DeviceUnknown(f"there is no device {name!r} for PyTorch {build().version}; it sees {names}")
@@ -122,8 +146,7 @@ def seen_devices_of_host() -> list[SeenDevice]:
 
 def limit_accelerator_memory(device: SeenDevice, limit_bytes: int) -> None:
     """Makes the accelerator's own allocator refuse more than the flavor's share of the device, temporaries included."""
-    if device.kind not in ("cuda", "hip"):
+    if device.kind in HOST_KINDS:
         return
-    cuda = importlib.import_module("torch").cuda
     fraction = min(1.0, limit_bytes / device.memory_bytes)
-    cuda.set_per_process_memory_fraction(fraction, device.index)
+    device_module(device.kind).set_per_process_memory_fraction(fraction, device.index)

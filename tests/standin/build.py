@@ -1,0 +1,76 @@
+"""Compiles the stand-in once for each state of its sources and of PyTorch, into a folder that makes it importable.
+
+``import torch`` finds it there by the entry points of an installed package, as any out-of-tree back end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from torch.utils import cpp_extension
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parent.parent / "build" / "standin"
+COMPILERS = 2
+FLAGS = ("-std=c++20", "-O1", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-interference-size")
+METADATA = "Metadata-Version: 2.1\nName: forebay-standin\nVersion: 0\n"
+ENTRY_POINTS = "[torch.backends]\nstandin = forebay_standin:activate\n"
+
+
+def built() -> Path:
+    """The folder to put on ``PYTHONPATH``; compiles where there is none for these sources."""
+    folder = CACHE / key(Path(__file__), *HERE.glob("csrc/*"), *HERE.glob("forebay_standin/*.py"))
+    if not folder.is_dir():
+        fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
+        compile_into(fresh)
+        if folder.is_dir():
+            shutil.rmtree(fresh)  # somebody else was faster
+        else:
+            fresh.rename(folder)
+    return folder
+
+
+def key(*sources: Path) -> str:
+    """A hash of what is built from these files, with this PyTorch."""
+    state = hashlib.sha256(f"{torch.__version__} {FLAGS}".encode())
+    for path in sorted(sources):
+        state.update(path.read_bytes())
+    return state.hexdigest()[:16]
+
+
+def compile_into(folder: Path) -> None:
+    """Raises CalledProcessError with the compiler's words on standard error."""
+    package = folder / "forebay_standin"
+    shutil.copytree(HERE / "forebay_standin", package, ignore=shutil.ignore_patterns("__pycache__"))
+    information = folder / "forebay_standin-0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(METADATA)
+    (information / "entry_points.txt").write_text(ENTRY_POINTS)
+    compiler = os.environ.get("CXX", "c++")
+    flags = [*FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
+    includes = [f"-I{path}" for path in cpp_extension.include_paths()]
+
+    def compiled(source: Path) -> str:
+        target = CACHE / "objects" / f"{source.stem}-{key(source, *HERE.glob('csrc/*.h'))}.o"
+        target.parent.mkdir(exist_ok=True)
+        if not target.is_file():
+            fresh = target.with_suffix(f".{os.getpid()}")
+            subprocess.run([compiler, *flags, *includes, "-c", str(source), "-o", str(fresh)], check=True)
+            fresh.rename(target)
+        return str(target)
+
+    with ThreadPoolExecutor(COMPILERS) as pool:
+        objects = list(pool.map(compiled, sorted(HERE.glob("csrc/*.cpp"))))
+    libraries = [flag for path in cpp_extension.library_paths() for flag in (f"-L{path}", f"-Wl,-rpath,{path}")]
+    command = [compiler, "-shared", *objects, *libraries, "-lc10", "-ltorch_cpu", "-ltorch", "-o", str(package / "libstandin.so")]
+    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    print(built())

@@ -1,0 +1,108 @@
+"""A device for tests, in the place of a GPU: PyTorch's out-of-tree back end ``standin``.
+
+Its memory is closed to the host, its kernels and copies run later, on a thread for each stream, and what a program forgets (to wait, to order
+streams, to keep memory) is found every time, and said on standard error in a line that begins with ``standin:``.
+
+Read from the environment at the first use:
+
+- ``FOREBAY_STANDIN_DEVICES``: how many devices there are, 2 by default and at most.
+- ``FOREBAY_STANDIN_MEMORY_BYTES``: of each, 4 GiB by default.
+- ``FOREBAY_STANDIN_DELAY_MICROSECONDS``: how long a job waits at least, 100 by default.
+- ``FOREBAY_STANDIN_FAULT``: ``no-wait`` (no synchronisation waits) or ``stray-copies`` (copies run on another stream), to see that tests notice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+NAME = "standin"
+
+
+def activate() -> None:
+    """Called by ``import torch``."""
+    torch.utils.rename_privateuse1_backend(NAME)
+    _library()
+    torch._register_device_module(NAME, sys.modules[__name__])
+    torch.utils.generate_methods_for_privateuse1_backend()
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(Path(__file__).with_name("libstandin.so")))
+    for name in ("memory_bytes", "allocated_bytes", "cached_bytes", "findings"):
+        getattr(library, f"standin_{name}").restype = ctypes.c_size_t
+    library.standin_seed.argtypes = [ctypes.c_int, ctypes.c_uint64]
+    library.standin_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
+    return library
+
+
+def is_available() -> bool:
+    return device_count() > 0
+
+
+def is_initialized() -> bool:
+    return True
+
+
+def device_count() -> int:
+    return int(_library().standin_device_count())
+
+
+def current_device() -> int:
+    return int(_library().standin_current_device())
+
+
+def set_device(device: int) -> None:
+    torch.accelerator.set_device_index(device)
+
+
+def synchronize(device: int | None = None) -> None:
+    torch.accelerator.synchronize(current_device() if device is None else device)
+
+
+def get_device_properties(device: int) -> Any:
+    return SimpleNamespace(name="stand-in", total_memory=int(_library().standin_memory_bytes()))
+
+
+def set_per_process_memory_fraction(fraction: float, device: int) -> None:
+    """The allocator refuses more than that fraction of the device's memory."""
+    _library().standin_set_limit(device, int(fraction * _library().standin_memory_bytes()))
+
+
+def memory_allocated(device: int) -> int:
+    """Bytes of tensors."""
+    return int(_library().standin_allocated_bytes(device))
+
+
+def memory_cached(device: int) -> int:
+    """Bytes of freed tensors that the allocator keeps."""
+    return int(_library().standin_cached_bytes(device))
+
+
+def finding_count() -> int:
+    """How many mistakes were found so far."""
+    return int(_library().standin_findings())
+
+
+def manual_seed_all(seed: int) -> None:
+    for device in range(device_count()):
+        _library().standin_seed(device, seed)
+
+
+def manual_seed(seed: int) -> None:
+    _library().standin_seed(current_device(), seed)
+
+
+def _is_in_bad_fork() -> bool:
+    return False
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    return [torch.float16, torch.bfloat16]
