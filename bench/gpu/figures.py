@@ -12,6 +12,8 @@ ATTENTION_CASES = ("causal", "plain", "mask", "dropout", "float32")
 SWEEP_DTYPES = ("float32", "bfloat16")
 BANDWIDTH_SHARE = 0.7
 """What moving a session's bytes must reach of the bandwidth of its path (DESIGN §10)."""
+TIMED_UNITS = {"s", "ms", "µs", "GB/s", "ratio", "of its bandwidth"}
+"""Of figures that say nothing in a rehearsal, whose device is the host and whose sizes are tiny."""
 
 
 @dataclass(frozen=True)
