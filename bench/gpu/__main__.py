@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu.checks import Report
-from gpu.figures import PARTS
+from gpu.figures import FIGURES, PARTS
 from gpu.sizes import sizes_of
 from gpu.trial import Trial
 
@@ -36,10 +36,10 @@ def run(part: str, options: argparse.Namespace, facts: dict[str, Any], seconds: 
     print(f"== {part} (at most {seconds:.0f} s)", flush=True)
     began = time.monotonic()
     report = Report(part, options.results, seconds, facts, judged=not options.device.startswith("cpu"))
-    with tempfile.TemporaryDirectory(prefix="fb-", dir=options.folder) as root:
+    names = [figure.words for figure in FIGURES.values() if figure.part == part]
+    with tempfile.TemporaryDirectory(prefix="fb-", dir=options.folder) as root, report.figures(*names):
         trial = Trial(options.device, facts["memory_bytes"], sizes_of(options.device), Path(root), report)
         importlib.import_module(f"gpu.{part}").run(trial, options.compile_seconds)
-    report.close()
     print(f"-- {part}: {report.failures} of {len(report.checks)} failed, {time.monotonic() - began:.0f} s", flush=True)
     return report.failures
 

@@ -132,17 +132,16 @@ def take_all(device: str, piece_bytes: int, most_bytes: int) -> dict[str, Any]:
     return {"served": len(HELD) * piece_bytes, "refusal": refusal}
 
 
-def sort_beyond(device: str, count_bytes: int) -> dict[str, Any]:
-    """Sorts a tensor whose result and workspace do not fit beside it. Returns the error's type and words, and whether the tensor is whole."""
-    tensor = torch.arange(count_bytes // 4, dtype=torch.int32, device=device).flip(0)
-    before = int(tensor.sum(dtype=torch.int64).item())
+def sum_beyond(device: str, count_bytes: int) -> dict[str, Any]:
+    """Sums a tensor in a wider dtype, for which PyTorch makes a copy of twice its size. Returns the error's type and words, and whether
+    the session's tensors are whole."""
+    tensor = torch.arange(count_bytes // 4, dtype=torch.int32, device=device)
     kind, words = "", ""
     try:
-        tensor.sort()
-        synchronize(device)
+        tensor.sum(dtype=torch.int64).item()
     except Exception as error:  # which one it is, is what is asked
         kind, words = type(error).__name__, str(error).splitlines()[0]
-    whole = int(tensor.sum(dtype=torch.int64).item()) == before and int(torch.ones(8, device=device).sum().item()) == 8
+    whole = int(tensor.amax().item()) == len(tensor) - 1 and int(torch.ones(8, device=device).sum().item()) == 8
     return {"kind": kind, "words": words, "whole": whole}
 
 
