@@ -28,10 +28,16 @@ class Check:
 
     def line(self) -> str:
         """As a person reads it."""
-        value = {None: "–", True: "yes", False: "no"}.get(self.value) if not isinstance(self.value, float) else f"{self.value:.4g}"
-        words = " ".join(word for word in (str(self.value if value is None else value), self.unit) if word)
+        words = " ".join(word for word in (shown(self.value), self.unit) if word)
         bar = f" (bar {self.bar})" if self.bar and self.unit else ""
         return f"  {self.status:8} {self.name.partition('/')[2]}: {words}{bar}{f'; {self.note}' if self.note else ''}"
+
+
+def shown(value: float | bool | None) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "–"
+    return ("yes" if value else "no") if isinstance(value, bool) else f"{value:.4g}"
 
 
 class OutOfTime(Exception):

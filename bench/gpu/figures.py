@@ -153,8 +153,8 @@ def _faults() -> list[Figure]:
         Figure("faults/the pool would lend the device"),
         Figure("faults/throttling reasons, none that harm"),
         Figure("faults/Xid that the probe hears after a device-side assert", "number"),
-        Figure("faults/MIG is off"),
-        Figure("faults/MPS is off"),
+        Figure("faults/MIG is on", "0 or 1"),
+        Figure("faults/MPS is on", "0 or 1"),
         Figure("faults/compute mode lets several processes in"),
     ]
 

@@ -7,8 +7,10 @@ is used again while neither sources nor PyTorch change. Without a GPU it says so
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,7 +27,7 @@ from install import Step  # noqa: E402
 ENVIRONMENT = CHECKOUT / "build" / "gpu-venv"
 NATIVE_PACKAGES = ("wire", "device", "worker")
 PURE_PACKAGES = ("hub", "pool")
-COMPILE_SECONDS_MAX = 420
+COMPILE_SECONDS_MAX = 1800
 LOOK = "import torch; print(torch.__version__, torch.cuda.is_available() and torch.cuda.get_device_name(0) or '')"
 LOOK_SECONDS_MAX = 120
 LOG_LINES_SHOWN = 20
@@ -75,6 +77,8 @@ class Environment:
         self._run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(self._folder)])
         seen = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
         target = self._folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+        objects = self._folder / "objects"  # kept, so that a build that was cut off goes on
+        (self._folder / "build.cfg").write_text(f"[build_ext]\nbuild_temp = {objects}\n", encoding="utf-8")
         (target / "host.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in seen), encoding="utf-8")
 
     def _take(self) -> None:
@@ -92,12 +96,18 @@ class Environment:
         kept.pop("PYTHONPATH", None)
         path = os.pathsep.join([str(self._folder / "bin"), *(str(Path(sys.executable).parent),), kept.get("PATH", "")])
         kept |= {"PATH": path, "MAX_JOBS": kept.get("MAX_JOBS") or str(os.cpu_count() or 2), "PYTHONNOUSERSITE": "1"}
-        done = subprocess.run(
-            command, cwd=CHECKOUT, env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=COMPILE_SECONDS_MAX, check=False
+        kept["DIST_EXTRA_CONFIG"] = str(self._folder / "build.cfg")
+        process = subprocess.Popen(
+            command, cwd=CHECKOUT, env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
-        if done.returncode:
-            lines = "\n".join(done.stdout.strip().splitlines()[-LOG_LINES_SHOWN:])
-            raise HostError(f"{' '.join(command)} ended with status {done.returncode}:\n{lines}")
+        try:
+            said, _ = process.communicate(timeout=COMPILE_SECONDS_MAX)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # compilers outlive what started them
+                os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode:
+            lines = "\n".join(said.strip().splitlines()[-LOG_LINES_SHOWN:])
+            raise HostError(f"{' '.join(command)} ended with status {process.returncode}:\n{lines}")
 
 
 def make(environment: Environment) -> float:
