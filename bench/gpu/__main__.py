@@ -28,7 +28,7 @@ def described(device: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "forebay_worker", "--describe"]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_SECONDS_MAX, check=True).stdout)
     found = next(one for one in said["devices"] if one["device"] == device)
-    return {"torch": said["torch"], "device": device, "model": found["model"], "memory_bytes": found["memory_bytes"], "driver": found["driver"]}
+    return {"torch": said["torch"], **{name: found[name] for name in ("device", "model", "memory_bytes", "driver")}}
 
 
 def run(part: str, options: argparse.Namespace, facts: dict[str, Any], seconds: float) -> int:
@@ -64,7 +64,7 @@ def main() -> int:
     for at, part in enumerate(parts):
         left = ends - time.monotonic()
         failures += run(part, options, facts, left * SHARES[part] / sum(SHARES[other] for other in parts[at:]))
-    print(f"{failures} checks failed; the figures are in {options.results}" if failures else f"all passed; the figures are in {options.results}")
+    print(f"{f'{failures} checks failed' if failures else 'all passed'}; the figures are in {options.results}")
     return 1 if failures else 0
 
 

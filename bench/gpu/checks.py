@@ -36,7 +36,7 @@ class Check:
 def shown(value: float | bool | None) -> str:
     """A value as people read it."""
     if value is None:
-        return "–"
+        return "-"
     return ("yes" if value else "no") if isinstance(value, bool) else f"{value:.4g}"
 
 

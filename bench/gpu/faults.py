@@ -51,7 +51,8 @@ def hold(report: Report, reading: Reading, said: Word, mps: bool) -> None:
     verdict = judge(reading, 0)
     report.take("the pool would lend the device", verdict.level in ("good", "warning"), verdict.cause)
     report.take("throttling reasons, none that harm", not said.harmful, ", ".join(said.harmful) or f"{said.reasons or 0:#x}")
-    for name, on, note in (("MIG", said.mig, "each instance is a device of its own to PyTorch"), ("MPS", mps, "sessions then share a context")):
+    shared = ("MIG", said.mig, "each instance is a device of its own to PyTorch"), ("MPS", mps, "sessions then share a context")
+    for name, on, note in shared:
         report.take(f"{name} is on", int(bool(on)), note if on else "")
     name = "compute mode lets several processes in"
     if said.compute_mode is None:

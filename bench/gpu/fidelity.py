@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu.figures import ATTENTION_CASES, SMALL_MODELS, SWEEP_DTYPES
 from gpu.peer import Peer
-from gpu.trial import Trial
+from gpu.trial import NOT_REHEARSED, Trial
 from gpu.worker import Session
 
 NAMES_SHOWN = 12
@@ -58,12 +58,17 @@ def drop(trial: Trial, session: Session) -> None:
         other_seed = session.peer.call("models.dropped", seed=8)
         with trial.session() as second:
             again = second.peer.call("models.dropped", seed=7)
-        trial.report.take(name, first == again and first != other_seed, f"losses {first[-1]:.6f}, {again[-1]:.6f}; another seed {other_seed[-1]:.6f}")
+        note = f"losses {first[-1]:.6f}, {again[-1]:.6f}; another seed {other_seed[-1]:.6f}"
+        trial.report.take(name, first == again and first != other_seed, note)
 
 
 def sweep(trial: Trial, native: Peer, dtype: str) -> None:
     """PyTorch's operator database, as far as the time goes; both sides in step."""
     alike, tried = f"operators alike, {dtype}", f"operators tried, {dtype}"
+    if dtype not in trial.sizes.sweep_dtypes:
+        for name in (alike, tried):
+            trial.report.skip(name, NOT_REHEARSED)
+        return
     with trial.report.figures(alike, tried), trial.session() as session:
         names = native.call("operators.entries", dtype=dtype, most=trial.sizes.operators)
         files = {side: str(trial.root / f"{side}-{dtype}.pt") for side in ("virtual", "native", "again")}
@@ -72,9 +77,7 @@ def sweep(trial: Trial, native: Peer, dtype: str) -> None:
         session.peer.start("operators.compute", dtype=dtype, names=names, path=files["virtual"], seconds=seconds)
         native.call("operators.compute", 2 * seconds + 60, dtype=dtype, names=names, path=files["native"], seconds=seconds)
         came_to = session.peer.finish(2 * seconds + 60)
-        native.call(
-            "operators.compute", 2 * seconds + 60, dtype=dtype, names=names[:came_to], path=files["again"], seconds=seconds, seed=1
-        )
+        native.call("operators.compute", 2 * seconds + 60, dtype=dtype, names=names[:came_to], path=files["again"], seconds=seconds, seed=1)
         found = native.call("operators.compare", dtype=dtype, virtual=files["virtual"], native=files["native"], again=files["again"])
         different = found["different"]
         shown = ", ".join(f"{name} ({why})" for name, why in list(different.items())[:NAMES_SHOWN])

@@ -10,6 +10,7 @@ SMALL_MODELS = ("mlp", "transformer", "convnet", "gpt2")
 LARGE_MODELS = ("gpt2-medium", "vit-b", "resnet-50")
 ATTENTION_CASES = ("causal", "plain", "mask", "dropout", "float32")
 SWEEP_DTYPES = ("float32", "bfloat16")
+SESSION_COUNTS = (2, 4)
 BANDWIDTH_SHARE = 0.7
 """What moving a session's bytes must reach of the bandwidth of its path (DESIGN §10)."""
 TIMED_UNITS = {"s", "ms", "µs", "GB/s", "ratio", "of its bandwidth"}
@@ -106,7 +107,7 @@ def _park() -> list[Figure]:
 def _share() -> list[Figure]:
     counted = [
         figure
-        for count in (2, 4)
+        for count in SESSION_COUNTS
         for figure in (
             Figure(f"share/{count} sessions compute the same losses as one alone"),
             Figure(f"share/{count} sessions, steps a second together ÷ one alone", "ratio", at_least=0.9),

@@ -14,15 +14,17 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.append(str(CHECKOUT / "deploy" / "local"))  # its steps keep stamps as ours do
 sys.path.append(str(CHECKOUT / "bench"))
 
+from install import Step  # noqa: E402
+
 from gpu import wheels  # noqa: E402
 from gpu.figures import PARTS  # noqa: E402
-from install import Step  # noqa: E402
 
 ENVIRONMENT = CHECKOUT / "build" / "gpu-venv"
 NATIVE_PACKAGES = ("wire", "device", "worker")
@@ -68,9 +70,9 @@ class Environment:
         ]
         for package in NATIVE_PACKAGES:
             sources = (*about, CHECKOUT / "wire", CHECKOUT / package)
-            steps.append(Step(f"{package} (C++)", stamps / package, sources, lambda package=package: self._build(package)))
-        sources = (*about, *(CHECKOUT / package for package in PURE_PACKAGES))
-        return [*steps, Step(" and ".join(PURE_PACKAGES), stamps / "pure", sources, lambda: self._build(*PURE_PACKAGES))]
+            steps.append(Step(f"{package} (C++)", stamps / package, sources, partial(self._build, package)))
+        pure = (*about, *(CHECKOUT / package for package in PURE_PACKAGES))
+        return [*steps, Step(" and ".join(PURE_PACKAGES), stamps / "pure", pure, partial(self._build, *PURE_PACKAGES))]
 
     def _make(self) -> None:
         """The packages of this Python are seen through a path file, since it may itself be a virtual environment's."""

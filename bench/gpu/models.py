@@ -82,9 +82,8 @@ class Bottleneck(nn.Module):
     def __init__(self, given: int, width: int, stride: int) -> None:
         super().__init__()
         made = 4 * width
-        self.path = nn.Sequential(
-            *convolution(given, width, 1, 1), nn.ReLU(True), *convolution(width, width, 3, stride), nn.ReLU(True), *convolution(width, made, 1, 1)
-        )
+        first, second = convolution(given, width, 1, 1), convolution(width, width, 3, stride)
+        self.path = nn.Sequential(*first, nn.ReLU(True), *second, nn.ReLU(True), *convolution(width, made, 1, 1))
         self.shortcut = nn.Sequential(*convolution(given, made, 1, stride)) if stride > 1 or given != made else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from forebay_wire import messages
 
 from gpu.figures import PARK_SIZES_GB
 from gpu.peer import Peer
-from gpu.trial import Trial
+from gpu.trial import NOT_REHEARSED, Trial
 from gpu.worker import DISK, HOST, Session
 
 ROOM_BYTES = 2 << 30
@@ -29,7 +28,7 @@ def run(trial: Trial, _: float | None) -> None:
         for size in PARK_SIZES_GB:
             with trial.report.figures(*names_of(size)):
                 count_bytes = trial.sizes.park_bytes.get(size)
-                why = "not in a rehearsal" if count_bytes is None else lacking(trial, native, count_bytes)
+                why = NOT_REHEARSED if count_bytes is None else lacking(trial, native, count_bytes)
                 if count_bytes is None or why:
                     for name in names_of(size):
                         trial.report.skip(name, why)
@@ -55,7 +54,8 @@ def names_of(size: float) -> list[str]:
 
 def lacking(trial: Trial, native: Peer, count_bytes: int) -> str:
     """Why this machine cannot take a session of that size; empty where it can."""
-    available = next(int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:")) * 1024
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     if available < 2 * count_bytes + ROOM_BYTES // 8:
         return f"the host has {available / 1e9:.0f} GB of memory free"
     if trial.is_host:
@@ -78,26 +78,21 @@ def through_size(trial: Trial, native: Peer, size: float, count_bytes: int) -> N
         trial.report.take(f"bytes are the same after {size:g} GB", same and moved == before, "" if same else "they differ before the move")
 
 
-def timed(step: Callable[[], object]) -> float:
-    began = time.monotonic()
-    step()
-    return time.monotonic() - began
-
-
 def park(session: Session, where: tuple[int, int]) -> float:
     """Seconds until the tensors are off the device."""
     host_bytes_max, spill_bytes_max = where
-    return timed(
-        lambda: (
-            session.worker.send(messages.Park(host_bytes_max=host_bytes_max, spill_bytes_max=spill_bytes_max)),
-            session.worker.expect(messages.Parked),
-        )
-    )
+    began = time.monotonic()
+    session.worker.send(messages.Park(host_bytes_max=host_bytes_max, spill_bytes_max=spill_bytes_max))
+    session.worker.expect(messages.Parked)
+    return time.monotonic() - began
 
 
 def restore(session: Session) -> float:
     """Seconds until they are back."""
-    return timed(lambda: (session.worker.send(messages.Restore()), session.worker.expect(messages.Restored)))
+    began = time.monotonic()
+    session.worker.send(messages.Restore())
+    session.worker.expect(messages.Restored)
+    return time.monotonic() - began
 
 
 def through_memory(trial: Trial, session: Session, native: Peer, size: float, count_bytes: int) -> None:

@@ -1,7 +1,7 @@
 """A child process that does what it is told, one call after the other: a client of the virtual device, or native PyTorch.
 
-Run as ``python -m gpu.peer``, it reads calls as lines of JSON, ``{"function": "programs.fill", "arguments": {…}}``, and answers each with one,
-``{"value": …}`` or ``{"error": "Type: message"}``. Functions are those of this package's modules, and get the name of PyTorch's device
+Run as ``python -m gpu.peer``, it reads calls as lines of JSON, ``{"function": "programs.fill", "arguments": {…}}``, and answers each with
+one, ``{"value": …}`` or ``{"error": "Type: message"}``. Functions are those of this package's modules, and get the name of PyTorch's device
 first. What they print goes to standard error.
 """
 
@@ -22,6 +22,8 @@ CALL_SECONDS_MAX = 120.0
 BENCH = Path(__file__).resolve().parent.parent
 NOWHERE = "http://127.0.0.1:9/"
 """A pool's address at which nobody listens: the client's worker is given to it, and nothing else may start one."""
+
+NOBODY = "none"
 
 
 class PeerFailed(Exception):
@@ -122,7 +124,7 @@ def native(device: str, log: Path) -> Peer:
     return Peer(_environment(), "cpu" if device.startswith("cpu") else device.replace("hip", "cuda"), log)
 
 
-def client(log: Path, url: str = NOWHERE, token: str = "none") -> Peer:
+def client(log: Path, url: str = NOWHERE, token: str = NOBODY) -> Peer:
     """PyTorch on the virtual device, in a process that sees no GPU."""
     blind = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "FOREBAY_URL": url, "FOREBAY_TOKEN": token}
     return Peer(_environment(**blind), "cuda", log)

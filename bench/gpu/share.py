@@ -6,12 +6,12 @@ import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from gpu.figures import SESSION_COUNTS
 from gpu.peer import Peer
-from gpu.trial import Trial
+from gpu.trial import NOT_REHEARSED, Trial
 from gpu.worker import Session
 
 MODEL = "gpt2"
-COUNTS = (2, 4)
 MEMORY_SHARE = 0.8
 """Of the device, for all sessions together."""
 UNNOTICED_BYTES = 64 << 20
@@ -22,16 +22,16 @@ KERNELS = 12
 def run(trial: Trial, _: float | None) -> None:
     """Takes the part's figures."""
     whole = trial.sizes.limit_bytes if trial.is_host else int(MEMORY_SHARE * trial.memory_bytes)
-    limit_bytes = whole // (max(COUNTS) + 1)
-    with trial.native() as native:
-        with contextlib.ExitStack() as stack:
-            sessions = started(trial, stack, max(COUNTS), limit_bytes)
-            alone = losses(trial, sessions[:1])[0]
-            for count in COUNTS:
-                together(trial, sessions[:count], alone)
-            slices(trial, sessions[0], sessions[1])
-            assertion(trial, sessions[0], sessions[1:], alone)
-            killed(trial, native, sessions[1:], limit_bytes, alone)
+    most = max(trial.sizes.session_counts)
+    limit_bytes = whole // (most + 1)
+    with trial.native() as native, contextlib.ExitStack() as stack:
+        sessions = started(trial, stack, most, limit_bytes)
+        alone = losses(trial, sessions[:1])[0]
+        for count in SESSION_COUNTS:
+            together(trial, sessions[:count], count, alone)
+        slices(trial, sessions[0], sessions[1])
+        assertion(trial, sessions[0], sessions[1:], alone)
+        killed(trial, native, sessions[1:], limit_bytes, alone)
 
 
 def started(trial: Trial, stack: contextlib.ExitStack, count: int, limit_bytes: int) -> list[Session]:
@@ -55,15 +55,18 @@ def rates(trial: Trial, sessions: list[Session]) -> list[float]:
     return [session.peer.finish() for session in sessions]
 
 
-def together(trial: Trial, sessions: list[Session], alone: list[float]) -> None:
+def together(trial: Trial, sessions: list[Session], count: int, alone: list[float]) -> None:
     """The same results, and the device's whole speed, evenly."""
-    count = len(sessions)
-    same, summed, even = (
+    names = same, summed, even = (
         f"{count} sessions compute the same losses as one alone",
         f"{count} sessions, steps a second together ÷ one alone",
         f"{count} sessions, slowest ÷ fastest",
     )
-    with trial.report.figures(same, summed, even):
+    if len(sessions) < count:
+        for name in names:
+            trial.report.skip(name, NOT_REHEARSED)
+        return
+    with trial.report.figures(*names):
         trial.report.take(same, all(found == alone for found in losses(trial, sessions)))
         for session in sessions:
             session.peer.call("models.make", model=MODEL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu.figures import LARGE_MODELS, PARK_SIZES_GB
+from gpu.figures import LARGE_MODELS, PARK_SIZES_GB, SESSION_COUNTS, SWEEP_DTYPES
 
 MIB = 1 << 20
 
@@ -25,6 +25,9 @@ class Sizes:
     large_models: tuple[str, ...]
     operators: int
     """Entries of PyTorch's operator database."""
+    sweep_dtypes: tuple[str, ...]
+    session_counts: tuple[int, ...]
+    """Sessions that share the device."""
     transfer_bytes: int
     calls: int
     """A figure of microseconds is the median over so many."""
@@ -43,6 +46,8 @@ GPU = Sizes(
     block_steps=20,
     large_models=LARGE_MODELS,
     operators=1_000_000,
+    sweep_dtypes=SWEEP_DTYPES,
+    session_counts=SESSION_COUNTS,
     transfer_bytes=256 * MIB,
     calls=1000,
     starts=4,
@@ -57,6 +62,8 @@ REHEARSAL = Sizes(
     block_steps=2,
     large_models=(),
     operators=6,
+    sweep_dtypes=SWEEP_DTYPES[:1],
+    session_counts=SESSION_COUNTS[:1],
     transfer_bytes=4 * MIB,
     calls=20,
     starts=1,

@@ -8,7 +8,7 @@ import statistics
 from gpu.figures import LARGE_MODELS, SMALL_MODELS
 from gpu.peer import Peer
 from gpu.pool import pool_on
-from gpu.trial import Trial
+from gpu.trial import NOT_REHEARSED, Trial
 from gpu.worker import Session
 
 MEMORY_SHARE = 0.6
@@ -82,7 +82,8 @@ def call(trial: Trial, session: Session, native: Peer) -> None:
 
 def transfer(trial: Trial, session: Session, native: Peer) -> None:
     """Bulk data between the program's pageable memory and the device."""
-    names = {way: (f"{way}load 256 MiB", f"{way}load 256 MiB ÷ native {against} pageable memory") for way, against in (("up", "from"), ("down", "to"))}
+    ways = ("up", "from"), ("down", "to")
+    names = {way: (f"{way}load 256 MiB", f"{way}load 256 MiB ÷ native {against} pageable memory") for way, against in ways}
     with trial.report.figures(*(name for pair in names.values() for name in pair)):
         count_bytes = trial.sizes.transfer_bytes
         mine, theirs = (peer.call("programs.transfer", count_bytes=count_bytes, turns=TURNS) for peer in (session.peer, native))
@@ -103,7 +104,7 @@ def large_model(trial: Trial, session: Session, native: Peer, model: str) -> Non
     """A model whose steps are bound by the GPU."""
     name = f"step ÷ native eager, {model} in bf16"
     if model not in trial.sizes.large_models:
-        trial.report.skip(name, "not in a rehearsal")
+        trial.report.skip(name, NOT_REHEARSED)
         return
     with trial.report.figures(name):
         trial.report.need(LARGE_SECONDS, model)
@@ -121,7 +122,7 @@ def step(trial: Trial, session: Session, native: Peer, name: str, model: str, dt
     pairs = [tuple(peer.call("models.block_ms", model=model, steps=steps) for peer in sides) for _ in range(blocks)]
     for peer in sides:
         peer.call("models.discard", model=model)
-    ratio = statistics.median(mine / theirs for mine, theirs in pairs)
+    ratio: float = statistics.median(mine / theirs for mine, theirs in pairs)
     mine, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
     trial.report.take(name, ratio, f"{mine:.3g} ms, natively {theirs:.3g} ms")
     return ratio

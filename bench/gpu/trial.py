@@ -14,6 +14,8 @@ from gpu.peer import Peer
 from gpu.sizes import Sizes
 from gpu.worker import Session, Worker, session_on, worker_on
 
+NOT_REHEARSED = "not in a rehearsal"
+
 
 @dataclass(frozen=True)
 class Trial:
