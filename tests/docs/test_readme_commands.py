@@ -94,7 +94,7 @@ def check_bench(checkout: Path, environment: dict[str, str]) -> None:
 
 
 def check_gpu(checkout: Path, environment: dict[str, str]) -> None:
-    assert steps("test-gpu", checkout, environment)[-1].endswith("bench/gpu/host.py")
+    assert steps("test-gpu", checkout, environment)[-1].split()[-1] == "bench/gpu/host.py"
     helped = run("python3 bench/gpu/host.py --help", checkout, environment)
     assert helped.returncode == 0 and "PART" in helped.stdout, helped.stderr
 
