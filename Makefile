@@ -5,6 +5,8 @@ TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 PYTEST_ARGS ?=
 WHEELS ?=
+PART ?=
+GPU_PYTHON ?= 3.12
 FOREBAY_PORT ?= 8000
 FOREBAY_STATE ?= $(CURDIR)/var
 FOREBAY_ADDRESS ?= 127.0.0.1
@@ -17,7 +19,7 @@ PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(BIN)/pytest --durations=30 -
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_hub forebay_spawner forebay_dashboards forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
-.PHONY: help setup up check test $(ROOMS:%=test-%) test-pure test-long test-wheels lint docs bench
+.PHONY: help setup up check test $(ROOMS:%=test-%) test-pure test-long test-wheels wheels-gpu test-gpu lint docs bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -66,6 +68,12 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 
 test-wheels: ## the same tests on builds of PyTorch with and without CUDA, side by side (downloads gigabytes)
 	$(PYTHON) tests/stock_wheels.py $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)') $(WHEELS)
+
+wheels-gpu: ## gather what a GPU server without a package registry needs beside PyTorch, in build/wheels-gpu
+	@$(PYTHON) bench/gpu/wheels.py --python $(GPU_PYTHON)
+
+test-gpu: ## try Forebay on this machine's GPU: all parts, or PART=build|fidelity|memory|park|share|speed|faults
+	@$(PYTHON) bench/gpu/host.py $(PART)
 
 lint: ## style, types, and who may import whom
 	$(BIN)/ruff check .

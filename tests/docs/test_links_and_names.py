@@ -67,8 +67,10 @@ def test_pictures_are_small_and_each_is_shown(manual: Any, checkout: Path) -> No
 
 
 def test_every_make_target_that_is_named_exists(manual: Any, checkout: Path) -> None:
-    targets = set(re.findall(r"^(\w+):.*## ", (checkout / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    named = {target for text in manual.pages.values() for target in re.findall(r"(?:`|^)make (\w+)", text, re.MULTILINE)}
+    makefile = (checkout / "Makefile").read_text(encoding="utf-8")
+    rooms = re.findall(r"^ROOMS := (.*)$", makefile, re.MULTILINE)[0].split()
+    targets = {*re.findall(r"^([\w-]+):.*## ", makefile, re.MULTILINE), *(f"test-{room}" for room in (*rooms, "pure"))}
+    named = {target for text in manual.pages.values() for target in re.findall(r"(?:`|^)make ([\w-]+)", text, re.MULTILINE)}
     assert named and named <= targets
 
 

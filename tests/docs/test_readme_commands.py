@@ -93,6 +93,12 @@ def check_bench(checkout: Path, environment: dict[str, str]) -> None:
     assert helped.returncode == 0, helped.stderr
 
 
+def check_gpu(checkout: Path, environment: dict[str, str]) -> None:
+    assert steps("test-gpu", checkout, environment)[-1].split()[-1] == "bench/gpu/host.py"
+    helped = run("python3 bench/gpu/host.py --help", checkout, environment)
+    assert helped.returncode == 0 and "PART" in helped.stdout, helped.stderr
+
+
 def check_long(checkout: Path, environment: dict[str, str]) -> None:
     """Thousands of seeds take minutes: here each world plays one."""
     pool, money = steps("test-long", checkout, environment)[-2:]
@@ -162,6 +168,7 @@ CHECKS = {
     "make lint": check_lint,
     "make test-billing": check_room,
     "make bench": check_bench,
+    "make test-gpu": check_gpu,
     "make test-long": check_long,
     "PYTHONPATH=bench .venv/bin/python -m simulation.seeds --seed 17": check_seed,
     "PYTHONPATH=bench:tests/billing .venv/bin/python -m simulation.seeds --world money --seed 17": check_money_seed,

@@ -1,0 +1,47 @@
+"""What a part works with: the device, how much to do on it, a folder, and the report that it fills."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpu import peer
+from gpu.checks import Report
+from gpu.peer import Peer
+from gpu.sizes import Sizes
+from gpu.worker import Session, Worker, session_on, worker_on
+
+NOT_REHEARSED = "not in a rehearsal"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a part."""
+
+    device: str
+    """The worker's, as ``cuda:0``."""
+    memory_bytes: int
+    """Of the device."""
+    sizes: Sizes
+    root: Path
+    report: Report
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def is_host(self) -> bool:
+        """Whether this is a rehearsal."""
+        return self.device.startswith("cpu")
+
+    def native(self) -> Peer:
+        """PyTorch on the device itself, to be compared with."""
+        return peer.native(self.device, self.root / f"native-{next(self._numbers)}.log")
+
+    def worker(self) -> contextlib.AbstractContextManager[Worker]:
+        return worker_on(self.device, self.root)
+
+    def session(self, limit_bytes: int | None = None) -> contextlib.AbstractContextManager[Session]:
+        """A session with an open lease; its limit is the device's memory at most."""
+        return session_on(self.device, self.root, min(limit_bytes or self.sizes.limit_bytes, self.memory_bytes))
