@@ -81,14 +81,14 @@ class Environment:
         self._run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(self._folder)])
         seen = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
         target = self._folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-        objects = self._folder / "objects"  # kept, so that a build that was cut off goes on
-        (self._folder / "build.cfg").write_text(f"[build_ext]\nbuild_temp = {objects}\n", encoding="utf-8")
         (target / "host.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in seen), encoding="utf-8")
 
     def _take(self) -> None:
         self._pip("--find-links", str(self._wheels), *wheels.requirements())
 
     def _build(self, *packages: str) -> None:
+        objects = self._folder / "objects" / "-".join(packages)  # kept, so that a build that was cut off goes on
+        (self._folder / "build.cfg").write_text(f"[build_ext]\nbuild_temp = {objects}\n", encoding="utf-8")
         self._pip("--no-build-isolation", "--no-deps", "--force-reinstall", *(f"./{package}" for package in packages))
 
     def _pip(self, *words: str) -> None:

@@ -4,10 +4,14 @@
 #include <ATen/SDPBackend.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
 
 #include <limits>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include "kernel_table.h"
 #include "registration.h"
@@ -18,6 +22,10 @@ namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
+
+constexpr int64_t kFlashHeadMax = 256;
+constexpr int64_t kTrainedHeadMax = 192;
+constexpr size_t kChoicesMax = 4096;
 
 bool needs_gradient(const Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
 
@@ -55,17 +63,86 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, co
   return at::native::scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale, enable_gqa);
 }
 
-// The kernel that a build with CUDA would choose by the properties of its GPU.
-template <typename... Arguments>
-int64_t choose_math(Arguments...) {
-  return static_cast<int64_t>(at::SDPBackend::math);
+using Choice = at::SDPBackend;
+
+bool is_half(const Tensor& tensor) { return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16; }
+
+// What flash kernels of GPUs take, whichever GPU it is that takes cuDNN's.
+bool gpu_flash_fits(const Tensor& query, const Tensor& key, const Tensor& value, bool masked) {
+  const auto head = query.size(3);
+  return is_half(query) && !masked && head <= kFlashHeadMax && key.size(3) == head && value.size(3) == head;
+}
+
+// What the program allows of what the worker's PyTorch takes, and what autograd and the allow-list add to it: those that remain have
+// kernels of parts. A gradient of large heads, or of a mask, is not to be had on every GPU; cuDNN's kernel is not on the list.
+Choice served(Choice taken, const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& mask, double dropout) {
+  const auto& context = at::globalContext();
+  const bool masked = mask && mask->defined();
+  const bool trains = needs_gradient(query) || needs_gradient(key) || needs_gradient(value);
+  if ((masked && needs_gradient(*mask)) || (trains && query.size(3) > kTrainedHeadMax)) return Choice::math;
+  if (taken == Choice::cudnn_attention && gpu_flash_fits(query, key, value, masked)) taken = Choice::flash_attention;
+  if (taken == Choice::flash_attention && context.userEnabledFlashSDP()) return taken;
+  if (taken == Choice::efficient_attention && context.userEnabledMemEfficientSDP() && dropout == 0) return taken;
+  return Choice::math;
+}
+
+// What the worker's PyTorch would take on its device, by a call's geometry. It is asked once for each.
+class Choices {
+ public:
+  Choice of(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& mask, double dropout, bool causal,
+            std::optional<double> scale, bool enable_gqa) {
+    std::vector<int64_t> call{static_cast<int64_t>(CommandStream::of(query.get_device()).kind_of_worker()), dropout > 0, causal, enable_gqa};
+    for (const Tensor* tensor : {&query, &key, &value}) note(*tensor, call);
+    if (mask) note(*mask, call);
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      if (const auto found = known_.find(call); found != known_.end()) return found->second;
+    }
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto taken = static_cast<Choice>(at::_fused_sdp_choice(query, key, value, mask, dropout, causal, scale, enable_gqa));
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (known_.size() >= kChoicesMax) known_.clear();
+    return known_[call] = taken;
+  }
+
+ private:
+  static void note(const Tensor& tensor, std::vector<int64_t>& call) {
+    call.push_back(tensor.defined() ? static_cast<int64_t>(tensor.scalar_type()) : -1);
+    if (!tensor.defined()) return;
+    call.insert(call.end(), tensor.sizes().begin(), tensor.sizes().end());
+    call.insert(call.end(), tensor.strides().begin(), tensor.strides().end());
+  }
+
+  std::mutex mutex_;
+  std::map<std::vector<int64_t>, Choice> known_;
+};
+
+Choices& choices() {
+  static auto* const choices = new Choices;
+  return *choices;
+}
+
+// Only these are worth a question: every fused kernel takes no others.
+bool may_be_fused(const Tensor& query, const Tensor& key, const Tensor& value) {
+  for (const Tensor* tensor : {&query, &key, &value}) {
+    if (!tensor->is_cuda() || tensor->layout() != at::kStrided || tensor->dim() != 4 || tensor->numel() == 0) return false;
+    if (tensor->scalar_type() != query.scalar_type() || tensor->get_device() != query.get_device()) return false;
+  }
+  return is_half(query) || query.scalar_type() == at::kFloat;
+}
+
+int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& mask, double dropout, bool causal,
+               std::optional<double> scale, bool enable_gqa) {
+  if (!may_be_fused(query, key, value) || CommandStream::of(query.get_device()).worker_is_cpu()) return static_cast<int64_t>(Choice::math);
+  const auto taken = choices().of(query, key, value, mask, dropout, causal, scale, enable_gqa);
+  return static_cast<int64_t>(served(taken, query, key, value, mask, dropout));
 }
 
 }  // namespace
 
 void register_attention(KernelTable& library) {
   library.impl("scaled_dot_product_attention", TORCH_FN(attention));
-  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_math);
+  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose);
 }
 
 }  // namespace forebay

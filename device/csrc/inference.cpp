@@ -328,6 +328,7 @@ Prediction prediction_of(const OperatorInfo& info, const torch::jit::Stack& outp
     if (result.argument < 0) {
       const auto& value = outputs[index];
       result.list = value.isTensorList();
+      if (value.isInt()) result.number = value.toInt();
       if (result.list) {
         for (const auto& item : value.toListRef()) result.items.push_back(geometry_of(item.toTensor()));
       } else {

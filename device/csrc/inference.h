@@ -22,6 +22,7 @@ struct ResultGeometry {
 struct Result {
   int argument = -1;  // the argument it is, or -1
   bool list = false;
+  std::optional<int64_t> number;  // a whole number instead of tensors
   std::vector<ResultGeometry> items;  // one, or the list's
 };
 

@@ -90,14 +90,16 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
     writes = writes || (arguments.back().written && arguments.back().kind == Kind::kTensor);
     supported = supported && arguments.back().kind != Kind::kUnsupported;
   }
+  // Its whole numbers are lengths of the inputs, which meta kernels know.
+  const bool counts_of_inputs = name == "aten::_scaled_dot_product_flash_attention";
   views = asks = false;
   for (const auto& result : schema.returns()) {
     returns.push_back(returned_argument(schema, result));
     views = views || (result.alias_info() != nullptr && !result.alias_info()->isWrite());
     const Kind kind = kind_of(result.type());
-    asks = asks || (kind != Kind::kTensor && kind != Kind::kTensorList);
+    asks = asks || (kind != Kind::kTensor && kind != Kind::kTensorList && !counts_of_inputs);
   }
-  random = handle.hasTag(at::Tag::nondeterministic_seeded);
+  random = handle.hasTag(at::Tag::nondeterministic_seeded) && name != "aten::_fused_sdp_choice";  // which only says what will draw
   asks = asks || handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
   // What these return besides the embeddings differs between kinds of devices and modes.
   asks = asks || is_any_of(name, {"aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::multilabel_margin_loss_forward"});

@@ -222,6 +222,8 @@ Stack make_results(c10::DeviceIndex device, const Prediction& prediction, const 
   for (const auto& result : prediction.results) {
     if (result.argument >= 0) {
       results.push_back(arguments[static_cast<size_t>(result.argument)]);
+    } else if (result.number) {
+      results.emplace_back(*result.number);
     } else if (result.list) {
       c10::List<at::Tensor> list;
       for (const auto& item : result.items) list.push_back(make_result(device, item, next_storage));

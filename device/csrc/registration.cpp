@@ -25,6 +25,8 @@ namespace {
 const std::unordered_set<std::string_view>& recorded_whole() {
   static const std::unordered_set<std::string_view> names{
       "aten::convolution", "aten::convolution_backward", "aten::native_group_norm", "aten::linalg_lstsq", "aten::mode", "aten::conj_physical_",
+      "aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_flash_attention_backward",
+      "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_efficient_attention_backward",
   };
   return names;
 }

@@ -29,6 +29,6 @@ def test_what_is_listed_is_allowed_and_nothing_else() -> None:
 def test_every_operator_off_the_list_is_denied_with_a_reason() -> None:
     reasons = dict(_executor.denied_operators())
     assert "files" in reasons["aten::from_file"]
-    assert "allow-list" in reasons["aten::_fused_sdp_choice"]
+    assert "allow-list" in reasons["aten::_scaled_dot_product_cudnn_attention"]
     assert reasons["aten::_stack"] and reasons["aten::_stack.out"]
     assert all(reasons.values())

@@ -131,6 +131,7 @@ FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
 FLASH_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 SIX = torch.ones(1, 6, 3)
 SEGMENTS = aten.segment_reduce.default
+QKV = torch.ones(1, 2, 4, 8)
 OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
     ("attention with fewer keys than values", FLASH, (ROWS, ROWS[:, :, :2], ROWS, 0.0, False, None, None), "value .* does not fit"),
     ("attention to nothing", FLASH, (ROWS, ROWS[:, :, :0], ROWS[:, :, :0], 0.0, False, None, None), "key .* does not fit"),
@@ -242,6 +243,24 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
         SEGMENTS,
         (torch.ones(3), "sum", torch.full((4,), 1 << 62), None, None, 0, True, None),
         "lengths holds",
+    ),
+    (
+        "lengths of sequences, which the kernel would follow unchecked",
+        aten._scaled_dot_product_flash_attention_backward.default,
+        (*[QKV] * 5, torch.ones(1, 2, 4), torch.tensor([0, 99], dtype=torch.int32), None, 4, 4, 0.0, False, torch.ones(2), torch.ones(())),
+        "cum_seq_q must be left out",
+    ),
+    (
+        "sums of fewer rows",
+        aten._scaled_dot_product_flash_attention_backward.default,
+        (*[QKV] * 5, torch.ones(1, 2, 3), None, None, 4, 4, 0.0, False, torch.ones(2), torch.ones(())),
+        "logsumexp .* does not fit",
+    ),
+    (
+        "dropout, whose seed the kernel would read as host memory",
+        aten._scaled_dot_product_efficient_attention_backward.default,
+        (*[QKV] * 4, None, QKV, torch.ones(1, 2, 32), torch.ones(()), torch.ones(()), 0.5, [True, True, True, False]),
+        "dropout_p is 0.5 and must be 0",
     ),
     ("segments of more rows", SEGMENTS, (torch.ones(2, 3), "sum", torch.full((4, 1), 3), None, None, 1), "lengths .* does not fit"),
 ]

@@ -94,6 +94,11 @@ bool are_paired(const at::Tensor& numbers) {
 
 void check_bounds(const Plan& plan, const torch::jit::Stack& stack) {
   for (const auto& bound : plan.bounds) {
+    if (bound.kind == Bound::Kind::kZero) {
+      const double number = stack[bound.argument].toDouble();
+      TORCH_CHECK_INDEX(number == 0, plan.op.schema().arguments()[bound.argument].name(), " is ", number, " and must be 0");
+      continue;
+    }
     const at::Tensor& numbers = stack[bound.argument].toTensor();
     const Extent extent = extent_of(numbers, bound);
     const auto name = [&]() -> const std::string& { return plan.op.schema().arguments()[bound.argument].name(); };

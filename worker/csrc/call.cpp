@@ -287,6 +287,9 @@ void Caller::run_and_tell(Plan& plan, uint64_t first_storage, wire::Writer& told
     storages_.check_room(plan.new_bytes);
     next_new_ = 0;
     stack_.assign(plan.outputs.size(), c10::IValue());
+    for (size_t index = 0; index < plan.outputs.size(); ++index) {
+      if (plan.op.schema().returns()[index].type()->kind() == c10::TypeKind::IntType) stack_[index] = int64_t{0};
+    }
   } else {
     execute(plan);
   }

@@ -33,6 +33,7 @@ struct Term {
   bool dense = false;  // all elements lie together
   bool filled = false;  // there are elements
   bool given = false;   // the argument is not left out
+  bool absent = false;  // the argument is left out
   bool or_none = false;  // or there are no elements, and nothing else matters
   std::string_view flag;
   bool flag_set = true;
@@ -53,13 +54,14 @@ Term term_of(std::string_view text) {
       term.flag = term.flag.substr(0, is);
     }
   }
-  const size_t relation = text.find_first_of("=~<>#%^&|;@$'`?");
+  const size_t relation = text.find_first_of("=~<>#%^&|;@$'`?,");
   if (text[relation] == '=' || text[relation] == '~') {
-    for (; text.find_last_of("/!+0^") == text.size() - 1; text.remove_suffix(1)) {
+    for (; text.find_last_of("/!+0^-") == text.size() - 1; text.remove_suffix(1)) {
       term.rows |= text.back() == '/';
       term.dense |= text.back() == '!';
       term.filled |= text.back() == '+';
       term.given |= text.back() == '^';
+      term.absent |= text.back() == '-';
       term.or_none |= text.back() == '0';
     }
   }
@@ -267,6 +269,8 @@ class Check {
         return pairs(term, given);
       case '%':
         return given.tag == Tag::kInt ? within(term, given) : "";
+      case ',':
+        return "";  // a number may differ from call to call: check_bounds looks at it
       default:
         return tensor(term, term.argument, given, names_);
     }
@@ -274,6 +278,7 @@ class Check {
 
   std::string tensor(const Term& term, std::string_view called, const ArgumentPlan& given, Names& names) const {
     const Layout* layout = layout_of(given);
+    if (layout != nullptr && term.absent) return std::string(called) + " must be left out";
     if (layout == nullptr && term.given) return std::string(called) + " is missing";
     if (layout == nullptr || (term.or_none && layout->numel == 0)) return "";
     const bool fits = term.relation == '=' ? matches(layout->sizes, term.what, names) : broadcasts(layout->sizes, term.what, names);
@@ -442,6 +447,7 @@ void note_bounds(Plan& plan) {
   for (const Term& term : terms_of(plan)) {
     if (!check.has(term.argument)) continue;
     const size_t index = check.index_of(term.argument);
+    if (term.relation == ',') plan.bounds.push_back({index, 1, 0, Bound::Kind::kZero});
     if (plan.arguments[index].tag != Tag::kTensor || plan.arguments[index].layout->numel == 0) continue;
     if (term.relation == '%') {
       if (!term.flag.empty() && !check.flag_holds(term)) continue;

@@ -214,9 +214,10 @@ class Planner {
         plan_->words.push_back(wire::Word::kNew);
         plan_->new_bytes += source.storage_bytes;
         if (plan_->new_bytes > wire::kStorageBytesMax) refuse("makes more bytes than a storage may have");
-        [[fallthrough]];
-      case wire::OutputTag::kNone:
         if (!is_tensor) refuse("gives an output that is not " + type->str());
+        break;
+      case wire::OutputTag::kNone:  // or a whole number that the client knows
+        if (!is_tensor && type->kind() != TypeKind::IntType) refuse("gives an output that is not " + type->str());
         break;
       case wire::OutputTag::kSame:
         if (!is_tensor || source.same >= plan_->tensors) refuse("gives an output that is tensor argument " + std::to_string(source.same) + ", which does not exist");
