@@ -218,6 +218,10 @@ FAULTS = {
         PINNED + "host.copy_(a, non_blocking=True)\ntime.sleep(0.1)\nhost.sum()",
         "the host touched pinned memory that a copy from the device writes to, without waiting for the copy: a synchronisation is missing",
     ),
+    "a copy to the host whose target is freed before anybody waits": (
+        PINNED + "host.copy_(a, non_blocking=True)\ndel host\ntorch.accelerator.synchronize()",
+        "the host freed pinned memory that a copy from the device writes to, without waiting for the copy: a synchronisation is missing",
+    ),
     "a source that changes under a copy": (
         PINNED + "a.copy_(host, non_blocking=True)\nhost.fill_(1)\ntorch.accelerator.synchronize()",
         "the host changed 4000 bytes of pinned memory that a copy to the device",
@@ -235,7 +239,7 @@ FAULTS = {
         "nothing makes it wait: an event or a synchronisation is missing",
     ),
     "memory that is freed while another stream's copy runs": (
-        SIDE + 'host = torch.empty(1000, pin_memory=True)\nwith side: host.copy_(a, non_blocking=True)\ndel a\nb = torch.ones(1, device="standin")',
+        SIDE + PINNED.removeprefix(DEVICE) + 'with side: host.copy_(a, non_blocking=True)\ndel a\nb = torch.ones(1, device="standin")',
         "a block of 4000 bytes of device 0 was freed while a copy to the host",
     ),
 }
