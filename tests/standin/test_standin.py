@@ -1,4 +1,4 @@
-"""The stand-in is what it says: asynchronous, closed to the host, limited, and late with its errors; and it finds the mistakes it is there for.
+"""The stand-in is what it says: asynchronous, closed to the host, limited, late with its errors; and it finds the mistakes it is there for.
 
 Every program runs in a process of its own, as a back end can be loaded only once and some of them end by a signal.
 """
@@ -29,7 +29,8 @@ def run(folder: Path, program: str, **variables: str) -> subprocess.CompletedPro
     """Runs a program with the stand-in, and gives back how it ended."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
     environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", **variables}
-    return subprocess.run([sys.executable, "-c", "import torch, time, ctypes\n" + program], env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)
+    command = [sys.executable, "-c", "import torch, time, ctypes\n" + program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)
 
 
 def check(folder: Path, program: str, **variables: str) -> None:
