@@ -14,7 +14,7 @@ export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 
 BIN := .venv/bin
 BEGAN := $(shell date +%s)
-ROOMS := acceptance billing device simulation docs pool worker programs generic lab dashboards hub spawner monitoring wire house
+ROOMS := acceptance billing device simulation docs pool worker standin programs generic lab dashboards hub spawner monitoring wire house
 PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_hub forebay_spawner forebay_dashboards forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
@@ -62,6 +62,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	@$(SETUP) --dev
 	$(PYTEST) --full-sweep tests/device/test_operator_sweep.py
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
+	$(PYTEST) --every-device tests/worker -k standin
 	$(PYTEST) --search-seeds tests/simulation
 	PYTHONPATH=bench $(BIN)/python -m simulation.seeds --count 10000
 	PYTHONPATH=bench:tests/billing $(BIN)/python -m simulation.seeds --world money --count 5000

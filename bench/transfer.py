@@ -16,6 +16,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
@@ -143,12 +144,13 @@ def ratios(rates: dict[str, Any], stream: bool) -> dict[str, Any]:
     return made
 
 
-def start_worker() -> subprocess.Popen[str]:
-    """Connects this process's virtual device to a worker of its own, over TCP."""
+def start_worker(address: str, device: str, path: str | None) -> subprocess.Popen[str]:
+    """Connects this process's virtual device to a worker of its own."""
     ticket = secrets.token_bytes(32)
-    command = [sys.executable, "-m", "forebay_worker", "--standalone", "tcp:127.0.0.1:0", "--device", "cpu:0"]
+    command = [sys.executable, "-m", "forebay_worker", "--standalone", address, "--device", device]
     command += ["--ticket", ticket.hex(), "--memory", str(MEMORY_BYTES)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    environment = os.environ | ({"PYTHONPATH": path} if path else {})
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout
     address = json.loads(process.stdout.readline())["address"]
     _C.connect(address, ticket)
@@ -160,24 +162,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", nargs="*", type=int, help="in MiB; 1 16 256 1024 by default")
     parser.add_argument("--tcp", action="store_true", help="over TCP, against a plain stream; both are measured by default")
+    parser.add_argument("--device", default="cpu:0", help="the worker's")
+    parser.add_argument("--worker-path", metavar="FOLDER", help="the worker's PYTHONPATH, where its device's back end lies")
     parser.add_argument("--peer", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peer:
         return serve(options.peer)
-    worker = start_worker() if options.tcp else None
+    measure(options)
+    if not options.tcp:
+        sys.stdout.flush()
+        subprocess.run([sys.executable, __file__, "--tcp", *sys.argv[1:]], check=True)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """One of the two ways: over shared memory, or over TCP beside a plain stream."""
+    folder = tempfile.TemporaryDirectory(prefix="fb-")
+    address = "tcp:127.0.0.1:0" if options.tcp else f"unix:{folder.name}/worker.sock"
+    worker = start_worker(address, options.device, options.worker_path)
     stream = Stream() if options.tcp else None
     before = _C.statistics()["bytes_known"]
     rows = [ratios(row(size, stream), bool(stream)) for size in options.sizes or SIZES_MIB]
     known = _C.statistics()["bytes_known"] - before
     name = "transfer_tcp" if options.tcp else "transfer"
-    report(name, rows, bar=0.7, bytes_not_sent_again=known, torch=torch.__version__, threads=torch.get_num_threads())
-    if stream and worker:
+    report(name, rows, bar=0.7, device=options.device, bytes_not_sent_again=known, torch=torch.__version__, threads=torch.get_num_threads())
+    if stream:
         stream.close()
-        worker.terminate()
-        worker.wait()
-    elif not options.tcp:
-        sys.stdout.flush()
-        subprocess.run([sys.executable, __file__, "--tcp", *map(str, options.sizes)], check=True)
+    worker.terminate()
+    worker.wait()
+    folder.cleanup()
 
 
 if __name__ == "__main__":

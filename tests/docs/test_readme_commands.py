@@ -87,6 +87,14 @@ def check_room(checkout: Path, environment: dict[str, str]) -> None:
     assert planned.split().count("tests/billing") == 2, "and once more what failed"
 
 
+DESCRIBE_STANDIN = "PYTHONPATH=$(.venv/bin/python tests/standin/build.py) .venv/bin/python -m forebay_worker --describe"
+
+
+def check_standin(checkout: Path, environment: dict[str, str]) -> None:
+    described = run(DESCRIBE_STANDIN, checkout, environment)
+    assert described.returncode == 0 and '"device": "standin:0"' in described.stdout, described.stderr
+
+
 def check_bench(checkout: Path, environment: dict[str, str]) -> None:
     assert steps("bench", checkout, environment)[-1] == ".venv/bin/python bench/run.py"
     helped = run(".venv/bin/python bench/run.py --help", checkout, environment)
@@ -177,6 +185,7 @@ CHECKS = {
     ".venv/bin/forebay smi": check_smi,
     ".venv/bin/python docs/pictures/make.py": check_pictures,
     ".venv/bin/python hub/catalogues.py": check_catalogues,
+    DESCRIBE_STANDIN: check_standin,
 }
 
 

@@ -1,4 +1,4 @@
-"""The stand-in is what it says: asynchronous, closed to the host, limited, and late with its errors; and it finds the mistakes it is there for.
+"""The stand-in is what it says: asynchronous, closed to the host, limited, late with its errors; and it finds the mistakes it is there for.
 
 Every program runs in a process of its own, as a back end can be loaded only once and some of them end by a signal.
 """
@@ -29,7 +29,8 @@ def run(folder: Path, program: str, **variables: str) -> subprocess.CompletedPro
     """Runs a program with the stand-in, and gives back how it ended."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
     environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", **variables}
-    return subprocess.run([sys.executable, "-c", "import torch, time, ctypes\n" + program], env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)
+    command = [sys.executable, "-c", "import torch, time, ctypes\n" + program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)
 
 
 def check(folder: Path, program: str, **variables: str) -> None:
@@ -218,6 +219,10 @@ FAULTS = {
         PINNED + "host.copy_(a, non_blocking=True)\ntime.sleep(0.1)\nhost.sum()",
         "the host touched pinned memory that a copy from the device writes to, without waiting for the copy: a synchronisation is missing",
     ),
+    "a copy to the host whose target is freed before anybody waits": (
+        PINNED + "host.copy_(a, non_blocking=True)\ndel host\ntorch.accelerator.synchronize()",
+        "the host freed pinned memory that a copy from the device writes to, without waiting for the copy: a synchronisation is missing",
+    ),
     "a source that changes under a copy": (
         PINNED + "a.copy_(host, non_blocking=True)\nhost.fill_(1)\ntorch.accelerator.synchronize()",
         "the host changed 4000 bytes of pinned memory that a copy to the device",
@@ -235,7 +240,7 @@ FAULTS = {
         "nothing makes it wait: an event or a synchronisation is missing",
     ),
     "memory that is freed while another stream's copy runs": (
-        SIDE + 'host = torch.empty(1000, pin_memory=True)\nwith side: host.copy_(a, non_blocking=True)\ndel a\nb = torch.ones(1, device="standin")',
+        SIDE + PINNED.removeprefix(DEVICE) + 'with side: host.copy_(a, non_blocking=True)\ndel a\nb = torch.ones(1, device="standin")',
         "a block of 4000 bytes of device 0 was freed while a copy to the host",
     ),
 }

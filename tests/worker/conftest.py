@@ -359,7 +359,7 @@ STANDIN_FINDING = "standin:"
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests of what a device does run on the host and on the stand-in for a GPU."""
     if "device" in metafunc.fixturenames and not any("device" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")):
-        everywhere = metafunc.definition.get_closest_marker("everywhere") or metafunc.config.getoption("--full-sweep")
+        everywhere = metafunc.definition.get_closest_marker("everywhere") or metafunc.config.getoption("--every-device")
         metafunc.parametrize("device", ["cpu:0", "standin:0"] if everywhere else ["cpu:0"])
 
 

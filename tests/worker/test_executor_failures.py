@@ -18,11 +18,9 @@ ONE = Geometry(6, (1,), (1,))
 ONE_INDEX = Geometry(4, (1,), (1,))
 MIB = 1 << 20
 
-pytestmark = pytest.mark.everywhere
-
 
 def failing_gather(client: Any, first: bool = True) -> tuple[int, int]:
-    """A gather whose index is out of range, or, where that would cost the device, of a wrong dtype; returns (its result's storage, a good input's)."""
+    """A gather of an index out of range, or of a wrong dtype where that costs the device; returns (its result's storage, a good input's)."""
     indices = FOUR_INDICES if client.device == "cpu:0" else FOUR
     arguments = (Argument(Tag.TENSOR, geometry=FOUR), Argument(Tag.INT), Argument(Tag.TENSOR, geometry=indices), Argument(Tag.BOOL))
     output = Output(OutputTag.NEW, geometry=FOUR, storage_bytes=16)
@@ -97,6 +95,7 @@ def test_a_failure_is_announced_before_anybody_asks(client: Any) -> None:
     assert told.number == 1
 
 
+@pytest.mark.everywhere
 def test_nothing_takes_effect_from_a_failure_on_until_the_client_has_heard(client: Any) -> None:
     client.hears = False
     kept, grown, freed = (client.upload(torch.ones(4)) for _ in range(3))
@@ -172,6 +171,7 @@ def test_a_result_of_another_kind_than_predicted_is_a_failure(client: Any) -> No
         assert isinstance(read(client, new), stream.Failure)
 
 
+@pytest.mark.everywhere
 def test_an_operator_cannot_resize_what_it_writes_to(client: Any) -> None:
     """`out` is smaller than the result: PyTorch would grow its storage behind the session's back."""
     small = Geometry(6, (2,), (1,))
@@ -236,6 +236,7 @@ def fill(client: Any, elements: int, predicted: int | None = None) -> int:
     return int(new)
 
 
+@pytest.mark.everywhere
 def test_results_and_temporaries_count_against_the_limit(start_worker: Callable[..., Any]) -> None:
     client = start_worker(memory_bytes=16 * MIB).connect()
     with client.socket:
@@ -248,6 +249,7 @@ def test_results_and_temporaries_count_against_the_limit(start_worker: Callable[
         assert "Tried to allocate 12.00 MiB: 12.00 MiB are in use, 4.00 MiB available" in reply.message
 
 
+@pytest.mark.everywhere
 def test_a_prediction_that_lies_gets_no_more_memory(start_worker: Callable[..., Any]) -> None:
     """The template says four elements, the operator would make a terabyte."""
     client = start_worker(memory_bytes=16 * MIB).connect()

@@ -11,8 +11,6 @@ from forebay_wire.stream import Argument, FailureCode, Geometry, Output, OutputT
 
 aten = torch.ops.aten
 
-pytestmark = pytest.mark.everywhere
-
 
 def same_bits(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
@@ -56,6 +54,7 @@ def test_scalars_of_every_kind(client: Any) -> None:
     check(client, aten._foreach_add.ScalarList, [a, a], [1.5, 2])
 
 
+@pytest.mark.everywhere
 def test_a_neural_network_forward_and_backward(client: Any) -> None:
     x, w, b = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3), torch.randn(4)
     check(client, aten.convolution.default, x, w, b, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
@@ -102,6 +101,7 @@ def test_views_offsets_and_strides(client: Any) -> None:
     check(client, aten.as_strided_copy.default, base, [3, 3], [9, 2], 1)
 
 
+@pytest.mark.everywhere
 def test_conjugate_and_negative_bits(client: Any) -> None:
     a = torch.randn(3, 4, dtype=torch.complex64)
     check(client, aten.add.Tensor, a.conj(), a)
@@ -226,6 +226,7 @@ def test_a_result_that_the_stream_cannot_carry_fails_the_question_alone(client: 
             assert f"beyond what the command stream carries: sizes [{size}, 0] and strides [1, " in reply.message
 
 
+@pytest.mark.everywhere
 def test_chance_depends_on_seed_and_counter_alone(client: Any) -> None:
     g = Geometry(6, (1000,), (1,))
     op = client.operator(aten.normal_.default)
@@ -244,6 +245,7 @@ def test_chance_depends_on_seed_and_counter_alone(client: Any) -> None:
         assert abs(values.mean()) < 0.2 and 0.8 < values.std() < 1.2
 
 
+@pytest.mark.everywhere
 def test_large_transfers_go_both_ways_whole(client: Any) -> None:
     tensor = torch.randn(3_000_000)
     storage = client.storage()

@@ -11,8 +11,6 @@ from forebay_wire import stream
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 
 aten = torch.ops.aten
-
-pytestmark = pytest.mark.everywhere
 FOUR = Geometry(6, (4,), (1,))
 TENSOR = Argument(Tag.TENSOR, geometry=FOUR)
 NEW = Output(OutputTag.NEW, geometry=FOUR, storage_bytes=16)
@@ -74,6 +72,7 @@ def test_a_segment_branches_where_the_program_did(client: Any) -> None:
     assert floats(client.read(6, 16)) == (2.0,) * 4, "an empty FREE says that the expected one does not come"
 
 
+@pytest.mark.everywhere
 def test_a_failure_within_followed_steps_stops_them_and_is_forgotten_when_they_come_again(client: Any) -> None:
     mul, neg = begin(client)
     client.send(*segment(mul, neg, 3), stream.Sync(1))

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from forebay_wire import stream
 
-pytestmark = pytest.mark.everywhere
-
 HEADER_BYTES = stream.SHARED_HEADER_BYTES
 AREA_BYTES = 1 << 20
 F_SEAL_SHRINK, F_SEAL_GROW = 2, 4
@@ -49,6 +47,7 @@ def is_done(reply: stream.Reply, request: int) -> bool:
     return isinstance(reply, stream.Done) and reply.request == request and reply.busy_ns > 0
 
 
+@pytest.mark.everywhere
 def test_bytes_go_through_the_shared_area_both_ways(client: Any, area: Area) -> None:
     data = os.urandom(300_000)
     area.memory[HEADER_BYTES : HEADER_BYTES + len(data)] = data

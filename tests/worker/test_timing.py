@@ -10,8 +10,6 @@ import torch
 from forebay_wire import stream
 
 aten = torch.ops.aten
-
-pytestmark = pytest.mark.everywhere
 SMALL, LARGE = torch.randn(4, 4), torch.randn(600, 600)
 
 
@@ -22,6 +20,7 @@ def times(client: Any) -> stream.Times:
     return told
 
 
+@pytest.mark.everywhere
 def test_calls_are_timed_as_many_as_were_asked_for_and_told_once(client: Any) -> None:
     client.run(aten.mm.default, SMALL, SMALL)
     before = times(client)

@@ -22,8 +22,6 @@ BIG = 3 << 20
 DISK_FULL_BYTES = 8 << 20
 STANDIN_FINDING = "standin:"
 
-pytestmark = pytest.mark.everywhere
-
 
 class Linked:
     """A worker process, the pool's end of its link, and its client."""
@@ -170,6 +168,7 @@ def park(worker: Linked, host_bytes_max: int, spill_bytes_max: int) -> messages.
     return parked
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("host_bytes_max", [0, 5 << 20, 1 << 40])
 def test_what_is_parked_beyond_the_hosts_share_goes_to_disk_and_comes_back_as_it_was(start_on_pool: Start, host_bytes_max: int) -> None:
     worker = start_on_pool()
@@ -241,6 +240,7 @@ def test_damage_on_disk_ends_the_session_with_a_sentence(start_on_pool: Start) -
         assert "the tensors that were spilled to disk cannot be read back: their checksum is another" in worker.process.stderr.read()
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("host_bytes_max", [0, 1 << 40])
 def test_a_session_is_parked_within_an_upload_which_goes_on_under_the_next_lease(start_on_pool: Start, host_bytes_max: int) -> None:
     worker = start_on_pool()
@@ -261,6 +261,7 @@ def test_a_session_is_parked_within_an_upload_which_goes_on_under_the_next_lease
         check(client, made)
 
 
+@pytest.mark.everywhere
 def test_a_session_is_parked_while_its_client_reads_slowly_and_the_client_gets_what_it_asked_for(start_on_pool: Start) -> None:
     worker = start_on_pool()
     client = worker.serve()
@@ -277,6 +278,7 @@ def test_a_session_is_parked_while_its_client_reads_slowly_and_the_client_gets_w
         check(client, made)
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("spilled", [False, True])
 @pytest.mark.parametrize("listen", [(), ("--listen", "tcp:127.0.0.1:0")])
 def test_a_session_leaves_one_worker_and_goes_on_at_another(start_on_pool: Start, spilled: bool, listen: tuple[str, ...]) -> None:

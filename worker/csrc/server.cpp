@@ -390,11 +390,20 @@ void Server::rest() {
   device_.touched();
 }
 
+// A device that has failed is not; what the session does on it next tells of the failure.
+bool Server::is_busy() {
+  try {
+    return device_.busy();
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
 // Says `Idle` when it is time; returns when to ask again.
 std::optional<Clock::time_point> Server::idle_check() {
   if (!gate_.is_open()) return std::nullopt;
   const auto now = Clock::now();
-  if (device_.busy()) {
+  if (is_busy()) {
     active_at_ = now;
     return now + kBusyPoll;
   }

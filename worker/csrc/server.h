@@ -117,6 +117,7 @@ class Server final : private Replies {
   // Sleeps until an order, or `events` at the client's socket, or the lease's idleness; obeys. Throws ClientLost, Ended.
   void wait(short events);
   void poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until);
+  bool is_busy();
   std::optional<Clock::time_point> idle_check();
   void work();
   void account();

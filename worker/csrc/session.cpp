@@ -425,8 +425,8 @@ void Session::finish_upload(const Upload& upload) {
 
 std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& held) {
   Entry& entry = storages_.at(id);
-  if (stopped_ || entry.cause()) {
-    tell(request, stopped_ ? *stopped_ : derived(*entry.cause()));
+  if (const Cause& before = stopped_ ? stopped_ : lost_ ? lost_ : entry.cause()) {
+    tell(request, stopped_ ? *stopped_ : derived(*before));
     return std::nullopt;
   }
   try {

@@ -45,7 +45,8 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--standalone", metavar="ADDRESS", help="diagnosis without a pool: listen here, with one endless lease")
     what.add_argument("--describe", action="store_true", help="print PyTorch's version, devices, and what drivers say, as JSON, and exit")
     result.add_argument("--worker", metavar="ID", help="the name the pool knows this worker by (with --pool)")
-    result.add_argument("--device", metavar="KIND:N", default="cpu:0", help="cpu:0, cuda:N, hip:N, null:0, or NAME:N of a back end out of PyTorch's tree")
+    devices = "cpu:0, cuda:N, hip:N, null:0, or NAME:N of an out-of-tree back end (default: cpu:0)"
+    result.add_argument("--device", metavar="KIND:N", default="cpu:0", help=devices)
     result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
     result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
     result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that memory has no place for")

@@ -283,7 +283,7 @@ bool Runtime::query(int stream) {
   if (queue.ended < queue.submitted) return false;
   const Clock known = queue.known;
   learn(known);
-  throw_failure(stream / kStreamsPerDevice);
+  if (lost_[static_cast<size_t>(stream / kStreamsPerDevice)]) throw_failure(stream / kStreamsPerDevice);
   return true;
 }
 
@@ -316,7 +316,8 @@ bool Runtime::query(const EventRef& event) {
   if (event->stream < 0) return true;
   if (queues_[static_cast<size_t>(event->stream)].ended < event->job) return false;
   learn(event->known);
-  throw_failure(event->stream / kStreamsPerDevice);
+  const int device = event->stream / kStreamsPerDevice;
+  if (lost_[static_cast<size_t>(device)]) throw_failure(device);  // other failures wait for somebody who can tell of them
   return true;
 }
 
@@ -369,7 +370,10 @@ void Runtime::free(void* address) {
   block = memory_.find(address);
   if (block == nullptr) return find_misuse("memory was freed that is not allocated");
   memory_.forget(*block);
-  if (block->place == Place::kPinned) return;
+  if (block->place == Place::kPinned) {
+    const bool unread = std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& one) { return one.block == block && one.source.empty(); });
+    return find_misuse(unread ? "the host freed pinned memory that a copy from the device writes to, without waiting for the copy: a synchronisation is missing" : "");
+  }
   Clock known = host_;
   merge(known, queues_[static_cast<size_t>(block->home)].known);
   find_misuse(misuse_by_free(*block, known));

@@ -1,6 +1,6 @@
 """A device for tests, in the place of a GPU: PyTorch's out-of-tree back end ``standin``.
 
-Its memory is closed to the host, its kernels and copies run later, on a thread for each stream, and what a program forgets (to wait, to order
+Its memory is closed to the host, its kernels and copies run later, on a thread for each stream. What a program forgets (to wait, to order
 streams, to keep memory) is found every time, and said on standard error in a line that begins with ``standin:``.
 
 Read from the environment at the first use:
@@ -8,7 +8,8 @@ Read from the environment at the first use:
 - ``FOREBAY_STANDIN_DEVICES``: how many devices there are, 2 by default and at most.
 - ``FOREBAY_STANDIN_MEMORY_BYTES``: of each, 4 GiB by default.
 - ``FOREBAY_STANDIN_DELAY_MICROSECONDS``: how long a job waits at least, 100 by default.
-- ``FOREBAY_STANDIN_FAULT``: ``no-wait`` (no synchronisation waits) or ``stray-copies`` (copies run on another stream), to see that tests notice.
+- ``FOREBAY_STANDIN_FAULT``: ``no-wait`` (no synchronisation waits) or ``stray-copies`` (copies run on another stream), to see that tests
+  notice.
 """
 
 from __future__ import annotations
