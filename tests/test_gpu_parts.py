@@ -179,6 +179,14 @@ def test_a_machine_without_a_gpu_is_told_so_in_one_sentence_and_nothing_is_built
     assert not (tmp_path / "venv").exists()
 
 
+def test_a_device_that_is_not_there_is_one_sentence_with_those_that_are(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gpu", "park", "--device", "cuda:7", "--results", str(tmp_path)]
+    done = subprocess.run(command, cwd=CHECKOUT / "bench", capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "there is no cuda:7 for PyTorch" in done.stderr and "it sees cpu:0, null:0" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_table_of_the_page_has_a_row_for_each_figure_and_takes_the_files(tmp_path: Path) -> None:
     page = table.PAGE.read_text(encoding="utf-8")
     rows = [line.split(" | ")[:2] for line in page.partition(table.BEGIN)[2].partition(table.END)[0].splitlines() if line.startswith("| ")][

@@ -20,14 +20,23 @@ from gpu.trial import Trial
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "gpu"
 SHARES = {"build": 0.07, "fidelity": 0.25, "memory": 0.08, "park": 0.22, "share": 0.12, "speed": 0.22, "faults": 0.04}
 """How parts that run together divide their time."""
-DESCRIBE_SECONDS_MAX = 60
+HOST_KINDS = ("cpu", "null")
+DESCRIBE_SECONDS_MAX = 180
 
 
-def described(device: str) -> dict[str, Any]:
-    """What the worker says of the device. Raises StopIteration where it has none of that name."""
+class DeviceMissing(Exception):
+    """The worker's PyTorch sees no such device; the message names those that it sees."""
+
+
+def described(device: str | None) -> dict[str, Any]:
+    """What the worker says of the device, or of its first accelerator. Raises DeviceMissing."""
     command = [sys.executable, "-m", "forebay_worker", "--describe"]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_SECONDS_MAX, check=True).stdout)
-    found = next(one for one in said["devices"] if one["device"] == device)
+    wanted = [one for one in said["devices"] if (one["device"] == device if device else one["kind"] not in HOST_KINDS)]
+    if not wanted:
+        names = ", ".join(one["device"] for one in said["devices"])
+        raise DeviceMissing(f"there is no {device or 'GPU'} for PyTorch {said['torch']}; it sees {names}")
+    found = wanted[0]
     return {"torch": said["torch"], **{name: found[name] for name in ("device", "model", "memory_bytes", "driver")}}
 
 
@@ -48,7 +57,7 @@ def main() -> int:
     """The exit status: 0 where no check failed."""
     parser = argparse.ArgumentParser(prog="python -m gpu", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--device", default="cuda:0", help="the worker's; cpu:0 rehearses with tiny sizes (default: cuda:0)")
+    parser.add_argument("--device", help="the worker's; cpu:0 rehearses with tiny sizes (default: the first GPU)")
     parser.add_argument("--seconds", type=float, default=570.0, help="for all of these parts together (default: 570)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the JSON files go (default: bench/results/gpu)")
     parser.add_argument("--folder", help="where sockets, logs and spilled tensors lie (default: the system's for temporary files)")
@@ -58,7 +67,12 @@ def main() -> int:
     if unknown:
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
     parts = [part for part in PARTS if part in (options.parts or PARTS)]
-    facts = described(options.device) | {"rehearsal": options.device.startswith("cpu")}
+    try:
+        facts = described(options.device)
+    except DeviceMissing as missing:
+        parser.error(str(missing))
+    options.device = facts["device"]
+    facts["rehearsal"] = options.device.startswith("cpu")
     print(f"{facts['model']} ({options.device}), PyTorch {facts['torch']}", flush=True)
     ends, failures = time.monotonic() + options.seconds, 0
     for at, part in enumerate(parts):

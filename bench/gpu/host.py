@@ -33,7 +33,7 @@ COMPILE_SECONDS_MAX = 1800
 LOOK = "import torch; print(torch.__version__, torch.cuda.is_available() and torch.cuda.get_device_name(0) or '')"
 PARTS_SECONDS_MIN = 120
 """What the parts have together, however long a small machine compiled."""
-LOOK_SECONDS_MAX = 120
+LOOK_SECONDS_MAX = 240
 LOG_LINES_SHOWN = 20
 
 
@@ -129,7 +129,7 @@ def main() -> int:
     """The exit status: 0 where every part passed, or there is no GPU."""
     parser = argparse.ArgumentParser(prog="make test-gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--device", default="cuda:0", help="the worker's; cpu:0 rehearses without a GPU (default: cuda:0)")
+    parser.add_argument("--device", help="the worker's; cpu:0 rehearses without a GPU (default: the first GPU)")
     parser.add_argument("--wheels", type=Path, default=wheels.FOLDER, help="the folder of make wheels-gpu")
     parser.add_argument("--environment", type=Path, default=ENVIRONMENT, help="where the environment is made")
     parser.add_argument("--seconds", type=float, help="for all parts together (default: 570)")
@@ -150,7 +150,8 @@ def main() -> int:
     except (HostError, subprocess.TimeoutExpired) as error:
         print(f"make test-gpu: {error}", file=sys.stderr)
         return 0 if str(error).startswith("no GPU: ") else 1
-    command = [str(environment.python), "-m", "gpu", *options.parts, "--device", options.device, "--compile-seconds", f"{seconds:.1f}"]
+    command = [str(environment.python), "-m", "gpu", *options.parts, "--compile-seconds", f"{seconds:.1f}"]
+    command += ["--device", options.device] if options.device else []
     command += ["--seconds", str(max(PARTS_SECONDS_MIN, (options.seconds or 570) - (time.monotonic() - began)))]
     return subprocess.run(command, cwd=CHECKOUT / "bench", check=False).returncode
 

@@ -21,7 +21,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from gpu.peer import Peer, client
 
-START_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 120.0
 ANSWER_SECONDS_MAX = 120.0
 RESTING = {"idle_release_seconds": 600.0, "heartbeat_seconds": 5.0}
 HOST, DISK = (1 << 40, 0), (0, 1 << 40)

@@ -122,10 +122,17 @@ Choices& choices() {
   return *choices;
 }
 
+// Whether the worker holds it, and nobody looks on who would have the question answered here: a fake tensor, vmap, functionalization.
+bool is_held(const Tensor& tensor) {
+  using Key = c10::DispatchKey;
+  constexpr c10::DispatchKeySet kLookingOn{Key::Python, Key::FuncTorchBatched, Key::FuncTorchGradWrapper, Key::Functionalize};
+  return tensor.is_cuda() && tensor.layout() == at::kStrided && !tensor.key_set().has_any(kLookingOn);
+}
+
 // Only these are worth a question: every fused kernel takes no others.
 bool may_be_fused(const Tensor& query, const Tensor& key, const Tensor& value) {
   for (const Tensor* tensor : {&query, &key, &value}) {
-    if (!tensor->is_cuda() || tensor->layout() != at::kStrided || tensor->dim() != 4 || tensor->numel() == 0) return false;
+    if (!is_held(*tensor) || tensor->dim() != 4 || tensor->numel() == 0) return false;
     if (tensor->scalar_type() != query.scalar_type() || tensor->get_device() != query.get_device()) return false;
   }
   return is_half(query) || query.scalar_type() == at::kFloat;
@@ -133,7 +140,10 @@ bool may_be_fused(const Tensor& query, const Tensor& key, const Tensor& value) {
 
 int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& mask, double dropout, bool causal,
                std::optional<double> scale, bool enable_gqa) {
-  if (!may_be_fused(query, key, value) || CommandStream::of(query.get_device()).worker_is_cpu()) return static_cast<int64_t>(Choice::math);
+  const bool masked_here = !mask || !mask->defined() || is_held(*mask);
+  if (!masked_here || !may_be_fused(query, key, value) || CommandStream::of(query.get_device()).worker_is_cpu()) {
+    return static_cast<int64_t>(Choice::math);
+  }
   const auto taken = choices().of(query, key, value, mask, dropout, causal, scale, enable_gqa);
   return static_cast<int64_t>(served(taken, query, key, value, mask, dropout));
 }
