@@ -21,7 +21,7 @@ import torch
 from forebay_wire import stream
 
 sys.path.insert(0, str(Path(__file__).parent))  # for link_to_pool
-sys.path.insert(0, str(Path(__file__).parent.parent))  # for standin
+sys.path.append(str(Path(__file__).parent.parent))  # for standin
 
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from standin import build

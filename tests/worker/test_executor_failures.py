@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def failing_gather(client: Any, first: bool = True) -> tuple[int, int]:
-    """A gather out of range, or of a wrong dtype where that costs the device; returns (its result's storage, a good input's)."""
+    """A gather of an index out of range, or of a wrong dtype where that costs the device; returns (its result, a good input)."""
     indices = FOUR_INDICES if client.device == "cpu:0" else FOUR
     arguments = (Argument(Tag.TENSOR, geometry=FOUR), Argument(Tag.INT), Argument(Tag.TENSOR, geometry=indices), Argument(Tag.BOOL))
     output = Output(OutputTag.NEW, geometry=FOUR, storage_bytes=16)
