@@ -18,6 +18,7 @@ if __name__ == "__main__":
     attach(sys.argv[1], sys.argv[2])
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -66,6 +67,18 @@ def lengths() -> list[Any]:
     return [list(out.shape), list(sums.shape), starts is None, other_starts is None, queries, keys]
 
 
+def looked_on() -> dict[str, list[int]]:
+    """Sizes where somebody looks on who knows no worker: a fake tensor, vmap, and a function's gradient."""
+    query = torch.zeros(3, BATCH, HEADS, KEYS, WIDTH, dtype=torch.half, device="cuda")
+    one = query[0]
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(one)
+        faked = scaled_dot_product_attention(fake, fake, fake)
+    mapped = torch.vmap(scaled_dot_product_attention)(query, query, query)
+    gradient = torch.func.grad(lambda x: scaled_dot_product_attention(x, x, x).sum())(one)
+    return {"fake": list(faked.shape), "vmap": list(mapped.shape), "grad": list(gradient.shape)}
+
+
 def draw_after(question: bool) -> float:
     """A number of chance, after a question for the kernel or without."""
     torch.manual_seed(5)
@@ -80,7 +93,7 @@ def main() -> None:
     if choice:
         library = torch.library.Library("aten", "IMPL")  # its kernels go with it
         library.impl("_fused_sdp_choice", lambda *_, **__: choice[0], "CUDA", allow_override=True)
-        print(json.dumps({"cases": cases(), "lengths": lengths()}))
+        print(json.dumps({"cases": cases(), "lengths": lengths(), "looked_on": looked_on()}))
         return
     asked = torch.zeros(1, 2, 8, 8)
     natively = torch.ops.aten._fused_sdp_choice(asked, asked, asked)

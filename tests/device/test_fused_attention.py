@@ -57,6 +57,7 @@ def test_attention_takes_the_kernel_that_the_worker_s_pytorch_takes(choice: int,
         assert case["sizes"] == [[2, 4, 40, width], [2, 4, 40, width], [2, 4, 24, width]], name
         assert case["dtype"] == {"float": "float32", "double": "float64"}.get(name, "bfloat16")
     assert found["lengths"] == [[2, 4, 40, 16], [2, 4, 40], True, True, 40, 24]
+    assert found["looked_on"] == {"fake": [2, 4, 24, 16], "vmap": [3, 2, 4, 24, 16], "grad": [2, 4, 24, 16]}
 
 
 def test_the_worker_is_asked_which_kernel_it_takes_and_no_chance_is_used_up(tmp_path: Path) -> None:
