@@ -14,37 +14,26 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RedirectHandler
 
-from forebay_dashboards import (
-    action_pages,
-    audit_page,
-    node_pages,
-    operator_pages,
-    overview_page,
-    payment_pages,
-    price_pages,
-    quota_pages,
-    table_pages,
-    tenant_desk,
-)
-from forebay_dashboards.audience import Audience
-from forebay_dashboards.billing import Billing
 from forebay_dashboards.errors import SettingsError
-from forebay_dashboards.events import EventsPage
-from forebay_dashboards.feed import DeliveryWatch, Feed
-from forebay_dashboards.hub import Hub
-from forebay_dashboards.language_page import LanguagePage
-from forebay_dashboards.my_usage import ExportPage, MyUsagePage, NotebookPage
-from forebay_dashboards.pool import Pool
-from forebay_dashboards.probes import HealthProbe, MetricsProbe, StaticFile
-from forebay_dashboards.report_page import ReportsPage
-from forebay_dashboards.search_page import SearchPage
+from forebay_dashboards.http.events import EventsPage
+from forebay_dashboards.http.handler import NoPage, Services, SignedIn
+from forebay_dashboards.http.health import HealthProbe, MetricsProbe, StaticFile
+from forebay_dashboards.http.templating import open_environment
+from forebay_dashboards.live.browsers import Audience
+from forebay_dashboards.live.feed import DeliveryWatch, Feed
+from forebay_dashboards.pages import actions, audit, flavors, nodes, operator_tenant, overview, payments, prices, quotas, spend, tables
+from forebay_dashboards.pages.language import LanguagePage
+from forebay_dashboards.pages.my_tenant import InvoicePage, ReportPage, StatementPage, TenantPage
+from forebay_dashboards.pages.my_usage import ExportPage, MyUsagePage, NotebookPage
+from forebay_dashboards.pages.reports import ReportsPage
+from forebay_dashboards.pages.search import SearchPage
+from forebay_dashboards.pages.suggestions import SuggestionsPage
+from forebay_dashboards.pages.tenants import TenantsPage
 from forebay_dashboards.settings import Settings
-from forebay_dashboards.suggestion_pages import SuggestionsPage
-from forebay_dashboards.templating import open_environment
-from forebay_dashboards.tenant import InvoicePage, ReportPage, StatementPage, TenantPage
-from forebay_dashboards.tenants_page import TenantsPage
-from forebay_dashboards.upstream import Upstream, open_client
-from forebay_dashboards.visitor import NoPage, Services, SignedIn
+from forebay_dashboards.upstream.billing import Billing
+from forebay_dashboards.upstream.client import Upstream, open_client
+from forebay_dashboards.upstream.hub import Hub
+from forebay_dashboards.upstream.pool import Pool
 
 FORM_BYTES_MAX = 64 * 1024
 IDLE_SECONDS_MAX = 120
@@ -60,30 +49,30 @@ ROUTES = (
     (r"statement", StatementPage),
     (r"invoice", InvoicePage),
     (r"report", ReportPage),
-    (r"operator(?:/(live|money))?", overview_page.OverviewPage),
-    (r"operator/(leases|queue|sessions|devices)(?:/(rows))?", table_pages.TablePage),
-    (r"operator/nodes(?:/(map))?", node_pages.NodesPage),
-    (rf"operator/sessions/{NAME}/(park|move|revoke|end)", action_pages.SessionAction),
-    (rf"operator/devices/{NAME}/(close|open)", action_pages.DeviceAction),
-    (rf"operator/nodes/{NAME}/(drain|return)", action_pages.NodeAction),
+    (r"operator(?:/(live|money))?", overview.OverviewPage),
+    (r"operator/(leases|queue|sessions|devices)(?:/(rows))?", tables.TablePage),
+    (r"operator/nodes(?:/(map))?", nodes.NodesPage),
+    (rf"operator/sessions/{NAME}/(park|move|revoke|end)", actions.SessionAction),
+    (rf"operator/devices/{NAME}/(close|open)", actions.DeviceAction),
+    (rf"operator/nodes/{NAME}/(drain|return)", actions.NodeAction),
     (r"operator/tenants(?:/(rows))?", TenantsPage),
-    (rf"operator/tenant/{NAME}(?:/(spend|live|terms|owed|people))?", tenant_desk.OperatorTenantPage),
-    (rf"operator/tenant/{NAME}/terms/{TERM}", tenant_desk.TermPage),
-    (rf"operator/tenant/{NAME}/terms/{TERM}/edit", tenant_desk.TermEditPage),
-    (r"operator/usage(?:/(table))?", operator_pages.SpendPage),
-    (r"operator/invoices", operator_pages.InvoicesPage),
-    (r"operator/flavors(?:/(table))?", operator_pages.FlavorsPage),
-    (rf"operator/flavors/{NAME}/row", operator_pages.FlavorPage),
-    (rf"operator/flavors/{NAME}/edit", operator_pages.FlavorEditPage),
-    (rf"operator/flavors/{NAME}/prices", operator_pages.PriceHistoryPage),
+    (rf"operator/tenant/{NAME}(?:/(spend|live|terms|owed|people))?", operator_tenant.OperatorTenantPage),
+    (rf"operator/tenant/{NAME}/terms/{TERM}", operator_tenant.TermPage),
+    (rf"operator/tenant/{NAME}/terms/{TERM}/edit", operator_tenant.TermEditPage),
+    (r"operator/usage(?:/(table))?", spend.SpendPage),
+    (r"operator/invoices", spend.InvoicesPage),
+    (r"operator/flavors(?:/(table))?", flavors.FlavorsPage),
+    (rf"operator/flavors/{NAME}/row", flavors.FlavorPage),
+    (rf"operator/flavors/{NAME}/edit", flavors.FlavorEditPage),
+    (rf"operator/flavors/{NAME}/prices", flavors.PriceHistoryPage),
     (r"operator/suggestions", SuggestionsPage),
-    (r"operator/surcharges", price_pages.SurchargesPage),
-    (r"operator/price-list", price_pages.PriceListPage),
-    (r"operator/plans", price_pages.PlansPage),
-    (r"operator/quotas", quota_pages.QuotasPage),
-    (r"operator/payments", payment_pages.PaymentsPage),
+    (r"operator/surcharges", prices.SurchargesPage),
+    (r"operator/price-list", prices.PriceListPage),
+    (r"operator/plans", prices.PlansPage),
+    (r"operator/quotas", quotas.QuotasPage),
+    (r"operator/payments", payments.PaymentsPage),
     (r"operator/search", SearchPage),
-    (r"operator/audit", audit_page.AuditTrailPage),
+    (r"operator/audit", audit.AuditTrailPage),
     (r"language", LanguagePage),
     (r"events", EventsPage),
     (r"oauth_callback", SignedIn),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dashboards_installation import Installation
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.quota_form import FIELDS, read_quota, read_tenants, typed
+from forebay_dashboards.forms.quota import FIELDS, read_quota, read_tenants, typed
 from forebay_dashboards.rows import Quota
 
 FORM = {

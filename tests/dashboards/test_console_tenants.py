@@ -12,8 +12,8 @@ import httpx
 import pytest
 from dashboards_installation import PEOPLE, Installation, eventually, person
 from forebay_dashboards.rows import BudgetRow, InvoiceRow, Lease, Plan, Quota, Span, TenantOrder, TenantRows
-from forebay_dashboards.tables import ROWS_PER_PAGE, read_query
-from forebay_dashboards.tenant_table import TENANTS, Owed, arranged, held_by, tenant_rows, used_milli
+from forebay_dashboards.tables.table import ROWS_PER_PAGE, read_query
+from forebay_dashboards.tables.tenants import TENANTS, Owed, arranged, held_by, tenant_rows, used_milli
 
 PAGE = "operator/tenant/{}"
 

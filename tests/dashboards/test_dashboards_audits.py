@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from forebay_dashboards.audits import DONE, ENTRIES_PER_PAGE, Service, merge, read_cursor
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.rows import AuditEntry, AuditPage
+from forebay_dashboards.tables.audit import DONE, ENTRIES_PER_PAGE, Service, merge, read_cursor
 
 Books = dict[Service, list[AuditEntry]]
 

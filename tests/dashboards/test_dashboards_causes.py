@@ -6,7 +6,7 @@ import re
 
 import pytest
 from forebay_billing import errors as billing
-from forebay_dashboards.causes import _REFUSED, cause, refusal
+from forebay_dashboards.text.causes import _REFUSED, cause, refusal
 from forebay_pool import errors as pool
 from forebay_pool import handlers, health, node_handlers, queue_handlers
 from forebay_pool.health import Reading, judge

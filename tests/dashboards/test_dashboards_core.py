@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from forebay_dashboards.access import Owner
-from forebay_dashboards.audience import Audience, AudienceFull
-from forebay_dashboards.deliveries import AWAITED_MAX, PATIENCE_NS, Deliveries
-from forebay_dashboards.event_stream import BUFFER_BYTES_MAX, EventParser, EventTooLong, ServerEvent, encode
-from forebay_dashboards.mirror import Mirror, Seen, Snapshot
-from forebay_dashboards.present import running
+from forebay_dashboards.http.templating import open_environment
+from forebay_dashboards.live.browsers import Audience, AudienceFull
+from forebay_dashboards.live.deliveries import AWAITED_MAX, PATIENCE_NS, Deliveries
+from forebay_dashboards.live.event_stream import BUFFER_BYTES_MAX, EventParser, EventTooLong, ServerEvent, encode
+from forebay_dashboards.live.pool_copy import Mirror, Seen, Snapshot
 from forebay_dashboards.rows import Device, Lease, SummaryRow, UsageRecord
-from forebay_dashboards.spend import by_tenant, sums
-from forebay_dashboards.templating import open_environment
+from forebay_dashboards.tables.spend import by_tenant, sums
+from forebay_dashboards.tables.visible import running
 from forebay_hub.identity import OPERATE, TENANT, Identity
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from forebay_dashboards.estimates import left
 from forebay_dashboards.rows import Session
+from forebay_dashboards.text.estimates import left
 
 SECOND = 1_000_000_000
 

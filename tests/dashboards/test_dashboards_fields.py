@@ -20,8 +20,8 @@ from forebay_billing.rules.invoices import Profile, check_profile
 from forebay_billing.rules.plans import Terms, Tier, check
 from forebay_billing.rules.price_list import price_list_of
 from forebay_billing.rules.prices import NOTHING_RATED, PRICE_NANO_PER_HOUR_MAX, Book
-from forebay_dashboards.audit_words import _ACTIONS, REFUSED, action, column
-from forebay_dashboards.causes import refusal
+from forebay_dashboards.text.audit import _ACTIONS, REFUSED, action, column
+from forebay_dashboards.text.causes import refusal
 from forebay_pool.handlers import _first_fault
 from forebay_pool.queue_handlers import QuotaBody
 from forebay_pool.types import Quota

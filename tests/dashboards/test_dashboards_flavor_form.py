@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dashboards_installation import Installation, eventually
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.flavor_form import (
+from forebay_dashboards.forms.flavor import (
     Edit,
     Editor,
     FlavorRow,

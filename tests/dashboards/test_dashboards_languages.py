@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from dashboards_installation import PEOPLE, Hub, Installation, eventually, groups, install, running
-from forebay_dashboards.language_page import came_from
+from forebay_dashboards.pages.language import came_from
 from leftover_text import leftovers, named
 from test_dashboards_access import ACTIONS, CHANGES, PAGES
 

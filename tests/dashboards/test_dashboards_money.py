@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 from forebay_dashboards.errors import MoneyError
-from forebay_dashboards.money import (
+from forebay_dashboards.text.money import (
     NANO,
     PRICE_PER_HOUR_MAX,
     format_amount,

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from dashboards_installation import Hub, Installation, eventually, install, running
-from forebay_dashboards.times import today
+from forebay_dashboards.text.times import today
 
 NS = 10**9
 

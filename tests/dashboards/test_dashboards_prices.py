@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dashboards_installation import Installation
 from forebay_dashboards.errors import FormError, MoneyError
-from forebay_dashboards.plan_form import TypedPlan
+from forebay_dashboards.forms.plan import TypedPlan
 
 PLAN = {"tenant": "acme", "currency": "usd", "valid_from": "2031-01", "discount": "12.5", "free": "", "commitment": "500"}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dashboards_installation import Installation, eventually
+from forebay_dashboards.pages.search import SHOWN_MAX, invoices_found, people_found
 from forebay_dashboards.rows import InvoiceRow, SummaryRow
-from forebay_dashboards.search_page import SHOWN_MAX, invoices_found, people_found
 
 
 def test_people_devices_and_sessions_are_found_with_a_link_to_each(cloud: Installation) -> None:

@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 import pytest
 from dashboards_installation import Installation
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.live_tables import LEASES, QUEUE, SESSIONS
-from forebay_dashboards.mirror import Mirror, Seen, Snapshot
+from forebay_dashboards.live.pool_copy import Mirror, Seen, Snapshot
 from forebay_dashboards.rows import Lease, Session, Span
-from forebay_dashboards.tables import PACE_MS_MAX, PACE_MS_MIN, ROWS_PER_PAGE, Query, Table, pace_ms, read_query, select
+from forebay_dashboards.tables.activity import LEASES, QUEUE, SESSIONS
+from forebay_dashboards.tables.table import PACE_MS_MAX, PACE_MS_MIN, ROWS_PER_PAGE, Query, Table, pace_ms, read_query, select
 
 SPAN = Span(id="x", kind="cell", label="digits.ipynb", cell=1)
 

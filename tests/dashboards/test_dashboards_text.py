@@ -7,9 +7,9 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from forebay_dashboards import times
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.quantities import (
+from forebay_dashboards.text import times
+from forebay_dashboards.text.quantities import (
     MEMORY_BYTES_MAX,
     MEMORY_BYTES_MIN,
     format_duration,

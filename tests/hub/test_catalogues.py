@@ -75,12 +75,12 @@ def test_every_text_is_translated_with_the_same_values_and_markup(catalogues: Mo
 @pytest.mark.parametrize("package", PACKAGES)
 def test_texts_stand_in_the_call_where_they_can_be_found(package: str) -> None:
     hidden = []
-    for path in sorted((CHECKOUT / package).glob("*.py")):
+    for path in sorted((CHECKOUT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LITERALS:
                 given = node.args[: LITERALS[node.func.id]]
                 if not all(isinstance(argument, ast.Constant) and isinstance(argument.value, str) for argument in given):
-                    hidden.append(f"{path.name}:{node.lineno}")
+                    hidden.append(f"{path.relative_to(CHECKOUT)}:{node.lineno}")
     assert hidden == []
 
 

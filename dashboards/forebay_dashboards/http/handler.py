@@ -1,0 +1,248 @@
+"""The base of all handlers: who is asking, and what they get when something goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from datetime import tzinfo
+from http import HTTPStatus
+from typing import Any
+
+from forebay_hub.identity import Identity, IdentityRefused, identity_of
+from forebay_hub.languages import COOKIE, Text, language_of
+from forebay_hub.refusals import reason_of
+from jinja2 import Environment
+from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
+from tornado.web import HTTPError, RequestHandler
+
+from forebay_dashboards.access import View, may_open, require
+from forebay_dashboards.errors import AccessRefused, FormError, MoneyError, UpstreamRefused, UpstreamUnavailable
+from forebay_dashboards.http.templating import render
+from forebay_dashboards.live.browsers import Audience
+from forebay_dashboards.live.feed import Feed
+from forebay_dashboards.metrics import REQUEST_SECONDS, REQUESTS
+from forebay_dashboards.settings import Settings
+from forebay_dashboards.tables.visible import visible_leases, visible_queue
+from forebay_dashboards.text.times import zone_of
+from forebay_dashboards.upstream.billing import Billing
+from forebay_dashboards.upstream.hub import Hub
+from forebay_dashboards.upstream.pool import Pool
+
+ZONE_COOKIE = "forebay_zone"
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Services:
+    """What handlers work with."""
+
+    settings: Settings
+    hub: HubOAuth
+    pool: Pool
+    billing: Billing
+    people: Hub
+    feed: Feed
+    audience: Audience
+    templates: Environment
+
+
+class Problem(HTTPError):
+    """An answer that is a page with a title and a sentence for the visitor."""
+
+    def __init__(self, status: HTTPStatus, title: Text, sentence: Text) -> None:
+        super().__init__(status, "%s", str(sentence))
+        self.title = title
+        self.sentence = sentence
+
+
+class Answer(RequestHandler):
+    """What every answer of this service has: safe headers, a page for errors, and its figures."""
+
+    services: Services
+    page = "other"
+    counted_seconds = True
+
+    def initialize(self, services: Services) -> None:
+        self.services = services
+
+    def set_default_headers(self) -> None:
+        self.set_header("Content-Security-Policy", CONTENT_POLICY)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Referrer-Policy", "same-origin")
+        self.set_header("Cache-Control", "no-store")
+        self.clear_header("Server")
+
+    def on_finish(self) -> None:
+        REQUESTS.labels(self.page, str(self.get_status())).inc()
+        if self.counted_seconds:
+            REQUEST_SECONDS.labels(self.page).observe(self.request.request_time())
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        title, sentence = (error.title, error.sentence) if isinstance(error, Problem) else _explain(status_code)
+        template = "fragments/problem.html" if self.request.headers.get("HX-Request") else "error.html"
+        self.finish(self.in_language(template, title=title, sentence=sentence, status=status_code))
+
+    @property
+    def language(self) -> str:
+        """The visitor's: chosen, or as the browser asks for."""
+        return language_of(self.get_cookie(COOKIE), self.request.headers.get("Accept-Language", ""))
+
+    def in_language(self, template: str, **values: Any) -> str:
+        """A page or a fragment in the visitor's language, and headers that say so."""
+        self.set_header("Content-Language", self.language)
+        self.set_header("Vary", "Cookie, Accept-Language")
+        return render(self.services.templates, template, self.language, **values)
+
+
+class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has no type information
+    """A request of a person (or of a program with a person's token). Subclasses say which ``view`` it belongs to."""
+
+    view: View = "usage"
+    visitor: Identity
+    token: str
+
+    def initialize(self, services: Services) -> None:
+        super().initialize(services)
+        self.hub_auth = services.hub
+
+    async def prepare(self) -> None:
+        model = await self._identify()
+        if model is None:
+            self._send_to_sign_in()
+            return
+        self.current_user = model
+        self.check_xsrf_cookie()
+        try:
+            self.visitor = identity_of(model)
+        except IdentityRefused as error:
+            raise not_yours(reason_of(error)) from None
+        self.token = self.hub_auth.get_token(self)
+        try:
+            require(self.view, self.visitor)
+        except AccessRefused as error:
+            raise not_yours(error.text) from None
+
+    async def _identify(self) -> dict[str, Any] | None:
+        try:
+            model = await asyncio.wait_for(self.hub_auth.get_user(self, sync=False), self.services.settings.upstream_seconds)
+            return self.check_hub_user(model) if model else None
+        except UserNotAllowed:
+            raise not_yours(Text("You are signed in, but may not open these pages. Ask an operator for access.")) from None
+        except TimeoutError:
+            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, "JupyterHub did not answer in time") from None
+        except HTTPError as error:
+            if error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, error.log_message) from None
+            raise
+
+    def _send_to_sign_in(self) -> None:
+        self.current_user = None
+        navigates = self.request.method == "GET" and self.request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
+        if not navigates or self.request.headers.get("HX-Request") or self.request.headers.get("Authorization"):
+            raise HTTPError(HTTPStatus.FORBIDDEN)
+        self.redirect(self.get_login_url())
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone the browser told in a cookie; UTC before it did."""
+        return zone_of(self.get_cookie(ZONE_COOKIE))
+
+    @property
+    def zone_name(self) -> str:
+        """Its IANA name."""
+        return str(getattr(self.zone, "key", "UTC"))
+
+    @property
+    def now_ns(self) -> int:
+        """Unix time."""
+        return time.time_ns()
+
+    def present(self) -> dict[str, object]:
+        """What runs and what waits now, as far as this page shows it."""
+        mirror = self.services.feed.mirror
+        return {
+            "running": visible_leases(mirror, self.view, self.visitor, time.monotonic_ns()),
+            "waiting": visible_queue(mirror, self.view, self.visitor),
+        }
+
+    def show(self, template: str, **values: Any) -> None:
+        """Answers with a page or a fragment."""
+        self.finish(self.rendered(template, **values))
+
+    def rendered(self, template: str, **values: Any) -> str:
+        """A page or a fragment for this visitor."""
+        shared = {
+            "visitor": self.visitor,
+            "views": [view for view in ("usage", "tenant", "operator") if may_open(view, self.visitor)],
+            "view": self.view,
+            "xsrf": _text(self.xsrf_token),
+            "feed": self.services.feed,
+        }
+        return self.in_language(template, **shared, **values)
+
+
+class SignedIn(HubOAuthCallbackHandler, Answer):  # type: ignore[misc] # JupyterHub has no type information
+    """Where JupyterHub sends the browser back to after sign-in."""
+
+    page = "oauth_callback"
+
+    def initialize(self, services: Services) -> None:
+        super().initialize(services)
+        self.hub_auth = services.hub
+
+
+class NoPage(Answer):
+    """Any address that is not ours."""
+
+    page = "unknown"
+
+    def prepare(self) -> None:
+        raise HTTPError(HTTPStatus.NOT_FOUND)
+
+
+def not_yours(sentence: Text) -> Problem:
+    """The refusal of a page or an action."""
+    return Problem(HTTPStatus.FORBIDDEN, Text("Not yours to open"), sentence)
+
+
+def unavailable(title: Text, error: UpstreamRefused | UpstreamUnavailable) -> Problem:
+    """What an answer of pool or billing becomes that a page cannot be without."""
+    if isinstance(error, UpstreamRefused):
+        return Problem(HTTPStatus(error.status), title, error.text)
+    sentence = Text("%(problem)s Try again in a moment.", problem=error.text)
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("%(missing)s right now", missing=title), sentence)
+
+
+def not_so(error: FormError | MoneyError) -> Problem:
+    """The answer to a form field or an address that holds what it must not."""
+    return Problem(HTTPStatus.BAD_REQUEST, Text("That cannot be done"), error.text)
+
+
+def _explain(status: int) -> tuple[Text, Text]:
+    match status:
+        case HTTPStatus.NOT_FOUND:
+            return Text("No such page"), Text("There is nothing at this address.")
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            return Text("That cannot be done"), Text("This address does not take that kind of request.")
+        case HTTPStatus.FORBIDDEN:
+            sentence = Text("Your sign-in has ended, or is another one than this page was opened with. Reload the page.")
+            return Text("Not signed in here"), sentence
+        case HTTPStatus.BAD_REQUEST:
+            return Text("That cannot be read"), Text("The request was incomplete. Go back, reload the page, and try again.")
+        case HTTPStatus.SERVICE_UNAVAILABLE:
+            sentence = Text("JupyterHub cannot be asked who you are right now. Nothing is lost; reload in a moment.")
+            return Text("Try again in a moment"), sentence
+    sentence = Text("This page failed; the reason is in the log of the dashboards service. Reload, or tell an operator.")
+    return Text("Something failed here"), sentence
+
+
+def _text(token: str | bytes) -> str:
+    return token.decode("ascii") if isinstance(token, bytes) else token

@@ -1,0 +1,61 @@
+"""``health`` and ``metrics``."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from forebay_hub.identity import Identity, IdentityRefused, identity_of
+from forebay_hub.languages import Text
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from forebay_dashboards.access import may_scrape
+from forebay_dashboards.http.handler import Answer, Problem
+from forebay_dashboards.http.templating import STATIC_FILES, static_content
+
+_LOOPBACK = ("127.0.0.1", "::1")
+STATIC_SECONDS = 365 * 86400
+"""Addresses of static files change with their content, so that browsers may keep them."""
+
+
+class HealthProbe(Answer):
+    """200 as soon as requests are answered; says whether the pool's events come in."""
+
+    page = "health"
+
+    def get(self) -> None:
+        self.finish({"status": "ready", "live": self.services.feed.connected})
+
+
+class MetricsProbe(Answer):
+    """Free for programs on this host that come straight; through the proxy only with an operator's or service's token."""
+
+    page = "metrics"
+
+    async def get(self) -> None:
+        nearby = self.request.remote_ip in _LOOPBACK and "X-Forwarded-For" not in self.request.headers
+        if not may_scrape(None if nearby else await self._bearer(), nearby):
+            sentence = Text("Metrics are read with the token of an operator or a service.")
+            raise Problem(HTTPStatus.FORBIDDEN, Text("Not yours to open"), sentence)
+        self.set_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.finish(generate_latest())
+
+    async def _bearer(self) -> Identity | None:
+        token = self.services.hub.get_token(self, in_cookie=False)
+        model = await self.services.hub.user_for_token(token, sync=False) if token else None
+        try:
+            return identity_of(model) if model else None
+        except IdentityRefused:
+            return None
+
+
+class StaticFile(Answer):
+    """Style, script and icon; nothing in them is anybody's."""
+
+    page = "static"
+
+    def get(self, name: str) -> None:
+        if name not in STATIC_FILES:
+            raise Problem(HTTPStatus.NOT_FOUND, Text("No such file"), Text("There is no such file."))
+        self.set_header("Content-Type", STATIC_FILES[name])
+        self.set_header("Cache-Control", f"public, max-age={STATIC_SECONDS}, immutable")
+        self.finish(static_content(name))

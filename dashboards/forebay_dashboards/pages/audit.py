@@ -1,0 +1,51 @@
+"""*Operator*: who changed what, at the pool and at billing."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlencode
+
+from forebay_hub.languages import Text
+
+from forebay_dashboards.access import View
+from forebay_dashboards.errors import SERVICES, FormError
+from forebay_dashboards.http.handler import Visit, not_so
+from forebay_dashboards.rows import AuditPage
+from forebay_dashboards.tables.audit import DONE, ENTRIES_PER_PAGE, Service, merge, read_cursor
+from forebay_dashboards.upstream.sections import Section, attempt
+
+FIELDS = ("who", "action", "subject")
+FIELD_CHARACTERS_MAX = 255
+
+
+class AuditTrailPage(Visit):
+    """``GET operator/audit?who=&action=&subject=&cursor=``."""
+
+    view: View = "operator"
+    page = "operator_audit"
+
+    async def get(self) -> None:
+        wanted = {name: self.get_query_argument(name, "")[:FIELD_CHARACTERS_MAX] for name in FIELDS}
+        try:
+            cursors = read_cursor(self.get_query_argument("cursor", ""))
+        except FormError as error:
+            raise not_so(error) from None
+        pool, billing = await asyncio.gather(*(self._ask(service, wanted, cursors[service]) for service in ("pool", "billing")))
+        entries, following = merge({"pool": pool.content, "billing": billing.content}, cursors)
+        given = {name: text for name, text in wanted.items() if text}
+        self.show(
+            "operator_audit.html",
+            entries=entries,
+            wanted=wanted,
+            problems=[section.problem for section in (pool, billing) if section.problem],
+            older=None if following is None else urlencode({**given, "cursor": following}),
+            newest=urlencode(given) if self.get_query_argument("cursor", "") else None,
+        )
+
+    async def _ask(self, service: Service, wanted: dict[str, str], cursor: str | None) -> Section[AuditPage]:
+        if cursor == DONE:
+            return Section(AuditPage(entries=()))
+        asked: dict[str, str | int | None] = {name: text or None for name, text in wanted.items()}
+        asked |= {"limit": ENTRIES_PER_PAGE, "cursor": cursor}
+        ask = self.services.pool.audit if service == "pool" else self.services.billing.audit
+        return await attempt(ask(self.token, asked), Text("Changes at the %(service)s service", service=SERVICES[service]))

@@ -1,0 +1,204 @@
+"""*Operator*: the table of flavors and prices, and its editor."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from http import HTTPStatus
+
+from forebay_hub.languages import Text
+from pydantic import ValidationError
+
+from forebay_dashboards.access import View
+from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
+from forebay_dashboards.forms.etags import expecting, overtaken, stamp_of
+from forebay_dashboards.forms.flavor import Edit, Editor, FlavorRow, Typed, Unsaved, judge, open_editor, reopen, table
+from forebay_dashboards.http.handler import Problem, Visit, not_so
+from forebay_dashboards.rows import Flavor, PriceVersion
+from forebay_dashboards.text.times import moment
+from forebay_dashboards.upstream.sections import Section, attempt
+
+FIELD_CHARACTERS_MAX = 4096
+REPEATED = ("price", "currency", "stamp")
+"""Fields of the flavor editor that are there once for each currency."""
+PAGE = "operator_flavors.html"
+
+logger = logging.getLogger(__name__)
+
+
+class FlavorTable(Visit):
+    """What all handlers of the flavor table share: reading it, and one row of it."""
+
+    view: View = "operator"
+
+    async def rows(self) -> tuple[Section[tuple[Flavor, ...]], Section[tuple[PriceVersion, ...]]]:
+        """Flavors from the pool and prices from billing."""
+        return await asyncio.gather(
+            attempt(self.services.pool.flavors(self.token), Text("Memory and equivalents")),
+            attempt(self.services.billing.prices(self.token), Text("Prices")),
+        )
+
+    async def show_table(self, template: str, editor: Editor | None) -> None:
+        """All rows, one of them as a form where there is an ``editor``."""
+        flavors, prices = await self.rows()
+        self.show(
+            template,
+            rows=table(flavors.content or (), prices.content or ()),
+            problems=[section.problem for section in (flavors, prices) if section.problem],
+            editor=editor,
+            saved=None,
+        )
+
+    async def row(self, name: str) -> FlavorRow:
+        """The row of ``name`` from both services; editing needs both. Raises Problem."""
+        flavors, prices = await self.rows()
+        if flavors.content is None or prices.content is None:
+            problem = flavors.problem or prices.problem or Text("Try again in a moment.")
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Not right now"), problem)
+        for row in table(flavors.content, prices.content):
+            if row.name == name:
+                return row
+        raise Problem(HTTPStatus.NOT_FOUND, Text("No such flavor"), Text("There is no flavor “%(name)s”.", name=name[:64]))
+
+    @property
+    def fragment(self) -> bool:
+        """Whether htmx asks, which wants one row and not the page."""
+        return "HX-Request" in self.request.headers
+
+
+class FlavorsPage(FlavorTable):
+    """``GET operator/flavors``, and its fragment ``operator/flavors/table``."""
+
+    page = "operator_flavors"
+
+    async def get(self, part: str | None = None) -> None:
+        if part is None:
+            await self.show_table(PAGE, None)
+            return
+        await self.show_table("fragments/flavor_table.html", None)
+
+
+class FlavorPage(FlavorTable):
+    """``GET operator/flavors/{name}``: one row as it is."""
+
+    page = "operator_flavor"
+
+    async def get(self, name: str) -> None:
+        row = await self.row(name)
+        if self.fragment:
+            self.show("fragments/flavor_row.html", row=row, saved=None)
+        else:
+            await self.show_table(PAGE, None)
+
+
+class FlavorEditPage(FlavorTable):
+    """``GET operator/flavors/{name}/edit`` shows the form, ``POST`` saves it."""
+
+    page = "operator_flavor_edit"
+
+    async def get(self, name: str) -> None:
+        await self._show_editor(open_editor(await self.stamped_row(name)))
+
+    async def post(self, name: str) -> None:
+        row, typed = await self.stamped_row(name), self._typed()
+        judged = judge(row, typed)
+        if isinstance(judged, Editor):
+            await self._show_editor(judged)
+            return
+        unsaved = await self._save(row, judged)
+        fresh = await self.stamped_row(name)
+        if unsaved is not None:
+            await self._show_editor(reopen(fresh, typed, unsaved))
+        else:
+            await self._show_saved(fresh, judged)
+
+    async def stamped_row(self, name: str) -> FlavorRow:
+        """The row, and the stamps of its prices, which are read first: then what is shown is never older than they are. Raises Problem."""
+        try:
+            versions = await self.services.billing.price_history(self.token, name)
+        except UpstreamRefused as error:
+            if error.status != HTTPStatus.NOT_FOUND:  # a flavor that was never priced
+                raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Not right now"), error.text) from None
+            versions = ()
+        except UpstreamUnavailable as error:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Not right now"), error.text) from None
+        return replace(await self.row(name), stamps={one.currency: stamp_of(one.etag) for one in versions})
+
+    def _typed(self) -> Typed:
+        arguments: dict[str, object] = {}
+        for name in self.request.body_arguments:
+            values = [value[:FIELD_CHARACTERS_MAX] for value in self.get_body_arguments(name)]
+            arguments[name] = values if name in REPEATED else values[-1]
+        arguments.pop("_xsrf", None)
+        try:
+            return Typed.model_validate(arguments)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "price"
+            raise not_so(FormError(Text("The field %(name)s cannot be used: %(problem)s.", name=where, problem=first["msg"]))) from None
+
+    async def _save(self, row: FlavorRow, edit: Edit) -> Unsaved | None:
+        """Writes what changed, the pool's part first."""
+        saved, flavor_saved, currencies = Text("Nothing was saved."), False, frozenset[str]()
+        try:
+            if edit.flavor_changed:
+                residents_max = None if row.flavor is None else row.flavor.residents_max
+                await self.services.pool.set_flavor(
+                    self.token, row.name, edit.memory_bytes, edit.equivalents, residents_max, expecting(edit.flavor_stamp)
+                )
+                flavor_saved = True
+                saved = Text("Memory and equivalents were saved; the price was not.") if edit.prices else saved
+                logger.info("action=flavor_changed who=%s flavor=%s memory_bytes=%d", self.visitor.name, row.name, edit.memory_bytes)
+            for new in edit.prices:
+                price = await self.services.billing.set_price(
+                    self.token, row.name, new.nano_per_hour, new.currency, new.first, edit.start_ns, expecting(new.stamp)
+                )
+                currencies |= {new.currency}
+                saved = Text(
+                    "What comes before the price in %(currency)s was saved, and this price too; what comes after it was not.",
+                    currency=new.currency,
+                )
+                logger.info(
+                    "action=price_changed who=%s flavor=%s currency=%s price_nano_per_hour=%d version=%d",
+                    self.visitor.name, row.name, price.currency, price.price_nano_per_hour, price.version,
+                )  # fmt: skip
+        except (UpstreamRefused, UpstreamUnavailable) as error:
+            problem = saved if overtaken(error) else Text("%(saved)s %(problem)s", saved=saved, problem=error.text)
+            return Unsaved(problem, flavor_saved, currencies)
+        finally:
+            self.services.audience.tell_all("prices")
+        return None
+
+    async def _show_editor(self, editor: Editor) -> None:
+        if self.fragment:
+            self.show("fragments/flavor_editor.html", editor=editor)
+        else:
+            await self.show_table(PAGE, editor)
+
+    async def _show_saved(self, row: FlavorRow, edit: Edit) -> None:
+        if self.fragment:
+            self.show("fragments/flavor_row.html", row=row, saved=_saved_sentence(row.name, edit))
+        else:
+            self.redirect(f"{self.services.settings.prefix}operator/flavors", status=HTTPStatus.SEE_OTHER)
+
+
+class PriceHistoryPage(FlavorTable):
+    """``GET operator/flavors/{name}/prices``: every price the flavor ever had, and who set it."""
+
+    page = "operator_prices"
+
+    async def get(self, name: str) -> None:
+        history = await attempt(self.services.billing.price_history(self.token, name), Text("Prices of %(name)s", name=name[:64]))
+        versions = tuple(sorted(history.content or (), key=lambda price: (price.currency, -price.version)))
+        template = "fragments/price_history.html" if self.fragment else "operator_prices.html"
+        self.show(template, name=name, versions=versions, problem=history.problem)
+
+
+def _saved_sentence(name: str, edit: Edit) -> Text:
+    if not edit.flavor_changed and not edit.prices:
+        return Text("Nothing was changed in %(name)s.", name=name)
+    if edit.start_ns is not None:
+        start = f"{moment(edit.start_ns):%Y-%m-%d %H:%M:%S}"
+        return Text("%(name)s is saved. Prices apply from %(start)s UTC on, the rest to leases opened from now on.", name=name, start=start)
+    return Text("%(name)s is saved. A price applies from now on, the rest to leases opened from now on.", name=name)

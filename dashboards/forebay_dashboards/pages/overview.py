@@ -1,0 +1,65 @@
+"""*Operator*: the overview."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from forebay_hub.languages import Text
+
+from forebay_dashboards.access import View
+from forebay_dashboards.http.handler import Visit
+from forebay_dashboards.rows import Forecast
+from forebay_dashboards.tables.overview import efficiency, overview
+from forebay_dashboards.tables.spend import sums
+from forebay_dashboards.tables.table import pace_ms
+from forebay_dashboards.text.times import today
+from forebay_dashboards.upstream.sections import attempt
+
+WAIT_PROBABILITY_MIN = 0.5
+"""A forecast is worth a line from here on."""
+
+
+class OverviewPage(Visit):
+    """``GET operator``, and its fragments: ``operator/live``, which the pool's events keep fresh, and ``operator/money``."""
+
+    view: View = "operator"
+    page = "operator"
+
+    async def get(self, part: str | None = None) -> None:
+        if part == "money":
+            self.show("fragments/overview_money.html", **await self._money())
+            return
+        begun = time.process_time()
+        values = {"now": overview(self.services.feed.mirror)}
+        if part == "live":
+            body = self.rendered("fragments/overview_live.html", **values)
+            self.set_header("X-Pace-Milliseconds", str(pace_ms(time.process_time() - begun)))
+            self.finish(body)
+            return
+        self.show("operator.html", **values, **await self._money())
+
+    async def _money(self) -> dict[str, object]:
+        """What other services know: it is asked for seldom, and where one does not answer the rest is shown."""
+        pool, billing, token = self.services.pool, self.services.billing, self.token
+        spent, flavors, forecast, budgets, outbox = await asyncio.gather(
+            attempt(billing.summary(token, "flavor", today(self.now_ns, self.zone)), Text("Today's revenue")),
+            attempt(pool.flavors(token), Text("Flavors")),
+            attempt(pool.forecast(token), Text("Forecasts")),
+            attempt(billing.budgets(token, None), Text("Budgets")),
+            attempt(billing.outbox(token), Text("Deliveries to Stripe")),
+        )
+        mirror = self.services.feed.mirror
+        sessions, leases = [seen.row for seen in mirror.seen_sessions()], [seen.row for seen in mirror.seen_leases()]
+        return {
+            "revenue": sums(spent.content or ()),
+            "efficiency": None if flavors.content is None else efficiency(sessions, leases, flavors.content),
+            "short": [row for row in forecast.content or () if _is_short(row)],
+            "stopping": [budget for budget in budgets.content or () if budget.state != "open"],
+            "dead": 0 if outbox.content is None else outbox.content.counts.get("dead", 0),
+            "problems": [section.problem for section in (spent, flavors, forecast, budgets, outbox) if section.problem],
+        }
+
+
+def _is_short(row: Forecast) -> bool:
+    return row.offered_devices > 0 and (row.missing_devices > 0 or row.wait_probability >= WAIT_PROBABILITY_MIN)

@@ -1,0 +1,56 @@
+"""*Tenant*: whom the report of each month is mailed to."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+
+from forebay_hub.languages import Text
+
+from forebay_dashboards.access import View
+from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
+from forebay_dashboards.http.handler import Visit
+from forebay_dashboards.upstream.sections import attempt
+
+ADDRESS_CHARACTERS_MAX = 320
+
+logger = logging.getLogger(__name__)
+
+
+class ReportsPage(Visit):
+    """``GET tenant/reports`` lists the recipients, ``POST`` adds or removes one."""
+
+    view: View = "tenant"
+    page = "tenant_reports"
+
+    async def get(self) -> None:
+        await self._show(None, None)
+
+    async def post(self) -> None:
+        target = self.get_body_argument("target", "").strip()[:ADDRESS_CHARACTERS_MAX]
+        try:
+            saved = await (self._remove() if "remove" in self.request.body_arguments else self._add(target))
+        except (FormError, UpstreamRefused, UpstreamUnavailable) as error:
+            refused = isinstance(error, (FormError, UpstreamRefused))
+            self.set_status(HTTPStatus.BAD_REQUEST if refused else HTTPStatus.SERVICE_UNAVAILABLE)
+            await self._show(error.text, None, target)
+            return
+        logger.info("action=report_recipients_changed who=%s tenant=%s", self.visitor.name, self.visitor.tenant)
+        await self._show(None, saved)
+
+    async def _add(self, target: str) -> Text:
+        if not target:
+            raise FormError(Text("Type the e-mail address that reports are to go to."))
+        await self.services.billing.add_recipient(self.token, target)
+        return Text("%(address)s gets the report of this month, a day after its end, and those of later ones.", address=target)
+
+    async def _remove(self) -> Text:
+        number = self.get_body_argument("remove", "")
+        if not (number.isascii() and number.isdigit() and len(number) < 19):
+            raise FormError(Text("Choose a recipient from the list."))
+        await self.services.billing.remove_recipient(self.token, int(number))
+        return Text("It gets no more reports.")
+
+    async def _show(self, problem: Text | None, saved: Text | None, target: str = "") -> None:
+        recipients = await attempt(self.services.billing.recipients(self.token, self.visitor.tenant), Text("Recipients"))
+        self.show("tenant_reports.html", recipients=recipients, problem=problem, saved=saved, target=target)

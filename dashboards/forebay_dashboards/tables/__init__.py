@@ -1,0 +1,1 @@
+"""What tables, sums and charts hold before a template draws them. No I/O."""

@@ -1,0 +1,115 @@
+"""What the dashboards ask of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from urllib.parse import quote
+
+from pydantic import TypeAdapter
+
+from forebay_dashboards.rows import AuditPage, Device, Equivalent, Flavor, Forecast, Lease, Model, Node, Quota, Session, Suggestion
+from forebay_dashboards.upstream.client import NO_HEADERS, Query, Upstream
+
+_LEASES = TypeAdapter(tuple[Lease, ...])
+_SESSIONS = TypeAdapter(tuple[Session, ...])
+_DEVICES = TypeAdapter(tuple[Device, ...])
+_NODES = TypeAdapter(tuple[Node, ...])
+_FORECAST = TypeAdapter(tuple[Forecast, ...])
+_FLAVORS = TypeAdapter(tuple[Flavor, ...])
+_SUGGESTIONS = TypeAdapter(tuple[Suggestion, ...])
+_QUOTAS = TypeAdapter(tuple[Quota, ...])
+_QUOTA = TypeAdapter(Quota)
+_MODELS = TypeAdapter(tuple[Model, ...])
+_AUDIT = TypeAdapter(AuditPage)
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+class Pool:
+    """The pool's HTTP interface. Each method raises UpstreamUnavailable and UpstreamRefused."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+
+    async def leases(self, token: str) -> tuple[Lease, ...]:
+        return await self._upstream.read(_LEASES, token, "api/leases")
+
+    async def sessions(self, token: str) -> tuple[Session, ...]:
+        return await self._upstream.read(_SESSIONS, token, "api/sessions")
+
+    async def devices(self, token: str) -> tuple[Device, ...]:
+        return await self._upstream.read(_DEVICES, token, "api/devices")
+
+    async def nodes(self, token: str) -> tuple[Node, ...]:
+        return await self._upstream.read(_NODES, token, "api/nodes")
+
+    async def forecast(self, token: str) -> tuple[Forecast, ...]:
+        """What each flavor's demand will come to."""
+        return await self._upstream.read(_FORECAST, token, "api/forecast")
+
+    async def flavors(self, token: str) -> tuple[Flavor, ...]:
+        return await self._upstream.read(_FLAVORS, token, "api/flavors")
+
+    async def suggestions(self, token: str) -> tuple[Suggestion, ...]:
+        """Flavors that the devices which are here could serve, and that are not there yet."""
+        return await self._upstream.read(_SUGGESTIONS, token, "api/suggestions")
+
+    async def set_flavor(
+        self, token: str, name: str, memory_bytes: int, equivalents: tuple[Equivalent, ...], residents_max: int | None,
+        expected: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        """Takes effect on leases opened from then on, as far as ``expected`` allows: see :func:`stamps.expecting`."""
+        rows = [row.model_dump() for row in equivalents]
+        body = {"memory_bytes": memory_bytes, "equivalents": rows, "residents_max": residents_max}
+        await self._upstream.write(_ANYTHING, token, f"api/flavors/{quote(name, safe='')}", body, headers=expected)
+
+    async def command_session(self, token: str, session: str, command: str) -> None:
+        """``park``, ``move`` or ``revoke``."""
+        await self._upstream.write(_ANYTHING, token, f"api/sessions/{quote(session, safe='')}/{command}", {}, "POST")
+
+    async def end_session(self, token: str, session: str) -> None:
+        """Its tensors are lost."""
+        await self._upstream.delete(token, f"api/sessions/{quote(session, safe='')}")
+
+    async def set_device(self, token: str, device: str, body: Mapping[str, Any]) -> None:
+        """Closes it to new leases, or opens it."""
+        await self._upstream.write(_ANYTHING, token, f"api/devices/{quote(device, safe='')}", body)
+
+    async def set_node(self, token: str, node: str, body: Mapping[str, Any]) -> None:
+        """Drains it, or lends its devices again."""
+        await self._upstream.write(_ANYTHING, token, f"api/nodes/{quote(node, safe='')}", body)
+
+    async def audit(self, token: str, asked: Query) -> AuditPage:
+        """What operators did, newest first."""
+        return await self._upstream.read(_AUDIT, token, "api/audit", asked)
+
+    async def quotas(self, token: str) -> tuple[Quota, ...]:
+        """Those that are set."""
+        return await self._upstream.read(_QUOTAS, token, "api/quotas")
+
+    async def quota(self, token: str, tenant: str, user: str | None) -> Quota:
+        """One, whether it is set or not."""
+        return await self._upstream.read(_QUOTA, token, _quota_path(tenant, user))
+
+    async def set_quota(
+        self, token: str, tenant: str, user: str | None, body: Mapping[str, Any], expected: Mapping[str, str] = NO_HEADERS
+    ) -> None:
+        """Replaces it, as far as ``expected`` allows: see :func:`stamps.expecting`."""
+        await self._upstream.write(_ANYTHING, token, _quota_path(tenant, user), body, headers=expected)
+
+    async def models(self, token: str) -> tuple[Model, ...]:
+        """Each model there is, or that has a policy."""
+        return await self._upstream.read(_MODELS, token, "api/models")
+
+    async def set_model(self, token: str, model: str, tenants: list[str] | None, expected: Mapping[str, str]) -> None:
+        """Who may have it (None: all), as far as ``expected`` allows."""
+        await self._upstream.write(_ANYTHING, token, f"api/models/{quote(model, safe='')}", {"tenants": tenants}, headers=expected)
+
+    def events(self, token: str, silence_seconds: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The event stream, entered once the pool has begun to send."""
+        return self._upstream.stream(token, "api/events", silence_seconds)
+
+
+def _quota_path(tenant: str, user: str | None) -> str:
+    return "/".join(["api/quotas", *(quote(name, safe="") for name in (tenant, user) if name is not None)])
