@@ -25,11 +25,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from forebay_pool.events import ClientSaid, SessionJoined, WorkerSaid
-from forebay_pool.instructions import Meter
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import ClientSaid, SessionJoined, WorkerSaid
+from forebay_pool.model.instructions import Meter
+from forebay_pool.model.types import Device, Equivalent, Flavor
 from forebay_pool.settings import Settings
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Device, Equivalent, Flavor
 from forebay_wire import messages as wire
 from forebay_wire import stream
 from forebay_worker.link import Connection

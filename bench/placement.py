@@ -21,12 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from forebay_pool.events import ClientSaid, SessionJoined, SessionLeft, WorkerSaid
-from forebay_pool.instructions import Launch
-from forebay_pool.policies import Policy
-from forebay_pool.ranking import ForebayRanking, Ranking
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Device
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import ClientSaid, SessionJoined, SessionLeft, WorkerSaid
+from forebay_pool.model.instructions import Launch
+from forebay_pool.model.policies import Policy
+from forebay_pool.model.types import Device
+from forebay_pool.placement.ranking import ForebayRanking, Ranking
 from forebay_wire import messages as wire
 from report import SKIPPED, report
 from simulation.rankings import BestFitRanking, FirstFitRanking, FragmentationRanking, RandomRanking

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from forebay_pool.events import Look
+from forebay_pool.model.events import Look
 from forebay_wire import messages as wire
 from report import SKIPPED, percentile, report
 from simulate import WARM_UP_NS, Case, parser_of, plans_of

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from forebay_pool.events import (
+from forebay_pool.model.events import (
     BudgetSet,
     ClientSaid,
     Event,
@@ -29,11 +29,11 @@ from forebay_pool.events import (
     WorkerSaid,
     WorkerUnlinked,
 )
-from forebay_pool.instructions import Confirm, Instruction, Kill, Launch, Meter, MeterParked, TellClient, TellWorker
-from forebay_pool.kept import Kept, KeptSession
-from forebay_pool.node_events import DeviceSet, NodeDrain
-from forebay_pool.tariff import Tariff
-from forebay_pool.types import Device, Flavor, Price, UsageRecord
+from forebay_pool.model.instructions import Confirm, Instruction, Kill, Launch, Meter, MeterParked, TellClient, TellWorker
+from forebay_pool.model.node_events import DeviceSet, NodeDrain
+from forebay_pool.model.prices import Tariff
+from forebay_pool.model.snapshot import Kept, KeptSession
+from forebay_pool.model.types import Device, Flavor, Price, UsageRecord
 from forebay_wire import messages as wire
 
 from simulation.books import WHOLE_MILLI, ClosureBook, QuotaBook, Use

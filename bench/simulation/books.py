@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from forebay_pool.events import BudgetSet, QuotaSet
-from forebay_pool.node_events import DeviceSet, NodeDrain
-from forebay_pool.types import Device, Quota
+from forebay_pool.model.events import BudgetSet, QuotaSet
+from forebay_pool.model.node_events import DeviceSet, NodeDrain
+from forebay_pool.model.types import Device, Quota
 
 from simulation.agenda import SECOND_NS
 

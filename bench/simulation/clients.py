@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from forebay_pool.events import ClientSaid, SessionJoined, SessionLeft
+from forebay_pool.model.events import ClientSaid, SessionJoined, SessionLeft
 from forebay_wire import messages as wire
 
 from simulation.links import Link

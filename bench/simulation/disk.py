@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from forebay_pool import kept_rows
-from forebay_pool.batch import Batch
-from forebay_pool.events import Event, WorkerGone
 from forebay_pool.host import boot_id
-from forebay_pool.instructions import Confirm, Forget, Instruction, Keep, Launch, Meter, MeterParked
-from forebay_pool.kept import Kept, KeptWorker, kept_lease, kept_parking, kept_session
-from forebay_pool.store import Store
-from forebay_pool.tables import METADATA
-from forebay_pool.types import Lease, Parking, Session, UsageRecord
+from forebay_pool.model.events import Event, WorkerGone
+from forebay_pool.model.instructions import Confirm, Forget, Instruction, Keep, Launch, Meter, MeterParked
+from forebay_pool.model.snapshot import Kept, KeptWorker, kept_lease, kept_parking, kept_session
+from forebay_pool.model.types import Lease, Parking, Session, UsageRecord
+from forebay_pool.store import snapshot_rows
+from forebay_pool.store.batch import Batch
+from forebay_pool.store.database import Store
+from forebay_pool.store.tables import METADATA
 
 from simulation.auditor import Caught
 
@@ -87,6 +87,6 @@ class Disk:
             METADATA.create_all(store.engine)
             store.write(self._written, deliver=False)
             with store.engine.connect() as connection:
-                return kept_rows.read(connection, boot_id(), now_ns, now_unix_ns)
+                return snapshot_rows.read(connection, boot_id(), now_ns, now_unix_ns)
         finally:
             store.close()

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from forebay_pool.events import BudgetSet, Event, LeaseRevoked, QuotaSet, SessionMoved, SessionParked
-from forebay_pool.node_events import DeviceSet, NodeDrain
-from forebay_pool.types import BudgetState, Quota
+from forebay_pool.model.events import BudgetSet, Event, LeaseRevoked, QuotaSet, SessionMoved, SessionParked
+from forebay_pool.model.node_events import DeviceSet, NodeDrain
+from forebay_pool.model.types import BudgetState, Quota
 
 from simulation.agenda import SECOND_NS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from forebay_pool.events import Event, Restored, SessionAway, WorkerAway, WorkerGone
-from forebay_pool.kept import Kept
-from forebay_pool.state_machine import StateMachine
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import Event, Restored, SessionAway, WorkerAway, WorkerGone
+from forebay_pool.model.snapshot import Kept
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda
 from simulation.clients import Client

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from forebay_pool.fragmentation import Demand
-from forebay_pool.policies import Policy
-from forebay_pool.ranking import Candidate, Rank, gradient
-from forebay_pool.types import Seat
+from forebay_pool.model.policies import Policy
+from forebay_pool.model.types import Seat
+from forebay_pool.placement.fragmentation import Demand
+from forebay_pool.placement.ranking import Candidate, Rank, gradient
 
 
 class FragmentationRanking:

@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from forebay_pool.events import Event
-from forebay_pool.instructions import Instruction, TellClient, TellWorker
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Device, Equivalent, Flavor, Limits
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import Event
+from forebay_pool.model.instructions import Instruction, TellClient, TellWorker
+from forebay_pool.model.types import Device, Equivalent, Flavor, Limits
 from forebay_wire import messages as wire
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from forebay_pool.events import ClientSaid, Event, Look, QuotaSet, SessionJoined, SessionLeft, Tick, WorkerGone, WorkerSaid
-from forebay_pool.instructions import Instruction, Kill, Launch, TellClient, TellWorker
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Device, Equivalent, Flavor, Limits, Quota
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import ClientSaid, Event, Look, QuotaSet, SessionJoined, SessionLeft, Tick, WorkerGone, WorkerSaid
+from forebay_pool.model.instructions import Instruction, Kill, Launch, TellClient, TellWorker
+from forebay_pool.model.types import Device, Equivalent, Flavor, Limits, Quota
 from forebay_wire import messages as wire
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS

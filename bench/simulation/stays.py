@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from forebay_pool.kept import Kept
-from forebay_pool.types import UsageRecord
+from forebay_pool.model.snapshot import Kept
+from forebay_pool.model.types import UsageRecord
 
 Demand = Callable[..., None]
 """Raises Caught unless its first argument holds."""

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.events import ClientSaid, Event, FlavorSet, PricesSet, SessionDismissed, ShutDown, StoreChanged, Tick, WorkerSaid
-from forebay_pool.instructions import Instruction
-from forebay_pool.invariants import validate
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.tariff import Tariff
-from forebay_pool.types import Device, Equivalent, Flavor, Limits
+from forebay_pool.machine.invariants import validate
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import ClientSaid, Event, FlavorSet, PricesSet, SessionDismissed, ShutDown, StoreChanged, Tick, WorkerSaid
+from forebay_pool.model.instructions import Instruction
+from forebay_pool.model.prices import Tariff
+from forebay_pool.model.types import Device, Equivalent, Flavor, Limits
 from forebay_wire.messages import ResumeSession, ResumeWorker
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from forebay_pool.types import Device
+from forebay_pool.model.types import Device
 
 NODES_FILE = "openb_node_list_gpu_node.csv"
 TASKS_FILE = "openb_pod_list_default.csv"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from forebay_pool.types import Device
+from forebay_pool.model.types import Device
 from forebay_wire import messages as wire
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS

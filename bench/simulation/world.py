@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from forebay_pool.events import Event, Tick, WorkerAway, WorkerGone, WorkerSaid
-from forebay_pool.instructions import Instruction, Kill, Launch, TellClient, TellWorker
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Device
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import Event, Tick, WorkerAway, WorkerGone, WorkerSaid
+from forebay_pool.model.instructions import Instruction, Kill, Launch, TellClient, TellWorker
+from forebay_pool.model.types import Device
 
 from simulation.agenda import SECOND_NS, Agenda
 from simulation.clients import Client

@@ -18,12 +18,12 @@ from forebay_hub.logs import log_to_stderr
 
 from forebay_pool import embedded
 from forebay_pool.errors import PoolError, SettingsError
-from forebay_pool.follower import Follower
 from forebay_pool.garbage import collect_rarely
-from forebay_pool.leadership import Leadership
 from forebay_pool.service import Service
 from forebay_pool.settings import Settings, load
-from forebay_pool.store import Store
+from forebay_pool.standby import Follower
+from forebay_pool.store.database import Store
+from forebay_pool.store.leadership import Leadership
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

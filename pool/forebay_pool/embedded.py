@@ -17,12 +17,12 @@ import psutil
 from forebay_hub.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 from pydantic import BaseModel, ConfigDict
 
-from forebay_pool.catalogue import name_of
 from forebay_pool.errors import SettingsError
-from forebay_pool.flavors import seeds
+from forebay_pool.model.catalogue import name_of
+from forebay_pool.model.types import Equivalent, Flavor, Kind
 from forebay_pool.service import Service
 from forebay_pool.settings import DeviceGroup, Settings
-from forebay_pool.types import Equivalent, Flavor, Kind
+from forebay_pool.store.flavors import seeds
 
 TENANT = "local"
 FILE = "pool.json"

@@ -24,29 +24,31 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_pool import audit_handlers, endpoints, handlers, node_handlers, queue_handlers
-from forebay_pool.billing import BillingClient
-from forebay_pool.board import FLUSH_SECONDS
+from forebay_pool.billing.client import BillingClient
+from forebay_pool.billing.heartbeats import Heartbeats
+from forebay_pool.billing.outbox import Outbox
 from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
-from forebay_pool.events import PricesSet, QuotaSet, Restored
-from forebay_pool.flavors import seeds
-from forebay_pool.heartbeats import Heartbeats
-from forebay_pool.kept import Kept
-from forebay_pool.launcher import Launcher, LocalLauncher, WorkerCommand
-from forebay_pool.leadership import Leadership
-from forebay_pool.links import SessionLink, WorkerLink
-from forebay_pool.metrics import Backlog, Metrics, StateCollector
-from forebay_pool.node_events import DeviceSet, NodeDrain, NodeJoined, NodeLost
-from forebay_pool.outbox import Outbox
-from forebay_pool.policies import ModelPolicy, Policy
-from forebay_pool.probes import Probe, probes_of
-from forebay_pool.ray_nodes import RayNode, devices_of
+from forebay_pool.hosts.launcher import Launcher, LocalLauncher, WorkerCommand
+from forebay_pool.hosts.probes import Probe, probes_of
+from forebay_pool.hosts.ray_nodes import RayNode, devices_of
+from forebay_pool.http import audit, endpoints, queue
+from forebay_pool.http import handler as handler_http
+from forebay_pool.http import nodes as nodes_http
+from forebay_pool.http.links import SessionLink, WorkerLink
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import PricesSet, QuotaSet, Restored
+from forebay_pool.model.node_events import DeviceSet, NodeDrain, NodeJoined, NodeLost
+from forebay_pool.model.policies import ModelPolicy, Policy
+from forebay_pool.model.snapshot import Kept
+from forebay_pool.model.types import Flavor
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.store import OutboxCount, Store
-from forebay_pool.types import Flavor
-from forebay_pool.writer import Writer
+from forebay_pool.store.database import OutboxCount, Store
+from forebay_pool.store.flavors import seeds
+from forebay_pool.store.leadership import Leadership
+from forebay_pool.store.writer import Writer
+from forebay_pool.views.event_stream import FLUSH_SECONDS
+from forebay_pool.views.metrics import Backlog, Metrics, StateCollector
 
 SOCKET_DIR_CHARACTERS_MAX = 60
 """A Unix socket's path has at most 107 characters; the rest is the worker's."""
@@ -185,7 +187,7 @@ class Service:
     async def _on_ray(self) -> Launcher:
         """Raises SettingsError."""
         try:
-            from forebay_pool.ray_launcher import RayLauncher  # Ray is an optional extra
+            from forebay_pool.hosts.ray_launcher import RayLauncher  # Ray is an optional extra
         except ImportError as error:
             raise SettingsError(f"launcher is ray, but Ray is not installed ({error}): pip install 'forebay-pool[ray]'") from None
         command, inherit = self._worker_command(None), self.settings.worker_environment
@@ -237,45 +239,58 @@ class Service:
         self._nodes = now
 
     @staticmethod
-    def routes() -> list[tuple[str, type[handlers.Api]]]:
+    def routes() -> list[tuple[str, type[handler_http.Api]]]:
         """Each endpoint under ``base_path``, and who answers it."""
         return [
             ("api/session", SessionLink),
             ("api/worker", WorkerLink),
-            ("api/flavors", handlers.Flavors),
-            ("api/flavors/([^/]+)", handlers.FlavorItem),
-            ("api/suggestions", handlers.Suggestions),
-            ("api/leases", handlers.Leases),
-            ("api/sessions", handlers.Sessions),
-            ("api/sessions/([^/]+)", handlers.SessionItem),
-            ("api/sessions/([^/]+)/revoke", queue_handlers.Revocation),
-            ("api/sessions/([^/]+)/move", queue_handlers.Move),
-            ("api/sessions/([^/]+)/park", queue_handlers.Parking),
-            ("api/queue", queue_handlers.Queue),
-            ("api/quotas", queue_handlers.Quotas),
-            ("api/quotas/([^/]+)", queue_handlers.QuotaItem),
-            ("api/quotas/([^/]+)/([^/]+)", queue_handlers.QuotaItem),
-            ("api/devices", handlers.Devices),
-            ("api/devices/(.+)", node_handlers.DeviceItem),
-            ("api/nodes", node_handlers.Nodes),
-            ("api/nodes/([^/]+)", node_handlers.NodeItem),
-            ("api/models", node_handlers.Models),
-            ("api/models/(.+)", node_handlers.ModelItem),
-            ("api/forecast", node_handlers.Forecasts),
-            ("api/choice", handlers.Choice),
-            ("api/audit", audit_handlers.Audit),
-            ("api/events", handlers.Events),
+            ("api/flavors", handler_http.Flavors),
+            ("api/flavors/([^/]+)", handler_http.FlavorItem),
+            ("api/suggestions", handler_http.Suggestions),
+            ("api/leases", handler_http.Leases),
+            ("api/sessions", handler_http.Sessions),
+            ("api/sessions/([^/]+)", handler_http.SessionItem),
+            ("api/sessions/([^/]+)/revoke", queue.Revocation),
+            ("api/sessions/([^/]+)/move", queue.Move),
+            ("api/sessions/([^/]+)/park", queue.Parking),
+            ("api/queue", queue.Queue),
+            ("api/quotas", queue.Quotas),
+            ("api/quotas/([^/]+)", queue.QuotaItem),
+            ("api/quotas/([^/]+)/([^/]+)", queue.QuotaItem),
+            ("api/devices", handler_http.Devices),
+            ("api/devices/(.+)", nodes_http.DeviceItem),
+            ("api/nodes", nodes_http.Nodes),
+            ("api/nodes/([^/]+)", nodes_http.NodeItem),
+            ("api/models", nodes_http.Models),
+            ("api/models/(.+)", nodes_http.ModelItem),
+            ("api/forecast", nodes_http.Forecasts),
+            ("api/choice", handler_http.Choice),
+            ("api/audit", audit.Audit),
+            ("api/events", handler_http.Events),
             ("api/openapi.json", endpoints.Description),
-            ("metrics", handlers.MetricsPage),
-            ("health", handlers.Health),
+            ("metrics", handler_http.MetricsPage),
+            ("health", handler_http.Health),
         ]
+
+    def _context(self) -> handler_http.Context:
+        return handler_http.Context(
+            settings=self.settings,
+            authenticator=self.authenticator,
+            shell=self.shell,
+            store=self.store,
+            writer=self.writer,
+            epoch=self.epoch,
+            choices=self.choices,
+            refresh_prices=self.refresh_prices,
+            count_outbox=self._count_outbox,
+        )
 
     def _listen(self) -> None:
         base = self.settings.base_path
-        own = {"service": self}
+        own = {"context": self._context()}
         application = Application(
             [(base + path, handler, own) for path, handler in self.routes()],
-            default_handler_class=handlers.NotFound,
+            default_handler_class=handler_http.NotFound,
             default_handler_args=own,
             websocket_max_message_size=4 * MESSAGE_BYTES_MAX,
             log_function=_log_request,
@@ -286,8 +301,8 @@ class Service:
         except OSError as error:
             where = f"{self.settings.host}:{self.settings.port}"
             raise SettingsError(f"cannot listen on {where} ({error.strerror}): set host and port to an address that is free") from None
-        sizes = {"max_body_size": handlers.BODY_BYTES_MAX, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
-        waits = {"body_timeout": handlers.BODY_SECONDS_MAX, "idle_connection_timeout": handlers.IDLE_SECONDS_MAX}
+        sizes = {"max_body_size": handler_http.BODY_BYTES_MAX, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
+        waits = {"body_timeout": handler_http.BODY_SECONDS_MAX, "idle_connection_timeout": handler_http.IDLE_SECONDS_MAX}
         self._server = HTTPServer(application, ssl_options=tls, **sizes, **waits)
         self._server.add_sockets(sockets)
         self.port = sockets[0].getsockname()[1]
@@ -340,7 +355,7 @@ class Service:
 
     def _probes(self) -> Sequence[Probe]:
         if self.settings.launcher == "ray":
-            from forebay_pool.ray_probes import RayProbe  # Ray is an optional extra
+            from forebay_pool.hosts.ray_probes import RayProbe  # Ray is an optional extra
 
             return [RayProbe(lambda: [(node, devices_of(node, self.settings.devices)) for node in self._nodes.values()])]
         here = [seat.device for seat in self.shell.machine.fleet.seats.values() if seat.device.node == self.settings.node]
@@ -401,11 +416,7 @@ class Service:
 
     # What the handlers ask for
 
-    async def write(self, job: Callable[[], T]) -> T:
-        """Makes a write on the writer's thread. Raises StoreUnavailable."""
-        return await asyncio.wrap_future(self.writer.call(job))
-
-    async def look_at_outbox(self) -> None:
+    async def _count_outbox(self) -> None:
         """What the outbox holds, for the metrics, which do without where the database does not say."""
         try:
             self._outbox_count = await asyncio.to_thread(self.store.count_undelivered)

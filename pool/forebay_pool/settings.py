@@ -14,8 +14,8 @@ from forebay_wire.texts import Name
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from forebay_pool.errors import SettingsError
-from forebay_pool.policies import GangSpread, Preference
-from forebay_pool.types import Device, Limits
+from forebay_pool.model.policies import GangSpread, Preference
+from forebay_pool.model.types import Device, Limits
 
 NODE_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 RAY_ADDRESS_PATTERN = r"^(auto|[^/\s]+:[0-9]{1,5})$"

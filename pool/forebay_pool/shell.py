@@ -12,11 +12,13 @@ from typing import Any, Protocol
 
 from forebay_wire.messages import Message, Refused
 
-from forebay_pool.board import Board
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.events import Event, Look, PricesSet, ShutDown, StoreChanged, Tick, WorkerAway, WorkerGone
 from forebay_pool.host import process_space
-from forebay_pool.instructions import (
+from forebay_pool.hosts.launcher import Launcher
+from forebay_pool.hosts.probes import Probe
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import Event, Look, PricesSet, ShutDown, StoreChanged, Tick, WorkerAway, WorkerGone
+from forebay_pool.model.instructions import (
     Confirm,
     Forget,
     Instruction,
@@ -30,14 +32,12 @@ from forebay_pool.instructions import (
     TellClient,
     TellWorker,
 )
-from forebay_pool.kept import KeptWorker, kept_lease, kept_parking, kept_session
-from forebay_pool.launcher import Launcher
-from forebay_pool.metrics import Metrics
-from forebay_pool.node_events import DeviceHealth
-from forebay_pool.probes import Probe
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Lease, Parking
-from forebay_pool.writer import Writer
+from forebay_pool.model.node_events import DeviceHealth
+from forebay_pool.model.snapshot import KeptWorker, kept_lease, kept_parking, kept_session
+from forebay_pool.model.types import Lease, Parking
+from forebay_pool.store.writer import Writer
+from forebay_pool.views.event_stream import Board
+from forebay_pool.views.metrics import Metrics
 
 TICK_SECONDS = 0.25
 LINK_SECONDS_MAX = 1.0

@@ -13,10 +13,10 @@ import pytest
 from forebay.toolkit.backup import BackupError, back_up, database_of, restore
 from forebay.toolkit.command import main
 from forebay_billing.model.types import UsageRecord
-from forebay_pool.batch import Batch
-from forebay_pool.kept import KeptSession
-from forebay_pool.store import Store as PoolStore
-from forebay_pool.types import UsageRecord as Metered
+from forebay_pool.model.snapshot import KeptSession
+from forebay_pool.model.types import UsageRecord as Metered
+from forebay_pool.store.batch import Batch
+from forebay_pool.store.database import Store as PoolStore
 from forebay_wire import messages as wire
 
 Usage = Callable[..., UsageRecord]

@@ -8,8 +8,9 @@ import pytest
 from forebay_billing import errors as billing
 from forebay_dashboards.text.causes import _REFUSED, cause, refusal
 from forebay_pool import errors as pool
-from forebay_pool import handlers, health, node_handlers, queue_handlers
-from forebay_pool.health import Reading, judge
+from forebay_pool.http import handler, nodes, queue
+from forebay_pool.model import health
+from forebay_pool.model.health import Reading, judge
 
 READINGS = [
     *(Reading("d", temperature_celsius=celsius) for celsius in (health.WARN_CELSIUS, health.CORDON_CELSIUS, health.DRAIN_CELSIUS)),
@@ -41,7 +42,7 @@ def test_a_refusal_is_told_by_its_code_and_one_that_is_new_as_it_was_sent() -> N
 
 def test_every_code_that_has_a_text_is_one_that_pool_or_billing_sends() -> None:
     sent = {kind.code for kind in vars(billing).values() if isinstance(kind, type) and issubclass(kind, billing.BillingError)}
-    for module in (pool, handlers, node_handlers, queue_handlers):
+    for module in (pool, handler, nodes, queue):
         with open(str(module.__file__)) as source:
             sent |= set(re.findall(r'RequestRefused\(\d+, "(\w+)"', source.read()))
     assert _REFUSED.keys() <= sent

@@ -22,9 +22,9 @@ from forebay_billing.rules.price_list import price_list_of
 from forebay_billing.rules.prices import NOTHING_RATED, PRICE_NANO_PER_HOUR_MAX, Book
 from forebay_dashboards.text.audit import _ACTIONS, REFUSED, action, column
 from forebay_dashboards.text.causes import refusal
-from forebay_pool.handlers import _first_fault
-from forebay_pool.queue_handlers import QuotaBody
-from forebay_pool.types import Quota
+from forebay_pool.http.handler import _first_fault
+from forebay_pool.http.queue import QuotaBody
+from forebay_pool.model.types import Quota
 from pydantic import ValidationError
 
 AN_OWNERS = Budget(1, Subject("acme", None, None), "USD", "month", "owner", 2 * 10**18, (50,), "refuse", 60, 0, "ada")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from forebay_dashboards import metrics as dashboards_metrics
-from forebay_pool import metrics as pool_metrics
+from forebay_pool.views import metrics as pool_metrics
 from monitored_cloud import SERVICES, Cloud, Family
 from prometheus_client import Counter, Gauge, Histogram
 

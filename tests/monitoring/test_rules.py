@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from alert_cases import CASES, RECORDED, Case
-from forebay_pool.health import APPLICATION_XIDS, CORDON_CELSIUS, DRAIN_CELSIUS, WARN_CELSIUS
+from forebay_pool.model.health import APPLICATION_XIDS, CORDON_CELSIUS, DRAIN_CELSIUS, WARN_CELSIUS
 
 CHECKOUT = Path(__file__).parents[2]
 RULES = CHECKOUT / "deploy" / "prometheus" / "rules"

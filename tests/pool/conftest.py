@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, Identity, TokenAuthenticator
-from forebay_pool.events import ClientSaid, Event, SessionJoined, Tick, WorkerGone, WorkerSaid
-from forebay_pool.instructions import Instruction, Kill, Launch, Meter, TellClient, TellWorker
-from forebay_pool.invariants import validate
+from forebay_pool.machine.invariants import validate
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import ClientSaid, Event, SessionJoined, Tick, WorkerGone, WorkerSaid
+from forebay_pool.model.instructions import Instruction, Kill, Launch, Meter, TellClient, TellWorker
+from forebay_pool.model.types import Device, Equivalent, Flavor, Limits, UsageRecord
 from forebay_pool.service import Service
 from forebay_pool.settings import load
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.store import Store
-from forebay_pool.types import Device, Equivalent, Flavor, Limits, UsageRecord
+from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from websockets.asyncio.client import ClientConnection, connect

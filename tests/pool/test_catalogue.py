@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forebay_pool.catalogue import ACCELERATORS, CARDS_MAX, MIB, SHARES_MILLI, accelerator_of, name_of, way_of, ways_of
-from forebay_pool.flavors import scale, seeds
-from forebay_pool.types import Equivalent
+from forebay_pool.model.catalogue import ACCELERATORS, CARDS_MAX, MIB, SHARES_MILLI, accelerator_of, name_of, way_of, ways_of
+from forebay_pool.model.types import Equivalent
+from forebay_pool.store.flavors import scale, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 

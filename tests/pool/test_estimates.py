@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.estimates import SAMPLE_MAX, Lengths, Lifetimes
-from forebay_pool.events import Look
-from forebay_pool.foresight import is_news
-from forebay_pool.prospects import AHEAD_MAX, Held, Prospect
-from forebay_pool.types import Device, Equivalent, Estimate, Flavor, Standing
+from forebay_pool.model.events import Look
+from forebay_pool.model.types import Device, Equivalent, Estimate, Flavor, Standing
+from forebay_pool.placement.lease_lengths import SAMPLE_MAX, Lengths, Lifetimes
+from forebay_pool.placement.wait_estimates import is_news
+from forebay_pool.placement.wait_simulation import AHEAD_MAX, Held, Prospect
 from forebay_wire import messages as wire
 from hypothesis import given
 from hypothesis import strategies as st

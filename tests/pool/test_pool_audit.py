@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.audit import Wanted
 from forebay_pool.errors import Deposed
-from forebay_pool.events import QuotaSet, SessionParked
-from forebay_pool.store import Store
-from forebay_pool.types import Quota
+from forebay_pool.model.events import QuotaSet, SessionParked
+from forebay_pool.model.types import Quota
+from forebay_pool.store.audit import Wanted
+from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
 
 Make = Callable[..., Any]

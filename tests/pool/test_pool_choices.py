@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_pool.events import QuotaSet
-from forebay_pool.types import Quota
+from forebay_pool.model.events import QuotaSet
+from forebay_pool.model.types import Quota
 from forebay_wire import messages as wire
 
 Make = Callable[..., Any]

@@ -10,14 +10,14 @@ import pytest
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
-from forebay_pool.batch import Batch
 from forebay_pool.errors import Deposed
-from forebay_pool.events import Restored, SessionAway, SessionLeft, SessionMoved, WorkerAway, WorkerGone
-from forebay_pool.instructions import Confirm, Keep, Kill, Meter, TellClient
-from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
-from forebay_pool.metering import HOUR_NS
-from forebay_pool.store import Store
-from forebay_pool.types import Device, Equivalent, Flavor, Lease, Price, Session
+from forebay_pool.model.events import Restored, SessionAway, SessionLeft, SessionMoved, WorkerAway, WorkerGone
+from forebay_pool.model.instructions import Confirm, Keep, Kill, Meter, TellClient
+from forebay_pool.model.metering import HOUR_NS
+from forebay_pool.model.snapshot import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
+from forebay_pool.model.types import Device, Equivalent, Flavor, Lease, Price, Session
+from forebay_pool.store.batch import Batch
+from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
 
 SECOND = 1_000_000_000

@@ -7,7 +7,7 @@ import os
 import subprocess
 
 import pytest
-from forebay_pool.launcher import LocalLauncher
+from forebay_pool.hosts.launcher import LocalLauncher
 
 STRANGER = 60701
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from forebay_pool import leadership
-from forebay_pool.instructions import Kill
-from forebay_pool.leadership import LOCK, SILENCE_SECONDS, SURE_SECONDS, Leadership
-from forebay_pool.store import Store
+from forebay_pool.model.instructions import Kill
+from forebay_pool.store import leadership
+from forebay_pool.store.database import Store
+from forebay_pool.store.leadership import LOCK, SILENCE_SECONDS, SURE_SECONDS, Leadership
 
 PATIENCE_SECONDS = 20.0
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_pool import writer as writing
-from forebay_pool.metering import round_half_even
-from forebay_pool.store import Store
+from forebay_pool.model.metering import round_half_even
+from forebay_pool.store import writer as writing
+from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
 from sqlalchemy import event
 from tornado.httpserver import HTTPServer
@@ -183,7 +183,7 @@ def test_a_record_that_billing_refuses_is_set_aside_and_holds_up_no_other(pool: 
 
 
 def test_a_refused_record_is_sent_again_while_the_pool_runs_until_billing_takes_it(pool: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay_pool.outbox.REFUSED_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("forebay_pool.billing.outbox.REFUSED_RETRY_SECONDS", 0.2)
 
     async def scenario() -> None:
         async with billing_service() as billing, pool(**billed(billing)) as running:
@@ -242,7 +242,7 @@ def _limit_pages(store: Store) -> dict[str, int]:
 
 
 def test_a_locked_database_delays_records_and_the_grant_does_not_wait(pool: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay_pool.store.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("forebay_pool.store.database.BUSY_SECONDS", 0.1)
     monkeypatch.setattr(writing, "RETRY_SECONDS_MAX", 0.1)
 
     async def scenario() -> None:

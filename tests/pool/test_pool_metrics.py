@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from forebay_pool.health import Reading
-from forebay_pool.metrics import Metrics
-from forebay_pool.types import Session
+from forebay_pool.model.health import Reading
+from forebay_pool.model.types import Session
+from forebay_pool.views.metrics import Metrics
 from forebay_wire import messages as wire
 from forebay_wire.messages import Heartbeat
 from prometheus_client import generate_latest

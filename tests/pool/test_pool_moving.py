@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from forebay_pool.instructions import TellClient
+from forebay_pool.model.instructions import TellClient
 from forebay_wire import messages as wire
 
 pytestmark = [

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.forecast import Arrivals, Load, erlang_c, forecast
+from forebay_pool.placement.forecast import Arrivals, Load, erlang_c, forecast
 
 Make = Callable[..., Any]
 

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import schemathesis
 from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
-from forebay_pool.endpoints import OPERATIONS, SWITCHING
-from forebay_pool.openapi import Operation
+from forebay_pool.http.endpoints import OPERATIONS, SWITCHING
+from forebay_pool.http.openapi import Operation
 from forebay_pool.service import Service
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, Phase, given, settings

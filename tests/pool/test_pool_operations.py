@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.events import WorkerGone
-from forebay_pool.health import Reading, judge
-from forebay_pool.instructions import Note
-from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
-from forebay_pool.policies import ModelPolicy, Policy
-from forebay_pool.types import Device, Equivalent, Flavor
+from forebay_pool.model.events import WorkerGone
+from forebay_pool.model.health import Reading, judge
+from forebay_pool.model.instructions import Note
+from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
+from forebay_pool.model.policies import ModelPolicy, Policy
+from forebay_pool.model.types import Device, Equivalent, Flavor
 from forebay_wire import messages as wire
 
 GIB = 2**30

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_pool.events import QuotaSet, SessionLeft
-from forebay_pool.node_events import DeviceSet, NodeDrain
-from forebay_pool.types import Quota
+from forebay_pool.model.events import QuotaSet, SessionLeft
+from forebay_pool.model.node_events import DeviceSet, NodeDrain
+from forebay_pool.model.types import Quota
 from forebay_wire import messages as wire
 
 Make = Callable[..., Any]

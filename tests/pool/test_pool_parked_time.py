@@ -9,13 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from forebay_pool.batch import Batch
-from forebay_pool.events import QuotaSet, Restored, SessionLeft, SessionMoved, WorkerAway, WorkerGone
-from forebay_pool.instructions import Forget, MeterParked
-from forebay_pool.kept import Kept, KeptWorker, kept_parking, kept_session
-from forebay_pool.metering import HOUR_NS, PARKED
-from forebay_pool.store import Store
-from forebay_pool.types import Device, Quota, UsageRecord
+from forebay_pool.model.events import QuotaSet, Restored, SessionLeft, SessionMoved, WorkerAway, WorkerGone
+from forebay_pool.model.instructions import Forget, MeterParked
+from forebay_pool.model.metering import HOUR_NS, PARKED
+from forebay_pool.model.snapshot import Kept, KeptWorker, kept_parking, kept_session
+from forebay_pool.model.types import Device, Quota, UsageRecord
+from forebay_pool.store.batch import Batch
+from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
 
 from tests.pool.test_pool_parked_quota import REAL, needs_extensions, program

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
-from forebay_pool import stock as stock_module
-from forebay_pool.fleet import Fleet
-from forebay_pool.fragmentation import Demand
-from forebay_pool.placement import GROUPS_MAX, Bounds
-from forebay_pool.policies import ModelPolicy, Policy
-from forebay_pool.ranking import ForebayRanking, Ranking
-from forebay_pool.tariff import Tariff
-from forebay_pool.types import Device, Equivalent, Flavor, Place, Session
+from forebay_pool.model.policies import ModelPolicy, Policy
+from forebay_pool.model.prices import Tariff
+from forebay_pool.model.types import Device, Equivalent, Flavor, Place, Session
+from forebay_pool.placement import free_index as stock_module
+from forebay_pool.placement.choice import GROUPS_MAX, Bounds
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.placement.fragmentation import Demand
+from forebay_pool.placement.ranking import ForebayRanking, Ranking
 from simulation.rankings import BestFitRanking, FirstFitRanking, FragmentationRanking, RandomRanking
 
 GIB = 2**30

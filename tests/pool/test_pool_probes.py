@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from forebay_pool.health import Reading
-from forebay_pool.probes import AmdProbe, Drivers, NvidiaProbe, probes_of
-from forebay_pool.types import Device
+from forebay_pool.hosts.probes import AmdProbe, Drivers, NvidiaProbe, probes_of
+from forebay_pool.model.health import Reading
+from forebay_pool.model.types import Device
 
 Make = Callable[..., Any]
 

@@ -270,8 +270,8 @@ def test_settings_that_cannot_be_used_are_one_sentence(
 
 
 def test_a_pool_that_starts_its_workers_itself_does_not_import_ray() -> None:
-    modules = "forebay_pool.__main__, forebay_pool.embedded, forebay_pool.service, forebay_pool.launcher"
-    asked = [sys.executable, "-c", f"import sys, {modules}; print('ray' in sys.modules, 'forebay_pool.ray_nodes' in sys.modules)"]
+    modules = "forebay_pool.__main__, forebay_pool.embedded, forebay_pool.service, forebay_pool.hosts.launcher"
+    asked = [sys.executable, "-c", f"import sys, {modules}; print('ray' in sys.modules, 'forebay_pool.hosts.ray_nodes' in sys.modules)"]
     done = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert done.stdout == "False True\n"
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_pool.batch import Batch
-from forebay_pool.events import LeaseRevoked, Restored, Tick, WorkerAway
-from forebay_pool.kept import Kept, KeptWorker, kept_lease, kept_session
-from forebay_pool.metering import HOUR_NS, cut_after, segments
-from forebay_pool.store import Store
-from forebay_pool.types import UsageRecord
+from forebay_pool.model.events import LeaseRevoked, Restored, Tick, WorkerAway
+from forebay_pool.model.metering import HOUR_NS, cut_after, segments
+from forebay_pool.model.snapshot import Kept, KeptWorker, kept_lease, kept_session
+from forebay_pool.model.types import UsageRecord
+from forebay_pool.store.batch import Batch
+from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
 from forebay_wire import stream
 from hypothesis import given

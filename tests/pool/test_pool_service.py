@@ -11,10 +11,10 @@ from typing import Any
 
 import psutil
 import pytest
-from forebay_pool import handlers, links
-from forebay_pool.endpoints import OPERATIONS
-from forebay_pool.events import PricesSet
-from forebay_pool.tariff import Tariff
+from forebay_pool.http import handler, links
+from forebay_pool.http.endpoints import OPERATIONS
+from forebay_pool.model.events import PricesSet
+from forebay_pool.model.prices import Tariff
 from forebay_wire import messages as wire
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -134,7 +134,7 @@ def test_a_client_that_is_not_back_in_time_loses_its_session(pool: Make) -> None
 
 
 def test_a_client_that_leaves_messages_unread_is_disconnected_and_parked(pool: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay_pool.links.PENDING_MESSAGES_MAX", 50)
+    monkeypatch.setattr("forebay_pool.http.links.PENDING_MESSAGES_MAX", 50)
 
     async def scenario() -> None:
         async with pool(session_heartbeat_seconds=3600) as running, asyncio.timeout(30):  # the bound ends it, and not the silence
@@ -437,8 +437,8 @@ def test_an_address_that_is_no_utf_8_is_refused_with_what_to_do(pool: Make) -> N
 
 @pytest.mark.parametrize("sent", [b"PUT /api/choi", b"PUT /api/choice HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{"])
 def test_a_request_that_does_not_go_on_is_not_waited_for(pool: Make, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(handlers, "BODY_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(handlers, "IDLE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(handler, "BODY_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(handler, "IDLE_SECONDS_MAX", 0.2)
 
     async def scenario() -> None:
         async with pool(warm_workers=0) as running:

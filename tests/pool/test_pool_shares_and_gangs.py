@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.events import LeaseRevoked, SessionLeft, WorkerGone
-from forebay_pool.flavors import FlavorBody
-from forebay_pool.store import Store
-from forebay_pool.types import Device, Equivalent, Flavor, Place
+from forebay_pool.model.events import LeaseRevoked, SessionLeft, WorkerGone
+from forebay_pool.model.types import Device, Equivalent, Flavor, Place
+from forebay_pool.store.database import Store
+from forebay_pool.store.flavors import FlavorBody
 from forebay_wire import messages as wire
 from pydantic import ValidationError
 

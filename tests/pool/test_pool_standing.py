@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.batch import Batch
-from forebay_pool.events import Restored, SessionAway
-from forebay_pool.fair_share import Usage
-from forebay_pool.history import History, Spent
-from forebay_pool.kept import Kept, KeptSession, KeptWait
-from forebay_pool.quotas import Accounts
-from forebay_pool.store import Store
-from forebay_pool.types import Quota, UsageRecord
+from forebay_pool.model.events import Restored, SessionAway
+from forebay_pool.model.history import History, Spent
+from forebay_pool.model.snapshot import Kept, KeptSession
+from forebay_pool.model.types import QueuePlace, Quota, UsageRecord
+from forebay_pool.queue.accounts import Accounts
+from forebay_pool.queue.fair_share import Usage
+from forebay_pool.store.batch import Batch
+from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
 
 SECOND = 1_000_000_000
@@ -23,7 +23,7 @@ SPAN = wire.Span(id="s", kind="cell", label="n", cell=1)
 
 
 def waiting(name: str, order: int, priority: int = 0) -> KeptSession:
-    waits = KeptWait(1, UNIX_OFFSET_NS - order * SECOND, order)
+    waits = QueuePlace(1, UNIX_OFFSET_NS - order * SECOND, order)
     return KeptSession(name, b"k" * 32, "acme", "ada", "python", "dev.8gb", 7, 0, None, None, False, 0, None, priority, waits)
 
 
@@ -94,8 +94,8 @@ def record(number: int, user: str, started_ago_ns: int, duration_ns: int, now_ns
 
 def test_windows_and_shares_begin_with_what_the_records_tell(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     now_unix_ns, now_ns = UNIX_OFFSET_NS + 500 * HOUR, 40 * HOUR
-    monkeypatch.setattr("forebay_pool.store.time.time_ns", lambda: now_unix_ns)
-    monkeypatch.setattr("forebay_pool.store.time.monotonic_ns", lambda: now_ns)
+    monkeypatch.setattr("forebay_pool.store.database.time.time_ns", lambda: now_unix_ns)
+    monkeypatch.setattr("forebay_pool.store.database.time.monotonic_ns", lambda: now_ns)
     short = [record(number, "ada", HOUR + number * SECOND, SECOND // 2, now_unix_ns) for number in range(100)]
     others = [
         record(0, "ben", 11 * HOUR, 2 * HOUR, now_unix_ns, devices=4),  # half of it is out of the window of ten hours

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.events import FlavorSet, PricesSet, SessionLeft, SessionParked
-from forebay_pool.tariff import Tariff
-from forebay_pool.types import Device, Equivalent, Flavor, Price
+from forebay_pool.model.events import FlavorSet, PricesSet, SessionLeft, SessionParked
+from forebay_pool.model.prices import Tariff
+from forebay_pool.model.types import Device, Equivalent, Flavor, Price
 from forebay_wire import messages as wire
 
 GIB = 2**30

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.events import SessionDismissed, SessionLeft, ShutDown, StoreChanged, WorkerAway, WorkerGone, WorkerUnlinked
-from forebay_pool.types import Device
+from forebay_pool.model.events import SessionDismissed, SessionLeft, ShutDown, StoreChanged, WorkerAway, WorkerGone, WorkerUnlinked
+from forebay_pool.model.types import Device
 from forebay_wire import messages as wire
 
 GIB = 2**30

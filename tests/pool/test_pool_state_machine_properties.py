@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from forebay_pool.events import (
+from forebay_pool.machine.invariants import validate
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import (
     ClientSaid,
     Event,
     FlavorSet,
@@ -28,14 +30,12 @@ from forebay_pool.events import (
     WorkerSaid,
     WorkerUnlinked,
 )
-from forebay_pool.health import Reading
-from forebay_pool.instructions import Confirm, Instruction, Keep, Kill, Launch, Meter, TellClient, TellWorker
-from forebay_pool.invariants import validate
-from forebay_pool.kept import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
-from forebay_pool.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
-from forebay_pool.policies import ModelPolicy, Policy
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import Device, Equivalent, Flavor, Lease, Limits, Place, Session
+from forebay_pool.model.health import Reading
+from forebay_pool.model.instructions import Confirm, Instruction, Keep, Kill, Launch, Meter, TellClient, TellWorker
+from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
+from forebay_pool.model.policies import ModelPolicy, Policy
+from forebay_pool.model.snapshot import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
+from forebay_pool.model.types import Device, Equivalent, Flavor, Lease, Limits, Place, Session
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st

@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from forebay_pool import writer as writing
-from forebay_pool.batch import Batch
-from forebay_pool.store import Store
-from forebay_pool.types import Equivalent, Flavor, UsageRecord
+from forebay_pool.model.types import Equivalent, Flavor, UsageRecord
+from forebay_pool.store import writer as writing
+from forebay_pool.store.batch import Batch
+from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
 
 GIB = 2**30
@@ -88,7 +88,7 @@ def test_a_pool_on_postgresql_meters_and_remembers(pool: Make, postgres_url: str
 def test_a_locked_postgresql_delays_records_and_answers_other_writes_with_a_sentence(
     pool: Make, postgres_url: str, postgres_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay_pool.store.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("forebay_pool.store.database.BUSY_SECONDS", 0.1)
     monkeypatch.setattr(writing, "RETRY_SECONDS_MAX", 0.1)
 
     async def scenario() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_pool.metering import rate
-from forebay_pool.tariff import Tariff
-from forebay_pool.types import Device, Place, Price
+from forebay_pool.model.metering import rate
+from forebay_pool.model.prices import Tariff
+from forebay_pool.model.types import Device, Place, Price
 from forebay_wire import messages as wire
 from price_books import POOL, Books, billing
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.events import BudgetSet, ClientSaid, LeaseRevoked, Look, QuotaSet, SessionJoined, SessionLeft, Tick, WorkerSaid
-from forebay_pool.node_events import PolicySet
-from forebay_pool.policies import ModelPolicy, Policy
-from forebay_pool.telling import LOOK_MAX
-from forebay_pool.types import Device, Equivalent, Flavor, Quota
+from forebay_pool.machine.queue_positions import LOOK_MAX
+from forebay_pool.model.events import BudgetSet, ClientSaid, LeaseRevoked, Look, QuotaSet, SessionJoined, SessionLeft, Tick, WorkerSaid
+from forebay_pool.model.node_events import PolicySet
+from forebay_pool.model.policies import ModelPolicy, Policy
+from forebay_pool.model.types import Device, Equivalent, Flavor, Quota
 from forebay_wire import messages as wire
 
 GIB = 2**30

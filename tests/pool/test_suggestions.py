@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from forebay_pool.catalogue import ACCELERATORS, MIB
-from forebay_pool.events import PricesSet
-from forebay_pool.flavors import FlavorBody, scale, seeds, settings_of
-from forebay_pool.fleet import Fleet
-from forebay_pool.policies import Policy
-from forebay_pool.suggestions import Proposal, Suggestion, proposed_price, size_name, suggestions
-from forebay_pool.tariff import Tariff
-from forebay_pool.types import Device, Equivalent, Flavor, Price
+from forebay_pool.model.catalogue import ACCELERATORS, MIB
+from forebay_pool.model.events import PricesSet
+from forebay_pool.model.policies import Policy
+from forebay_pool.model.prices import Tariff
+from forebay_pool.model.suggestions import Proposal, Suggestion, proposed_price, size_name, suggestions
+from forebay_pool.model.types import Device, Equivalent, Flavor, Price
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.store.flavors import FlavorBody, scale, seeds, settings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -24,9 +24,9 @@ from forebay_billing.tasks.alert_webhooks import Undelivered
 from forebay_billing.writes import credits as credits_writes
 from forebay_billing.writes import holds, payment_outbox
 from forebay_billing.writes import invoices as invoices_writes
-from forebay_pool.heartbeats import Heartbeats
-from forebay_pool.outbox import Outbox
-from forebay_pool.store import Store as PoolStore
+from forebay_pool.billing.heartbeats import Heartbeats
+from forebay_pool.billing.outbox import Outbox
+from forebay_pool.store.database import Store as PoolStore
 from simulation.auditor import Caught
 from simulation.money.accountant import Price, parts_of
 from simulation.money.fate import Killed
@@ -129,7 +129,7 @@ def test_the_accountant_splits_and_rates_by_itself_as_billing_does(metered: Any)
 
 @pytest.fixture
 def metered() -> Callable[..., Any]:
-    from forebay_pool.types import UsageRecord
+    from forebay_pool.model.types import UsageRecord
     from forebay_wire import messages as wire
 
     span = wire.Span(id="s", kind="process", label="train.py")

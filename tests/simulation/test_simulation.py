@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from forebay_pool.events import BudgetSet, Event, PricesSet, QuotaSet, Tick
-from forebay_pool.instructions import Instruction, Kill, Meter
-from forebay_pool.kept import KeptLease
-from forebay_pool.metering import HOUR_NS
-from forebay_pool.node_events import NodeDrain
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.types import CloseReason, Lease, Request, Seat, Session, UsageRecord, Worker
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import BudgetSet, Event, PricesSet, QuotaSet, Tick
+from forebay_pool.model.instructions import Instruction, Kill, Meter
+from forebay_pool.model.metering import HOUR_NS
+from forebay_pool.model.node_events import NodeDrain
+from forebay_pool.model.snapshot import KeptLease
+from forebay_pool.model.types import CloseReason, Lease, Request, Seat, Session, UsageRecord, Worker
 from forebay_wire import messages as wire
 from simulation.agenda import SECOND_NS
 from simulation.auditor import Caught

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from forebay_pool.types import UsageRecord
+from forebay_pool.model.types import UsageRecord
 from forebay_wire import messages as wire
 from sqlalchemy import Connection, text
 from stripe_emulator import Emulator

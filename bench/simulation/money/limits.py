@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from forebay_pool.events import BudgetSet, Event, Restored
-from forebay_pool.types import UsageRecord
+from forebay_pool.model.events import BudgetSet, Event, Restored
+from forebay_pool.model.types import UsageRecord
 
 from simulation.agenda import SECOND_NS
 from simulation.auditor import Caught

@@ -9,20 +9,20 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from forebay_pool import kept_rows
-from forebay_pool.batch import Batch
-from forebay_pool.billing import BillingClient
+from forebay_pool.billing.client import BillingClient
+from forebay_pool.billing.heartbeats import Budget, Heartbeats
+from forebay_pool.billing.outbox import RETRY_SECONDS_FIRST, RETRY_SECONDS_MAX, Outbox
 from forebay_pool.errors import StoreUnavailable
-from forebay_pool.events import Event
-from forebay_pool.heartbeats import Budget, Heartbeats
 from forebay_pool.host import boot_id
-from forebay_pool.instructions import Instruction, Meter, MeterParked
-from forebay_pool.kept import Kept
-from forebay_pool.outbox import RETRY_SECONDS_FIRST, RETRY_SECONDS_MAX, Outbox
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.store import Store
-from forebay_pool.tables import OUTBOX, WORKERS
-from forebay_pool.types import UsageRecord
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.events import Event
+from forebay_pool.model.instructions import Instruction, Meter, MeterParked
+from forebay_pool.model.snapshot import Kept
+from forebay_pool.model.types import UsageRecord
+from forebay_pool.store import snapshot_rows
+from forebay_pool.store.batch import Batch
+from forebay_pool.store.database import Store
+from forebay_pool.store.tables import OUTBOX, WORKERS
 from sqlalchemy import func, select
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS
@@ -181,7 +181,7 @@ class PoolBooks(Disk):
         self._heartbeats = self._new_heartbeats()
         self.deliver_soon()
         with self.store.engine.connect() as connection:
-            return kept_rows.read(connection, boot_id(), now_ns, now_unix_ns)
+            return snapshot_rows.read(connection, boot_id(), now_ns, now_unix_ns)
 
     # What it delivers
 

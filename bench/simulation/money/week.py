@@ -22,8 +22,8 @@ from forebay_billing.writes import alerts as alerts_writes
 from forebay_billing.writes.payment_outbox import CLAIM_NS, unsettled
 from forebay_billing.writes.store import Store as BillingStore
 from forebay_pool import failpoints as pool_failpoints
-from forebay_pool.state_machine import StateMachine
-from forebay_pool.store import Store as PoolStore
+from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.store.database import Store as PoolStore
 from sqlalchemy import text
 from stripe_emulator import Emulator, Fault
 from tornado.httpclient import AsyncHTTPClient

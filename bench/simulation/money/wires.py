@@ -91,7 +91,7 @@ async def _maybe(waits: Awaitable[None] | None) -> None:
 
 
 class DirectHttp(AsyncHTTPClient):
-    """What :class:`forebay_pool.billing.BillingClient` calls billing with. ``carry`` raises OSError where no answer comes."""
+    """What :class:`forebay_pool.billing.client.BillingClient` calls billing with. ``carry`` raises OSError where no answer comes."""
 
     def initialize(self, defaults: dict[str, Any] | None = None, *, carry: Callable[[Request], Awaitable[Response]]) -> None:
         super().initialize(defaults)

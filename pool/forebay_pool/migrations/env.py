@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from forebay_pool.tables import METADATA
+from forebay_pool.store.tables import METADATA
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
 with context.begin_transaction():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from forebay_pool import probes, service
+from forebay_pool import service
 from forebay_pool.__main__ import main
+from forebay_pool.hosts import probes
 
 service.probes_of = partial(probes.probes_of, drivers=probes.Drivers(nvidia=__file__))
 

@@ -1,0 +1,1 @@
+"""What is sent to billing: usage records and heartbeats, and what it answers."""

@@ -1,0 +1,126 @@
+"""What the pool asks of billing: to take usage records and heartbeats, and what flavors cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
+
+from forebay_pool.billing.heartbeats import Budget
+from forebay_pool.errors import BillingRefused, BillingUnavailable
+from forebay_pool.model.prices import Tariff
+from forebay_pool.model.types import BudgetState
+
+CONNECT_SECONDS = 2.0
+REQUEST_SECONDS = 10.0
+REFUSALS = (400, 409, 413, 422)
+"""Statuses that say the records are wrong; all others are worth another try."""
+ANSWER_CHARACTERS_MAX = 500
+
+
+class _PriceRow(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    flavor: str
+    price_nano_per_hour: int
+    currency: str
+
+
+class _SurchargeRow(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    surcharge_nano_per_hour: int
+    currency: str
+
+
+class _Currencies(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    currency: str
+    tenants: dict[str, str]
+
+
+class _BudgetRow(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    tenant: str
+    user: str | None
+    span: str | None
+    state: BudgetState
+    sentence: str
+    grace_seconds: float = 0.0
+
+
+class _HeartbeatAnswer(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    budgets: list[_BudgetRow]
+
+
+_PRICES = TypeAdapter(list[_PriceRow])
+_SURCHARGES = TypeAdapter(list[_SurchargeRow])
+_CURRENCIES = TypeAdapter(_Currencies)
+
+T = TypeVar("T")
+
+
+class BillingClient:
+    """Speaks to the billing service as the pool, with the pool's own token."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
+
+    async def send_usage(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Hands records over; those that billing has already are no error. Raises BillingRefused, BillingUnavailable."""
+        await self._fetch("POST", "api/usage", json.dumps({"records": records}))
+
+    async def send_heartbeat(self, body: Mapping[str, Any]) -> list[Budget]:
+        """Tells of open leases; all budgets that are not open. Raises BillingRefused, BillingUnavailable."""
+        response = await self._fetch("POST", "api/heartbeats", json.dumps(body))
+        try:
+            answer = _HeartbeatAnswer.model_validate_json(response.body)
+        except ValidationError as error:
+            raise BillingUnavailable(f"billing's budgets cannot be read: {error}") from None
+        return [Budget(row.tenant, row.user, row.span, row.state, row.sentence, row.grace_seconds) for row in answer.budgets]
+
+    async def tariff(self) -> Tariff:
+        """What flavors and models of devices cost today, and what tenants are billed in. Raises BillingUnavailable."""
+        prices = await self._read("api/prices", _PRICES)
+        surcharges = await self._read("api/surcharges", _SURCHARGES)
+        currencies = await self._read("api/currencies", _CURRENCIES)
+        return Tariff(
+            {(row.flavor, row.currency): row.price_nano_per_hour for row in prices},
+            {(row.model, row.currency): row.surcharge_nano_per_hour for row in surcharges},
+            currencies.currency,
+            currencies.tenants,
+        )
+
+    async def _read(self, path: str, answer: TypeAdapter[T]) -> T:
+        response = await self._fetch("GET", path, None)
+        try:
+            return answer.validate_json(response.body)
+        except ValidationError as error:
+            raise BillingUnavailable(f"billing's answer to GET {path} cannot be read: {error}") from None
+
+    async def _fetch(self, method: str, path: str, body: str | None) -> HTTPResponse:
+        request = HTTPRequest(
+            f"{self._url}/{path}",
+            method=method,
+            headers=self._headers,
+            body=body,
+            connect_timeout=CONNECT_SECONDS,
+            request_timeout=REQUEST_SECONDS,
+        )
+        try:
+            return await AsyncHTTPClient().fetch(request)
+        except HTTPClientError as error:
+            answer = error.response.body.decode(errors="replace")[:ANSWER_CHARACTERS_MAX] if error.response and error.response.body else ""
+            said = f"billing answered {error.code} to {method} {path}: {answer or error.message}"
+            raise (BillingRefused(said) if error.code in REFUSALS else BillingUnavailable(said)) from None
+        except OSError as error:
+            raise BillingUnavailable(f"billing cannot be reached at {self._url} ({error})") from None

@@ -1,0 +1,272 @@
+"""The launcher on a Ray cluster: workers are processes of actors on the nodes, gangs are placement groups, nodes come and go.
+
+Ray only starts and watches; commands and tensors go straight from client to worker, and no user ever reaches Ray. This module is
+imported only where the setting ``launcher`` says ``ray``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.exceptions import ActorDiedError, ActorUnavailableError, ActorUnschedulableError, RayError
+from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from forebay_pool.errors import SettingsError, one_line
+from forebay_pool.hosts import ray_host
+from forebay_pool.hosts.launcher import WorkerCommand
+from forebay_pool.hosts.ray_nodes import RayNode, named_apart
+from forebay_pool.model.snapshot import KeptWorker
+from forebay_pool.model.types import Device
+
+NAMESPACE = "forebay"
+NODE_ID_LABEL = "ray.io/node-id"
+SHARE_OF_A_CPU = 0.001
+"""What an actor or a bundle asks of Ray: the pool itself decides where there is room."""
+CALLS_AT_A_TIME = 4
+"""Of an actor: somebody waits for the worker's end while others ask for its output."""
+WATCH_SECONDS = 0.5
+"""How often Ray is asked for its nodes."""
+OUTPUT_SECONDS = 1.0
+"""How often workers' output is fetched."""
+CONNECT_SECONDS_MAX = 60.0
+KNOCK_SECONDS_MAX = 10.0
+AUTO = "auto"
+"""Ray finds the cluster on this host by itself, or says that there is none."""
+
+log = logging.getLogger(__name__)
+cloudpickle.register_pickle_by_value(ray_host)  # type: ignore[no-untyped-call] # so that nodes need no package of ours
+
+
+class RayLauncher:
+    """Workers on the nodes of a Ray cluster that is there already.
+
+    ``on_exit(worker, cause)`` follows every start once; ``on_nodes(nodes)`` is told the nodes that live whenever they changed.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        command: WorkerCommand,
+        inherit: tuple[str, ...],
+        on_start: Callable[[str, tuple[str, ...], str, int, int], None],
+        on_exit: Callable[[str, str], None],
+        on_nodes: Callable[[Sequence[RayNode]], None],
+    ) -> None:
+        self._address = address
+        self._command = command
+        self._inherit = inherit
+        self._on_start = on_start
+        self._on_exit = on_exit
+        self._on_nodes = on_nodes
+        self._nodes: dict[str, RayNode] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._actors: dict[str, Any] = {}
+        self._killed: set[str] = set()
+        self._watcher: asyncio.Task[None] | None = None
+        self._left = False
+        """Whether the workers are another pool's now."""
+
+    async def open(self) -> None:
+        """Joins the cluster and learns its nodes. Raises SettingsError where there is none."""
+        try:
+            await self._knock()
+            await asyncio.wait_for(asyncio.to_thread(self._connect), CONNECT_SECONDS_MAX)
+        except (RayError, OSError, RuntimeError, ValueError) as error:
+            why = one_line(error) or f"nothing within {CONNECT_SECONDS_MAX:g} s"
+            raise SettingsError(f"no Ray cluster answers at {self._address!r} ({why}): start one, or set ray_address") from None
+        await self._look()
+        self._watcher = asyncio.create_task(self._watch_nodes(), name="Ray's nodes")
+
+    async def _knock(self) -> None:
+        """Raises OSError where nobody listens: Ray itself would try again for minutes, and keep the process from ending meanwhile."""
+        if self._address != AUTO:
+            host, _, port = self._address.rpartition(":")
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), KNOCK_SECONDS_MAX)
+            writer.close()
+
+    def _connect(self) -> None:
+        ray.init(address=self._address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+
+    @property
+    def workers(self) -> int:
+        """Workers that were started and not seen to end."""
+        return len(self._tasks)
+
+    # The nodes
+
+    async def _watch_nodes(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                await self._look()
+            except RayError as error:
+                log.warning("Ray does not tell its nodes: %s", one_line(error), extra={"action": "nodes_unknown"})
+
+    async def _look(self) -> None:
+        rows = await asyncio.to_thread(ray.nodes)
+        living = [RayNode.of(row) for row in rows if row["Alive"]]
+        nodes = {node.id: node for node in named_apart(living, self._nodes)}
+        if nodes != self._nodes:
+            self._nodes = nodes
+            self._on_nodes(list(nodes.values()))
+
+    def _node(self, name: str) -> RayNode:
+        """Raises LookupError."""
+        found = next((node for node in self._nodes.values() if node.name == name), None)
+        if found is None:
+            raise LookupError(f"node {name} is gone")
+        return found
+
+    # Workers
+
+    def start(self, worker: str, devices: tuple[Device, ...], token: str) -> None:
+        self._tasks[worker] = asyncio.create_task(self._watch(worker, self._run(worker, devices, token)), name=f"worker {worker}")
+
+    def adopt(self, worker: KeptWorker) -> None:
+        self._tasks[worker.id] = asyncio.create_task(self._watch(worker.id, self._follow(worker)), name=f"worker {worker.id}")
+
+    def kill(self, worker: str) -> None:
+        self._killed.add(worker)
+        actor = self._actors.get(worker)
+        if actor is not None:
+            ray.kill(actor, no_restart=True)
+
+    def leave(self) -> None:
+        self._left = True
+        for task in (*self._tasks.values(), *([self._watcher] if self._watcher is not None else [])):
+            task.cancel()
+        ray.shutdown()
+
+    async def close(self) -> None:
+        for worker in list(self._tasks):
+            self.kill(worker)
+        await asyncio.gather(*self._tasks.values())
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+        await asyncio.to_thread(ray.shutdown)
+
+    async def _watch(self, worker: str, life: Coroutine[Any, Any, str]) -> None:
+        try:
+            cause = await life
+        except LookupError as error:
+            cause = str(error)
+        except RayError as error:
+            cause = f"Ray could not start it ({type(error).__name__})"
+            log.warning("worker %s: %s", worker, one_line(error), extra={"action": "ray_failed", "worker": worker})
+        finally:
+            self._tasks.pop(worker, None)
+            self._actors.pop(worker, None)
+            self._killed.discard(worker)
+        self._on_exit(worker, cause)
+
+    async def _run(self, worker: str, devices: tuple[Device, ...], token: str) -> str:
+        nodes = [self._node(device.node) for device in devices]
+        group = _gang(worker, nodes, self._lifetime) if len(nodes) > 1 else None
+        try:
+            if group is not None:
+                await _done(group.ready())
+            actor = self._actor(worker, nodes[0], group)
+            return await self._end_of(worker, actor, nodes[0], self._begin(worker, actor, nodes[0], devices, token))
+        finally:
+            self._dissolve(group)
+
+    def _dissolve(self, group: PlacementGroup | None) -> None:
+        if group is not None and not self._left:
+            remove_placement_group(group)
+
+    @property
+    def _lifetime(self) -> str | None:
+        """Of actors and groups: they outlive a pool that another one may take over from."""
+        return "detached" if self._command.resume_seconds else None
+
+    def _actor(self, worker: str, node: RayNode, group: PlacementGroup | None) -> Any:
+        where: dict[str, Any] = {"label_selector": on_node(node)}
+        if group is not None:
+            where = {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)}
+        own = {"num_cpus": SHARE_OF_A_CPU, "num_gpus": 0, "max_restarts": 0, "max_concurrency": CALLS_AT_A_TIME}
+        host: Any = ray.remote(ray_host.Host)
+        actor: Any = host.options(name=worker, lifetime=self._lifetime, **own, **where).remote()
+        return actor
+
+    async def _begin(self, worker: str, actor: Any, node: RayNode, devices: tuple[Device, ...], token: str) -> None:
+        argv = self._command.of(worker, devices[0], node.address)
+        pid = await _done(actor.start.remote(argv, self._inherit, {"FOREBAY_WORKER_TOKEN": token}))
+        if pid is not None:
+            self._on_start(worker, tuple(device.id for device in devices), token, pid, 0)
+
+    async def _follow(self, worker: KeptWorker) -> str:
+        """Waits for the end of a worker that another pool started."""
+        try:
+            actor: Any = ray.get_actor(worker.id, namespace=NAMESPACE)
+        except ValueError:
+            return "it ended while no pool was there"
+        group = get_placement_group(worker.id) if len(worker.devices) > 1 else None
+        try:
+            return await self._end_of(worker.id, actor, self._node(worker.devices[0].partition("/")[0]), asyncio.sleep(0))
+        finally:
+            self._dissolve(group)
+
+    async def _end_of(self, worker: str, actor: Any, node: RayNode, beginning: Coroutine[Any, Any, None]) -> str:
+        """Begins, and returns once the actor's worker has ended."""
+        self._actors[worker] = actor
+        if worker in self._killed:
+            self.kill(worker)
+        output = asyncio.create_task(self._log_output(worker, actor))
+        try:
+            await beginning
+            return str(await _done(actor.wait.remote()))
+        except (ActorDiedError, ActorUnschedulableError):
+            return "killed" if worker in self._killed else f"its actor on node {node.name} died"
+        except ActorUnavailableError:
+            await self._end_surely(worker, actor, node)
+            return f"node {node.name} cannot be reached"
+        finally:
+            output.cancel()
+            if not self._left:
+                ray.kill(actor, no_restart=True)
+
+    async def _end_surely(self, worker: str, actor: Any, node: RayNode) -> None:
+        """Waits until an actor that did not answer is known to be dead: its worker dies with it."""
+        while node.id in self._nodes:
+            try:
+                ray.kill(actor, no_restart=True)
+                await _done(actor.output.remote())
+            except ActorDiedError:
+                return
+            except RayError:
+                log.info("worker %s: its actor does not answer", worker, extra={"action": "actor_silent", "worker": worker})
+            await asyncio.sleep(WATCH_SECONDS)
+
+    async def _log_output(self, worker: str, actor: Any) -> None:
+        with contextlib.suppress(RayError):
+            while True:
+                await asyncio.sleep(OUTPUT_SECONDS)
+                for line in await _done(actor.output.remote()):
+                    log.info("%s: %s", worker, line, extra={"action": "worker_output", "worker": worker})
+
+
+def _gang(worker: str, nodes: Sequence[RayNode], lifetime: str | None) -> PlacementGroup:
+    """One bundle a device on its node: all are there, or the gang is not."""
+    bundles = [{"CPU": SHARE_OF_A_CPU} for _ in nodes]
+    group: PlacementGroup = placement_group(
+        bundles, strategy="PACK", name=worker, lifetime=lifetime, bundle_label_selector=[on_node(node) for node in nodes]
+    )
+    return group
+
+
+def on_node(node: RayNode) -> dict[str, str]:
+    """Ray's label selector for that node alone."""
+    return {NODE_ID_LABEL: node.id}
+
+
+async def _done(reference: Any) -> Any:
+    """The value of Ray's reference, awaited on this loop."""
+    return await asyncio.wrap_future(reference.future())

@@ -1,0 +1,326 @@
+"""The two WebSockets of the pool: session link and worker link."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from forebay_hub.identity import COMPUTE, IdentityRefused, IdentityUnavailable
+from forebay_wire import messages as wire
+from tornado.ioloop import IOLoop
+from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketProtocol
+
+from forebay_pool.errors import RequestRefused
+from forebay_pool.http.handler import Api, Context, token_in
+from forebay_pool.machine.messages import resume_key
+from forebay_pool.model.events import ClientSaid, SessionAway, SessionDismissed, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
+
+if TYPE_CHECKING:
+    from tornado.concurrent import Future
+
+SILENCE_PINGS = 3
+HELLO_SECONDS_MAX = 30.0
+"""Whoever links up says who it is within so long."""
+PENDING_MESSAGES_MAX = 1_000
+"""A peer that does not read so many messages is let go."""
+CLOSE_POLICY = 1008
+CLOSE_GOING_AWAY = 1001
+CLOSE_TOO_BIG = 1009
+TEXT_CHARACTERS_MAX = 2048
+WEBSOCKET_VERSION = "13"
+"""RFC 6455's, the only one that there is."""
+SIGN_IN_AGAIN = "The token of this process has expired or was revoked, and its session ended with it; sign in again."
+
+log = logging.getLogger(__name__)
+
+
+class _LinkHandler(WebSocketHandler, Api):
+    """What both links share: sending without waiting, bounded, and without Nagle's delay."""
+
+    def initialize(self, context: Context) -> None:
+        super().initialize(context)
+        self._pending = 0
+        self._over = False
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        self.set_nodelay(True)
+        self._breach = False
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Refuses as all of the pool does what Tornado would refuse in plain text: a request that opens no WebSocket (RFC 6455, 4.2.1)."""
+        headers = self.request.headers
+        options = {option.strip().lower() for option in headers.get("Connection", "").split(",")}
+        upgrades = "upgrade" in options and headers.get("Upgrade", "").lower() == "websocket"
+        if not upgrades or headers.get("Sec-WebSocket-Version") != WEBSOCKET_VERSION or not headers.get("Sec-WebSocket-Key"):
+            raise RequestRefused(426, "upgrade_required", f"{self.request.path} is a WebSocket: connect to it as one.")
+        await super().get(*args, **kwargs)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Says with every refusal, as RFC 9110 (section 7.8) asks for with 426, what is spoken here."""
+        self.set_header("Upgrade", "websocket")
+        self.set_header("Connection", "Upgrade")
+        self.set_header("Sec-WebSocket-Version", WEBSOCKET_VERSION)
+        super().write_error(status_code, **kwargs)
+
+    def get_websocket_protocol(self) -> WebSocketProtocol | None:
+        """Tornado's, which ends a link by itself when a message is far too long: that is a breach, and no accident of the network."""
+        protocol = super().get_websocket_protocol()
+        if protocol is not None:
+            close = protocol.close
+
+            def noted(code: int | None = None, reason: str | None = None) -> None:
+                self._breach = self._breach or code == CLOSE_TOO_BIG
+                close(code, reason)
+
+            protocol.close = noted  # type: ignore[method-assign]
+        return protocol
+
+    def send(self, message: wire.Message) -> None:
+        if self._over:
+            return
+        try:
+            sent: Future[None] = self.write_message(message.encode())
+        except WebSocketClosedError:
+            return
+        self._pending += 1
+        sent.add_done_callback(self._sent)
+        if self._pending > PENDING_MESSAGES_MAX:
+            self.end(CLOSE_POLICY, "too many messages unread")
+            IOLoop.current().add_callback(self.stalled)
+
+    def _sent(self, future: Future[None]) -> None:
+        self._pending -= 1
+        if not future.cancelled():
+            future.exception()
+
+    def stalled(self) -> None:
+        """The peer does not read: its link is closed."""
+
+    def leave(self) -> None:
+        self.end(CLOSE_GOING_AWAY, "another pool leads")
+
+    def end(self, code: int, why: str) -> None:
+        self._over = True
+        self.close(code, why)
+
+
+def _without_first_line(message: wire.FromClient) -> wire.FromClient:
+    if not isinstance(message, wire.Acquire | wire.ResumeSession) or message.span is None or message.span.first_line is None:
+        return message
+    return message.model_copy(update={"span": message.span.model_copy(update={"first_line": None})})
+
+
+class SessionLink(_LinkHandler):
+    """``GET api/session``: one process, one session at a time."""
+
+    async def prepare(self) -> None:
+        self.identity = await self.bearer(COMPUTE)
+        if self.identity.tenant is None:
+            raise RequestRefused(403, "no_tenant", f"{self.identity.name} belongs to no tenant; ask an operator to add you to one.")
+        self.tenant = self.identity.tenant
+        self.session: str | None = None
+        self._silent = True
+        self._heard = self.shell.clock_ns() / 1e9
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        super().open(*args, **kwargs)
+        IOLoop.current().call_later(HELLO_SECONDS_MAX, self._check_hello)
+
+    def _check_hello(self) -> None:
+        if self._silent and not self._over:
+            self._refuse("bad_message", f"Nothing was said within {HELLO_SECONDS_MAX:g} s.")
+
+    def on_message(self, text: str | bytes) -> None:
+        self._silent = False
+        self._heard = self.shell.clock_ns() / 1e9
+        try:
+            message = wire.from_client(text)
+        except wire.MessageError as error:
+            self._refuse("bad_message", f"The pool cannot read a message of this process: {error}.")
+            return
+        if not self.context.settings.cell_lines:
+            message = _without_first_line(message)
+        if isinstance(message, wire.Hello):
+            self._hello(message)
+        elif isinstance(message, wire.ResumeSession):
+            self._resume(message)
+        elif self.session is None:
+            self._refuse("bad_message", "Say hello first.")
+        else:
+            self.shell.apply(ClientSaid(self.session, message))
+
+    def _speaks_as_we_do(self, protocol: int) -> bool:
+        if protocol != wire.PROTOCOL:
+            versions = f"This process speaks protocol {protocol}, the pool {wire.PROTOCOL}"
+            self._refuse("protocol", f"{versions}; install the forebay package of the pool's release.")
+        return protocol == wire.PROTOCOL
+
+    def _hello(self, hello: wire.Hello) -> None:
+        if not self._speaks_as_we_do(hello.protocol):
+            return
+        if self.session in self.shell.machine.sessions:
+            self._refuse("bad_message", "Hello was said already.")
+            return
+        self._forget()
+        self.session = secrets.token_hex(16)
+        self.shell.clients[self.session] = self
+        choice = self.context.choices.get((self.tenant, self.identity.name), self.context.settings.default_flavor)
+        joined = SessionJoined(
+            session=self.session,
+            secret=secrets.token_bytes(32),
+            tenant=self.tenant,
+            user=self.identity.name,
+            process=hello.process,
+            flavor=hello.flavor or choice,
+            priority=hello.priority,
+        )
+        self.shell.apply(joined)
+
+    def _resume(self, message: wire.ResumeSession) -> None:
+        """Takes the place of a link that broke, or that is about to be found broken."""
+        if not self._speaks_as_we_do(message.protocol):
+            return
+        session = self.shell.machine.sessions.get(message.session)
+        mine = session is not None and (session.tenant, session.user) == (self.tenant, self.identity.name)
+        if session is None or not mine or not hmac.compare_digest(resume_key(session), message.key):
+            self._refuse("no_session", "This session is over, and its tensors are gone; run your code from where it made them.")
+            return
+        if self.session in self.shell.machine.sessions and self.session != session.id:
+            self._refuse("bad_message", "This link has a session already.")
+            return
+        before = self.shell.clients.get(session.id)
+        if isinstance(before, SessionLink):
+            before.session = None
+            before.end(CLOSE_GOING_AWAY, "resumed")
+        self._forget()
+        self.session = session.id
+        self.shell.clients[session.id] = self
+        self.shell.apply(ClientSaid(session.id, message))
+
+    def _refuse(self, code: Any, sentence: str) -> None:
+        """Says why, and closes the link: that ends this session alone."""
+        self.shell.metrics.bad_messages.labels("session").inc()
+        log.warning("%s", sentence, extra={"action": "bad_message", "user": self.identity.name, "session": self.session})
+        self.send(wire.Refused(code=code, message=sentence[:TEXT_CHARACTERS_MAX]))
+        self.end(CLOSE_POLICY, code)
+        self._leave()
+
+    def on_pong(self, data: bytes) -> None:
+        self._heard = self.shell.clock_ns() / 1e9
+
+    def on_ping(self, data: bytes) -> None:
+        self._heard = self.shell.clock_ns() / 1e9
+
+    def check(self, now: float) -> None:
+        if now - self._heard > SILENCE_PINGS * self.context.settings.session_heartbeat_seconds:
+            self.shell.metrics.heartbeats_lost.labels("session").inc()
+            log.warning("session %s is silent", self.session, extra={"action": "session_silent", "session": self.session})
+            self.end(CLOSE_GOING_AWAY, "silent")
+            self.stalled()
+            return
+        try:
+            self.ping(b"")
+        except WebSocketClosedError:
+            self._away(stalled=False)
+
+    async def check_token(self) -> None:
+        if await self._still_allowed() or self.session is None:
+            return
+        log.warning("the token of session %s is no longer good", self.session, extra={"action": "token_ended", "session": self.session})
+        self.shell.apply(SessionDismissed(self.session, "revoked", SIGN_IN_AGAIN))
+        self.end(CLOSE_POLICY, "token")
+        self._leave()
+
+    async def _still_allowed(self) -> bool:
+        """Whether the token still names the same person; as long as nobody can be asked, it does."""
+        try:
+            identity = await self.context.authenticator.identify(token_in(self.request.headers))
+        except IdentityUnavailable:
+            return True
+        except IdentityRefused:
+            return False
+        known = (self.identity.name, self.tenant)
+        return identity is not None and (identity.name, identity.tenant) == known and identity.may(COMPUTE)
+
+    def on_close(self) -> None:
+        self._over = True
+        if self.close_code is None and not self._breach:
+            self._away(stalled=False)
+        else:
+            self._leave()
+
+    def stalled(self) -> None:
+        self._away(stalled=True)
+
+    def _away(self, stalled: bool) -> None:
+        session = self.session
+        self._forget()
+        if session is not None:
+            self.shell.apply(SessionAway(session, stalled))
+
+    def _leave(self) -> None:
+        session = self.session
+        self._forget()
+        if session is not None:
+            self.shell.apply(SessionLeft(session))
+
+    def _forget(self) -> None:
+        if self.session is not None:
+            self.shell.clients.pop(self.session, None)
+            self.session = None
+
+
+class WorkerLink(_LinkHandler):
+    """``GET api/worker``: one worker, known by the token it was started with."""
+
+    async def prepare(self) -> None:
+        worker = self.shell.worker_of(token_in(self.request.headers))
+        if worker is None:
+            raise RequestRefused(401, "unauthorized", "This is no token of a worker that this pool started.")
+        self.worker = worker
+        self._ready = False
+
+    def open(self, *args: str, **kwargs: str) -> None:
+        super().open(*args, **kwargs)
+        self.send(wire.Lead(epoch=self.context.epoch))
+        self.shell.worker_linked(self.worker, self)
+
+    def on_message(self, text: str | bytes) -> None:
+        try:
+            message = wire.from_worker(text)
+        except wire.MessageError as error:
+            self._refuse(f"a message that cannot be read: {error}")
+            return
+        if isinstance(message, wire.Ready | wire.ResumeWorker):
+            if message.protocol != wire.PROTOCOL:
+                self._refuse(f"it speaks protocol {message.protocol}, the pool {wire.PROTOCOL}")
+                return
+            if message.worker != self.worker:
+                self._refuse(f"it calls itself {message.worker!r}")
+                return
+            self._ready = True
+        elif not self._ready:
+            self._refuse("it was not ready yet when it spoke")
+            return
+        if not self._over:
+            if isinstance(message, wire.Heartbeat):
+                worker = self.shell.machine.fleet.workers.get(self.worker)
+                self.shell.metrics.beat(self.worker, None if worker is None else worker.session, message)
+            self.shell.apply(WorkerSaid(self.worker, message))
+
+    def _refuse(self, cause: str) -> None:
+        self.shell.metrics.bad_messages.labels("worker").inc()
+        log.error("worker %s: %s", self.worker, cause, extra={"action": "bad_message", "worker": self.worker})
+        self.end(CLOSE_POLICY, "bad message")
+        self.shell.apply(WorkerUnlinked(self.worker, cause))
+
+    def check(self, now: float) -> None:
+        """Workers' silence is the state machine's to judge, by their heartbeats."""
+
+    def on_close(self) -> None:
+        self._over = True
+        if self._breach:
+            self.shell.apply(WorkerUnlinked(self.worker, "a message that is far too long"))
+        self.shell.link_closed(self.worker, self)

@@ -1,0 +1,171 @@
+"""The queue's HTTP endpoints: who waits and why, who may hold how much, and taking a lease back."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from typing import Annotated, Any, Literal, Self
+
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, TENANT_NAME
+from forebay_wire.texts import NAME_CHARS_MAX, name_of
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from forebay_pool.errors import RequestRefused
+from forebay_pool.http.handler import Api, owns, sees_all
+from forebay_pool.machine.eviction import fate
+from forebay_pool.model.events import LeaseRevoked, QuotaSet, SessionMoved, SessionParked
+from forebay_pool.model.types import PRIORITY_MAX, Quota, Worker
+from forebay_pool.placement.room import residents
+from forebay_pool.queue.accounts import NO_QUOTA, Account
+from forebay_pool.views.rows import queue_row, quota_row
+
+DEVICES_MILLI_MAX = 10**9
+DEVICE_SECONDS_MAX = 10**12
+WINDOW_SECONDS_MAX = 366 * 86_400
+WEIGHT_MAX = 1_000
+
+log = logging.getLogger(__name__)
+
+
+class QuotaBody(BaseModel):
+    """What ``PUT api/quotas/{tenant}`` and ``PUT api/quotas/{tenant}/{user}`` take; what is left out has no bound."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    devices_milli: Annotated[int, Field(ge=0, le=DEVICES_MILLI_MAX)] | None = None
+    device_seconds: Annotated[int, Field(ge=0, le=DEVICE_SECONDS_MAX)] | None = None
+    window_seconds: Annotated[int, Field(ge=1, le=WINDOW_SECONDS_MAX)] | None = None
+    on_exhausted: Literal["wait", "revoke"] = "wait"
+    priority_max: Annotated[int, Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] | None = None
+    weight: Annotated[int, Field(ge=1, le=WEIGHT_MAX)] = 1
+    parked_bytes: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    on_parked_full: Literal["stay", "end"] = "stay"
+
+    @model_validator(mode="after")
+    def _a_window_and_what_it_holds(self) -> Self:
+        if (self.device_seconds is None) != (self.window_seconds is None):
+            raise ValueError("device_seconds and window_seconds go together")
+        return self
+
+    @property
+    def quota(self) -> Quota:
+        return Quota(**self.model_dump())
+
+
+class Quotas(Api):
+    """``GET api/quotas``: those that are set."""
+
+    async def get(self) -> None:
+        await self.bearer(SERVICE, OPERATE)
+        accounts, now_ns = self.shell.machine.accounts, self.shell.clock_ns()
+        self.write_json([quota_row(account, now_ns, self.shell.machine.fleet) for account in accounts if account.quota != NO_QUOTA])
+
+
+class QuotaItem(Api):
+    """``GET`` and ``PUT api/quotas/{tenant}`` and ``api/quotas/{tenant}/{user}``, with a tag of what is set, which a change may expect."""
+
+    def compute_etag(self) -> None:
+        """Tornado's own would be of what is held and used, too."""
+
+    def check_etag_header(self) -> bool:
+        """Who reads always gets an answer: of an equal tag more may be used by now."""
+        return False
+
+    def _answer(self, account: Account) -> None:
+        self.write_tagged(quota_row(account, self.shell.clock_ns(), self.shell.machine.fleet))
+
+    async def get(self, tenant: str, user: str | None = None) -> None:
+        await self.bearer(SERVICE, OPERATE)
+        account = self.shell.machine.accounts.find(tenant, user) or Account(tenant, user, 1)
+        self._answer(account)
+
+    async def put(self, tenant: str, user: str | None = None) -> None:
+        identity = await self.bearer(OPERATE)
+        if TENANT_NAME.fullmatch(tenant) is None:
+            raise RequestRefused(400, "bad_request", "A tenant's name has 1 to 63 letters of ASCII, digits, '.', '_' and '-'.")
+        if user is not None and name_of(user) != user:
+            sentence = f"A user's name has at most {NAME_CHARS_MAX} characters, none of them a control character."
+            raise RequestRefused(400, "bad_request", sentence)
+        quota: Quota = self.body_as(QuotaBody.model_validate_json).quota
+        expected = self.expected()
+        await self.context.write(lambda: self.context.store.set_quota(tenant, user, quota, identity.name, expected))
+        self.shell.apply(QuotaSet(tenant, user, quota))
+        fields: dict[str, Any] = {"action": "quota_set", "tenant": tenant, "of_user": user, "user": identity.name, "quota": asdict(quota)}
+        log.info("quota of %s set by %s: %s", f"{user} of {tenant}" if user else tenant, identity.name, quota, extra=fields)
+        self._answer(self.shell.machine.accounts.of(tenant, user))
+
+
+class Queue(Api):
+    """``GET api/queue``: who waits, by position; a user sees the own requests."""
+
+    async def get(self) -> None:
+        identity = await self.bearer(COMPUTE, SERVICE, OPERATE)
+        sessions = self.shell.machine.sessions.values()
+        rows = [queue_row(s) for s in sessions if s.request is not None and (sees_all(identity) or owns(identity, s))]
+        self.write_json(sorted(rows, key=lambda row: (row["position"], row["since_ns"])))
+
+
+class Revocation(Api):
+    """``POST api/sessions/{id}/revoke``: takes the session's lease back, with grace."""
+
+    async def post(self, name: str) -> None:
+        identity = await self.bearer(OPERATE)
+        session = self.shell.machine.sessions.get(name)
+        if session is None:
+            raise RequestRefused(404, "no_session", "There is no such session.")
+        lease = session.lease
+        if lease is None or lease.state != "open":
+            raise RequestRefused(409, "no_lease", "This session holds no open lease.")
+        await self.write_down(identity, "session.revoke", session, {"lease": lease.id})
+        self.shell.apply(LeaseRevoked(name, f"An operator ({identity.name}) takes the lease back."))
+        fields = {"action": "lease_revoked", "session": name, "lease": lease.id, "tenant": session.tenant, "user": identity.name}
+        log.info("lease %s revoked by %s", lease.id, identity.name, extra=fields)
+        self.set_status(202)
+        self.write_json({"lease": lease.id, "seconds": self.shell.machine.limits.revoke_grace_seconds})
+
+
+class Move(Api):
+    """``POST api/sessions/{id}/move``: the session goes on on another device, in the middle of its lease or with its next one."""
+
+    async def post(self, name: str) -> None:
+        identity = await self.bearer(OPERATE)
+        session = self.shell.machine.sessions.get(name)
+        if session is None:
+            raise RequestRefused(404, "no_session", "There is no such session.")
+        if session.worker is None or not session.worker.opened:
+            raise RequestRefused(409, "no_tensors", "This session has nothing on a device.")
+        device = session.worker.device.id
+        await self.write_down(identity, "session.move", session, {"from": device})
+        self.shell.apply(SessionMoved(name))
+        fields = {"action": "session_moving", "session": name, "device": device, "tenant": session.tenant, "user": identity.name}
+        log.info("session %s is moved away from %s by %s", name, device, identity.name, extra=fields)
+        self.set_status(202)
+        self.write_json({"session": name, "from": device})
+
+
+class Parking(Api):
+    """``POST api/sessions/{id}/park``: the tensors of a session that rests leave its device, as if another needed the room."""
+
+    async def post(self, name: str) -> None:
+        identity = await self.bearer(OPERATE)
+        session = self.shell.machine.sessions.get(name)
+        if session is None:
+            raise RequestRefused(404, "no_session", "There is no such session.")
+        worker = self._at_rest(session.worker)
+        after = {"device": worker.device.id, "bytes": worker.memory_bytes}
+        await self.write_down(identity, "session.park", session, after)
+        self.shell.apply(SessionParked(name))
+        fields = {"action": "session_parking", "session": name, "tenant": session.tenant, "user": identity.name, **after}
+        log.info("session %s is parked by %s", name, identity.name, extra=fields)
+        self.set_status(202)
+        self.write_json({"session": name, **after})
+
+    def _at_rest(self, worker: Worker | None) -> Worker:
+        """The worker, if its session may be parked. Raises RequestRefused."""
+        machine = self.shell.machine
+        seat = None if worker is None else machine.fleet.seats[worker.device.id]
+        if worker is None or seat is None or worker not in residents(seat):
+            raise RequestRefused(409, "not_resident", "This session does not rest on a device: it computes, or has nothing there.")
+        if fate(worker, seat, machine.accounts, machine.fleet.serving) != "park":
+            raise RequestRefused(409, "parking_full", "A quota bounds what may be parked for this session, and is used up.")
+        return worker

@@ -1,0 +1,63 @@
+"""Devices that are closed, and how they are emptied."""
+
+from __future__ import annotations
+
+from forebay_pool.machine.revoking import Revoking
+from forebay_pool.model.instructions import Show
+from forebay_pool.model.types import Cordon, Lease, Seat
+from forebay_pool.placement.room import by_use, residents
+
+
+class Clearing(Revoking):
+    """Closes devices to new leases, and has those who are there leave."""
+
+    def _cordon(self, seat: Seat, cause: str, drains: bool, lasting: bool) -> None:
+        """The device's health, or what its workers say, forbids new leases, and with ``drains`` open ones too."""
+        known = seat.cordon
+        if known is None:
+            seat.cordon = Cordon(cause, "health", drains, lasting)
+        elif known.drains < drains or known.lasting < lasting:
+            cause = cause if known.by == "health" else f"{known.cause}; {cause}"
+            seat.cordon = Cordon(cause, known.by, known.drains or drains, known.lasting or lasting)
+        else:
+            return
+        self._note("device_alert", device=seat.device.id, cause=cause)
+        self._close_seat(seat)
+        if drains:
+            self._take_back(seat)
+
+    def _close_seat(self, seat: Seat) -> None:
+        """The device, or its node, takes no leases any more: who was to start here starts elsewhere, and who must leave is parked."""
+        self.fleet.changed(seat)
+        self._out.append(Show(seat))
+        again = [session.request for session in seat.holders]
+        for worker in list(seat.workers.values()):
+            if worker.state != "ending" and not worker.opened and not worker.unsure:
+                again.append(None if worker.session is None else worker.session.request)
+                self._dismiss(worker, drains_milli=0)
+        for request in dict.fromkeys(again):
+            if request is not None and request.session.lease is None:
+                self._place_again(request)
+        self._empty(seat)
+
+    def _empty(self, seat: Seat) -> None:
+        """Parks who rests on the device, if they must leave it."""
+        for resident in residents(seat) if seat.empties else ():
+            self._park(resident)
+
+    def _let_rest(self, lease: Lease) -> None:
+        """The lease's session rests on the device, or is parked where that is being emptied; so are others beyond its flavor's bound."""
+        seat, worker = self.fleet.seats[lease.device.id], lease.session.worker
+        if worker is not None and seat.empties:
+            self._park(worker)
+        most = lease.flavor.residents_max
+        if most is not None:
+            rest = [w for w in residents(seat) if w.session is not None and w.session.flavor == lease.flavor.name]
+            for resident in by_use(rest)[: max(0, len(rest) - most)]:
+                self._park(resident)
+
+    def _take_back(self, seat: Seat) -> None:
+        """Takes the open leases back; their sessions are parked once they have closed."""
+        for session in list(seat.holders):
+            if session.lease is not None:
+                self._give_back(session.lease, "revoked")

@@ -1,0 +1,102 @@
+"""What may be parked: a tenant, or a user of one, may have a bound on the tensors that are kept off devices for it.
+
+Nothing is lost silently. Who may not be parked stays on its device, and whoever needs the room goes elsewhere or waits; or, where the quota
+says so, the session ends, and is told why. A device that is being emptied parks whom it carries all the same: there is nowhere to stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from forebay_pool.model.types import Seat, Session, Worker
+from forebay_pool.placement.capacity import gib
+from forebay_pool.placement.room import by_use, residents
+from forebay_pool.queue.accounts import Account, Accounts
+
+Fate = Literal["park", "stay", "end"]
+
+Serving = Mapping[str, Mapping[str, Worker]]
+"""By tenant, the workers that have its sessions' tensors, or had them until now."""
+
+
+class Eviction(NamedTuple):
+    """Who leaves a device for the room that is needed there, and how; ``enough`` says whether that is room enough."""
+
+    parked: list[Worker]
+    ended: list[Worker]
+    enough: bool
+
+
+def parked_bytes(account: Account, serving: Serving) -> int:
+    """What the account's sessions have off their devices, or on the way there."""
+    own = [worker for worker in serving.get(account.tenant, {}).values() if _counts_for(account, worker.session or worker.keeps)]
+    return sum(worker.memory_bytes if worker.parking else worker.parked_bytes or 0 for worker in own)
+
+
+def _counts_for(account: Account, session: Session | None) -> bool:
+    return session is not None and session.tenant == account.tenant and account.user in (None, session.user)
+
+
+def fullness(worker: Worker, accounts: Accounts, serving: Serving, chosen: Iterable[Worker] = ()) -> Account | None:
+    """The account whose bound the worker's session would exceed if it were parked, after those ``chosen``; None if it may be."""
+    session = worker.session
+    for account in () if session is None else accounts.both(session):
+        most = account.quota.parked_bytes
+        if most is not None:
+            coming = sum(one.memory_bytes for one in (*chosen, worker) if _counts_for(account, one.session))
+            if parked_bytes(account, serving) + coming > most:
+                return account
+    return None
+
+
+def fate(worker: Worker, seat: Seat, accounts: Accounts, serving: Serving, chosen: Iterable[Worker] = ()) -> Fate:
+    """What becomes of the session that rests on the seat, if its room is needed."""
+    full = None if seat.empties or not accounts.bound_parking else fullness(worker, accounts, serving, chosen)
+    if full is None:
+        return "park"
+    waits = worker.session is not None and worker.session.request is not None
+    return "stay" if waits else full.quota.on_parked_full
+
+
+def eviction(seat: Seat, surplus_bytes: int, accounts: Accounts, serving: Serving, besides: Worker | None = None) -> Eviction:
+    """The residents that leave so that ``surplus_bytes`` are freed: the least recently used first, those who would end after all others.
+
+    Of those who are parked, whoever need not go after all stays, beginning with the dearest to move.
+    """
+    here = by_use(worker for worker in residents(seat) if worker is not besides)
+    parked: list[Worker] = []
+    ends: list[Worker] = []
+    for worker in here:
+        if surplus_bytes <= 0:
+            break
+        what = fate(worker, seat, accounts, serving, parked)
+        if what == "park":
+            surplus_bytes -= worker.reserved_bytes
+            parked.append(worker)
+        elif what == "end":
+            ends.append(worker)
+    ended: list[Worker] = []
+    for worker in ends:
+        if surplus_bytes > 0:
+            surplus_bytes -= worker.reserved_bytes
+            ended.append(worker)
+    for worker in sorted(parked, key=lambda worker: -worker.reserved_bytes):
+        if surplus_bytes + worker.reserved_bytes <= 0:
+            surplus_bytes += worker.reserved_bytes
+            parked.remove(worker)
+    return Eviction(parked, ended, surplus_bytes <= 0)
+
+
+def ended_sentence(worker: Worker, account: Account) -> str:
+    """What the process is told whose session ended because it could not be parked."""
+    return (
+        f"This session ended with its tensors ({gib(worker.memory_bytes)}): its device was needed while it did not compute, and "
+        f"{account.name} may keep {gib(account.quota.parked_bytes or 0)} parked. "
+        "End sessions that are not needed, or ask an operator for more."
+    )
+
+
+def stays_sentence(seat: Seat) -> str:
+    """What somebody is told who waits for room that nobody may make."""
+    return f"{seat.device.id} is free, but the sessions that rest there may not be parked: their tenants' quotas for that are used up."

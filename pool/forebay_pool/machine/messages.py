@@ -1,0 +1,83 @@
+"""What worker and client are told of a session, its flavor and its lease."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from functools import lru_cache
+
+from forebay_wire import messages as wire
+
+from forebay_pool.model.types import Flavor, Kind, Lease, Limits, Price, Session, Worker
+from forebay_pool.placement.capacity import memory_limit
+
+END, LEAVE, RESTORE = wire.End(), wire.Leave(), wire.Restore()
+MESSAGES_MAX = 1_024
+"""Parts of messages that are made once and kept: they are told with every grant."""
+
+
+def ticket(session: Session, worker: Worker) -> str:
+    """What the client presents to this worker for its one session: a keyed hash of the worker's name."""
+    if not worker.ticket:
+        worker.ticket = _ticket(session, worker)
+    return worker.ticket
+
+
+def is_ticket(shown: str | None, session: Session, worker: Worker) -> bool:
+    """Whether a pool gave the worker to the session: nobody else can make the ticket, since it needs the session's secret."""
+    return shown is not None and hmac.compare_digest(_ticket(session, worker), shown)
+
+
+def _ticket(session: Session, worker: Worker) -> str:
+    return hashlib.blake2b(worker.id.encode(), key=session.secret, digest_size=32).hexdigest()
+
+
+def resume_key(session: Session) -> str:
+    """What the client shows when it comes back after its link broke."""
+    return hashlib.blake2b(b"resume", key=session.secret, digest_size=32).hexdigest()
+
+
+def flavor_message(flavor: Flavor, price: Price | None) -> wire.Flavor:
+    if price is None:
+        return _flavor_message(flavor.name, flavor.memory_bytes)
+    return _flavor_message(flavor.name, flavor.memory_bytes, price.nano_per_hour, price.currency)
+
+
+@lru_cache(maxsize=MESSAGES_MAX)
+def _flavor_message(name: str, memory_bytes: int, nano_per_hour: int | None = None, currency: str | None = None) -> wire.Flavor:
+    return wire.Flavor(name=name, memory_bytes=memory_bytes, price_nano_per_hour=nano_per_hour, currency=currency)
+
+
+@lru_cache(maxsize=MESSAGES_MAX)
+def _model_message(kind: Kind, model: str) -> wire.DeviceModel:
+    return wire.DeviceModel(kind=kind, model=model)
+
+
+@lru_cache(maxsize=MESSAGES_MAX)
+def open_message(epoch: int, memory_limit_bytes: int) -> wire.Open:
+    return wire.Open(epoch=epoch, memory_limit_bytes=memory_limit_bytes)
+
+
+def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits) -> wire.Assign:
+    return wire.Assign(
+        session=session.id,
+        ticket=ticket(session, worker),
+        memory_limit_bytes=memory_limit(flavor, worker.device),
+        idle_release_seconds=limits.idle_release_seconds,
+        heartbeat_seconds=limits.heartbeat_seconds,
+        source=None if session.image is None else session.image.source,
+    )
+
+
+def granted(lease: Lease, worker: Worker) -> wire.Granted:
+    return wire.Granted(
+        request=lease.number,
+        lease=lease.id,
+        epoch=lease.epoch,
+        worker=worker.id,
+        address=worker.address,
+        ticket=ticket(lease.session, worker),
+        device=_model_message(lease.device.kind, lease.device.model),
+        devices=len(lease.place.devices),
+        flavor=flavor_message(lease.flavor, lease.price),
+    )

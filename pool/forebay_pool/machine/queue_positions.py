@@ -1,0 +1,170 @@
+"""Tells those who wait how they stand: position, why, who is ahead, how long it takes."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from operator import itemgetter
+
+from forebay_wire import messages as wire
+
+from forebay_pool.machine.eviction import fate, stays_sentence
+from forebay_pool.machine.messages import flavor_message, resume_key
+from forebay_pool.machine.parking import Parkings
+from forebay_pool.model.events import Look
+from forebay_pool.model.types import Request, Seat, Session, Standing
+from forebay_pool.placement.room import residents
+from forebay_pool.placement.wait_estimates import Foresight, is_news, wire_estimate
+from forebay_pool.queue.competition import Ahead
+from forebay_pool.queue.queue import Rank
+from forebay_pool.queue.reasons import GATHERING, STORE, Why, why_waiting
+
+LOOK_MAX = 256
+"""So many of the line are looked at, and told, at a time; a longer line is gone through in several looks."""
+RANKED_MAX = 256
+"""So many of the line are ranked at a time."""
+RANKING = 64
+"""Of LOOK_MAX, for how many that counts."""
+FORESIGHT_NS = 250_000_000
+"""For so long a newcomer is told what another one was."""
+UNESTIMATED = ("quota", "budget", "store")
+"""Waits whose end no lease's length tells."""
+
+
+class Telling(Parkings):
+    """Goes through the line, a bounded part at a time."""
+
+    _walk: Iterator[tuple[Request, Standing] | None] | None = None
+    _walked_changes = -1
+    _foresight: Foresight | None = None
+
+    def _tell_flavor(self, session: Session) -> None:
+        flavor = flavor_message(self.fleet.flavors[session.flavor], self.fleet.tariff.price_of(session.flavor, session.tenant))
+        opened = wire.SessionOpened(
+            session=session.id,
+            flavor=flavor,
+            heartbeat_seconds=self.limits.session_heartbeat_seconds,
+            resume_key=resume_key(session),
+            resume_seconds=self.limits.resume_seconds,
+            priority=self.accounts.priority_of(session, session.priority),
+        )
+        self._tell(session.id, opened)
+
+    @property
+    def line_changed(self) -> bool:
+        """Whether a look has anything to tell."""
+        return self._walk is not None or (self.line.changes != self._walked_changes and bool(self.line.waiting))
+
+    def _looked(self, event: Look) -> None:
+        """Goes on telling, and begins anew where the line changed since it began last."""
+        self._tell_line(self.line.changes != self._walked_changes)
+
+    def _tell_line(self, anew: bool) -> None:
+        if self._walk is None and anew and self.line.waiting:
+            self._walk, self._walked_changes = self._standings(), self.line.changes
+            self._foresight = None
+        self._whys.clear()
+        effort = 0
+        for found in self._walk or ():
+            if found is not None:
+                self._tell_queued(*found)
+            effort += RANKING if found is None else 1
+            if effort >= LOOK_MAX:
+                return
+        self._walk = None
+
+    def _standings(self) -> Iterator[tuple[Request, Standing] | None]:
+        """All who wait, in the order in which their turns would come as things are; a walk over a snapshot of the line.
+
+        None: so many were ranked, and nobody is told yet.
+        """
+        ranked: list[list[tuple[tuple[bool, Rank], Request]]] = []
+        everybody = iter(list(self.line.waiting.values()))
+        while some := list(islice(everybody, RANKED_MAX)):
+            ranked.append(sorted(self._ranked(some), key=itemgetter(0)))
+            yield None
+        ahead, tenants = Ahead(self.fleet), dict[str, Ahead]()
+        for _, request in heapq.merge(*ranked, key=itemgetter(0)):
+            if self.line.waiting.get(request.order) is not request:
+                continue
+            lane, own = request.lane, tenants.setdefault(request.session.tenant, Ahead(self.fleet))
+            count, work_ns = ahead.of(lane)
+            yield request, self._standing(request, count, own.of(lane)[0], work_ns)
+            mean_ns = self.lengths.mean_ns(lane[1]) or 0
+            ahead.add(lane, mean_ns)
+            own.add(lane, mean_ns)
+
+    def _ranked(self, requests: Iterable[Request]) -> Iterator[tuple[tuple[bool, Rank], Request]]:
+        """Everybody's rank; whom a quota stops comes after those whom none does."""
+        for request in requests:
+            if self.line.waiting.get(request.order) is request:
+                barred = self.accounts.bar(request.session, request.span, self.line.demand_milli(request.lane), self._now) is not None
+                yield (barred, self.line.rank(request, self._now)), request
+
+    def _standing(self, request: Request, ahead: int, ahead_tenant: int, ahead_ns: int | None) -> Standing:
+        why = self._why(request)
+        estimate = None
+        if ahead_ns is not None and why.code not in UNESTIMATED:
+            estimate = self._foresee().estimate(request.lane, ahead, ahead_ns)
+        return Standing(1 + ahead, why.code, why.sentence, ahead_tenant, estimate)
+
+    def _foresee(self) -> Foresight:
+        """What the present state lets expect; that of a moment ago where many are told at a time."""
+        if self._foresight is None or self._now - self._foresight.made_ns > FORESIGHT_NS:
+            self._foresight = Foresight(self.fleet, self.lengths, self._now, self._now + self._unix_offset_ns)
+        return self._foresight
+
+    def _why(self, request: Request) -> Why:
+        session = request.session
+        if not self.accepting:
+            return STORE
+        if self._awaited:
+            return GATHERING
+        demand_milli = self.line.demand_milli(request.lane)
+        barred = self.accounts.bar(session, request.span, demand_milli, self._now)
+        if barred is not None:
+            account, bar = barred
+            return Why(bar, account.why(bar, demand_milli, self._now))
+        key = (request.lane, session.tenant)
+        why = self._whys.get(key)
+        if why is None:
+            why = self._whys[key] = self._why_kept_out(session) or why_waiting(session, self.fleet, self.limits.workers_max)
+        return why
+
+    def _why_kept_out(self, session: Session) -> Why | None:
+        """Whether somebody who may not be parked is in the way wherever something is free."""
+        seats = self.fleet.free_for(session) if self.accounts.bound_parking else []
+        crowded = [seat for seat in seats if seat.is_open and self._is_crowded(seat)]
+        return Why("shortage", stays_sentence(crowded[0])) if crowded and len(crowded) == len(seats) else None
+
+    def _is_crowded(self, seat: Seat) -> bool:
+        return any(fate(worker, seat, self.accounts, self.fleet.serving) == "stay" for worker in residents(seat))
+
+    def _tell_newcomer(self, request: Request) -> None:
+        """Tells somebody who has just come into the line: as if all of its level came before it, until the next look knows better."""
+        self._whys.clear()
+        ahead = max(0, self.line.crowd.rivals(request.lane, request.level) - 1)
+        self._tell_queued(request, self._standing(request, ahead, 0, None if ahead else 0))
+
+    def _tell_queued(self, request: Request, standing: Standing) -> None:
+        if is_news(request.told, standing, self._now):
+            request.told = standing
+            self._tell(request.session.id, queued(request))
+            self._show(request.session)
+
+
+def queued(request: Request) -> wire.Queued:
+    """What the client is told; it must have been told something before."""
+    told = request.told or Standing(1, "starting", "")
+    estimate = told.estimate
+    return wire.Queued(
+        request=request.number,
+        position=told.position,
+        reason=told.reason,
+        code=told.code,
+        ahead=told.position - 1,
+        ahead_tenant=told.ahead_tenant,
+        estimate=None if estimate is None else wire_estimate(estimate),
+        since_ns=max(0, request.arrived_unix_ns),
+    )

@@ -1,0 +1,96 @@
+"""Takes leases back, with grace: for a higher priority, an exhausted quota, or an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from forebay_wire import messages as wire
+
+from forebay_pool.machine.offering import Offering
+from forebay_pool.model.events import LeaseRevoked
+from forebay_pool.model.instructions import Show
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.types import Lease, Request
+from forebay_pool.queue.accounts import Account
+
+
+class Revoking(Offering):
+    """The client is told; after the grace the lease is closed at a command's boundary, and its session waits again at its old place."""
+
+    def _lease_revoked(self, event: LeaseRevoked) -> None:
+        session = self.sessions.get(event.session)
+        if session is not None and session.lease is not None:
+            self._revoke(session.lease, event.sentence)
+
+    def _revoke(self, lease: Lease, sentence: str, grace_seconds: float | None = None) -> None:
+        """Takes the lease back after so long, or as the pool's settings say; what was told before stands, unless this is earlier."""
+        if lease.state != "open":
+            return
+        seconds = self.limits.revoke_grace_seconds if grace_seconds is None else grace_seconds
+        revoke_ns = self._now + int(seconds * SECOND)
+        if lease.revoked_for is None or (grace_seconds is not None and revoke_ns < lease.revoke_ns - SECOND):
+            lease.revoked_for, lease.revoke_ns = sentence, revoke_ns
+            self._revocable.discard(lease)
+            self._revoked[lease.id] = lease
+            session = lease.session
+            self._tell(session.id, wire.Revoking(epoch=lease.epoch, seconds=seconds, reason=sentence))
+            self._note("lease_revoking", session=session.id, tenant=session.tenant, lease=lease.id, cause=sentence)
+            self._out.append(Show(lease))
+        if grace_seconds is not None and seconds <= 0:
+            self._give_back(lease, "revoked")
+
+    def _drain(self, account: Account, grace_seconds: float) -> None:
+        """Takes back all leases that count for the account, whose budget is used up."""
+        sentence = account.why("budget", 0, self._now)
+        for lease in list(self.accounts.of(account.tenant, account.user).leases.values()):
+            if account.notebook in (None, lease.span.label):
+                self._revoke(lease, sentence, grace_seconds)
+
+    def _check_revocations(self) -> None:
+        """Closes the leases whose grace is over, and revokes those of accounts that have used up their device time."""
+        for lease in list(self._revoked.values()):
+            if self._now >= lease.revoke_ns:
+                self._give_back(lease, "revoked")
+        for account in self.accounts.windowed:
+            self._roused[account] = None
+            if account.quota.on_exhausted == "revoke" and account.leases and account.is_exhausted(self._now):
+                for lease in list(account.leases.values()):
+                    self._revoke(lease, account.why("quota", 0, self._now))
+        if self.limits.preempt_priority_gap:
+            self._preempt_for_heads()
+
+    def _preempt_for_heads(self) -> None:
+        lowest = self._revocable.lowest
+        if lowest is None:
+            return
+        for request in self.line.heads_above(lowest + self.limits.preempt_priority_gap, self._now):
+            self._preempt_for(request)
+
+    def _preempt_for(self, request: Request) -> None:
+        """Revokes leases of priorities that are lower by the gap, the lowest and latest first, until the request will have room."""
+        gap = self.limits.preempt_priority_gap
+        if not gap or self.line.waiting.get(request.order) is not request:
+            return
+        if self.accounts.bar(request.session, request.span, self.line.demand_milli(request.lane), self._now) is not None:
+            return
+        request.preempts = {name: lease for name, lease in request.preempts.items() if name in self._leases}
+        chosen: list[Lease] = []
+        needed = self.line.demand_milli(request.lane) - sum(lease.held_milli for lease in request.preempts.values())
+        victims = self._victims(request, request.priority - gap)
+        while needed > 0 and (lease := next(victims, None)) is not None:
+            needed -= lease.held_milli
+            request.preempts[lease.id] = lease
+            chosen.append(lease)
+        for lease in chosen:
+            self._revoke(lease, f"A request of priority {request.priority} takes the device; this lease has priority {lease.priority}.")
+
+    def _victims(self, request: Request, priority_max: int) -> Iterator[Lease]:
+        """The open leases of such priorities on devices that the request may take, the lowest and latest first."""
+        devices, flavor, _ = request.lane
+        if devices:
+            holders = (session.lease for device in devices for session in self.fleet.seats[device].holders)
+            found = {lease.id: lease for lease in holders if lease is not None and lease.state == "open" and lease.revoked_for is None}
+            ordered = sorted(found.values(), key=lambda lease: (lease.priority, -lease.opened_ns))
+            return (lease for lease in ordered if lease.priority <= priority_max)
+        models = {e.model for e in self.fleet.flavors[flavor].equivalents}
+        return self._revocable.victims(models, priority_max)

@@ -1,0 +1,444 @@
+"""Workers: what they say, and what happens when they fail, fall silent or end."""
+
+from __future__ import annotations
+
+from forebay_wire import messages as wire
+
+from forebay_pool.machine import refusals
+from forebay_pool.machine.draining import Clearing
+from forebay_pool.machine.eviction import fate
+from forebay_pool.model.events import SessionMoved, SessionParked, WorkerGone, WorkerSaid, WorkerUnlinked
+from forebay_pool.model.instructions import Kill, Show, TellWorker
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.types import CloseReason, Lease, Request, Session, SessionState, Worker
+from forebay_pool.placement.choice import in_want, spares_for
+from forebay_pool.placement.fleet import computes_on, lateness
+from forebay_pool.placement.room import residents
+
+SILENCE_HEARTBEATS = 3
+"""A worker that was silent for so many heartbeats is taken for dead."""
+UNASSIGNED_HEARTBEAT_SECONDS = 5.0
+"""Period of a worker's heartbeats before it was told one."""
+RETRY_SECONDS_MAX = 60
+"""Longest pause between attempts to prestart a worker on a device where workers die."""
+LIES_MAX = 3
+"""A device on which so many workers in a row lied about their memory is closed."""
+STARTS_MAX = 64
+"""Devices that are looked at for a place to prestart a worker."""
+
+
+class Workers(Clearing):
+    """Hears workers, and parts them from their sessions when they are gone."""
+
+    _worker: Worker
+    """The worker that speaks."""
+
+    def _bury(self, session: Session, state: SessionState) -> None:
+        del self.sessions[session.id]
+        self._set_state(session, state)
+        self._keep(session)
+
+    def _lose(self, session: Session, sentence: str) -> None:
+        """The session's tensors are gone with its worker."""
+        self._forget_request(session)
+        self._tell(session.id, wire.SessionLost(message=sentence))
+        self._note("session_lost", session=session.id, tenant=session.tenant, cause=sentence)
+        self._bury(session, "lost")
+
+    def _worker_said(self, event: WorkerSaid) -> None:
+        worker, message = self.fleet.workers.get(event.worker), event.message
+        if worker is not None and worker.state != "ending":
+            worker.seen_ns = self._now
+            self._worker = worker
+            self._on[type(message)](message)
+        elif isinstance(message, wire.ResumeWorker):
+            self._out.append(TellWorker(event.worker, wire.End()))
+
+    def _ready(self, message: wire.Ready) -> None:
+        worker = self._worker
+        if worker.state == "starting":
+            worker.state, worker.address, worker.deadline_ns, worker.away_ns = "warm", message.address, None, None
+            self.fleet.doubt(worker, False)  # if another pool started it, it has done nothing yet
+            self._note("worker_ready", worker=worker.id, device=worker.device.id, torch=message.torch, pid=message.pid)
+            self._show_and_settle(worker)
+
+    def _assigned(self, message: wire.Assigned) -> None:
+        worker = self._worker
+        if worker.state == "assigning" and worker.session is not None and worker.session.id == message.session:
+            worker.state, worker.deadline_ns = "bound", None
+            self._taken_over(worker, worker.session)
+            self._settle(self.fleet.seats[worker.device.id])
+
+    def _heartbeat(self, message: wire.Heartbeat) -> None:
+        worker, memory_bytes = self._worker, message.memory_bytes
+        session = worker.session
+        lease = None if session is None else session.lease
+        changed = worker.memory_bytes != memory_bytes
+        worker.memory_bytes = memory_bytes
+        if lease is not None and lease.epoch == message.epoch:
+            lease.confirmed_ns = self._now
+        if memory_bytes > worker.reserved_bytes and self._lies(worker, memory_bytes):
+            return
+        if message.operator and self._overruns(worker, message.operator, message.operator_seconds):
+            return
+        worker.call = f"one call of {message.operator} that has run for {message.operator_seconds:.0f} s" if message.operator else ""
+        if session is not None and changed:
+            self._less_is_parked(session)
+            self._show(session)
+
+    def _overruns(self, worker: Worker, operator: str, seconds: float) -> bool:
+        """Whether one call of its program's runs for too long: nothing interrupts it, so the worker is ended."""
+        if seconds <= self.limits.call_seconds_max:
+            return False
+        cause = f"one call of {operator} ran for more than {self.limits.call_seconds_max:g} s, and nothing interrupts it"
+        self._fail(worker, cause, by_program=True)
+        return True
+
+    def _lies(self, worker: Worker, memory_bytes: int) -> bool:
+        """Whether the worker says that it holds more than was set aside for it: it is not to be trusted, and fails."""
+        if not worker.reserved_bytes or memory_bytes <= worker.reserved_bytes:
+            return False
+        seat = self.fleet.seats[worker.device.id]
+        seat.lies += 1
+        if seat.lies >= LIES_MAX:
+            self._cordon(seat, f"{seat.lies} workers in a row said that they hold more memory than they may", drains=False, lasting=True)
+        self._fail(worker, f"it says that it holds {memory_bytes} bytes where it may hold {worker.reserved_bytes}")
+        return True
+
+    def _parked(self, message: wire.Parked) -> None:
+        worker = self._worker
+        if worker.parking and not self._lies(worker, message.bytes):
+            self._note_parked(worker, message.bytes)
+            worker.spilled_bytes = message.spilled_bytes
+            if worker.session is not None:
+                self._go_on(worker.session)
+            self._settle(self.fleet.seats[worker.device.id])
+
+    def _note_parked(self, worker: Worker, parked_bytes: int) -> None:
+        """Its device is free of it; whoever calls this settles the seat."""
+        worker.parking, worker.restoring, worker.deadline_ns = False, False, None
+        worker.memory_bytes, worker.parked_bytes = 0, parked_bytes
+        self.fleet.reserve(worker, 0)
+        if worker.session is not None:
+            self._note("session_parked", session=worker.session.id, tenant=worker.session.tenant, bytes=parked_bytes)
+            self._touch(worker.session)
+            self._keep(worker.session)
+
+    def _back_on_device(self, message: wire.Restored) -> None:
+        worker = self._worker
+        if worker.restoring:
+            worker.restoring, worker.deadline_ns, worker.spilled_bytes = False, None, 0
+            self._empty(self.fleet.seats[worker.device.id])
+            self._settle(self.fleet.seats[worker.device.id])
+
+    def _go_on(self, session: Session) -> None:
+        """The next step towards the lease that is being opened for the session, if there is one."""
+        request = session.request
+        if request is not None and request.place is not None:
+            self._advance(request, request.place)
+
+    # Moving
+
+    def _left(self, message: wire.Left) -> None:
+        """The session is between two workers. A lease that was open goes on elsewhere, as another one."""
+        worker, session = self._worker, self._worker.session
+        if session is None or worker.state != "bound":
+            return
+        self._let_image_go(session)
+        lease = session.lease
+        goes_on = lease is not None and lease.state == "open" and not self.stopping
+        if lease is not None:
+            self._close(lease, "moved" if goes_on else lease.ending, self._now)
+        self.fleet.let_go(worker, session, message.bytes, wire.Source(address=message.address, ticket=message.ticket))
+        worker.spilled_bytes = message.spilled_bytes
+        self._note("session_left", session=session.id, tenant=session.tenant, worker=worker.id, bytes=message.bytes)
+        if session.request is None and goes_on and session.span is not None:
+            self._request(session, 0, session.span, session.priority)
+        elif session.request is not None and not self._suits(session.request, message.bytes):
+            self._place_again(session.request)
+        else:
+            self._go_on(session)
+        self._touch(session)
+        self._keep(session)
+        self._show_and_settle(worker)
+
+    def _suits(self, request: Request, image_bytes: int) -> bool:
+        """Whether the place was chosen, and what the tensors turned out to take is set aside there."""
+        place = request.place
+        return place is not None and image_bytes <= self.fleet.seats[place.devices[0].id].holders[request.session].memory_bytes
+
+    def _taken_over(self, worker: Worker, session: Session) -> None:
+        """The worker has the tensors that it was told to fetch. The one that the session left keeps them until the client is here."""
+        if session.image is None:
+            return
+        if session.request is None or session.request.place is None:
+            self._dismiss(worker, drains_milli=0)  # nobody waits for the lease any more, and nothing is set aside for the tensors here
+            return
+        self._note("session_moved", session=session.id, tenant=session.tenant, worker=worker.id, device=worker.device.id)
+
+    def _let_image_go(self, session: Session) -> None:
+        """The worker that fetched the tensors serves the client: the one that the session left may go."""
+        if session.image is not None and session.worker is not None and session.worker.opened:
+            self._dismiss(session.image, drains_milli=0)
+            self._less_is_parked(session)
+            self._keep(session)
+
+    def _go_back(self, session: Session, lease: Lease, cause: str) -> None:
+        """The worker died before the client sent it anything: another one fetches the tensors from where they still are."""
+        if lease.attempts + 1 >= self.limits.worker_attempts_max:
+            why = f"{lease.attempts + 1} workers in a row died as this session moved to them ({cause}); tell an operator."
+            self._end(session, "failed", why)
+            return
+        self._request(session, lease.number, lease.span, lease.priority, lease.order)
+        if session.request is not None:
+            session.request.attempts = lease.attempts + 1
+        self._keep(session)
+
+    def _session_moved(self, event: SessionMoved) -> None:
+        session = self.sessions.get(event.session)
+        if session is not None:
+            self.move(session)
+
+    def move(self, session: Session) -> None:
+        """Has the session leave its worker at the next command boundary, for another device if there is one."""
+        worker = session.worker
+        if worker is not None and worker.state == "bound" and worker.opened:
+            session.avoid = worker.devices
+            self._ask_to_leave(worker, session)
+
+    def _session_parked(self, event: SessionParked) -> None:
+        session = self.sessions.get(event.session)
+        worker = None if session is None else session.worker
+        seat = None if worker is None else self.fleet.seats[worker.device.id]
+        if worker is None or seat is None or worker not in residents(seat):
+            return
+        if fate(worker, seat, self.accounts, self.fleet.serving) == "park":
+            self._park(worker)
+
+    def _starved(self, message: wire.Starved) -> None:
+        worker, session = self._worker, self._worker.session
+        if session is None or worker.state != "bound":
+            return
+        if session.lease is None:
+            self._stay(worker, session)  # what comes before a LEAVE needs a lease here
+        self._starve(session)
+
+    def _starve(self, session: Session) -> None:
+        """Device work waits: the pool asks on the session's behalf, unless its client does not read and is not there to go on."""
+        if session.lease is not None or session.request is not None or self.stopping:
+            return
+        if session.span is not None and not session.stalled:
+            self._request(session, 0, session.span, session.priority)
+        elif session.worker is not None:
+            session.worker.starved = True
+
+    def _client_gone(self, message: wire.ClientGone) -> None:
+        session = self._worker.session
+        if session is not None:
+            self._end(session, "released", "The process's connection to its worker ended, and the session with it.")
+
+    def _worker_unlinked(self, event: WorkerUnlinked) -> None:
+        worker = self.fleet.workers.get(event.worker)
+        if worker is not None and worker.state != "ending":
+            self._fail(worker, event.cause)
+
+    def _worker_gone(self, event: WorkerGone) -> None:
+        worker = self.fleet.workers.get(event.worker)
+        if worker is None:
+            return
+        if worker.state != "ending":
+            self._note("worker_failed", worker=worker.id, device=worker.device.id, cause=event.cause)
+            self._part(worker, event.cause, drains=False)
+        if not self.has_room_for_workers:
+            self._unsettle(self.fleet.makes, gone=True)
+        self.fleet.remove(worker)
+        self._show_and_settle(worker)
+
+    def _show_and_settle(self, worker: Worker) -> None:
+        """Something changed on the worker's devices."""
+        for device in worker.devices:
+            seat = self.fleet.seats[device.id]
+            self._out.append(Show(seat))
+            self._settle(seat)
+
+    def _fail(self, worker: Worker, cause: str, by_program: bool = False) -> None:
+        """The worker is taken for dead, and killed; its device is not leased again before it is gone.
+
+        ``by_program`` says that it computes for too long, which is its program's doing, and no failure of ours: its lease is billed.
+        """
+        session = worker.session
+        held = session is not None and session.lease is not None
+        self._note("worker_failed", worker=worker.id, device=worker.device.id, cause=cause)
+        self._part(worker, cause, drains=held, by_program=by_program)
+        self._out.append(Kill(worker.id))
+        self._show_and_settle(worker)
+
+    def _part(self, worker: Worker, cause: str, drains: bool, by_program: bool = False) -> None:
+        """Separates a dead worker from its session: one that ever had a lease is lost, another tries a new worker."""
+        session, seat, kept = worker.session, self.fleet.seats[worker.device.id], worker.keeps
+        lease = None if session is None else session.lease
+        if lease is not None:
+            self._close(lease, lease.ending if by_program else "failed", lease.confirmed_ns)
+        opened = worker.opened
+        for of_session in (session, kept):
+            if of_session is not None:
+                self._less_is_parked(of_session)
+        self.fleet.retire(worker, lease.place.share_milli if lease is not None and drains else 0)
+        if not opened:
+            self.fleet.found_dead(seat, seat.failures + 1)
+            pause_seconds = min(RETRY_SECONDS_MAX, 2 ** min(seat.failures - 1, 10))
+            seat.retry_ns = self._now + pause_seconds * SECOND
+        if kept is not None and kept.worker is not None and kept.worker.state == "bound":
+            kept.worker.opened = True  # it has them
+            self._touch(kept)
+            self._keep(kept)
+        elif kept is not None:
+            if kept.worker is not None:
+                self._dismiss(kept.worker, drains_milli=0)
+            self._lose(kept, f"The worker on {worker.device.id} that held this session's tensors is gone ({cause}).")
+        elif session is None:
+            wanting = in_want(seat, worker.devices)
+            request = wanting[-1].request if len(wanting) > len(spares_for(seat, worker.devices)) else None
+            if request is not None:
+                self._retry(request, cause)
+        elif opened and session.image is not None and lease is not None and not self.stopping:
+            self._go_back(session, lease, cause)
+        elif opened:
+            self._lose(session, f"The worker on {worker.device.id} that held this session's tensors is gone ({cause}).")
+        elif session.request is not None:
+            self._retry(session.request, cause)
+
+    def _retry(self, request: Request, cause: str) -> None:
+        """A worker died before the grant: another one, so many times; the user pays nothing for it."""
+        request.attempts += 1
+        if request.attempts < self.limits.worker_attempts_max:
+            self._place_again(request)
+            return
+        self._drop_request(request.session, refusals.workers_die(request.number, request.attempts, cause))
+
+    def _know(self, epoch: int) -> None:
+        """The worker stopped; if that was a lease that this pool did not know, its devices may be leased again."""
+        worker = self._worker
+        if worker.unknown_epoch is not None and epoch >= worker.unknown_epoch:
+            worker.unknown_epoch = worker.deadline_ns = None
+            self.fleet.doubt(worker, False)
+            self._empty(self.fleet.seats[worker.device.id])
+            self._show_and_settle(worker)
+
+    def _drained(self, message: wire.Drained) -> None:
+        self._measured(message.memory_bytes)
+        self._know(message.epoch)
+        self._close_for_worker(message.epoch, "drained", 0)
+
+    def _idle(self, message: wire.Idle) -> None:
+        self._measured(message.memory_bytes)
+        self._know(message.epoch)
+        self._close_for_worker(message.epoch, "idle", message.idle_ns)
+
+    def _closed(self, message: wire.Closed) -> None:
+        self._measured(message.memory_bytes)
+        self._know(message.epoch)
+        self._close_for_worker(message.epoch, "drained", 0, interrupted=True)
+
+    def _measured(self, memory_bytes: int | None) -> None:
+        """What the worker holds as its lease ends: it may be parked at once, and must not be taken for less."""
+        self._worker.memory_bytes = self._worker.memory_bytes if memory_bytes is None else memory_bytes
+
+    def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
+        """The worker has stopped. A lease that was revoked in the middle of its work is asked for again."""
+        session = self._worker.session
+        lease = None if session is None else session.lease
+        if session is None or lease is None or lease.epoch != epoch:
+            return
+        self._let_image_go(session)
+        taken_back = lease.state == "closing" and (interrupted or lease.ending != "revoked")
+        self._close(lease, lease.ending if taken_back else reason, self._now - idle_ns)
+        if session.request is not None:
+            self.line.add(session.request)
+        self._touch(session)
+        self._let_rest(lease)
+        if session.stalled and session.worker is not None:
+            self._park(session.worker)
+        self.fleet.seats[lease.device.id].lies = 0
+        self._free_up(*self.fleet.seats_of(lease.place))
+        self._offer_seats()
+        if session.request is not None:
+            self._tell_place(session.request)
+        elif taken_back and lease.ending == "revoked" and not self.stopping and not session.stalled:
+            self._request(session, 0, lease.span, lease.priority, lease.order)
+
+    def _end(self, session: Session, reason: CloseReason, sentence: str | None) -> None:
+        """Ends the session; its open lease is billed until now, or as far as it was confirmed where its worker is away. Its device waits
+        until the worker is gone."""
+        lease, worker = session.lease, session.worker
+        if lease is not None:
+            until_ns = self._now if worker is None or worker.away_ns is None else lease.confirmed_ns
+            self._close(lease, lease.ending if lease.state == "closing" else reason, until_ns)
+        if reason == "failed":
+            self._drop_parking(session)
+        self._forget_request(session)
+        self._less_is_parked(session)
+        for holder in (worker, session.image):
+            if holder is not None and holder.state != "ending":
+                self._dismiss(holder, lease.place.share_milli if lease is not None and holder is worker else 0)
+        if sentence is not None:
+            self._tell(session.id, wire.SessionLost(message=sentence))
+        self._bury(session, "ended")
+        if worker is not None:
+            self._show_and_settle(worker)
+
+    def _end_overfull(self) -> None:
+        """Ends the sessions whose device is needed, and that may not be parked."""
+        overfull, self._overfull = self._overfull, {}
+        for name, sentence in overfull.items():
+            session = self.sessions.get(name)
+            if session is not None and session.lease is None:
+                self._end(session, "released", sentence)
+
+    def _check_workers(self) -> None:
+        """Fails workers that are silent or late, and kills those that do not end."""
+        beat_seconds = self.limits.heartbeat_seconds
+        silence_ns = int(SILENCE_HEARTBEATS * beat_seconds * SECOND)
+        warm_silence_ns = int(SILENCE_HEARTBEATS * max(beat_seconds, UNASSIGNED_HEARTBEAT_SECONDS) * SECOND)
+        soon_ns = min(silence_ns, warm_silence_ns)
+        for worker in list(self.fleet.workers.values()):
+            quiet_ns = self._now - worker.seen_ns
+            if quiet_ns <= soon_ns and worker.deadline_ns is worker.away_ns is worker.leave_by_ns is None:
+                continue  # as nearly all are
+            silent = quiet_ns > (silence_ns if worker.state in ("bound", "left") else warm_silence_ns) and worker.state != "starting"
+            late = worker.deadline_ns is not None and self._now > worker.deadline_ns
+            if worker.state == "ending":
+                if late:
+                    worker.deadline_ns = None
+                    self._out.append(Kill(worker.id))
+            elif worker.away_ns is not None:
+                if self._now - worker.away_ns > int(self.limits.resume_seconds * SECOND):
+                    self._fail(worker, f"its link to the pool ended, and it did not come back within {self.limits.resume_seconds:g} s")
+            elif not silent and worker.session is not None and worker.leave_by_ns is not None and self._now > worker.leave_by_ns:
+                self._note("session_stays", session=worker.session.id, tenant=worker.session.tenant, worker=worker.id)
+                self._stay(worker, worker.session)
+            elif silent or late:
+                if silent:
+                    self._note("worker_silent", worker=worker.id, node=worker.device.node)
+                cause = f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else lateness(worker, self.limits)
+                self._fail(worker, cause, by_program=not silent and computes_on(worker))
+
+    def _make_way(self) -> None:
+        """Where the pool has all the workers it may and somebody waits, one that was started ahead of need makes way."""
+        if not self.accepting or not self.line.waiting or len(self.fleet.workers) < self.limits.workers_max:
+            return
+        warm = (worker for worker in self.fleet.workers.values() if worker.state == "warm" and worker.session is None)
+        idle = next((worker for worker in warm if not in_want(self.fleet.seats[worker.device.id], worker.devices)), None)
+        if idle is not None:
+            self._dismiss(idle, drains_milli=0)
+
+    def _keep_warm(self) -> None:
+        """Prestarts workers on free devices, so many of each kind. One place is left to somebody who waits."""
+        workers_max = self.limits.workers_max - (1 if self.line.waiting else 0)
+        for kind, spare in self.fleet.spare.items():
+            room = min(self.limits.warm_workers - spare, workers_max - len(self.fleet.workers))
+            if room > 0:
+                for seat in list(self.fleet.seats_to_start(kind, STARTS_MAX)):
+                    if room and not seat.spares and seat.retry_ns <= self._now:
+                        room -= 1
+                        self._launch((seat.device,))

@@ -1,0 +1,91 @@
+"""Instructions: what the state machine has the shell do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forebay_wire import messages as wire
+
+from forebay_pool.model.records import fact
+from forebay_pool.model.types import Device, Lease, Node, Parking, Seat, Session, UsageRecord
+
+
+@fact
+class TellClient:
+    session: str
+    message: wire.ToClient
+
+
+@fact
+class TellWorker:
+    worker: str
+    message: wire.ToWorker
+
+
+@fact
+class Launch:
+    """Start a worker process for the devices; it computes on the first."""
+
+    worker: str
+    devices: tuple[Device, ...]
+
+
+@fact
+class Kill:
+    """End the worker's process at once; answered by WorkerGone."""
+
+    worker: str
+
+
+@fact
+class Meter:
+    """Write the usage record durably, then deliver it."""
+
+    record: UsageRecord
+
+
+@fact
+class MeterParked:
+    """The same for a session's parked bytes."""
+
+    record: UsageRecord
+
+
+@fact
+class Keep:
+    """Write durably how this record stands, soon; nobody waits for it. An ended session is forgotten; ``Meter`` and ``MeterParked`` end the
+    row of a lease and of a stretch of parked time."""
+
+    record: Session | Lease | Parking
+
+
+@fact
+class Forget:
+    """The stretch of parked time is over, and nobody knows since when: what was not metered of it is free."""
+
+    parking: str
+
+
+@fact
+class Confirm:
+    """Write durably until when the workers have confirmed to hold these leases."""
+
+    leases: tuple[Lease, ...]
+
+
+@fact
+class Show:
+    """The row of this record changed; a closed lease or an ended session is shown for the last time."""
+
+    record: Session | Lease | Seat | Node
+
+
+@fact
+class Note:
+    """Something an operator may want to read or count: a word, and identifiers."""
+
+    action: str
+    fields: Mapping[str, str | int]
+
+
+Instruction = TellClient | TellWorker | Launch | Kill | Meter | MeterParked | Keep | Forget | Confirm | Show | Note

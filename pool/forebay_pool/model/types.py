@@ -1,0 +1,610 @@
+"""The pool's architecture on one page.
+
+:class:`Device` s stand in nodes and serve :class:`Flavor` s. A :class:`Session` is one process's virtual device; a
+:class:`Worker` on a device executes its commands and keeps its tensors. A session that wants to compute files a
+:class:`Request`; a granted request becomes a :class:`Lease`, the only thing that is metered.
+
+The state machine is ``handle(Event, now_ns) -> list[Instruction]``. The shell turns sockets, timers and processes into events,
+and carries the instructions out. Nouns that never change are frozen; records that the state machine alone changes are not.
+All clocks are monotonic nanoseconds unless the name says ``unix``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from forebay_wire import messages as wire
+
+from forebay_pool.model.records import fact
+
+WHOLE_MILLI = 1000
+"""A device's compute, in thousandths."""
+
+Kind = Literal["cpu", "cuda", "hip", "null"]
+SessionState = Literal["idle", "queued", "active", "resident", "parked", "lost", "ended"]
+LeaseState = Literal["open", "closing", "closed"]
+WorkerState = Literal["starting", "warm", "assigning", "bound", "left", "ending"]
+DeviceState = Literal["free", "placing", "leased", "draining", "cordoned", "lost"]
+NodeState = Literal["up", "draining", "lost"]
+CloseReason = Literal["drained", "idle", "released", "moved", "revoked", "failed"]
+SegmentEnd = CloseReason | Literal["open"]
+GOES_ON: Literal["open"] = "open"
+"""The reason in the record of a segment that ended while its lease goes on."""
+BudgetState = Literal["open", "wait", "refuse", "drain"]
+"""What a budget does: nothing, lets requests wait, refuses them, or takes open leases back as well and lets requests wait."""
+PRIORITY_MAX = 99
+AGED = PRIORITY_MAX + 1
+"""The level of requests that waited too long: before every priority."""
+Make = tuple[str, int]
+"""Devices that serve the same flavors: a model, with so many bytes of memory."""
+Lane = tuple[tuple[str, ...], str, tuple[str, ...]]
+"""Those in the line who need the same: the devices that their tensors are on (none: any will do), the flavor, and of its models those that
+are kept for other tenants (where any device will do)."""
+
+
+# Nouns that never change
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One physical accelerator, or a development device."""
+
+    id: str
+    """``<node>/<kind>:<index>``, unique in the pool."""
+    node: str
+    kind: Kind
+    index: int
+    model: str
+    memory_bytes: int
+    vendor: str = ""
+    speed: int = 100
+    """Relative speed class; 100 is the reference."""
+    switch: str = ""
+    """The network switch that its node hangs on; empty where nobody said."""
+    make: Make = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "make", (self.model, self.memory_bytes))
+
+    @property
+    def local(self) -> str:
+        """What a worker on its node calls it, for example ``cuda:1``; development devices are all one processor."""
+        return f"{self.kind}:{self.index if self.kind in ('cuda', 'hip') else 0}"
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """``count`` whole devices of ``model`` together (a gang) serve a flavor, or ``share_milli`` thousandths of one device."""
+
+    model: str
+    count: int = 1
+    share_milli: int = WHOLE_MILLI
+    """Below 1000 only where ``count`` is 1: several such leases compute on the device by turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """A size of virtual device, and what may serve it."""
+
+    name: str
+    memory_bytes: int
+    equivalents: tuple[Equivalent, ...]
+    residents_max: int | None = None
+    """How many resident sessions of this flavor a device may carry; None: as many as its memory holds."""
+
+
+@fact
+class Place:
+    """The devices that a request claims in one step, all or none; a worker computes on the first of them.
+
+    Until a planner spreads a trace over a gang (the design's "One virtual device, many GPUs"), the other devices of a gang are
+    held and nothing is set aside on them: the session's memory is what the first one can hold.
+    """
+
+    devices: tuple[Device, ...]
+    share_milli: int
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one hour of a flavor costs, in nano-units of ``currency``."""
+
+    nano_per_hour: int | None
+    """None: there is no price in the currency."""
+    currency: str
+
+
+Surcharges: TypeAlias = Mapping[tuple[str, str], int]
+"""What an hour of one whole device costs beside the flavor's price, in nano-units, by model and currency."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant, or a user of one, may hold, and how its requests are ranked. None: no bound of its own."""
+
+    devices_milli: int | None = None
+    """Thousandths of devices held at a time; a gang counts its devices, a share its share."""
+    device_seconds: int | None = None
+    """Device time held within any ``window_seconds``; leases that are open count up to now."""
+    window_seconds: int | None = None
+    on_exhausted: Literal["wait", "revoke"] = "wait"
+    """What becomes of leases that are open when ``device_seconds`` are used up: they end by themselves, or are revoked with grace."""
+    priority_max: int | None = None
+    """Highest priority that a request gets; none named: 0 for a tenant, the tenant's for a user."""
+    weight: int = 1
+    """Part of the fair share: twice the weight, twice the device time."""
+    parked_bytes: int | None = None
+    """Tensors kept off devices, in host memory and on disk, for all sessions together."""
+    on_parked_full: Literal["stay", "end"] = "stay"
+    """What becomes of a session that would be parked beyond ``parked_bytes``: it keeps its place on the device, or ends."""
+
+
+@fact
+class UsageRecord:
+    """A lease segment held its devices for so long. ``id`` is unique for ever."""
+
+    id: str
+    tenant: str
+    user: str
+    session: str
+    lease: str
+    span: wire.Span
+    flavor: str
+    device_model: str
+    devices: int
+    started_at_unix_ns: int
+    duration_ns: int
+    close_reason: SegmentEnd
+    share_milli: int = WHOLE_MILLI
+    """Of each of the ``devices``."""
+    parked_bytes: int | None = None
+    """What was kept off devices for that time, where that is metered and not a lease: ``lease`` names the stretch then."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the lease, or the stretch, ended with it."""
+        return self.close_reason != GOES_ON
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """Where a session stands in the queue."""
+
+    number: int
+    """The client's own, of its request."""
+    arrived_unix_ns: int
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds and periods the state machine keeps."""
+
+    heartbeat_seconds: float
+    session_heartbeat_seconds: float
+    idle_release_seconds: float
+    worker_start_seconds: float
+    park_seconds: float
+    close_seconds: float
+    end_grace_seconds: float
+    resume_seconds: float
+    """How long a worker or a client whose link ended is waited for; 0: not at all."""
+    worker_attempts_max: int
+    warm_workers: int
+    workers_max: int
+    sessions_max: int
+    queue_max: int
+    fair_share_half_life_seconds: float = 14_400.0
+    wait_seconds_max: float = 3_600.0
+    """A request that waited for so long goes before all that did not, whatever their priority and share."""
+    backfill_seconds_max: float = 60.0
+    """Later requests may pass one that waits for several devices for so long."""
+    revoke_grace_seconds: float = 10.0
+    call_seconds_max: float = 600.0
+    """A worker in which one call of an operator has run for so long is ended: nothing else interrupts it."""
+    preempt_priority_gap: int = 0
+    """A request revokes a lease whose priority is lower by so much; 0: never."""
+    parked_host_bytes_max: int = 2**62
+    """Parked tensors in the memory of one host; beyond, they are spilled to its disk."""
+    spill_bytes_max: int = 0
+    """Parked tensors on the disk of one host. What neither takes stays in memory."""
+    segment_seconds: float = 3_600.0
+    """Leases are metered in segments that end so long after each full hour, again and again, and at full hours."""
+
+
+@fact
+class Estimate:
+    """How long somebody waits yet, as it looked at ``made_ns``, in seconds: most of those who are told so wait that long."""
+
+    low: float
+    middle: float
+    high: float
+    running: int
+    """Leases that hold what it waits for."""
+    running_seconds: float
+    """How long the oldest of them ran by then."""
+    made_ns: int = 0
+    made_unix_ns: int = 0
+
+
+@fact
+class Standing:
+    """What somebody who waits is told."""
+
+    position: int
+    """1 is next."""
+    code: wire.WaitCode
+    reason: str
+    ahead_tenant: int = 0
+    """Of those ahead, how many are of the own tenant."""
+    estimate: Estimate | None = None
+    """None when unknown."""
+
+
+# Records, changed by the state machine alone
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A process on a device, or a gang of them, that serves at most one session in its life."""
+
+    id: str
+    devices: tuple[Device, ...]
+    started_ns: int
+    state: WorkerState = "starting"
+    address: str = ""
+    session: Session | None = None
+    seen_ns: int = 0
+    deadline_ns: int | None = None
+    """When it must have answered what it was asked last, or is killed."""
+    reserved_bytes: int = 0
+    """Device memory set aside for it; 0 while it is warm or parked."""
+    memory_bytes: int = 0
+    """Device memory it said it holds."""
+    call: str = ""
+    """Which operator it has been in for how long, in words; empty where no call lasts."""
+    parking: bool = False
+    parked_bytes: int | None = None
+    """Bytes off the device, or None while it is not parked."""
+    spilled_bytes: int = 0
+    """Of these, those on disk."""
+    restoring: bool = False
+    """Bringing parked tensors back to the device, for the lease that is being opened."""
+    opened: bool = False
+    """Whether it was ever given a lease, or took a session over: from then on it has tensors to lose."""
+    away_ns: int | None = None
+    """Since when it has no link and is waited for; None while it has one, or never had."""
+    unknown_epoch: int | None = None
+    """Of a lease that it holds and this pool does not know: told to close, and not closed yet."""
+    unsure: bool = False
+    """Whether it may execute what this pool does not know of: another pool left it, and it has not said yet how it stands."""
+    starved: bool = False
+    """Device work waits in its stream, and its session could not ask for a lease."""
+    leave_by_ns: int | None = None
+    """When the session must have left it, or stays; None where nobody asked its client to."""
+    stays: bool = False
+    """The session cannot leave before its next lease here: its client did not, or work before that needs one."""
+    keeps: Session | None = None
+    """The session that left it, and whose tensors it holds until another worker has fetched them."""
+    source: wire.Source | None = None
+    """Where they are fetched."""
+    ticket: str = ""
+    """What the client presents to it, once somebody asked."""
+    device: Device = field(init=False)
+    """The first: it computes there, and keeps tensors."""
+    names: tuple[str, ...] = field(init=False)
+    """The devices' ids."""
+
+    def __post_init__(self) -> None:
+        self.device = self.devices[0]
+        self.names = tuple([device.id for device in self.devices])
+
+    @property
+    def is_in_motion(self) -> bool:
+        """Whether tensors are on their way off the device, or back."""
+        return self.parking or self.restoring
+
+    @property
+    def spare(self) -> bool:
+        """Whether it serves nobody yet, and may."""
+        return self.session is None and self.state in ("starting", "warm")
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A span that waits for a lease."""
+
+    session: Session
+    number: int
+    """The client's own number; 0 where the pool acquires on the session's behalf."""
+    span: wire.Span
+    order: int
+    """Place in the order of arrival."""
+    arrived_ns: int
+    attempts: int = 0
+    place: Place | None = None
+    """What is claimed for it, while the lease is being opened there."""
+    shadow_ns: int | None = None
+    """When it is expected to start: who is done by then may pass it. None when unknown."""
+    shadow_until_ns: int = 0
+    """When that is estimated anew."""
+    preempts: dict[str, Lease] = field(default_factory=dict)
+    """The leases that are revoked for it."""
+    blocks: dict[str, Seat] = field(default_factory=dict)
+    """Seats with something free that wait for it to have its turn: its session's tensors are there."""
+    arrived_unix_ns: int = 0
+    priority: int = 0
+    aged: bool = False
+    """Whether it waited for so long that it goes before all others."""
+    lane: Lane = ((), "", ())
+    """Where it waits, while it does."""
+    told: Standing | None = None
+    """What the client knows."""
+
+    @property
+    def level(self) -> int:
+        return AGED if self.aged else self.priority
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A hold of a place by a session, from grant to close."""
+
+    id: str
+    session: Session
+    epoch: int
+    number: int
+    """The request it answered."""
+    span: wire.Span
+    flavor: Flavor
+    place: Place
+    price: Price | None
+    """What an hour of it cost at the grant: the flavor's price, and the surcharge for the place."""
+    waited_ns: int
+    """From the request's arrival to the grant."""
+    opened_ns: int
+    opened_unix_ns: int
+    confirmed_ns: int
+    """Last moment at which the worker confirmed to hold it."""
+    state: LeaseState = "open"
+    ending: CloseReason = "drained"
+    """The reason it is being closed for, while ``closing``."""
+    duration_ns: int = 0
+    """Final once ``closed``."""
+    segment: int = 1
+    """The number of the segment that is running."""
+    metered_ns: int = 0
+    """How much of it, from its start on, earlier segments were metered for."""
+    priority: int = 0
+    order: int = 0
+    """The request's place in the order of arrival."""
+    attempts: int = 0
+    """Workers that died before its client was at one."""
+    revoked_for: str | None = None
+    """Why it is being taken back, in a sentence; None while it is not."""
+    revoke_ns: int = 0
+    """When it is taken back, if it is still open then."""
+
+    @property
+    def held_milli(self) -> int:
+        return len(self.place.devices) * self.place.share_milli
+
+    @property
+    def device(self) -> Device:
+        """Where the worker computes."""
+        return self.place.devices[0]
+
+
+@dataclass(slots=True, eq=False)
+class Parking:
+    """A stretch of time in which one worker keeps so much of a session off its device."""
+
+    id: str
+    session: Session
+    holder: Worker
+    bytes: int
+    span: wire.Span
+    """What the session computed last."""
+    opened_ns: int
+    opened_unix_ns: int
+    segment: int = 1
+    """The number of the segment that is running."""
+    metered_ns: int = 0
+    """How much of it, from its start on, earlier segments were metered for."""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One process's virtual device."""
+
+    id: str
+    secret: bytes = field(repr=False)
+    tenant: str
+    user: str
+    process: str
+    flavor: str
+    since_ns: int
+    since_unix_ns: int
+    priority: int = 0
+    """What its requests ask for unless they say otherwise."""
+    state: SessionState = "idle"
+    worker: Worker | None = None
+    request: Request | None = None
+    lease: Lease | None = None
+    image: Worker | None = None
+    """The worker that it left last, and that holds its tensors as they were then, until its client is at another that has them."""
+    left: str = ""
+    """The name of that worker, or of the one before, which its client may still be at."""
+    avoid: tuple[Device, ...] = ()
+    """Where its next lease should not be, if it can be elsewhere."""
+    epoch: int = 0
+    span: wire.Span | None = None
+    used_ns: int = 0
+    """When its last lease closed."""
+    closed: wire.LeaseClosed | None = None
+    """What its client was told last of a lease's end."""
+    away_ns: int | None = None
+    """Since when its client has no link and is waited for."""
+    waited: QueuePlace | None = None
+    """Where it stood in the line when its link broke; its client asks again when it is back."""
+    stalled: bool = False
+    """Its client stopped reading: nothing computes for it until it is back."""
+    parking: Parking | None = None
+    """Since when it is parked, for the meter."""
+    accounts: tuple[Any, Any] | None = None
+    """The accounts that its leases count for, its tenant's and its user's: ``Accounts.both`` keeps them here; None before it was asked."""
+
+    @property
+    def parked_at(self) -> Worker | None:
+        """Who keeps its tensors off devices; None while they are on one, or on their way there."""
+        if self.lease is not None:
+            return None
+        holder = self.worker if self.image is None else self.image if self.worker is None else None
+        return holder if holder is not None and holder.parked_bytes else None
+
+    @property
+    def doing(self) -> SessionState:
+        """What it does while it lives: computing comes before waiting, waiting before holding memory."""
+        if self.lease is not None:
+            return "active"
+        if self.request is not None:
+            return "queued"
+        if self.image is not None:
+            return "parked"
+        if self.worker is None or not self.worker.opened:
+            return "idle"
+        return "resident" if self.worker.parked_bytes is None else "parked"
+
+    @property
+    def pinned(self) -> bool:
+        """Whether its next lease can only be where its worker is."""
+        return self.worker is not None and (not self.worker.opened or self.worker.stays)
+
+
+def tensor_bytes(session: Session) -> int:
+    """What the session's tensors take, wherever they are."""
+    holder = session.image or session.worker
+    return 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Why a device is not leased."""
+
+    cause: str
+    by: Literal["operator", "health"]
+    drains: bool = False
+    """Whether its residents leave too, and its leases end."""
+    lasting: bool = True
+    """Whether it stays until an operator opens the device again."""
+
+
+@fact
+class Hold:
+    """What a lease that is open, or being opened, keeps of a device."""
+
+    share_milli: int
+    memory_bytes: int
+    devices: tuple[Device, ...]
+    """All that the lease holds."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A host with devices."""
+
+    name: str
+    switch: str = ""
+    seats: list[Seat] = field(default_factory=list)
+    lost: str | None = None
+    """Why it was given up; None while it is there."""
+    drains: bool = False
+    """Whether nothing new starts on it, and what is there leaves."""
+    deadline_ns: int | None = None
+    """When the leases that are still open on it are taken back, while it drains."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.lost is None and not self.drains
+
+    @property
+    def state(self) -> NodeState:
+        if self.lost is not None:
+            return "lost"
+        return "draining" if self.drains else "up"
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """What is going on on a device."""
+
+    device: Device
+    node: Node
+    number: int
+    """Place in the list of devices."""
+    cordon: Cordon | None = None
+    """Why no lease opens here; None while they do."""
+    warning: str | None = None
+    """What its last reading makes an operator look at."""
+    temperature_celsius: int | None = None
+    errors: int = 0
+    """Uncorrectable memory errors of its last reading."""
+    errors_known: int = 0
+    """Those that were there when an operator last opened it."""
+    lies: int = 0
+    """Workers in a row that said they held more memory than they may."""
+    holders: dict[Session, Hold] = field(default_factory=dict)
+    """The sessions that a lease is open or being opened for here."""
+    draining: dict[Worker, int] = field(default_factory=dict)
+    """Workers that held a lease, were told to end, and may still be executing; each with its share in thousandths."""
+    workers: dict[str, Worker] = field(default_factory=dict)
+    """All that may use the device, gangs' workers included."""
+    own_workers: list[Worker] = field(default_factory=list)
+    """Those that compute and keep tensors here: this device is their first."""
+    free_milli: int = WHOLE_MILLI
+    """What neither holders nor draining workers have, in thousandths."""
+    open_milli: int = WHOLE_MILLI
+    """What may be leased now, in thousandths: nothing while the device or its node is closed."""
+    held_bytes: int = 0
+    """The holders' memory: it cannot be parked."""
+    taken_bytes: int = 0
+    """The holders' memory, and what is set aside for everybody else here."""
+    spares: int = 0
+    """Workers of this device alone that serve nobody yet."""
+    failures: int = 0
+    """Workers in a row that died here before they served anybody."""
+    retry_ns: int = 0
+    """No worker is prestarted here before."""
+    filed: tuple[int, int, int, bool] = (0, 0, 0, True)
+    """What placements go by, as it is filed: what may be leased, what of that is taken, failures, and whether the device is open."""
+    order: tuple[int, int, int] = (0, 0, 0)
+    """Failures, memory taken, place in the list: of two devices with the same share free, the one with less is better."""
+    unsure: int = 0
+    """Workers that may execute here what this pool does not know of; nothing opens here before they have said how they stand."""
+
+    @property
+    def state(self) -> DeviceState:
+        if self.node.lost is not None:
+            return "lost"
+        if self.holders:
+            return "leased" if any(session.lease is not None for session in self.holders) else "placing"
+        if self.draining:
+            return "draining"
+        return "free" if self.is_open else "cordoned"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether leases may open here."""
+        node = self.node
+        return self.cordon is None and node.lost is None and not node.drains and not self.unsure
+
+    @property
+    def empties(self) -> bool:
+        """Whether those whose tensors are here must leave."""
+        return self.node.drains or (self.cordon is not None and self.cordon.drains)
+
+    @property
+    def reserved_bytes(self) -> int:
+        return sum(worker.reserved_bytes for worker in self.own_workers)

@@ -1,0 +1,137 @@
+"""What the devices can serve at all, and the sentence where they cannot. Kept until devices, flavors or policies change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol
+
+from forebay_pool.model.policies import Policy
+from forebay_pool.model.types import WHOLE_MILLI, Device, Equivalent, Flavor, Seat
+from forebay_pool.placement.free_index import Group, Stock
+
+
+class Estate(Protocol):
+    """What capacities are worked out from."""
+
+    policy: Policy
+
+    @property
+    def seats(self) -> Mapping[str, Seat]: ...
+
+    @property
+    def stocks(self) -> Mapping[str, Stock]: ...
+
+
+NO_MODELS: frozenset[str] = frozenset()
+NAMED_MAX = 3
+"""A sentence names so many of the ways that there are not."""
+
+
+class Capacity:
+    """Answers about the devices that are here, whoever holds them; cordoned and lost ones may come back, and count."""
+
+    def __init__(self, estate: Estate) -> None:
+        self._estate = estate
+        self._answers: dict[tuple[str, frozenset[str]], str | None] = {}
+
+    def forget(self) -> None:
+        """Devices, flavors or policies have changed."""
+        self._answers.clear()
+
+    def why_not(self, flavor: Flavor, tenant: str | None) -> str | None:
+        """Why nothing here can ever serve the flavor, to the tenant if one is named; None if something can."""
+        policy = self._estate.policy
+        barred = NO_MODELS
+        if tenant is not None and policy.models:
+            barred = frozenset(e.model for e in flavor.equivalents if not policy.allows(e.model, tenant))
+        key = (flavor.name, barred)
+        if key not in self._answers:
+            self._answers[key] = self._judge(flavor, barred)
+        return self._answers[key]
+
+    def _judge(self, flavor: Flavor, barred: frozenset[str]) -> str | None:
+        stocks = self._estate.stocks
+        here = [e for e in flavor.equivalents if e.model in stocks]
+        absent = [e for e in flavor.equivalents if e.model not in stocks]
+        reasons = []
+        for equivalent in here:
+            reason = self._why_not_by(flavor, equivalent, stocks[equivalent.model], barred)
+            if reason is None:
+                return None
+            reasons.append(reason)
+        if here:
+            reasons += [f"there is no {_some([e.model for e in absent], 'other models')} here"] if absent else []
+            return f"{flavor.name} cannot be served: " + "; ".join(reasons) + "."
+        wanted = _some([wants(e) for e in absent], "other ways") or "a device that nobody named"
+        counts = {model: sum(len(group.seats) for group in stock.groups.values()) for model, stock in stocks.items()}
+        found = ", ".join(f"{count} {model}" for model, count in sorted(counts.items())) or "no device"
+        return f"{flavor.name} needs {wanted}; this installation has {found}."
+
+    def _why_not_by(self, flavor: Flavor, equivalent: Equivalent, stock: Stock, barred: frozenset[str]) -> str | None:
+        model, count = equivalent.model, equivalent.count
+        if model in barred:
+            return f"{model} is kept for other tenants"
+        devices = [seat.device for group in stock.groups.values() for seat in group.seats]
+        fitting = sum(suits(device, flavor, equivalent) for device in devices)
+        if fitting < count:
+            if fitting or len(devices) < count:
+                return f"it takes {count} {model} together, and there are {fitting or len(devices)}"
+            most = max(device.memory_bytes for device in devices)
+            if count > 1:
+                return f"{count} {model} together have {gib(count * most)}, the flavor {gib(flavor.memory_bytes)}"
+            return f"a {model} here has {gib(most)}, the flavor {gib(flavor.memory_bytes)}"
+        together = _most_together(stock, flavor, equivalent, self._estate.policy)
+        if together < count:
+            where = "in one node" if self._estate.policy.gang_spread == "node" else "under one switch"
+            return f"it takes {count} {model} {where}, and there are {together}"
+        return None
+
+
+def _most_together(stock: Stock, flavor: Flavor, equivalent: Equivalent, policy: Policy) -> int:
+    """How many devices that suit are as close together as a gang's must be."""
+    near: Counter[str] = Counter()
+    for group in stock.groups.values():
+        near[_place_name(group, policy)] += sum(suits(seat.device, flavor, equivalent) for seat in group.seats)
+    return max(near.values())
+
+
+def _place_name(group: Group, policy: Policy) -> str:
+    return {"node": group.node, "switch": group.switch, "any": ""}[policy.gang_spread]
+
+
+def suits(device: Device, flavor: Flavor, equivalent: Equivalent) -> bool:
+    """Whether the device can be one of those that serve the flavor this way: the gang's memory together holds the flavor's."""
+    return equivalent.model == device.model and flavor.memory_bytes <= equivalent.count * device.memory_bytes
+
+
+def equivalents_for(devices: tuple[Device, ...], flavor: Flavor) -> list[Equivalent]:
+    """The ways in which exactly these devices serve the flavor, best first."""
+    count = len(devices)
+    if count == 1:
+        return [e for e in flavor.equivalents if e.count == 1 and suits(devices[0], flavor, e)]
+    return [e for e in flavor.equivalents if e.count == count and all(suits(device, flavor, e) for device in devices)]
+
+
+def memory_limit(flavor: Flavor, device: Device) -> int:
+    """What a session may hold on the first device of its place: the flavor's memory, or all of the device where a gang's is more."""
+    return min(flavor.memory_bytes, device.memory_bytes)
+
+
+def _some(names: list[str], others: str) -> str:
+    """``one or two``, and of many how many more there are."""
+    if len(names) <= NAMED_MAX:
+        return " or ".join(names)
+    return f"{', '.join(names[:NAMED_MAX])} or one of {len(names) - NAMED_MAX} {others}"
+
+
+def wants(equivalent: Equivalent) -> str:
+    """The equivalent for people."""
+    if equivalent.share_milli < WHOLE_MILLI:
+        return f"{equivalent.share_milli / 10:g} % of a {equivalent.model}"
+    return f"{equivalent.count} {equivalent.model}"
+
+
+def gib(count: int) -> str:
+    """Bytes for people."""
+    return f"{count / 2**20:.1f} MiB" if 0 < count < 2**30 // 10 else f"{count / 2**30:.1f} GiB"

@@ -1,0 +1,294 @@
+"""Which free place a session without tensors is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from forebay_pool.model.policies import Policy
+from forebay_pool.model.prices import Tariff
+from forebay_pool.model.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Make, Place, Seat, Session, Worker
+from forebay_pool.placement.candidates import File, Size
+from forebay_pool.placement.capacity import memory_limit, suits
+from forebay_pool.placement.fragmentation import Demand
+from forebay_pool.placement.free_index import Group, Stock, seat_order
+from forebay_pool.placement.ranking import Candidate, ForebayRanking, Rank, Ranking, candidate
+
+GROUPS_MAX = 64
+"""Nodes of a file that are looked at, at a time, for one where what is free is not kept for others."""
+SPARES_MAX = 16
+"""Seats with a started worker that are ranked for a placement, where others would do too."""
+
+
+class Kept(Protocol):
+    """What is kept for others."""
+
+    def has_make(self, make: Make) -> bool:
+        """Whether all devices of the make are."""
+        ...
+
+    def has_device(self, device: Device) -> bool:
+        """Whether the device is, by itself or with its make."""
+        ...
+
+
+class Bounds(NamedTuple):
+    """What a place may not exceed, and must not touch."""
+
+    most_milli: float = math.inf
+    least_bytes: int = 0
+    """Memory that its first device has at least."""
+    kept: Kept | None = None
+    avoid: Collection[str] = ()
+    """Ids of devices that it should do without."""
+
+    def allow(self, place: Place) -> bool:
+        small = len(place.devices) * place.share_milli <= self.most_milli and self.least_bytes <= place.devices[0].memory_bytes
+        return small and not ((self.avoid or self.kept is not None) and any(map(self.bar, place.devices)))
+
+    def bar(self, device: Device) -> bool:
+        return device.id in self.avoid or (self.kept is not None and self.kept.has_device(device))
+
+
+class Need(NamedTuple):
+    """What a place is looked for, in one of the ways that serve a flavor."""
+
+    flavor: Flavor
+    equivalent: Equivalent
+    surcharge: int
+    """Of the equivalent's model, for who asks."""
+    bounds: Bounds
+
+    def bytes_on(self, device: Device) -> int:
+        """What is set aside on the device, if it is the place's first: the flavor's memory, and what the tensors take already."""
+        return max(memory_limit(self.flavor, device), self.bounds.least_bytes)
+
+
+UNBOUND = Bounds()
+
+
+class Best:
+    """The best place of those that were looked at."""
+
+    def __init__(self, ranking: Ranking, demand: Demand, policy: Policy, least_bytes: int) -> None:
+        self.place: Place | None = None
+        self._rank: Rank | None = None
+        self._ranking = ranking
+        self._demand = demand
+        self._policy = policy
+        self._least_bytes = least_bytes
+
+    def meet(self, seats: list[Seat], found: Candidate) -> None:
+        """Takes the candidate if it is better; ``seats`` are its place, itself first."""
+        if found.seat.device.memory_bytes < self._least_bytes:
+            return  # it may be smaller than the one the session had
+        rank = (found.seat.failures, *self._ranking.rank(found, self._demand, self._policy))
+        if self._rank is None or rank < self._rank:
+            self._rank = rank
+            self.place = Place(tuple([seat.device for seat in seats]), found.equivalent.share_milli)
+
+    def beats(self, floor: Rank) -> bool:
+        """Whether nobody with this rank or a greater one is better."""
+        return self._rank is not None and self._rank <= floor
+
+
+class Placement:
+    """Chooses places; what is free is filed by model."""
+
+    def __init__(self, demand: Demand, ranking: Ranking | None) -> None:
+        self.stocks: dict[str, Stock] = {}
+        self._demand = demand
+        self._ranking = ranking or ForebayRanking()
+        self._spares: dict[str, dict[str, Seat]] = {}
+        """Seats with a spare worker, by model."""
+
+    def add(self, seat: Seat) -> None:
+        model = seat.device.model
+        if model not in self.stocks:
+            self.stocks[model] = Stock(self._ranking, self._demand)
+            self._spares[model] = {}
+        self.stocks[model].add(seat)
+
+    def changed(self, seat: Seat) -> None:
+        """Something about the seat is not as it was."""
+        self.stocks[seat.device.model].changed(seat)
+        if seat.spares:
+            self._file_spares(seat)
+
+    def spares_changed(self, seat: Seat, change: int) -> None:
+        """So many more spare workers are on the seat."""
+        seat.spares += change
+        self._file_spares(seat)
+
+    def _file_spares(self, seat: Seat) -> None:
+        """A seat with spare workers is filed as long as something of it may be leased, and nobody waits for all of them."""
+        filed = self._spares[seat.device.model]
+        if seat.spares and seat.open_milli and spares_left(seat) > 0:
+            filed[seat.device.id] = seat
+        else:
+            filed.pop(seat.device.id, None)
+
+    def lists_spares(self, seat: Seat) -> bool:
+        """Whether the seat is found by its spare workers. For checks."""
+        return seat.device.id in self._spares[seat.device.model]
+
+    def free_of(self, model: str) -> Iterator[Seat]:
+        """Every device of the model of which something may be leased."""
+        return iter(()) if model not in self.stocks else self.stocks[model].free_seats()
+
+    def choose(
+        self, flavor: Flavor, tenant: str, policy: Policy, tariff: Tariff, room_for_workers: bool, bounds: Bounds
+    ) -> Place | None:
+        """The best place: fewest failures of workers, then as the ranking says; None if there is none now."""
+        best = Best(self._ranking, self._demand, policy, bounds.least_bytes)
+        for equivalent in flavor.equivalents:
+            if equivalent.model not in self.stocks or not policy.allows(equivalent.model, tenant):
+                continue
+            if equivalent.count * equivalent.share_milli > bounds.most_milli:
+                continue
+            stock = self.stocks[equivalent.model]
+            if not stock.has_free(equivalent.share_milli, equivalent.count):
+                continue
+            if bounds.kept is not None and all(bounds.kept.has_make(make) for make in stock.makes):
+                continue
+            need = Need(flavor, equivalent, tariff.surcharge_of(equivalent.model, tenant), bounds)
+            if equivalent.count == 1:
+                self._look_at_spares(best, stock, need, room_for_workers)
+            if room_for_workers and not _look_at_nodes(best, stock, need, policy) and equivalent.count > 1:
+                seats = _gang_apart(stock, need, policy)
+                if seats:
+                    best.meet(seats, _candidate(seats[0], need, stock))
+        return best.place
+
+    def _look_at_spares(self, best: Best, stock: Stock, need: Need, room_for_workers: bool) -> None:
+        """Those with a started worker."""
+        started = (seat for seat in self._spares[need.equivalent.model].values() if _fits(seat, need))
+        for seat in islice(started, SPARES_MAX if room_for_workers else None):
+            best.meet([seat], _candidate(seat, need, stock))
+
+    def is_fragmented(self, flavor: Flavor, tenant: str, policy: Policy) -> bool:
+        """Whether as much is free as the flavor takes, though not together; asked where no place was found."""
+        for e in flavor.equivalents:
+            stock = self.stocks.get(e.model)
+            if stock is not None and policy.allows(e.model, tenant):
+                stock.refresh()
+                if stock.whole >= e.count if e.count > 1 else stock.free_milli >= e.share_milli:
+                    return True
+        return False
+
+    def idle(self, kind: Kind, most: int) -> Iterator[Seat]:
+        """Devices of the kind of which everything is free, those with the least set aside in the fullest nodes first, at most so many."""
+        found = (
+            seat
+            for stock in self.stocks.values()
+            if kind in stock.kinds
+            for group in stock.with_whole()
+            for seat in sorted(group.seats, key=lambda seat: (seat.taken_bytes, seat.number))
+            if seat.open_milli == WHOLE_MILLI
+        )
+        return islice(found, most)
+
+
+def _look_at_nodes(best: Best, stock: Stock, need: Need, policy: Policy) -> bool:
+    """File by file, until none that follows can be better; whether there is a place in one node."""
+    found = False
+    for floor, file in stock.best_for(Size(need.equivalent, need.flavor.memory_bytes, need.surcharge), policy):
+        if best.beats(floor):
+            return True
+        seats = _best_seats(stock, file, need)
+        if seats:
+            found = True
+            best.meet(seats, _candidate(seats[0], need, stock))
+    return found
+
+
+def _best_seats(stock: Stock, file: File, need: Need) -> list[Seat]:
+    """What will do of the first of the file's nodes that has it. If none of so many nodes has, the next look begins behind them."""
+    begin = file.begin if file.begin < len(file.orders) else 0
+    for group in islice(stock.in_order(file), begin, begin + GROUPS_MAX):
+        seats = _seats_of(group, file.share_milli, need)
+        if seats:
+            file.begin = 0
+            return seats
+    file.begin = begin + GROUPS_MAX
+    return []
+
+
+def _seats_of(group: Group, share_milli: int, need: Need) -> list[Seat]:
+    """The best of the group's devices with so much free, as many as it takes; none if those that will do are too few."""
+    count, best = need.equivalent.count, group.best[share_milli]
+    if count == 1 and _holds(best, need) and _fits(best, need):
+        return [best]
+    return _led((seat for seat in group.seats if seat.open_milli == share_milli and _fits(seat, need)), need)
+
+
+def _led(seats: Iterable[Seat], need: Need) -> list[Seat]:
+    """As many of the seats as it takes, the best that holds the tensors first; none if they are too few, or none does."""
+    fitting, count = sorted(seats, key=seat_order), need.equivalent.count
+    first = next((seat for seat in fitting if _holds(seat, need)), None)
+    if first is None or len(fitting) < count:
+        return []
+    return [first, *[seat for seat in fitting if seat is not first][: count - 1]]
+
+
+def _holds(seat: Seat, need: Need) -> bool:
+    """Whether the tensors that the session brings fit on the device: those of one model in a node need not have the same memory."""
+    return need.bounds.least_bytes <= seat.device.memory_bytes
+
+
+def _fits(seat: Seat, need: Need) -> bool:
+    """Whether the share and the memory are free, residents not counted."""
+    if seat.open_milli < need.equivalent.share_milli or not suits(seat.device, need.flavor, need.equivalent):
+        return False
+    if seat.held_bytes and seat.held_bytes + need.bytes_on(seat.device) > seat.device.memory_bytes:
+        return False
+    return not need.bounds.bar(seat.device)
+
+
+def _candidate(seat: Seat, need: Need, stock: Stock) -> Candidate:
+    started = need.equivalent.count == 1 and spares_left(seat) > 0
+    return candidate(seat, stock.groups[seat.device.node].profile, need.equivalent, need.flavor.memory_bytes, started, need.surcharge)
+
+
+def _gang_apart(stock: Stock, need: Need, policy: Policy) -> list[Seat]:
+    """A gang under the switch with the fewest devices free that has enough, else anywhere; the best of its devices first."""
+    if policy.gang_spread == "node":
+        return []
+    count, switch = need.equivalent.count, stock.switch_for(need.equivalent.count)
+    near = [] if switch is None else _gather(stock.fullest(switch), need)
+    if len(near) < count and policy.gang_spread == "any":
+        near = _gather(stock.fullest(None), need)
+    return _led(near, need)
+
+
+def _gather(groups: Iterator[Group], need: Need) -> list[Seat]:
+    """As many whole devices as the gang takes, from the nodes with most first, so that it lies in few nodes."""
+    count = need.equivalent.count
+    seats = (seat for group in islice(groups, count + GROUPS_MAX) for seat in _whole_seats(group, need))
+    near = list(islice(seats, count))
+    if any(_holds(seat, need) for seat in near):
+        return near
+    first = next((seat for seat in seats if _holds(seat, need)), None)
+    return [] if first is None else [first, *near[:-1]]
+
+
+def _whole_seats(group: Group, need: Need) -> list[Seat]:
+    seats = [seat for seat in group.seats if seat.open_milli == WHOLE_MILLI and _fits(seat, need)]
+    return sorted(seats, key=seat_order)
+
+
+def spares_for(seat: Seat, devices: tuple[Device, ...]) -> list[Worker]:
+    """The workers for exactly these devices, the first of which is the seat's, that serve nobody yet."""
+    return [worker for worker in seat.workers.values() if worker.spare and worker.devices == devices]
+
+
+def in_want(seat: Seat, devices: tuple[Device, ...]) -> list[Session]:
+    """Those who claimed exactly these devices, the first of which is the seat's, and have no worker yet."""
+    return [session for session, hold in seat.holders.items() if session.worker is None and hold.devices == devices]
+
+
+def spares_left(seat: Seat) -> int:
+    """Spare workers that nobody waits for."""
+    return seat.spares - len(in_want(seat, (seat.device,))) if seat.spares else 0

@@ -1,0 +1,412 @@
+"""The devices, the workers on them, and what they can serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from forebay_wire import messages as wire
+
+from forebay_pool.errors import InvariantBroken
+from forebay_pool.model.policies import Policy
+from forebay_pool.model.prices import Tariff
+from forebay_pool.model.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Make, Node, Place, Seat, Session, Worker
+from forebay_pool.placement.capacity import Capacity, equivalents_for, gib, memory_limit, suits
+from forebay_pool.placement.choice import UNBOUND, Bounds, Placement
+from forebay_pool.placement.expected_ends import Ends
+from forebay_pool.placement.fragmentation import Demand
+from forebay_pool.placement.free_index import Stock
+from forebay_pool.placement.ranking import Ranking
+
+NAMES_MAX = 4
+"""A sentence names at most so many devices."""
+DEMANDS_MAX = 1_000_000
+"""Lanes whose demand, and whose slots, are remembered."""
+
+
+class Census(NamedTuple):
+    """How the devices that a flavor names stand."""
+
+    total: int
+    free: int
+    """Those of which something may be leased."""
+    closed: int
+    some: list[Seat]
+    """The first of them, for a sentence."""
+
+    @property
+    def names(self) -> str:
+        """Some of the devices' ids for people."""
+        rest = self.total - len(self.some)
+        return ", ".join(seat.device.id for seat in self.some) + (f" and {rest} more" if rest else "")
+
+
+class Fleet:
+    """Who sits where. What is free is indexed, so that no decision looks at every device."""
+
+    def __init__(
+        self, devices: Iterable[Device], flavors: Mapping[str, Flavor], policy: Policy | None = None, ranking: Ranking | None = None
+    ) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.seats: dict[str, Seat] = {}
+        self.workers: dict[str, Worker] = {}
+        self.flavors: dict[str, Flavor] = dict(flavors)
+        self.policy = policy or Policy()
+        self.tariff = Tariff()
+        self.serving: dict[str, dict[str, Worker]] = {}
+        """Workers with a session, or with the tensors of one that left, by tenant."""
+        self.demand = Demand(self.flavors)
+        self.spare: dict[Kind, int] = {}
+        """Workers of one device without a session, starting or warm, by kind."""
+        self.placement = Placement(self.demand, ranking)
+        self.capacity = Capacity(self)
+        self.ends = Ends()
+        self._serves: dict[Make, tuple[str, ...]] = {}
+        self._makes: dict[str, tuple[Make, ...]] = {}
+        self._rivals: dict[str, tuple[str, ...]] = {}
+        self._demands: dict[Lane, int] = {}
+        self._slots: dict[Lane, int] = {}
+        self.join(devices)
+
+    def join(self, devices: Iterable[Device]) -> list[Seat]:
+        """Adds devices, with their nodes; those that are there already stay as they are. The new seats."""
+        new = []
+        for device in devices:
+            if device.id in self.seats:
+                continue
+            node = self.nodes.setdefault(device.node, Node(device.node, device.switch))
+            seat = self.seats[device.id] = Seat(device, node, len(self.seats))
+            node.seats.append(seat)
+            self.spare.setdefault(device.kind, 0)
+            self.placement.add(seat)
+            self.ends.free_milli[device.make] += seat.free_milli
+            new.append(seat)
+        self._index_flavors()
+        return new
+
+    def set_flavor(self, flavor: Flavor) -> None:
+        self.flavors[flavor.name] = flavor
+        self.demand.refresh()
+        self._index_flavors()
+
+    def set_policy(self, policy: Policy) -> None:
+        self.policy = policy
+        self.capacity.forget()
+
+    def set_tariff(self, tariff: Tariff) -> None:
+        if tariff.surcharges != self.tariff.surcharges:
+            for stock in self.stocks.values():
+                stock.forget_ways()
+        self.tariff = tariff
+
+    def _index_flavors(self) -> None:
+        self.capacity.forget()
+        self._rivals.clear()
+        self._demands.clear()
+        self._slots.clear()
+        for make, device in {seat.device.make: seat.device for seat in self.seats.values()}.items():
+            self._serves[make] = tuple(f.name for f in self.flavors.values() if any(suits(device, f, e) for e in f.equivalents))
+        self._makes = {name: tuple(make for make, served in self._serves.items() if name in served) for name in self.flavors}
+
+    @property
+    def makes(self) -> Iterable[Make]:
+        """All makes of devices that were ever here."""
+        return self._serves
+
+    def makes_of(self, flavor: str) -> tuple[Make, ...]:
+        """The makes that serve the flavor, alone or in a gang."""
+        return self._makes.get(flavor, ())
+
+    def served_by(self, make: Make) -> tuple[str, ...]:
+        """The names of the flavors that devices of the make serve, alone or in a gang."""
+        return self._serves[make]
+
+    def flavors_of(self, seat: Seat) -> tuple[str, ...]:
+        """The names of the flavors that the device serves, alone or in a gang."""
+        return self._serves[seat.device.make]
+
+    def rivals_of(self, flavor: str) -> tuple[str, ...]:
+        """The flavors that some device serves beside this one, itself included."""
+        found = self._rivals.get(flavor)
+        if found is None:
+            beside = {rival: None for flavors in self._serves.values() if flavor in flavors for rival in flavors}
+            found = self._rivals[flavor] = tuple(beside)
+        return found
+
+    def lane_of(self, session: Session) -> Lane:
+        """Where in the line the session waits."""
+        if session.worker is not None:
+            return session.worker.names, session.flavor, ()
+        if not self.policy.models:
+            return (), session.flavor, ()
+        models = {equivalent.model for equivalent in self.flavors[session.flavor].equivalents}
+        return (), session.flavor, tuple(sorted(model for model in models if not self.policy.allows(model, session.tenant)))
+
+    def demand_milli(self, lane: Lane) -> int:
+        """The least compute that serves the lane's flavor, in thousandths of devices; on just its devices, if it names any."""
+        found = self._demands.get(lane)
+        if found is None:
+            if len(self._demands) >= DEMANDS_MAX:
+                self._demands.clear()
+            found = self._demands[lane] = self._demand_milli(*lane[:2])
+        return found
+
+    def _demand_milli(self, devices: tuple[str, ...], name: str) -> int:
+        flavor = self.flavors[name]
+        if devices:
+            fitting = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
+        else:
+            fitting = [e for e in flavor.equivalents if e.model in self.stocks]
+        return min((e.count * e.share_milli for e in fitting or flavor.equivalents), default=WHOLE_MILLI)
+
+    def slots(self, lane: Lane) -> int:
+        """How many leases can be open at a time for those who wait there."""
+        found = self._slots.get(lane)
+        if found is None:
+            if len(self._slots) >= DEMANDS_MAX:
+                self._slots.clear()
+            found = self._slots[lane] = self._slots_of(*lane[:2])
+        return found
+
+    def _slots_of(self, devices: tuple[str, ...], name: str) -> int:
+        flavor = self.flavors[name]
+        if devices:
+            here = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
+            return max((WHOLE_MILLI // e.share_milli for e in here), default=0)
+        there = [(self.stocks[e.model].count, e) for e in flavor.equivalents if e.model in self.stocks]
+        return sum(count // e.count * (WHOLE_MILLI // e.share_milli) for count, e in there)
+
+    # Seats
+
+    def seats_of(self, place: Place) -> list[Seat]:
+        devices = place.devices
+        return [self.seats[devices[0].id]] if len(devices) == 1 else [self.seats[device.id] for device in devices]
+
+    def take(self, place: Place, session: Session, memory_bytes: int) -> None:
+        """Claims the whole place for the session, with so much memory on its first device. Raises before anything is leased twice."""
+        seats = self.seats_of(place)
+        first = seats[0]
+        for seat in seats:
+            if seat.free_milli < place.share_milli or session in seat.holders:
+                raise InvariantBroken(f"{seat.device.id} has {seat.free_milli}/1000 free and cannot be taken for session {session.id}")
+        if first.held_bytes + memory_bytes > first.device.memory_bytes:
+            raise InvariantBroken(f"{first.device.id} has not {gib(memory_bytes)} for session {session.id} beside {gib(first.held_bytes)}")
+        for seat in seats:
+            seat.holders[session] = hold = Hold(place.share_milli, memory_bytes if seat is first else 0, place.devices)
+            seat.held_bytes += hold.memory_bytes
+            self._give_free(seat, -hold.share_milli)
+            self.changed(seat)
+        self.ends.hold(session, place)
+
+    def _give_free(self, seat: Seat, change_milli: int) -> None:
+        seat.free_milli += change_milli
+        self.ends.free_milli[seat.device.make] += change_milli
+
+    def leave(self, place: Place, session: Session) -> None:
+        """Gives the session's place back."""
+        for seat in self.seats_of(place):
+            hold = seat.holders.pop(session)
+            seat.held_bytes -= hold.memory_bytes
+            self._give_free(seat, hold.share_milli)
+            self.changed(seat)
+        self.ends.leave(session)
+
+    def reserve(self, worker: Worker, memory_bytes: int) -> None:
+        """Sets memory aside for the worker, in place of what was."""
+        if worker.reserved_bytes != memory_bytes:
+            worker.reserved_bytes = memory_bytes
+            self.changed(self.seats[worker.device.id])
+
+    def changed(self, seat: Seat) -> None:
+        """Takes note of whatever was done to the seat."""
+        seat.open_milli = seat.free_milli if seat.is_open else 0
+        taken_bytes, holders = seat.held_bytes, seat.holders
+        for worker in seat.own_workers:
+            if worker.session is None or worker.session not in holders:
+                taken_bytes += worker.reserved_bytes
+        seat.taken_bytes = taken_bytes
+        self.placement.changed(seat)
+
+    def found_dead(self, seat: Seat, failures: int) -> None:
+        """So many workers in a row died here before they served anybody."""
+        if seat.failures != failures:
+            seat.failures = failures
+            self.placement.changed(seat)
+
+    def free_for(self, session: Session) -> list[Seat]:
+        """The seats with something free of which the session's lease could have a part."""
+        if session.worker is not None:
+            return [seat for seat in (self.seats[device.id] for device in session.worker.devices) if seat.free_milli]
+        models = {equivalent.model: None for equivalent in self.flavors[session.flavor].equivalents}
+        return [seat for model in models for seat in self.placement.free_of(model)]
+
+    # Places
+
+    def choose(self, flavor: Flavor, tenant: str, room_for_workers: bool, bounds: Bounds = UNBOUND) -> Place | None:
+        """The best free place for a session without tensors."""
+        return self.placement.choose(flavor, tenant, self.policy, self.tariff, room_for_workers, bounds)
+
+    def is_fragmented(self, flavor: Flavor, tenant: str) -> bool:
+        """Whether as much is free as the flavor takes, though not together; asked where no place was found."""
+        return self.placement.is_fragmented(flavor, tenant, self.policy)
+
+    def place_at(self, worker: Worker, flavor: Flavor, held_bytes: int) -> Place | None:
+        """The worker's devices, if they are free for its session now, which took ``held_bytes`` there."""
+        seats = [self.seats[device.id] for device in worker.devices]
+        open_milli = min([seat.open_milli for seat in seats])
+        need_bytes = max(held_bytes, memory_limit(flavor, worker.device))
+        if not open_milli or seats[0].held_bytes + need_bytes > worker.device.memory_bytes:
+            return None
+        for equivalent in equivalents_for(worker.devices, flavor):
+            if open_milli >= equivalent.share_milli:
+                return Place(worker.devices, equivalent.share_milli)
+        return None
+
+    def seats_to_start(self, kind: Kind, most: int) -> Iterator[Seat]:
+        """Free devices of the kind where it would be good to have a worker started, at most so many."""
+        return self.placement.idle(kind, most)
+
+    @property
+    def stocks(self) -> Mapping[str, Stock]:
+        """What there is, by model."""
+        return self.placement.stocks
+
+    def census(self, flavor: Flavor) -> Census:
+        """How the devices of the flavor's models stand, without looking at each."""
+        models = dict.fromkeys(e.model for e in flavor.equivalents if e.model in self.stocks)
+        stocks = [self.stocks[model] for model in models]
+        for stock in stocks:
+            stock.refresh()
+        some = islice((seat for stock in stocks for group in stock.groups.values() for seat in group.seats), NAMES_MAX)
+        return Census(sum(s.count for s in stocks), sum(s.free for s in stocks), sum(s.closed for s in stocks), list(some))
+
+    def has_free(self, flavor: Flavor) -> bool:
+        """Whether something may be leased of any device of the flavor's models."""
+        for model in {e.model: None for e in flavor.equivalents if e.model in self.stocks}:
+            self.stocks[model].refresh()
+            if self.stocks[model].free:
+                return True
+        return False
+
+    def is_free(self, seat: Seat) -> bool:
+        """Whether anything of the device may be leased now."""
+        return seat.open_milli > 0
+
+    def nearest_flavor(self, worker: Worker) -> Flavor | None:
+        """The smallest flavor that the worker's devices serve, and that holds what is set aside for it there; None if there is none."""
+        served = [flavor for flavor in self.flavors.values() if equivalents_for(worker.devices, flavor)]
+        enough = [flavor for flavor in served if memory_limit(flavor, worker.device) >= worker.reserved_bytes]
+        return min(enough, key=lambda flavor: (flavor.memory_bytes, flavor.name), default=None)
+
+    # Workers
+
+    def add(self, worker: Worker) -> None:
+        self.workers[worker.id] = worker
+        for device in worker.devices:
+            self.seats[device.id].workers[worker.id] = worker
+        self.seats[worker.device.id].own_workers.append(worker)
+        self._count_spare(worker, 1)
+
+    def doubt(self, worker: Worker, unsure: bool) -> None:
+        """Whether the worker may execute what this pool does not know of."""
+        if worker.unsure != unsure:
+            worker.unsure = unsure
+            for device in worker.devices:
+                self.seats[device.id].unsure += 1 if unsure else -1
+                self.changed(self.seats[device.id])
+
+    def remove(self, worker: Worker) -> None:
+        self.doubt(worker, False)
+        if worker.spare:
+            self._count_spare(worker, -1)
+        del self.workers[worker.id]
+        self.seats[worker.device.id].own_workers.remove(worker)
+        for device in worker.devices:
+            seat = self.seats[device.id]
+            del seat.workers[worker.id]
+            self._give_free(seat, seat.draining.pop(worker, 0))
+            self.changed(seat)
+
+    def _count_spare(self, worker: Worker, change: int) -> None:
+        if len(worker.devices) == 1:
+            self.spare[worker.device.kind] += change
+            self.placement.spares_changed(self.seats[worker.device.id], change)
+
+    def give(self, worker: Worker, session: Session) -> None:
+        """Binds a warm worker to its one session."""
+        if worker.state != "warm" or worker.session is not None or session.worker is not None:
+            raise InvariantBroken(f"worker {worker.id} is {worker.state} and cannot serve session {session.id}")
+        self._count_spare(worker, -1)
+        worker.session, session.worker, worker.state = session, worker, "assigning"
+        self.serving.setdefault(session.tenant, {})[worker.id] = worker
+        self.placement.changed(self.seats[worker.device.id])
+
+    def let_go(self, worker: Worker, session: Session, image_bytes: int, source: wire.Source) -> None:
+        """The session left the worker, which holds its tensors off the device from here on, and nothing else."""
+        session.worker, session.image, session.left = None, worker, worker.id
+        worker.session, worker.keeps, worker.state = None, session, "left"
+        worker.parking = worker.restoring = False
+        worker.deadline_ns = worker.leave_by_ns = None
+        worker.memory_bytes, worker.parked_bytes, worker.source = 0, image_bytes, source
+        self.reserve(worker, 0)
+        self._wants_worker(session)
+
+    def _wants_worker(self, session: Session) -> None:
+        """The session has no worker from here on: it waits for one where it has claimed a place."""
+        if session.request is not None and session.request.place is not None:
+            self.placement.changed(self.seats[session.request.place.devices[0].id])
+
+    def retire(self, worker: Worker, drains_milli: int) -> None:
+        """The worker serves nobody from here on; the share of its devices that it may still use waits until it is gone."""
+        if worker.spare:
+            self._count_spare(worker, -1)
+        worker.state, worker.parking, worker.restoring, worker.deadline_ns, worker.leave_by_ns = "ending", False, False, None, None
+        owner = worker.session or worker.keeps
+        if owner is not None:
+            del self.serving[owner.tenant][worker.id]
+        if worker.keeps is not None:
+            worker.keeps.image, worker.keeps = None, None
+        session, worker.session = worker.session, None
+        if session is not None:
+            session.worker = None
+            self._wants_worker(session)
+        for device in worker.devices:
+            seat = self.seats[device.id]
+            if seat.free_milli < drains_milli:
+                raise InvariantBroken(f"{device.id} has {seat.free_milli}/1000 free, and worker {worker.id} drains {drains_milli}")
+            if drains_milli:
+                seat.draining[worker] = drains_milli
+                self._give_free(seat, -drains_milli)
+            self.changed(seat)
+
+    def why_not(self, flavor: Flavor, tenant: str | None = None) -> str | None:
+        """Why nothing here can ever serve the flavor, to this tenant if one is named; None if something can."""
+        return self.capacity.why_not(flavor, tenant)
+
+
+def computes_on(worker: Worker) -> bool:
+    """Whether it holds a lease that was taken back."""
+    return worker.session is not None and worker.session.lease is not None and worker.session.lease.state == "closing"
+
+
+def lateness(worker: Worker, limits: Limits) -> str:
+    """What a worker whose deadline passed did not do in time."""
+    if worker.session is not None and worker.session.lease is not None:
+        return f"it computed on for {limits.close_seconds:g} s after its lease was taken back{f', in {worker.call}' if worker.call else ''}"
+    if worker.parking:
+        return f"it did not move its tensors to host memory within {limits.park_seconds:g} s"
+    if worker.restoring:
+        return f"it did not bring its tensors back within {limits.park_seconds:g} s"
+    return f"it was not ready within {limits.worker_start_seconds:g} s"
+
+
+def why_closed(seat: Seat) -> str | None:
+    """Why no lease opens on the device, for people; None if they do."""
+    if seat.node.lost is not None:
+        return f"Node {seat.node.name} is lost ({seat.node.lost})"
+    if seat.node.drains:
+        return f"Node {seat.node.name} is being emptied"
+    if seat.unsure:
+        return f"{seat.device.id} waits for its workers to link up again"
+    return None if seat.cordon is None else f"{seat.device.id} is closed ({seat.cordon.cause})"

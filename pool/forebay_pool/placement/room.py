@@ -1,0 +1,47 @@
+"""Room on a device: who is parked so that a session's memory fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from forebay_pool.model.types import Limits, Node, Seat, Session, Worker
+
+
+def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:
+    """Whether the session's memory fits beside what is set aside for the others on the device."""
+    own = session.worker
+    for worker in seat.own_workers:
+        if worker is not own:
+            need_bytes += worker.reserved_bytes
+    return need_bytes <= seat.device.memory_bytes
+
+
+def residents(seat: Seat) -> list[Worker]:
+    """The workers whose sessions rest on the device, and do not leave it yet."""
+    return [
+        worker
+        for worker in seat.own_workers
+        if worker.session is not None and worker.session not in seat.holders and worker.reserved_bytes
+        if not worker.is_in_motion and not worker.unsure
+    ]
+
+
+def surplus_bytes(seat: Seat) -> int:
+    """What is set aside on the device beyond its memory, for all who hold it and all who rest there."""
+    return seat.held_bytes + sum(worker.reserved_bytes for worker in residents(seat)) - seat.device.memory_bytes
+
+
+def by_use(workers: Iterable[Worker]) -> list[Worker]:
+    """Those whose sessions had a lease longest ago first; whoever waits for one comes last."""
+    sessions = [(worker.session, worker) for worker in workers]
+    uses = [((session.request is not None, session.used_ns), worker) for session, worker in sessions if session is not None]
+    return [worker for _, worker in sorted(uses, key=lambda pair: pair[0])]
+
+
+def parking_space(worker: Worker, node: Node, limits: Limits) -> tuple[int, int]:
+    """What is left on the worker's host for its session: bytes of memory, and of disk."""
+    others = [other for seat in node.seats for other in seat.own_workers if other is not worker]
+    on_disk = sum(other.spilled_bytes for other in others)
+    in_memory = sum((other.parked_bytes or 0) - other.spilled_bytes for other in others)
+    coming = sum(other.reserved_bytes for other in others if other.parking)
+    return max(0, limits.parked_host_bytes_max - in_memory - coming), max(0, limits.spill_bytes_max - on_disk)

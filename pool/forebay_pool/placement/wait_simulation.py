@@ -1,0 +1,108 @@
+"""How long somebody who waits will wait yet, as a range: what is held is played on in a number of ways, as lengths so far make likely.
+
+No way is more likely than another. Each draws what is left of every lease, given how long it has run, and the lengths of those that come
+before; so the waits of all ways, in order, are the quantiles of the wait (Latin hypercube sampling: of each draw every way takes another
+part of the distribution; M. D. McKay and others, Technometrics 21, 1979). The draws are fixed: the same state gives the same range.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from forebay_pool.placement.lease_lengths import Lifetimes
+
+WAYS = 24
+CUT = 1
+"""So many of the longest waits lie outside of the range. None of the shortest: who comes later may be let pass, which no way plays."""
+DRAWS = 128
+"""Draws that do not follow one another; the next ones begin anew."""
+HELD_MAX = 64
+"""Of more leases a part stands for all."""
+AHEAD_MAX = 64
+"""Of more who come before, each is taken to need as long as these did on average."""
+
+
+def _parts() -> list[list[float]]:
+    """For each draw what part of the distribution every way takes: all of them once, in an order of its own."""
+    chance = random.Random(1)  # noqa: S311 - nobody gains by guessing it
+    return [chance.sample([(way + 0.5) / WAYS for way in range(WAYS)], WAYS) for _ in range(DRAWS)]
+
+
+PARTS = _parts()
+
+
+class Held(NamedTuple):
+    """Compute that a lease has, in thousandths of a device, for so long already."""
+
+    age_ns: int
+    milli: int
+    lifetimes: Lifetimes
+
+
+class Range(NamedTuple):
+    """Seconds until the grant."""
+
+    low: float
+    middle: float
+    high: float
+
+
+class Way:
+    """One way that things may go on: when what is held is free again."""
+
+    __slots__ = ("_at_ns", "_ends", "_free_milli")
+
+    def __init__(self, ends: list[tuple[float, int]], free_milli: int) -> None:
+        heapq.heapify(ends)
+        self._ends, self._free_milli, self._at_ns = ends, free_milli, 0.0
+
+    def free_at_ns(self, milli: int) -> float:
+        """When so much is free."""
+        while self._free_milli < milli and self._ends:
+            end_ns, freed_milli = heapq.heappop(self._ends)
+            self._free_milli += freed_milli
+            self._at_ns = max(self._at_ns, end_ns)
+        return self._at_ns
+
+    def start(self, milli: int, length_ns: float) -> None:
+        """A lease that takes so much opens as soon as it can."""
+        at_ns = self.free_at_ns(milli)
+        self._free_milli -= milli
+        heapq.heappush(self._ends, (at_ns + length_ns, milli))
+
+
+class Prospect:
+    """The waits of those who stand one after the other for the same. Ask in their order."""
+
+    def __init__(self, held: Sequence[Held], free_milli: int, demand_milli: int, own: Lifetimes, scale: int = 1) -> None:
+        """``held`` is one lease out of ``scale``. What is free does not suffice, or lies apart."""
+        ends = [
+            [(one.lifetimes.left_ns(one.age_ns, part), one.milli) for part in PARTS[draw % DRAWS]] for draw, one in enumerate(held)
+        ]
+        free_milli = min(free_milli // scale, demand_milli - 1)
+        enough = free_milli + sum(one.milli for one in held) >= demand_milli
+        self._ways = [Way(list(way), free_milli) for way in zip(*ends, strict=True)] if enough else []
+        self._demand_milli, self._own, self._scale = demand_milli, own, scale
+        self._draws, self._ahead, self._work_ns = len(held), 0, 0
+
+    def range(self, ahead: int, work_ns: int, mean_ns: int) -> Range | None:
+        """For who comes after so many, who will compute for so long; leases like its own last for ``mean_ns``. None: nobody knows."""
+        if not self._ways:
+            return None
+        ahead, work_ns = ahead // self._scale, work_ns // self._scale
+        if ahead > self._ahead:
+            self._precede(ahead, (work_ns - self._work_ns) / (ahead - self._ahead) / max(1, mean_ns))
+            self._work_ns = work_ns
+        beyond = (ahead + 1) / (self._ahead + 1)
+        waits = sorted(way.free_at_ns(self._demand_milli) * beyond / 1e9 for way in self._ways)
+        return Range(waits[0], (waits[(WAYS - 1) // 2] + waits[WAYS // 2]) / 2, waits[-1 - CUT])
+
+    def _precede(self, ahead: int, each: float) -> None:
+        """Some more come before, up to so many; their leases are so many times as long as one's own."""
+        while self._ahead < min(ahead, AHEAD_MAX):
+            for way, part in zip(self._ways, PARTS[self._draws % DRAWS], strict=True):
+                way.start(self._demand_milli, each * self._own.length_ns(part))
+            self._draws, self._ahead = self._draws + 1, self._ahead + 1

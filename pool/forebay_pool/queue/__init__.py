@@ -1,0 +1,1 @@
+"""Who is next: the queue, accounts and quotas, fair share, backfill, and why somebody waits."""

@@ -1,0 +1,113 @@
+"""A pool that waits to lead: it says who it is, and sends everybody else away until the leader is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from sqlalchemy.exc import SQLAlchemyError
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, RequestHandler
+
+from forebay_pool.errors import StoreUnavailable
+from forebay_pool.store.leadership import Leadership
+from forebay_pool.views.metrics import leader_family
+
+if TYPE_CHECKING:
+    from forebay_pool.settings import Settings
+    from forebay_pool.store.database import Store
+
+POLL_SECONDS = 0.25
+RETRY_AFTER_SECONDS = 1
+WAITING = "This pool waits to take over; another one leads."
+
+log = logging.getLogger(__name__)
+
+
+class _Health(RequestHandler):
+    """``GET health``."""
+
+    def get(self) -> None:
+        self.write({"status": "ok", "role": "follower"})
+
+
+class _Metrics(RequestHandler):
+    """``GET metrics``: that it waits, and nothing else."""
+
+    def get(self) -> None:
+        registry = CollectorRegistry()
+        registry.register(_Waits())
+        self.set_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.write(generate_latest(registry))
+
+
+class _Waits(Collector):
+    def collect(self) -> list[GaugeMetricFamily]:
+        return [leader_family(False)]
+
+
+class _Elsewhere(RequestHandler):
+    """Everything else: the leader answers it."""
+
+    def initialize(self, follower: Follower) -> None:
+        self.follower = follower
+
+    def prepare(self) -> None:
+        leader = self.follower.leader_url
+        self.set_status(503)
+        self.set_header("Retry-After", str(RETRY_AFTER_SECONDS))
+        self.set_header("Content-Type", "application/json")
+        if leader:
+            self.set_header("Location", leader + self.request.uri.removeprefix(self.follower.settings.base_path))
+        where = f" Ask {leader}." if leader else " Try again in a second."
+        self.finish(json.dumps({"code": "follower", "message": WAITING + where}))
+
+
+class Follower:
+    """Serves as a follower for as long as another pool leads."""
+
+    def __init__(self, settings: Settings, store: Store, leadership: Leadership) -> None:
+        self.settings = settings
+        self.leader_url = ""
+        self._store = store
+        self._leadership = leadership
+
+    async def until_leading(self, stopped: asyncio.Event) -> bool:
+        """Whether this pool leads; False once it is stopped. Raises StoreUnavailable if the database cannot be reached at the start."""
+        if await asyncio.to_thread(self._leadership.take):
+            return True
+        await self._look()
+        settings: dict[str, Any] = {"default_handler_class": _Elsewhere, "default_handler_args": {"follower": self}}
+        base = self.settings.base_path
+        routes: list[Any] = [(f"{base}health", _Health), (f"{base}metrics", _Metrics)]
+        server = HTTPServer(Application(routes, log_function=lambda _: None, **settings), ssl_options=self.settings.tls())
+        server.listen(self.settings.port, self.settings.host)
+        log.info("another pool leads: this one waits at %s", self.settings.own_url, extra={"action": "follows"})
+        print(f"forebay-pool waits at {self.settings.own_url}", flush=True)
+        try:
+            return await self._wait(stopped)
+        finally:
+            server.stop()
+            await server.close_all_connections()
+
+    async def _wait(self, stopped: asyncio.Event) -> bool:
+        while not stopped.is_set():
+            await self._look()
+            try:
+                if await asyncio.to_thread(self._leadership.take):
+                    return True
+            except StoreUnavailable as error:
+                log.warning("%s", error, extra={"action": "leadership_unsure"})
+            await asyncio.sleep(POLL_SECONDS)
+        return False
+
+    async def _look(self) -> None:
+        """Finds out who leads, if the database can say."""
+        with contextlib.suppress(SQLAlchemyError):
+            self.leader_url = await asyncio.to_thread(self._store.leader_url)

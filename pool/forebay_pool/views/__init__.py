@@ -1,0 +1,1 @@
+"""What is shown: rows, metrics, and the stream of what changed."""
