@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from forebay_wire.messages import Message, Refused
 
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.host import process_space
 from forebay_pool.hosts.launcher import Launcher
 from forebay_pool.hosts.probes import Probe
 from forebay_pool.machine.state_machine import StateMachine
@@ -35,6 +34,7 @@ from forebay_pool.model.instructions import (
 from forebay_pool.model.node_events import DeviceHealth
 from forebay_pool.model.snapshot import KeptWorker, kept_lease, kept_parking, kept_session
 from forebay_pool.model.types import Lease, Parking
+from forebay_pool.process_identity import process_space
 from forebay_pool.store.writer import Writer
 from forebay_pool.views.event_stream import Board
 from forebay_pool.views.metrics import Metrics

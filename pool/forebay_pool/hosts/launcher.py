@@ -15,9 +15,9 @@ from typing import Protocol
 
 from forebay_hub.account import Account
 
-from forebay_pool.host import process_space, started
 from forebay_pool.model.snapshot import KeptWorker
 from forebay_pool.model.types import Device
+from forebay_pool.process_identity import process_space, started
 
 PR_SET_PDEATHSIG = 1
 LINE_BYTES_MAX = 64 * 1024

@@ -8,7 +8,7 @@ from forebay_pool.model.types import Cordon, Lease, Seat
 from forebay_pool.placement.room import by_use, residents
 
 
-class Clearing(Revoking):
+class Draining(Revoking):
     """Closes devices to new leases, and has those who are there leave."""
 
     def _cordon(self, seat: Seat, cause: str, drains: bool, lasting: bool) -> None:

@@ -8,9 +8,9 @@ from itertools import islice
 from forebay_wire import messages as wire
 
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.machine.eviction import Fate, ended_sentence, eviction, fate, fullness
+from forebay_pool.machine.eviction import eviction
 from forebay_pool.machine.messages import END, LEAVE, RESTORE, assignment, open_message
-from forebay_pool.machine.queue_positions import Telling
+from forebay_pool.machine.queue_positions import QueuePositions
 from forebay_pool.machine.refusals import not_servable, why_not_brought
 from forebay_pool.model.instructions import Keep, Launch, Show, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
@@ -18,7 +18,7 @@ from forebay_pool.model.metering import rate
 from forebay_pool.model.types import WHOLE_MILLI, Device, Lane, Lease, Make, Place, Request, Seat, Session, Standing, Worker, tensor_bytes
 from forebay_pool.placement.capacity import equivalents_for, memory_limit
 from forebay_pool.placement.choice import UNBOUND, Bounds, in_want, spares_for
-from forebay_pool.placement.room import has_room, parking_space, surplus_bytes
+from forebay_pool.placement.room import has_room, surplus_bytes
 from forebay_pool.queue.backfill import shadow_ns
 from forebay_pool.queue.fair_share import Turns
 from forebay_pool.queue.reasons import DRAINING, why_placing
@@ -31,7 +31,7 @@ SHADOW_SECONDS = 1
 """How long an estimate of when somebody can start is good."""
 
 
-class Placing(Telling):
+class Granting(QueuePositions):
     """Gives devices to requests.
 
     What is free and cannot serve the first who waits yet is kept for it: a device for whoever waits there, because its tensors are there;
@@ -262,25 +262,6 @@ class Placing(Telling):
         need = self._need_bytes(session, place) - (0 if own is None else own.reserved_bytes)
         return eviction(seat, surplus_bytes(seat) + need, self.accounts, self.fleet.serving, own).enough
 
-    def _park(self, worker: Worker) -> None:
-        """Tells the worker to move its session's tensors off the device, if it has any there, and they may be parked."""
-        if worker.state == "bound" and worker.reserved_bytes and not (worker.parking or worker.unsure) and self._fate(worker) == "park":
-            worker.parking = True
-            worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
-            host_bytes, spill_bytes = parking_space(worker, self.fleet.seats[worker.device.id].node, self.limits)
-            self._out.append(TellWorker(worker.id, wire.Park(host_bytes_max=host_bytes, spill_bytes_max=spill_bytes)))
-
-    def _fate(self, worker: Worker) -> Fate:
-        """What becomes of a session whose room is needed; one that ends does so at the end of the event."""
-        serving, session = self.fleet.serving, worker.session
-        what = fate(worker, self.fleet.seats[worker.device.id], self.accounts, serving)
-        full = None if what == "park" else fullness(worker, self.accounts, serving)
-        if full is not None and session is not None:
-            self._note("parking_full", session=session.id, tenant=session.tenant, bytes=worker.memory_bytes, then=what)
-            if what == "end":
-                self._overfull[session.id] = ended_sentence(worker, full)
-        return what
-
     def _has_worker(self, session: Session, place: Place, roomy: bool) -> bool:
         """Whether the session's worker is ready to be opened; takes the next step towards it."""
         worker = session.worker
@@ -321,11 +302,6 @@ class Placing(Telling):
             worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
             self._out.append(TellWorker(worker.id, RESTORE))
         return not worker.restoring
-
-    def _less_is_parked(self, session: Session) -> None:
-        """Somebody may be parked, and so somebody may start, that could not before."""
-        if any(account in self.accounts.bound_parking for account in self.accounts.both(session)):
-            self._look_anew = True
 
     def _ask_to_leave(self, worker: Worker, session: Session) -> None:
         """Has the client end its stream at the worker; the worker says Left. One that parks the session is asked after that."""
@@ -498,7 +474,7 @@ class Keeping:
 
     __slots__ = ("_may", "_passes", "_placing", "_request")
 
-    def __init__(self, placing: Placing, request: Request, passes: bool = True) -> None:
+    def __init__(self, placing: Granting, request: Request, passes: bool = True) -> None:
         self._passes = passes
         self._placing = placing
         self._request = request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forebay_pool.machine.granting import Placing
+from forebay_pool.machine.granting import Granting
 from forebay_pool.model.types import Lane, Make, Request, Seat
 from forebay_pool.queue.accounts import Account
 from forebay_pool.queue.queue import Rank
@@ -13,7 +13,7 @@ STOPPED_MAX = 64
 """Of those who wait for what is kept for a make's keeper, so many are looked at anew in a tick."""
 
 
-class Offering(Placing):
+class Offering(Granting):
     """Ends every event: seats with something free, and accounts with room for who sits on their bench, find each other."""
 
     def _offer_seats(self) -> None:

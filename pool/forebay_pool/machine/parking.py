@@ -1,4 +1,4 @@
-"""Parked time: for how long so many bytes of a session were kept off devices, metered in segments as leases are.
+"""Parking: sessions whose room is needed are parked, and the time that their bytes spend off devices is metered in segments as leases are.
 
 A stretch begins when a worker says that it keeps the tensors off its device, and ends when they are brought back, fetched by another
 worker, or released. What nobody can vouch for is not metered: the segment that runs when the tensors are lost, or when the session ends
@@ -10,15 +10,41 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
+from forebay_pool.machine.eviction import Fate, ended_sentence, fate, fullness
 from forebay_pool.machine.leases import Leases
-from forebay_pool.model.instructions import Forget, Keep, MeterParked
+from forebay_pool.model.instructions import Forget, Keep, MeterParked, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.metering import parked_record, passed_ns, segments
 from forebay_pool.model.types import GOES_ON, Parking, SegmentEnd, Session, Worker
+from forebay_pool.placement.room import parking_space
 
 
 class Parkings(Leases):
-    """Opens and ends stretches of parked time, and meters them."""
+    """Parks sessions, opens and ends stretches of parked time, and meters them."""
+
+    def _park(self, worker: Worker) -> None:
+        """Tells the worker to move its session's tensors off the device, if it has any there, and they may be parked."""
+        if worker.state == "bound" and worker.reserved_bytes and not (worker.parking or worker.unsure) and self._fate(worker) == "park":
+            worker.parking = True
+            worker.deadline_ns = self._now + int(self.limits.park_seconds * SECOND)
+            host_bytes, spill_bytes = parking_space(worker, self.fleet.seats[worker.device.id].node, self.limits)
+            self._out.append(TellWorker(worker.id, wire.Park(host_bytes_max=host_bytes, spill_bytes_max=spill_bytes)))
+
+    def _fate(self, worker: Worker) -> Fate:
+        """What becomes of a session whose room is needed; one that ends does so at the end of the event."""
+        serving, session = self.fleet.serving, worker.session
+        what = fate(worker, self.fleet.seats[worker.device.id], self.accounts, serving)
+        full = None if what == "park" else fullness(worker, self.accounts, serving)
+        if full is not None and session is not None:
+            self._note("parking_full", session=session.id, tenant=session.tenant, bytes=worker.memory_bytes, then=what)
+            if what == "end":
+                self._overfull[session.id] = ended_sentence(worker, full)
+        return what
+
+    def _less_is_parked(self, session: Session) -> None:
+        """Somebody may be parked, and so somebody may start, that could not before."""
+        if any(account in self.accounts.bound_parking for account in self.accounts.both(session)):
+            self._look_anew = True
 
     def _note_parkings(self) -> None:
         """Follows the sessions that the event at hand changed: what changes a session shows or keeps it."""

@@ -32,7 +32,7 @@ UNESTIMATED = ("quota", "budget", "store")
 """Waits whose end no lease's length tells."""
 
 
-class Telling(Parkings):
+class QueuePositions(Parkings):
     """Goes through the line, a bounded part at a time."""
 
     _walk: Iterator[tuple[Request, Standing] | None] | None = None

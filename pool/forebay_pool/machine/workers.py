@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay_wire import messages as wire
 
 from forebay_pool.machine import refusals
-from forebay_pool.machine.draining import Clearing
+from forebay_pool.machine.draining import Draining
 from forebay_pool.machine.eviction import fate
 from forebay_pool.model.events import SessionMoved, SessionParked, WorkerGone, WorkerSaid, WorkerUnlinked
 from forebay_pool.model.instructions import Kill, Show, TellWorker
@@ -27,7 +27,7 @@ STARTS_MAX = 64
 """Devices that are looked at for a place to prestart a worker."""
 
 
-class Workers(Clearing):
+class Workers(Draining):
     """Hears workers, and parts them from their sessions when they are gone."""
 
     _worker: Worker

@@ -19,10 +19,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from forebay_pool import failpoints
 from forebay_pool.errors import ChangedMeanwhile, Deposed, StoreUnavailable
-from forebay_pool.host import boot_id
 from forebay_pool.model.policies import ModelPolicy
 from forebay_pool.model.snapshot import Kept
 from forebay_pool.model.types import WHOLE_MILLI, Equivalent, Flavor, Quota, UsageRecord
+from forebay_pool.process_identity import boot_id
 from forebay_pool.store import audit, history_rows, snapshot_rows
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.flavors import settings_of

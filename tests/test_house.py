@@ -1,0 +1,112 @@
+"""The house keeps its floors: folders that a reader can hold, names that cannot be confused, a state machine that calls downwards alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections import defaultdict
+from itertools import combinations
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("wire", "device", "worker", "pool", "billing", "hub", "spawner", "dashboards", "lab")
+MODULES_PER_FOLDER_MAX = 20
+ENDINGS = ("_rows", "_row", "ments", "ment", "ings", "ing", "ers", "er", "ed", "es", "s")
+"""What two names may not differ by alone, the longest first."""
+MACHINE = ROOT / "pool" / "forebay_pool" / "machine"
+LOWEST = "Core"
+
+
+def modules_by_folder() -> dict[Path, list[str]]:
+    """The names of the modules and folders in each folder of the packages; what migrations are called is a number."""
+    patterns = [f"{package}/*.py" for package in PACKAGES]
+    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    found: dict[Path, set[str]] = defaultdict(set)
+    for path in (ROOT / name for name in names if (ROOT / name).is_file()):
+        if path.stem != "__init__" and path.parent.name != "versions":
+            found[path.parent].add(path.stem)
+    for folder in list(found):
+        if folder.parent in found:
+            found[folder.parent].add(folder.name)
+    return {folder: sorted(names) for folder, names in found.items()}
+
+
+def stem(name: str) -> str:
+    """The name without its ending."""
+    return next((name[: -len(ending)] for ending in ENDINGS if name.endswith(ending) and len(name) > len(ending) + 2), name).rstrip("e")
+
+
+def test_no_folder_holds_more_modules_than_a_reader_can() -> None:
+    sizes = {str(folder.relative_to(ROOT)): len(names) for folder, names in modules_by_folder().items()}
+    full = {folder: size for folder, size in sizes.items() if size > MODULES_PER_FOLDER_MAX}
+    assert not full, f"give these folders by the floors of their imports: {full}"
+
+
+def test_no_two_modules_of_a_folder_differ_by_an_ending_alone() -> None:
+    alike = [
+        f"{folder.relative_to(ROOT)}: {one}, {other}"
+        for folder, names in modules_by_folder().items()
+        for one, other in combinations(names, 2)
+        if stem(one) == stem(other)
+    ]
+    assert not alike, f"name one of these by another word: {alike}"
+
+
+def test_names_that_were_confused_before_would_be_found() -> None:
+    for one, other in (("parking", "parkings"), ("kept", "kept_rows"), ("placing", "placement"), ("audit", "audits")):
+        assert stem(one) == stem(other)
+    assert stem("parking") != stem("granting") and stem("queue") != stem("quotas")
+
+
+def floors() -> dict[str, tuple[str, ast.ClassDef]]:
+    """The classes of the state machine, from the top: each by its name, with its module and its syntax tree."""
+    classes = {
+        node.name: (path.stem, node)
+        for path in MACHINE.glob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    }
+    chain, name = {}, "StateMachine"
+    while name != LOWEST:
+        chain[name] = classes[name]
+        (base,) = classes[name][1].bases
+        name = ast.unparse(base)
+    return {**chain, LOWEST: classes[LOWEST]}
+
+
+def methods(floor: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [node for node in floor.body if isinstance(node, ast.FunctionDef)]
+
+
+def upward_calls(chain: list[ast.ClassDef]) -> list[str]:
+    """Where a method names, of the object that it is a method of, one that is defined on a floor above alone; floors from the top."""
+    found = []
+    for height, floor in enumerate(chain):
+        above = {method.name for higher in chain[:height] for method in methods(higher)}
+        reach = {method.name for lower in chain[height:] for method in methods(lower)}
+        for method in methods(floor):
+            for node in ast.walk(method):
+                named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+                if named and node.attr in above - reach:
+                    found.append(f"{floor.name}.{method.name} names self.{node.attr}")
+    return found
+
+
+def test_no_method_of_the_state_machine_calls_upwards() -> None:
+    chain = [floor for _, floor in floors().values()]
+    assert len(chain) == 13
+    assert not upward_calls(chain), "give the event to a lower floor, or fill a table at the top: what a floor calls stands on it or below"
+
+
+def test_a_call_upwards_would_be_found() -> None:
+    upper, lower = ast.parse("class Upper(Lower):\n def _top(self): self._low()\nclass Lower:\n def _low(self): return self._top").body
+    assert isinstance(upper, ast.ClassDef) and isinstance(lower, ast.ClassDef)
+    assert upward_calls([upper, lower]) == ["Lower._low names self._top"]
+
+
+def test_the_order_of_the_state_machines_floors_is_written_down() -> None:
+    page = ast.get_docstring(ast.parse((MACHINE / "__init__.py").read_text(encoding="utf-8"))) or ""
+    told = re.findall(r"^\d+\. ``(\w+)``", page, re.MULTILINE)
+    assert told == [module for module, _ in floors().values()]
