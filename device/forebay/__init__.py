@@ -37,14 +37,14 @@ def priority(value: int | None = None, device: int = 0) -> int:
 def _devices(device: int) -> VirtualDevices:
     import torch
 
-    from forebay import activation
+    from forebay import process
     from forebay.errors import NotConfigured
 
-    if activation.installed is None:
-        raise NotConfigured(f"There is no virtual device in this process: {activation.failure or 'FOREBAY_URL is not set.'}")
+    if process.installed is None:
+        raise NotConfigured(f"There is no virtual device in this process: {process.failure or 'FOREBAY_URL is not set.'}")
     if not 0 <= device < torch.cuda.device_count():
         raise ValueError(f"There is no device cuda:{device}; this process has {torch.cuda.device_count()}.")
-    return activation.installed
+    return process.installed
 
 
 def load_ipython_extension(shell: Any) -> None:

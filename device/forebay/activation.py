@@ -6,26 +6,21 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from forebay.virtual_device import VirtualDevices
+from forebay import process
 
-active = False
-installed: VirtualDevices | None = None
-"""The devices of this process, once PyTorch has them."""
-failure: str | None = None
-"""Why the virtual device is off although FOREBAY_URL is set."""
+if TYPE_CHECKING:
+    from forebay.notebook.attendant import Attendant
 
 
 def activate() -> None:
     """Makes ``cuda:0``, ``cuda:1`` … virtual devices if FOREBAY_URL is set. Never raises: an error is one line on standard error."""
-    global active, failure
-    if active or not os.environ.get("FOREBAY_URL", "").strip():
+    if process.active or not os.environ.get("FOREBAY_URL", "").strip():
         return
     try:
         _activate()
-        active = True
+        process.active = True
     except Exception as error:
-        failure = str(error)
+        process.failure = str(error)
         sys.stderr.write(f"forebay: the virtual device is off: {error} Run `forebay doctor` to check each step.\n")
 
 
@@ -64,12 +59,18 @@ def _install() -> None:
     from forebay.virtual_device import VirtualDevices
 
     pytorch_build.load_late_kernels()
-    global installed
     devices = VirtualDevices(wanted())
     try:
-        devices.start()
+        devices.start(_attendant)
         facade.install(devices)
     except Exception:
         facade.withdraw()
         raise
-    installed = devices
+    process.installed = devices
+
+
+def _attendant(shell: object) -> Attendant:
+    """What shows in a notebook's shell what the devices do."""
+    from forebay import notebook
+
+    return notebook.attend(shell)

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -15,7 +15,7 @@ from forebay import _C, known_calls
 from forebay.errors import ForebayError, ForkedProcess
 from forebay.journal import Journal
 from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, priority_of, service_at
-from forebay.spans import Spans, running_shell
+from forebay.spans import Follower, Spans, running_shell
 from forebay.waiting import WaitingLine
 
 if TYPE_CHECKING:
@@ -58,6 +58,16 @@ class DeviceStream:
         _C.lose(message, self._index)
 
 
+class Attendant(Protocol):
+    """Who shows in a shell what the devices do."""
+
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def lines(self) -> Follower: ...
+    def new_line(self) -> WaitingLine: ...
+
+
 class VirtualDevices:
     """``cuda:0`` and its siblings. Nothing goes over the network before :meth:`flavor` or the first work of a device."""
 
@@ -72,23 +82,21 @@ class VirtualDevices:
         self._sessions: dict[int, Session] = {}
         self._making = threading.RLock()
 
-    def start(self) -> None:
-        """Takes over the CUDA key and follows cells, forks and the end of the process."""
+    def start(self, attendant_of: Callable[[object], Attendant] | None = None) -> None:
+        """Takes over the CUDA key and follows cells, forks and the end of the process; a shell's attendant shows what the devices do."""
         _C.install(len(self._flavors))
         _C.set_lease_callback(self.acquire)
         shell = running_shell()
         if shell is not None:
-            self._attend(shell)
+            if attendant_of is not None:
+                self._show(attendant_of(shell))
             self.spans.follow(shell)
         os.register_at_fork(after_in_child=self._forked_child)
         known_calls.keep()
         atexit.register(self.close)
 
-    def _attend(self, shell: object) -> None:
-        """Has the shell show what the devices do."""
-        from forebay import notebook
 
-        attendant = notebook.attend(shell)
+    def _show(self, attendant: Attendant) -> None:
         self.journal, self._new_line = attendant.journal, attendant.new_line
         self.spans.follower = attendant.lines
 

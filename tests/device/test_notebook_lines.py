@@ -29,12 +29,12 @@ run("import os, signal, time, psutil, torch\nx = torch.ones(3, device='cuda')\nx
 run("[one.kill() for one in psutil.Process().children(recursive=True) if 'forebay_worker' in ' '.join(one.cmdline())]\ntime.sleep(2)")
 error = run("y = [(x + 1).sum()]")
 assert "this tensor is lost" in str(error), error
-from forebay import activation
-entries = {entry.cell: entry.leases for entry in activation.installed.journal.entries()}
+from forebay import process
+entries = {entry.cell: entry.leases for entry in process.installed.journal.entries()}
 assert entries == {1: 1}, entries
 assert run("torch.ones(3, device='cuda').sum().item()") is None
 assert "this tensor is lost" in str(run("torch.cat([x, x])"))
-entries = {entry.cell: entry.leases for entry in activation.installed.journal.entries()}
+entries = {entry.cell: entry.leases for entry in process.installed.journal.entries()}
 assert entries == {1: 1, 4: 1}, entries
 """
 )

@@ -119,9 +119,9 @@ def test_no_function_for_gpus_is_left_as_the_build_brought_it(run_python: Any) -
 import torch
 before = dict(vars(torch._C))
 decorated = [name for name in torch.cuda.__all__ if hasattr(getattr(torch.cuda, name), "__wrapped__")]
-from forebay import activation
+from forebay import activation, process
 activation.activate()
-assert activation.active
+assert process.active
 left = [name for name, function in before.items() if name.startswith(("_cuda_", "_nccl_")) and getattr(torch._C, name) is function]
 assert all(isinstance(before[name], type) for name in left), left
 assert "use_mem_pool" in decorated  # torch.compile lists such functions and what they decorate

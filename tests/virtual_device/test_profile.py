@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from forebay import _C, profile_report
+from forebay import _C
 from forebay.profile import Profile, Profiler
+from forebay.toolkit import profile_report
 
 STEPS = 7
 PRODUCTS = 40
@@ -47,7 +48,7 @@ def test_an_item_in_a_loop_is_named_with_its_line_and_count() -> None:
     assert (wait.file, wait.line, wait.function) == (__file__, line_of("# the line that waits"), "read_in_a_loop")
     assert (wait.count, wait.bytes, wait.device) == (STEPS, 4 * STEPS, 0)
     assert 0 < wait.longest_ns <= wait.ns <= STEPS * wait.longest_ns
-    assert "x.sum().item()" in profile_report.text(profile)
+    assert "x.sum().item()" in profile_report.text(profile, 10)
     assert not [wait for wait in profile.waits if wait.kind == "read"], "an item is not told twice"
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from forebay import activation
+from forebay import process
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import FLAVOR_VARIABLE, Service
 from forebay.toolkit import invoices, pool
@@ -40,7 +40,7 @@ def sessions() -> list[dict[str, Any]]:
 
 def own_sessions() -> set[str]:
     """Of this process."""
-    devices = activation.installed
+    devices = process.installed
     return set() if devices is None else {device.session for device in devices.journal.devices().values() if device.session is not None}
 
 
@@ -79,7 +79,7 @@ def choose(name: str, index: int = 0) -> dict[str, Any]:
         raise ForebayError(unknown(name, list(rows)))
     if not rows[name]["servable"]:
         raise ForebayError(str(rows[name].get("reason") or f"{name}: no device serves it."))
-    devices = activation.installed
+    devices = process.installed
     if devices is not None:
         devices.choose_flavor(index, name)
     if index == 0:

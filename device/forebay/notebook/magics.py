@@ -6,24 +6,39 @@ import argparse
 import ast
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from forebay import activation
+from forebay import process
 from forebay.errors import ForebayError
 from forebay.notebook import amounts
 from forebay.toolkit import table
 
 if TYPE_CHECKING:
-    from forebay.notebook.attendant import Attendant
+    from forebay.journal import Journal
     from forebay.notebook.standing import Snapshot
+    from forebay.notebook.texts import Texts
     from forebay.virtual_device import VirtualDevices
 
 GPU_USAGE = "usage: %gpu [quiet | loud]"
 LINE_SHOWN_CHARS = 32
 CELL_USAGE = "usage: %%gpu [flavor=NAME] [profile [--top N] [--json FILE]]"
+
+
+class Attendant(Protocol):
+    """What the magics need of the shell's attendant."""
+
+    home: Mapping[str, Any] | None
+
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def texts(self) -> Texts: ...
+    def hush(self, quiet: bool) -> None: ...
+    def look(self) -> None: ...
+    def snapshot(self) -> Snapshot: ...
 
 
 class _Line(argparse.ArgumentParser):
@@ -120,7 +135,7 @@ def _gpu(word: str, attendant: Attendant) -> None:
 def status(now: Snapshot, attendant: Attendant) -> str:
     """How the devices stand, as text."""
     texts = attendant.texts
-    if activation.installed is None:
+    if process.installed is None:
         return texts("no_device", why=now["failure"] or (texts("not_set") if not now["configured"] else "import torch"))
     headers = [texts(key) for key in ("device", "flavor", "state", "rate", "memory")]
     money = amounts.cost({each["currency"]: each["nano"] for each in now["spent"]}, texts)
@@ -175,9 +190,9 @@ def _cell(shell: Any, cell: str, wanted: Wish) -> None:
 def _devices() -> VirtualDevices:
     import torch  # noqa: F401 activates the virtual device
 
-    if activation.installed is None:
-        raise ForebayError(f"There is no virtual device in this process: {activation.failure or 'FOREBAY_URL is not set.'}")
-    return activation.installed
+    if process.installed is None:
+        raise ForebayError(f"There is no virtual device in this process: {process.failure or 'FOREBAY_URL is not set.'}")
+    return process.installed
 
 
 def _go_back(devices: VirtualDevices, before: str, now: str) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from forebay import activation
+from forebay import process
 from forebay.journal import Device, Entry, Journal, Running
 from forebay.service import FLAVOR_VARIABLE, configured
 
@@ -29,7 +29,7 @@ def snapshot(journal: Journal | None, home: Mapping[str, Any] | None, budget: Ma
     return {
         "type": "state",
         "configured": configured() is not None,
-        "failure": activation.failure,
+        "failure": process.failure,
         "devices": [first, *(_device(index, device, home, now_ns) for index, device in sorted(devices.items()) if index)],
         "spent": _money(money),
         "device_ns": device_ns,

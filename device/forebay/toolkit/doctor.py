@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
-from forebay import activation
+from forebay import process
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import FLAVOR_VARIABLE, LOCAL, URL_VARIABLE, Service, check_url, configured, service_at
 from forebay.toolkit import pool, table
@@ -118,8 +118,8 @@ def check_extension() -> str:
 
 def check_activation() -> str:
     """``import torch`` took cuda:0 over."""
-    if not activation.active:
-        raise ForebayError(activation.failure or "`import torch` did not activate the virtual device; the lines above say why.")
+    if not process.active:
+        raise ForebayError(process.failure or "`import torch` did not activate the virtual device; the lines above say why.")
     return "torch.cuda.is_available() is True, cuda:0 is virtual"
 
 

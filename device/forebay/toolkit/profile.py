@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from forebay import activation
+from forebay import process
 from forebay.errors import ForebayError
 from forebay.toolkit import run
 
@@ -52,7 +52,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def write(profile: Profile, arguments: argparse.Namespace, out: TextIO) -> None:
     """Writes the text to ``out``, and the file where one is wanted."""
-    from forebay import profile_report
+    from forebay.toolkit import profile_report
 
     out.write(profile_report.text(profile, arguments.top))
     if arguments.json is not None:
@@ -64,8 +64,8 @@ def perform(arguments: argparse.Namespace) -> int:
     os.environ.update(run.environment(arguments))
     import torch  # noqa: F401 activates the virtual device
 
-    if not activation.active:
-        raise ForebayError(f"The virtual device is off, so there is nothing to profile: {activation.failure}")
+    if not process.active:
+        raise ForebayError(f"The virtual device is off, so there is nothing to profile: {process.failure}")
     from forebay.profile import Profiler
 
     profiler = Profiler()

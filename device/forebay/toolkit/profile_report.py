@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from forebay.profile import LEASE, Profile, Wait
 from forebay.toolkit import table
-from forebay.toolkit.profile import TOP_DEFAULT
 
 CODE_CHARACTERS_MAX = 48
 ANSWERS, UPLOADS, SENDING = ("item", "read", "synchronize", "ask"), ("upload",), ("send",)
 
 
-def text(profile: Profile, top: int = TOP_DEFAULT) -> str:
+def text(profile: Profile, top: int) -> str:
     """The whole profile; of source lines and operators the first ``top``."""
     parts = [_shares(profile), *_devices(profile)]
     if profile.waits:
@@ -52,7 +51,7 @@ def _devices(profile: Profile) -> list[str]:
     return lines or ["No device was used."]
 
 
-def _waits(waits: Sequence[Wait], top: int = TOP_DEFAULT) -> str:
+def _waits(waits: Sequence[Wait], top: int) -> str:
     rows = [
         [
             wait.kind,
@@ -68,7 +67,7 @@ def _waits(waits: Sequence[Wait], top: int = TOP_DEFAULT) -> str:
     return table.render(["Wait", "Time", "Count", "Longest", "Bytes", "Device", "Where"], rows) + _more(len(waits) - top, "lines")
 
 
-def _operators(profile: Profile, top: int = TOP_DEFAULT) -> str:
+def _operators(profile: Profile, top: int) -> str:
     rows = [
         [operator.name, f"{operator.calls:,}", _seconds(operator.recording_ns), per_call(operator.recording_ns / operator.calls)]
         for operator in profile.operators[:top]
