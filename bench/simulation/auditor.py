@@ -32,7 +32,7 @@ from forebay_pool.model.events import (
 from forebay_pool.model.instructions import Confirm, Instruction, Kill, Launch, Meter, MeterParked, TellClient, TellWorker
 from forebay_pool.model.node_events import DeviceSet, NodeDrain
 from forebay_pool.model.prices import Tariff
-from forebay_pool.model.snapshot import Kept, KeptSession
+from forebay_pool.model.snapshot import SessionSnapshot, Snapshot
 from forebay_pool.model.types import Device, Flavor, Price, UsageRecord
 from forebay_wire import messages as wire
 
@@ -295,7 +295,7 @@ class Auditor:
             if lease.worker is process and lease.epoch == message.epoch and process.heard:
                 lease.confirmed_ns = self.now_ns
 
-    def _pool_died(self, kept: Kept) -> None:
+    def _pool_died(self, kept: Snapshot) -> None:
         """Another pool knows what was written. What was metered and not written is open again; what was granted and not written is free."""
         self.quotas.pool_died(self.now_ns)
         self.moved = {session.id: session.left for session in kept.sessions if session.left}
@@ -334,7 +334,7 @@ class Auditor:
         self.granted.discard(name)
         self.quotas.forgets(name)
 
-    def _keep_known(self, kept: Kept) -> None:
+    def _keep_known(self, kept: Snapshot) -> None:
         """What the pool that died had not written happened for nobody: who ended then lives on, until the next one learns of it."""
         known = {worker.id for worker in kept.workers}
         self.processes |= {name: self.buried[name] for name in known & set(self.buried)}
@@ -354,7 +354,7 @@ class Auditor:
             process.left = process.left and process.name in homes
 
     @staticmethod
-    def _remembered(session: KeptSession, known: set[str], truly: str | None, at: str | None) -> Guest:
+    def _remembered(session: SessionSnapshot, known: set[str], truly: str | None, at: str | None) -> Guest:
         """A session as the next pool knows it; its tensors are truly at that worker, if it has any."""
         home = session.worker if session.worker in known else None
         forgotten, first = truly not in (None, home), at if home is None else None

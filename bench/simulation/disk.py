@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay_pool.model.events import Event, WorkerGone
 from forebay_pool.model.instructions import Confirm, Forget, Instruction, Keep, Launch, Meter, MeterParked
-from forebay_pool.model.snapshot import Kept, KeptWorker, kept_lease, kept_parking, kept_session
+from forebay_pool.model.snapshot import Snapshot, WorkerSnapshot, lease_snapshot, parking_snapshot, session_snapshot
 from forebay_pool.model.types import Lease, Parking, Session, UsageRecord
 from forebay_pool.process_identity import boot_id
 from forebay_pool.store import snapshot_rows
@@ -40,15 +40,15 @@ class Disk:
     def _note(self, batch: Batch, instruction: Instruction) -> None:
         match instruction:
             case Launch(worker, devices):
-                batch.workers[worker] = KeptWorker(worker, tuple(device.id for device in devices), "", boot_id(), 1, 1)
+                batch.workers[worker] = WorkerSnapshot(worker, tuple(device.id for device in devices), "", boot_id(), 1, 1)
             case Keep(Lease() as lease) if lease.state != "closed":
-                batch.leases[lease.id] = kept_lease(lease)
+                batch.leases[lease.id] = lease_snapshot(lease)
             case Keep(Parking() as parking):
-                batch.parkings[parking.id] = kept_parking(parking)
+                batch.parkings[parking.id] = parking_snapshot(parking)
             case Forget(parking):
                 batch.parkings[parking] = None
             case Keep(Session() as record):
-                batch.sessions[record.id] = None if record.state in ("lost", "ended") else kept_session(record)
+                batch.sessions[record.id] = None if record.state in ("lost", "ended") else session_snapshot(record)
             case Confirm(leases):
                 batch.confirmed_ns |= {lease.id: lease.confirmed_ns - lease.opened_ns for lease in leases}
             case Meter(record) | MeterParked(record):
@@ -80,7 +80,7 @@ class Disk:
         """Those that the next pool will know."""
         return {name for name, worker in self._written.workers.items() if worker is not None}
 
-    def read(self, now_ns: int, now_unix_ns: int) -> Kept:
+    def read(self, now_ns: int, now_unix_ns: int) -> Snapshot:
         """What the next pool finds: all that was written goes through the tables of a real database."""
         store = Store("sqlite://")
         try:

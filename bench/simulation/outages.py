@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.events import Event, Restored, SessionAway, WorkerAway, WorkerGone
-from forebay_pool.model.snapshot import Kept
+from forebay_pool.model.snapshot import Snapshot
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda
 from simulation.clients import Client
@@ -88,7 +88,7 @@ class Outages(World):
             self.apply(event)
         self._miss_the_dead(kept)
 
-    def _miss_the_dead(self, kept: Kept) -> None:
+    def _miss_the_dead(self, kept: Snapshot) -> None:
         """The launcher notices whose process ended while there was no pool."""
         for worker in kept.workers:
             if worker.id not in self.workers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from forebay_pool.model.snapshot import Kept
+from forebay_pool.model.snapshot import Snapshot
 from forebay_pool.model.types import UsageRecord
 
 Demand = Callable[..., None]
@@ -87,7 +87,7 @@ class StayBook:
     def _open(self, stay: Stay) -> None:
         self.stays[stay.session] = self.known[stay.name] = stay
 
-    def pool_died(self, kept: Kept, homes: Mapping[str, str | None]) -> None:
+    def pool_died(self, kept: Snapshot, homes: Mapping[str, str | None]) -> None:
         """Another pool knows what was written; where it reads that a session is parked and not since when, it meters from its worker's
         return on."""
         self.stays.clear()

@@ -23,14 +23,14 @@ from forebay_billing.http import handler as handler_http
 from forebay_billing.metrics import Metrics
 from forebay_billing.settings import Settings
 from forebay_billing.tables.engines import open_engines
-from forebay_billing.tasks.budget_watch import BudgetDesk
-from forebay_billing.tasks.month_end import Closer
-from forebay_billing.tasks.monthly_reports import Reporter
+from forebay_billing.tasks.budget_watch import BudgetWatch
+from forebay_billing.tasks.month_end import MonthEnd
+from forebay_billing.tasks.monthly_reports import MonthlyReports
 from forebay_billing.writes import holds
 from forebay_billing.writes.store import Store
 
 if TYPE_CHECKING:
-    from forebay_billing.payments.service import Desk
+    from forebay_billing.payments.service import Payments
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Service:
         metrics.watch_queue(lambda: self.store.writes_waiting)
         self._desk = _open_desk(self.store, settings, clock_ns, metrics)
         try:
-            self.budgets = BudgetDesk(self.store, settings, clock_ns)
+            self.budgets = BudgetWatch(self.store, settings, clock_ns)
         except ConfigurationError:
             self.store.close()
             raise
@@ -133,9 +133,9 @@ class Service:
         if self._desk is not None:
             self._desk.start()
         self.budgets.start()
-        self.reports = Reporter(self.store, settings, clock_ns)
+        self.reports = MonthlyReports(self.store, settings, clock_ns)
         self.reports.start()
-        self._closer = Closer(self.store, conditions, settings.invoice_grace_days, clock_ns)
+        self._closer = MonthEnd(self.store, conditions, settings.invoice_grace_days, clock_ns)
         self._closer.start()
         self.port: int = sockets[0].getsockname()[1]
         self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns))
@@ -177,16 +177,16 @@ def application_of(context: handler_http.Context, prefix: str) -> Application:
     )
 
 
-def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], metrics: Metrics) -> Desk | None:
+def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], metrics: Metrics) -> Payments | None:
     """Payments, where they are on. Stripe's library is large and is not imported where they are off."""
     if settings.stripe_mode == "off":
         return None
-    from forebay_billing.payments.payment_sink import Register
-    from forebay_billing.payments.service import Desk
+    from forebay_billing.payments.payment_sink import BookedPayments
+    from forebay_billing.payments.service import Payments
     from forebay_billing.payments.source import BooksSource
 
     try:
-        return Desk(store, settings, clock_ns, BooksSource(), metrics.paying, sink=Register(clock_ns))
+        return Payments(store, settings, clock_ns, BooksSource(), metrics.paying, sink=BookedPayments(clock_ns))
     except ConfigurationError:
         store.close()
         raise

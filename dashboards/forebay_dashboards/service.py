@@ -19,7 +19,7 @@ from forebay_dashboards.http.events import EventsPage
 from forebay_dashboards.http.handler import NoPage, Services, SignedIn
 from forebay_dashboards.http.health import HealthProbe, MetricsProbe, StaticFile
 from forebay_dashboards.http.templating import open_environment
-from forebay_dashboards.live.browsers import Audience
+from forebay_dashboards.live.browsers import Browsers
 from forebay_dashboards.live.feed import DeliveryWatch, Feed
 from forebay_dashboards.pages import actions, audit, flavors, nodes, operator_tenant, overview, payments, prices, quotas, spend, tables
 from forebay_dashboards.pages.language import LanguagePage
@@ -90,7 +90,7 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self._client = open_client()
-        self._audience = Audience(settings.browsers_max)
+        self._audience = Browsers(settings.browsers_max)
         pool = Pool(Upstream("pool", settings.pool_url, settings.upstream_seconds, self._client))
         billing = Billing(Upstream("billing", settings.billing_url, settings.upstream_seconds, self._client))
         watch = DeliveryWatch(billing, settings.hub_token, self._audience)

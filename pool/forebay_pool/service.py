@@ -39,7 +39,7 @@ from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.events import PricesSet, QuotaSet, Restored
 from forebay_pool.model.node_events import DeviceSet, NodeDrain, NodeJoined, NodeLost
 from forebay_pool.model.policies import ModelPolicy, Policy
-from forebay_pool.model.snapshot import Kept
+from forebay_pool.model.snapshot import Snapshot
 from forebay_pool.model.types import Flavor
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
@@ -157,7 +157,7 @@ class Service:
         collector = StateCollector(machine, self.metrics.readings, backlog, self.shell.clock_ns, time.time_ns)
         self.metrics.registry.register(collector)
 
-    def _go_on(self, kept: Kept) -> None:
+    def _go_on(self, kept: Snapshot) -> None:
         """Takes over what the pool before left."""
         for worker in kept.workers:
             self.shell.adopt(worker)
@@ -178,7 +178,7 @@ class Service:
             self._make_spill_dir(),
         )
 
-    async def _on_this_host(self, kept: Kept) -> Launcher:
+    async def _on_this_host(self, kept: Snapshot) -> Launcher:
         self._socket_dir = self._make_socket_dir(kept)
         numbers = self.settings.worker_account
         account = None if numbers is None else Account(numbers[0], numbers[1:])
@@ -211,7 +211,7 @@ class Service:
             raise SettingsError(f"spill_dir {folder} cannot be used ({error.strerror}): make it, and give it to {owner}") from None
         return folder.absolute()
 
-    def _open_store(self) -> tuple[dict[str, Flavor], Kept]:
+    def _open_store(self) -> tuple[dict[str, Flavor], Snapshot]:
         if not self.leadership.take():
             raise StoreUnavailable("another pool leads on this database")
         self.store.migrate()
@@ -307,7 +307,7 @@ class Service:
         self._server.add_sockets(sockets)
         self.port = sockets[0].getsockname()[1]
 
-    def _make_socket_dir(self, kept: Kept) -> Path:
+    def _make_socket_dir(self, kept: Snapshot) -> Path:
         """A directory for the workers' sockets; a short one elsewhere if the state's path is too long for sockets.
 
         A new one is private. For workers under an account of their own it is one that they write to and others pass. The sockets of workers

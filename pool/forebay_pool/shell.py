@@ -32,11 +32,11 @@ from forebay_pool.model.instructions import (
     TellWorker,
 )
 from forebay_pool.model.node_events import DeviceHealth
-from forebay_pool.model.snapshot import KeptWorker, kept_lease, kept_parking, kept_session
+from forebay_pool.model.snapshot import WorkerSnapshot, lease_snapshot, parking_snapshot, session_snapshot
 from forebay_pool.model.types import Lease, Parking
 from forebay_pool.process_identity import process_space
 from forebay_pool.store.writer import Writer
-from forebay_pool.views.event_stream import Board
+from forebay_pool.views.event_stream import EventStream
 from forebay_pool.views.metrics import Metrics
 
 TICK_SECONDS = 0.25
@@ -78,7 +78,7 @@ class Shell:
     ) -> None:
         self.machine = machine
         self.metrics = metrics
-        self.board = Board(clock_ns)
+        self.board = EventStream(clock_ns)
         self.clock_ns = clock_ns
         self.clients: dict[str, ClientLink] = {}
         self.workers: dict[str, Link] = {}
@@ -143,9 +143,9 @@ class Shell:
 
     def worker_started(self, worker: str, devices: tuple[str, ...], token: str, pid: int, started: int) -> None:
         """The worker has a process: it is kept, so that a successor of this pool can take it over."""
-        self._writer.keep_worker(worker, KeptWorker(worker, devices, _digest(token), process_space(), pid, started))
+        self._writer.keep_worker(worker, WorkerSnapshot(worker, devices, _digest(token), process_space(), pid, started))
 
-    def adopt(self, worker: KeptWorker) -> None:
+    def adopt(self, worker: WorkerSnapshot) -> None:
         """A worker that another pool started may link up here."""
         self._tokens[worker.token] = worker.id
         self._gone[worker.id] = asyncio.Event()
@@ -173,14 +173,14 @@ class Shell:
     def _keep(self, instruction: Keep) -> None:
         record = instruction.record
         if isinstance(record, Parking):
-            self._writer.keep_parking(record.id, kept_parking(record))
+            self._writer.keep_parking(record.id, parking_snapshot(record))
             return
         if isinstance(record, Lease):
             if record.state != "closed":
-                self._writer.keep_lease(kept_lease(record))
+                self._writer.keep_lease(lease_snapshot(record))
             return
         over = record.state in ("lost", "ended")
-        self._writer.keep_session(record.id, None if over else kept_session(record))
+        self._writer.keep_session(record.id, None if over else session_snapshot(record))
 
     def _confirm(self, instruction: Confirm) -> None:
         self._writer.confirm({lease.id: lease.confirmed_ns - lease.opened_ns for lease in instruction.leases})

@@ -13,7 +13,7 @@ import pytest
 from forebay.toolkit.backup import BackupError, back_up, database_of, restore
 from forebay.toolkit.command import main
 from forebay_billing.model.types import UsageRecord
-from forebay_pool.model.snapshot import KeptSession
+from forebay_pool.model.snapshot import SessionSnapshot
 from forebay_pool.model.types import UsageRecord as Metered
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store as PoolStore
@@ -100,7 +100,7 @@ def test_the_pools_own_database_goes_back_and_the_pool_goes_on(
     store, span = PoolStore(database_url), wire.Span(id="s", kind="cell", label="a.ipynb", cell=1)
     store.migrate()
     epoch = store.lead("http://here")
-    session = KeptSession("open", bytes(32), "acme", "ada", "x", "dev.1gb", 1, 1, span, None, False, 0, None, 0, None)
+    session = SessionSnapshot("open", bytes(32), "acme", "ada", "x", "dev.1gb", 1, 1, span, None, False, 0, None, 0, None)
     store.write(Batch(records=[metered(usage("before/1"))], sessions={"open": session}), deliver=True)
     assert main(["admin", "backup", str(tmp_path / "copy"), "--only", "pool", "--pool", database_url]) == 0
     store.write(Batch(records=[metered(usage("after/1"))], sessions={"open": None}), deliver=True)

@@ -36,7 +36,7 @@ PRICE = 2_000_000_000
 Usage = Callable[..., UsageRecord]
 
 
-class Desk:
+class Payments:
     """The books, and what happens to them at a moment."""
 
     def __init__(self, engines: Engines) -> None:
@@ -75,11 +75,11 @@ def desk(database_url: str) -> Any:
     migrate(engines)
     with writing(engines) as connection:
         usage_writes.seed(Books(connection), NOW_NS)
-    yield Desk(engines)
+    yield Payments(engines)
     engines.dispose()
 
 
-def test_a_lease_holds_what_it_costs_until_the_next_heartbeat_and_a_margin_beyond(desk: Desk, usage: Usage) -> None:
+def test_a_lease_holds_what_it_costs_until_the_next_heartbeat_and_a_margin_beyond(desk: Payments, usage: Usage) -> None:
     lease = usage(duration_ns=10 * SECOND)
     assert desk.beat(lease) == holds.Reserved(new=1, longer=0)
     assert desk.balance(held("acme")) == -desk.balance(HOLDS) == (10 + 5 + 60) * SECOND * PRICE
@@ -92,7 +92,7 @@ def test_a_lease_holds_what_it_costs_until_the_next_heartbeat_and_a_margin_beyon
     desk.check()
 
 
-def test_a_hold_knows_surcharges_and_prices_that_change_while_it_lasts(desk: Desk, usage: Usage) -> None:
+def test_a_hold_knows_surcharges_and_prices_that_change_while_it_lasts(desk: Payments, usage: Usage) -> None:
     with writing(desk.engines) as connection:
         books = Books(connection)
         usage_writes.change_price(books, "small.64gb", "USD", 1_000_000, NOW_NS + 10 * SECOND, lambda: NOW_NS, "operator")
@@ -102,7 +102,7 @@ def test_a_hold_knows_surcharges_and_prices_that_change_while_it_lasts(desk: Des
     assert desk.balance(held("acme")) == SECOND * (10 * (PRICE + 6) + 10 * (1_000_000 + 6) + 45 * (1_000_000 + 10))
 
 
-def test_a_failed_lease_voids_its_hold_and_costs_what_was_confirmed(desk: Desk, usage: Usage) -> None:
+def test_a_failed_lease_voids_its_hold_and_costs_what_was_confirmed(desk: Payments, usage: Usage) -> None:
     desk.beat(usage(duration_ns=100 * SECOND))
     desk.post(usage(duration_ns=7 * SECOND, close_reason="failed"))
     assert (desk.balance(held("acme")), desk.balance(receivable("acme"))) == (0, 7 * SECOND * PRICE)
@@ -110,7 +110,7 @@ def test_a_failed_lease_voids_its_hold_and_costs_what_was_confirmed(desk: Desk, 
     desk.check()
 
 
-def test_a_hold_of_which_nothing_is_heard_expires_and_one_that_is_heard_of_does_not(desk: Desk, usage: Usage) -> None:
+def test_a_hold_of_which_nothing_is_heard_expires_and_one_that_is_heard_of_does_not(desk: Payments, usage: Usage) -> None:
     desk.beat(usage("silent-1/1", duration_ns=0), usage("alive-1/1", tenant="globex", duration_ns=0))
     for _ in range(80):
         desk.now_ns += PERIOD_NS
@@ -124,20 +124,20 @@ def test_a_hold_of_which_nothing_is_heard_expires_and_one_that_is_heard_of_does_
     desk.check()
 
 
-def test_a_heartbeat_that_comes_after_the_record_holds_nothing(desk: Desk, usage: Usage) -> None:
+def test_a_heartbeat_that_comes_after_the_record_holds_nothing(desk: Payments, usage: Usage) -> None:
     desk.post(usage())
     assert desk.beat(usage(duration_ns=SECOND)) == holds.Reserved(0, 0)
     assert desk.balance(held("acme")) == 0
 
 
-def test_a_lease_that_cannot_be_priced_holds_nothing_and_does_not_stop_the_others(desk: Desk, usage: Usage) -> None:
+def test_a_lease_that_cannot_be_priced_holds_nothing_and_does_not_stop_the_others(desk: Payments, usage: Usage) -> None:
     with writing(desk.engines) as connection:
         usage_writes.change_surcharge(Books(connection), "gpu", "USD", 10**15, 0, lambda: NOW_NS, "operator")
     absurd = usage("absurd-1/1", devices=100_000, device_model="gpu")
     assert desk.beat(usage("odd-1/1", flavor="unknown"), absurd, usage("good-1/1")) == holds.Reserved(new=1, longer=0)
 
 
-def test_a_hold_that_began_in_a_month_is_released_there(desk: Desk, usage: Usage) -> None:
+def test_a_hold_that_began_in_a_month_is_released_there(desk: Payments, usage: Usage) -> None:
     end_ns = Month(2026, 11).end_ns
     desk.now_ns = end_ns
     desk.beat(usage(started_at_ns=end_ns - 10 * SECOND, duration_ns=10 * SECOND))
@@ -148,7 +148,7 @@ def test_a_hold_that_began_in_a_month_is_released_there(desk: Desk, usage: Usage
     desk.check()
 
 
-def test_the_check_finds_holds_that_the_ledger_does_not_know(desk: Desk, usage: Usage) -> None:
+def test_the_check_finds_holds_that_the_ledger_does_not_know(desk: Payments, usage: Usage) -> None:
     desk.beat(usage("a-1/1"), usage("b-1/1"))
     desk.post(usage("a-1/1"))
     with desk.engines.writer.begin() as connection:
@@ -186,7 +186,7 @@ def test_any_order_and_repetition_ends_without_holds_and_owes_what_the_records_c
         for n in range(4)
     ]
     with fresh_books() as engines:
-        desk = Desk(engines)
+        desk = Payments(engines)
         closed: set[int] = set()
         for what, which, amount in steps:
             if what == "beat":

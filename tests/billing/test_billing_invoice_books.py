@@ -16,7 +16,7 @@ from forebay_billing.model.money import GRAINS_PER_UNIT, grains_of_minor
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import UsageRecord
 from forebay_billing.payments.objects import Known
-from forebay_billing.payments.payment_sink import Register
+from forebay_billing.payments.payment_sink import BookedPayments
 from forebay_billing.reads import invoices as invoices_reads
 from forebay_billing.reads import plans, profiles
 from forebay_billing.reads import usage as usage_reads
@@ -246,7 +246,7 @@ def test_who_pays_at_stripe_what_a_credit_note_takes_back_is_owed_it_in_either_o
     at_stripe = Known("invoice", billed.name, "acme", "in_1", "paid", LATER_NS, "USD", total, total)
     acts = [
         lambda: invoices.take_back(books, billed.name, 7, "a fault of ours", CONDITIONS, "operator", LATER_NS),
-        lambda: Register(lambda: LATER_NS)(books.connection, None, at_stripe),
+        lambda: BookedPayments(lambda: LATER_NS)(books.connection, None, at_stripe),
     ]
     for act in acts if noted_first else acts[::-1]:
         act()

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from forebay_dashboards.access import Owner
 from forebay_dashboards.http.templating import open_environment
-from forebay_dashboards.live.browsers import Audience, AudienceFull
+from forebay_dashboards.live.browsers import AudienceFull, Browsers
 from forebay_dashboards.live.deliveries import AWAITED_MAX, PATIENCE_NS, Deliveries
 from forebay_dashboards.live.event_stream import BUFFER_BYTES_MAX, EventParser, EventTooLong, ServerEvent, encode
-from forebay_dashboards.live.pool_copy import Mirror, Seen, Snapshot
+from forebay_dashboards.live.pool_copy import PoolCopy, Seen, Snapshot
 from forebay_dashboards.rows import Device, Lease, SummaryRow, UsageRecord
 from forebay_dashboards.tables.spend import by_tenant, sums
 from forebay_dashboards.tables.visible import running
@@ -69,7 +69,7 @@ def test_a_stream_that_never_ends_an_event_is_given_up() -> None:
 
 
 def test_the_mirror_follows_a_lease_from_grant_to_close() -> None:
-    mirror = Mirror()
+    mirror = PoolCopy()
     opened = mirror.apply(event("lease", lease_row()), now_ns=5 * SECOND)
     assert opened is not None
     assert (opened.topic, opened.owner, opened.removed) == ("leases", Owner("acme", "acme-member"), False)
@@ -81,20 +81,20 @@ def test_the_mirror_follows_a_lease_from_grant_to_close() -> None:
 
 
 def test_a_lease_grows_older_while_it_is_looked_at() -> None:
-    mirror = Mirror()
+    mirror = PoolCopy()
     mirror.apply(event("lease", lease_row()), now_ns=5 * SECOND)
     shown = running(mirror.leases()[0], now_ns=8 * SECOND)
     assert (shown.duration_ns, shown.cost_nano) == (5 * SECOND, 5000)
 
 
 def test_a_lease_that_nobody_bills_has_no_cost() -> None:
-    mirror = Mirror()
+    mirror = PoolCopy()
     mirror.apply(event("lease", lease_row(price_nano_per_hour=None, currency=None)), now_ns=0)
     assert running(mirror.leases()[0], now_ns=SECOND).cost_nano is None
 
 
 def test_a_snapshot_replaces_everything_and_tells_which_leases_ended_unseen() -> None:
-    mirror = Mirror()
+    mirror = PoolCopy()
     mirror.apply(event("lease", lease_row("gone")), now_ns=0)
     mirror.apply(event("lease", lease_row("kept")), now_ns=0)
     ended = mirror.replace(Snapshot((lease("kept"), lease("new")), (), ()), now_ns=SECOND)
@@ -103,7 +103,7 @@ def test_a_snapshot_replaces_everything_and_tells_which_leases_ended_unseen() ->
 
 
 def test_what_is_not_about_rows_is_passed_over_and_what_is_garbled_is_an_error() -> None:
-    mirror = Mirror()
+    mirror = PoolCopy()
     assert mirror.apply(ServerEvent("weather", "{}"), 0) is None
     for data in ("{}", "[]", "null", "not json", json.dumps(lease_row(duration_ns=-1))):
         with pytest.raises(ValueError):
@@ -153,7 +153,7 @@ def test_no_more_leases_are_awaited_than_the_bound() -> None:
 
 def test_a_change_is_told_to_those_who_may_see_it_and_to_nobody_else() -> None:
     async def scenario() -> None:
-        audience = Audience(10)
+        audience = Browsers(10)
         mine, tenant, operator = audience.join("usage", MEMBER), audience.join("tenant", OWNER), audience.join("operator", OPERATOR)
         elsewhere = audience.join("usage", OWNER)
         audience.tell("leases", Owner("acme", "acme-member"))
@@ -168,7 +168,7 @@ def test_a_change_is_told_to_those_who_may_see_it_and_to_nobody_else() -> None:
 
 def test_a_browser_that_does_not_read_is_owed_each_topic_once() -> None:
     async def scenario() -> None:
-        audience = Audience(10)
+        audience = Browsers(10)
         listener = audience.join("operator", OPERATOR)
         for _ in range(10_000):
             audience.tell("leases", Owner("acme", "acme-member"))
@@ -181,7 +181,7 @@ def test_a_browser_that_does_not_read_is_owed_each_topic_once() -> None:
 
 def test_the_audience_has_a_bound_and_a_place_that_is_left_is_free() -> None:
     async def scenario() -> None:
-        audience = Audience(1)
+        audience = Browsers(1)
         listener = audience.join("usage", MEMBER)
         with pytest.raises(AudienceFull):
             audience.join("usage", MEMBER)

@@ -81,7 +81,7 @@ def test_each_thing_that_the_services_write_down_has_a_word() -> None:
     for package in (forebay_pool, forebay_billing):
         for path in Path(str(package.__file__)).parent.rglob("*.py"):
             source = path.read_text(encoding="utf-8")
-            calls = re.findall(r'(?:append_audit|Attempt|Deed|write_down)\([^"()]*(?:\([^()]*\)[^"()]*)*"([a-z_.-]+)"', source)
+            calls = re.findall(r'(?:append_audit|Attempt|AuditEntry)\([^"()]*(?:\([^()]*\)[^"()]*)*"([a-z_.-]+)"', source)
             written |= {name for name in calls if "." in name}
     assert len(written) > 20
     assert written - set(_ACTIONS) == set()

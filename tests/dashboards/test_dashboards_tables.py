@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import pytest
 from dashboards_installation import Installation
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.live.pool_copy import Mirror, Seen, Snapshot
+from forebay_dashboards.live.pool_copy import PoolCopy, Seen, Snapshot
 from forebay_dashboards.rows import Lease, Session, Span
 from forebay_dashboards.tables.activity import LEASES, QUEUE, SESSIONS
 from forebay_dashboards.tables.table import PACE_MS_MAX, PACE_MS_MIN, ROWS_PER_PAGE, Query, Table, pace_ms, read_query, select
@@ -23,8 +23,8 @@ def session(number: int, **fields: object) -> Session:
     )
 
 
-def mirror_of(*sessions: Session) -> Mirror:
-    mirror = Mirror()
+def mirror_of(*sessions: Session) -> PoolCopy:
+    mirror = PoolCopy()
     mirror.replace(Snapshot((), sessions, ()), 0)
     return mirror
 
@@ -100,7 +100,7 @@ def test_a_hundred_thousand_rows_are_searched_sorted_and_paged_in_a_fraction_of_
 
 
 def test_a_lease_is_found_by_who_what_and_where() -> None:
-    mirror = Mirror()
+    mirror = PoolCopy()
     row = Lease(
         lease="l1", session="s1", tenant="acme", user="ada", flavor="small.64gb", device_model="H200", node="n1", span=SPAN, opened_at_ns=0,
         duration_ns=0,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from forebay_pool.model.events import Look
 from forebay_pool.model.types import Device, Equivalent, Estimate, Flavor, Standing
-from forebay_pool.placement.lease_lengths import SAMPLE_MAX, Lengths, Lifetimes
+from forebay_pool.placement.lease_lengths import SAMPLE_MAX, LeaseLengths, Lifetimes
 from forebay_pool.placement.wait_estimates import is_news
 from forebay_pool.placement.wait_simulation import AHEAD_MAX, Held, Prospect
 from forebay_wire import messages as wire
@@ -67,7 +67,7 @@ def test_what_is_left_depends_on_what_has_passed() -> None:
 
 
 def test_of_few_leases_of_a_flavor_those_of_all_tell_more() -> None:
-    lengths = Lengths()
+    lengths = LeaseLengths()
     assert lengths.lifetimes("a") is None
     for _ in range(8):
         lengths.add("b", 1_000)
@@ -81,7 +81,7 @@ def test_of_few_leases_of_a_flavor_those_of_all_tell_more() -> None:
 
 
 def test_only_the_last_leases_count() -> None:
-    lengths = Lengths()
+    lengths = LeaseLengths()
     for duration in [10**9] * 50 + [10] * SAMPLE_MAX:
         lengths.add("a", duration)
     known = lengths.lifetimes("a")

@@ -14,7 +14,7 @@ from forebay_pool.errors import Deposed
 from forebay_pool.model.events import Restored, SessionAway, SessionLeft, SessionMoved, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import Confirm, Keep, Kill, Meter, TellClient
 from forebay_pool.model.metering import HOUR_NS
-from forebay_pool.model.snapshot import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
+from forebay_pool.model.snapshot import LeaseSnapshot, SessionSnapshot, Snapshot, WorkerSnapshot, lease_snapshot, session_snapshot
 from forebay_pool.model.types import Device, Equivalent, Flavor, Lease, Price, Session
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store
@@ -24,11 +24,11 @@ SECOND = 1_000_000_000
 GIB = 2**30
 Make = Callable[..., Any]
 SPAN = wire.Span(id="s-1", kind="cell", label="n.ipynb", cell=1)
-WORKER = KeptWorker("p-w1", ("main/cpu:0",), "0" * 64, "boot/1", 4242, 99)
+WORKER = WorkerSnapshot("p-w1", ("main/cpu:0",), "0" * 64, "boot/1", 4242, 99)
 
 
-def kept_of(number: int = 1, **changes: Any) -> KeptLease:
-    lease = KeptLease(
+def kept_of(number: int = 1, **changes: Any) -> LeaseSnapshot:
+    lease = LeaseSnapshot(
         id=f"s.{number}",
         session="s",
         epoch=number,
@@ -49,7 +49,7 @@ def kept_of(number: int = 1, **changes: Any) -> KeptLease:
     return replace(lease, **changes)
 
 
-SESSION = KeptSession("s", b"k" * 32, "acme", "ada", "python a\u0000b", "dev.1gb", 7, 1, SPAN, "p-w1", True, 2**30, None)
+SESSION = SessionSnapshot("s", b"k" * 32, "acme", "ada", "python a\u0000b", "dev.1gb", 7, 1, SPAN, "p-w1", True, 2**30, None)
 
 
 # On disk
@@ -124,7 +124,7 @@ def test_who_was_deposed_writes_nothing_at_all(store: Store, database_url: str) 
     for write in writes:
         with pytest.raises(Deposed, match="another leads with 2"):
             write()
-    assert (store.kept(), store.undelivered("pool", 1), store.choices()) == (Kept(), [], {})
+    assert (store.kept(), store.undelivered("pool", 1), store.choices()) == (Snapshot(), [], {})
     successor.write(Batch(records=kept_of().failed(HOUR_NS)), deliver=True)
     assert len(successor.undelivered("pool", 9)) == 1
     successor.close()
@@ -140,25 +140,25 @@ def test_a_lease_of_another_host_goes_on_by_unix_time_and_never_from_the_future(
 # In virtual time: one world ends, another goes on with what it had kept
 
 
-def left_by(w: Any) -> Kept:
+def left_by(w: Any) -> Snapshot:
     """What is on disk when the pool of this world dies, if all of it was written."""
-    sessions: dict[str, KeptSession] = {}
-    leases: dict[str, KeptLease] = {}
+    sessions: dict[str, SessionSnapshot] = {}
+    leases: dict[str, LeaseSnapshot] = {}
     for instruction in w.out:
         match instruction:
             case Keep(Session() as session):
-                sessions[session.id] = kept_session(session)
+                sessions[session.id] = session_snapshot(session)
                 if session.state in ("lost", "ended"):
                     del sessions[session.id]
             case Keep(Lease() as lease):
-                leases[lease.id] = kept_lease(lease)
+                leases[lease.id] = lease_snapshot(lease)
             case Confirm(confirmed):
                 leases |= {one.id: replace(leases[one.id], confirmed_ns=one.confirmed_ns - one.opened_ns) for one in confirmed}
             case Meter(record):
                 leases.pop(record.lease, None)
     living = ((one.id, tuple(device.id for device in one.devices)) for one in w.machine.fleet.workers.values())
-    workers = tuple(KeptWorker(name, devices, "", "", 1, 1) for name, devices in living)
-    return Kept(tuple(sessions.values()), workers, tuple(leases.values()))
+    workers = tuple(WorkerSnapshot(name, devices, "", "", 1, 1) for name, devices in living)
+    return Snapshot(tuple(sessions.values()), workers, tuple(leases.values()))
 
 
 def successor_of(world: Make, w: Any, seconds: float, **changes: Any) -> Any:
@@ -267,7 +267,7 @@ def test_a_lease_that_the_disk_never_knew_is_closed_at_its_worker_and_free(world
     after = world(resume_seconds=30.0)
     after.now = w.now + SECOND
     before_grant = replace(kept.sessions[0], epoch=0, span=None)
-    after.do(Restored(Kept((before_grant,), kept.workers)))
+    after.do(Restored(Snapshot((before_grant,), kept.workers)))
     back(after, worker, "s", 1)
     assert after.ordered(worker) == [wire.Close(epoch=1)]
     client_back(after, "s", worker, 1)
@@ -336,7 +336,7 @@ def test_a_client_that_went_to_a_worker_which_is_not_back_has_lost_its_tensors(w
     after = world(resume_seconds=30.0)
     after.now = w.now + SECOND
     before_grant = replace(kept.sessions[0], epoch=0, span=None, opened=False, reserved_bytes=0)
-    after.do(Restored(Kept((before_grant,), kept.workers)))
+    after.do(Restored(Snapshot((before_grant,), kept.workers)))
     client_back(after, "s", worker, 1)
     after.acquire("s", 2)
     after.wait(31)
@@ -355,7 +355,7 @@ def test_all_devices_of_a_gangs_worker_serve_again_once_that_is_ready_although_a
     (launched,) = left_by(w).workers
     worker = "before-w1"
     after = world(two, flavors, resume_seconds=30.0)
-    after.do(Restored(Kept(workers=(replace(launched, id=worker),))))
+    after.do(Restored(Snapshot(workers=(replace(launched, id=worker),))))
     after.join("t", "large")
     after.acquire("t")
     assert after.launched == []
@@ -372,7 +372,7 @@ def before_its_first_worker(world: Make, w: Any, **changes: Any) -> Any:
     after = world(resume_seconds=30.0, **changes)
     after.now = w.now + SECOND
     forgotten = {"epoch": 0, "span": None, "worker": None, "opened": False, "reserved_bytes": 0, "waits": None}
-    after.do(Restored(Kept(tuple(replace(session, **forgotten) for session in kept.sessions), kept.workers)))
+    after.do(Restored(Snapshot(tuple(replace(session, **forgotten) for session in kept.sessions), kept.workers)))
     return after
 
 

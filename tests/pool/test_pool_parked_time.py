@@ -12,7 +12,7 @@ import pytest
 from forebay_pool.model.events import QuotaSet, Restored, SessionLeft, SessionMoved, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import Forget, MeterParked
 from forebay_pool.model.metering import HOUR_NS, PARKED
-from forebay_pool.model.snapshot import Kept, KeptWorker, kept_parking, kept_session
+from forebay_pool.model.snapshot import Snapshot, WorkerSnapshot, parking_snapshot, session_snapshot
 from forebay_pool.model.types import Device, Quota, UsageRecord
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store
@@ -168,9 +168,9 @@ def test_a_stretch_that_would_begin_while_its_worker_is_away_begins_when_that_is
     assert [(one.duration_ns, one.close_reason) for one in records(w)[before:]] == ([(2 * SECOND, "released")] if returns else [])
 
 
-def successor_of(world: Make, w: Any, worker: str, kept: Kept, seconds: int) -> Any:
+def successor_of(world: Make, w: Any, worker: str, kept: Snapshot, seconds: int) -> Any:
     """Another pool that goes on with it, so much later."""
-    process = KeptWorker(worker, ("main/cpu:0",), "", "", 1, 1)
+    process = WorkerSnapshot(worker, ("main/cpu:0",), "", "", 1, 1)
     successor = world(resume_seconds=60.0)
     successor.now = w.now + seconds * SECOND
     successor.do(Restored(replace(kept, workers=(process,))))
@@ -187,7 +187,8 @@ def test_the_next_pool_goes_on_where_the_last_segment_ended(world: Make, store: 
     w, worker = parked(world)
     session = w.machine.sessions["a"]
     opened_ns = session.parking.opened_unix_ns
-    store.write(Batch(sessions={"a": kept_session(session)}, parkings={session.parking.id: kept_parking(session.parking)}), deliver=True)
+    parkings = {session.parking.id: parking_snapshot(session.parking)}
+    store.write(Batch(sessions={"a": session_snapshot(session)}, parkings=parkings), deliver=True)
     pass_time(w, TO_THE_HOUR + 20, worker, w.worker_of("b"))
     (first,) = records(w)
     store.write(Batch(records=[first]), deliver=True)
@@ -195,8 +196,8 @@ def test_the_next_pool_goes_on_where_the_last_segment_ended(world: Make, store: 
     with store.engine.connect() as connection:
         (row,) = connection.exec_driver_sql("select segment, metered_ns, opened_ns from parkings").all()
     assert (row.segment, row.metered_ns) == (2, first.duration_ns)
-    kept_now = replace(kept_parking(session.parking), segment=row.segment, metered_ns=row.metered_ns)
-    successor = successor_of(world, w, worker, Kept(sessions=(kept_session(session),), parkings=(kept_now,)), 3)
+    kept_now = replace(parking_snapshot(session.parking), segment=row.segment, metered_ns=row.metered_ns)
+    successor = successor_of(world, w, worker, Snapshot(sessions=(session_snapshot(session),), parkings=(kept_now,)), 3)
     back(successor, worker, 4 * GIB)
     successor.wait(4)
     successor.do(SessionLeft("a"))
@@ -213,7 +214,7 @@ def test_the_next_pool_goes_on_where_the_last_segment_ended(world: Make, store: 
 def test_what_happened_while_no_pool_looked_is_free(world: Make, parked_bytes: int | None) -> None:
     w, worker = parked(world)
     session = w.machine.sessions["a"]
-    kept = Kept(sessions=(kept_session(session),), parkings=(kept_parking(session.parking),))
+    kept = Snapshot(sessions=(session_snapshot(session),), parkings=(parking_snapshot(session.parking),))
     successor = successor_of(world, w, worker, kept, 30)
     back(successor, worker, parked_bytes)
     assert records(successor) == []
@@ -223,7 +224,7 @@ def test_what_happened_while_no_pool_looked_is_free(world: Make, parked_bytes: i
 
 def test_a_stretch_whose_session_is_gone_is_forgotten(world: Make) -> None:
     w, worker = parked(world)
-    kept = Kept(parkings=(kept_parking(w.machine.sessions["a"].parking),))
+    kept = Snapshot(parkings=(parking_snapshot(w.machine.sessions["a"].parking),))
     successor = successor_of(world, w, worker, kept, 30)
     assert [one.parking for one in successor.fresh if isinstance(one, Forget)] == [kept.parkings[0].id]
     assert records(successor) == []

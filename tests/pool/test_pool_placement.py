@@ -9,7 +9,7 @@ import pytest
 from forebay_pool.model.policies import ModelPolicy, Policy
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import Device, Equivalent, Flavor, Place, Session
-from forebay_pool.placement import free_index as stock_module
+from forebay_pool.placement import free_index
 from forebay_pool.placement.choice import GROUPS_MAX, Bounds
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.fragmentation import Demand
@@ -247,12 +247,12 @@ def test_a_choice_looks_at_as_few_nodes_however_many_there_are(count: int, monke
     for number in range(0, count, 3):
         lab.hold(f"n{number}/null:0", "half" if number % 2 else "whole")
     looked = []
-    original = stock_module.Stock.in_order
+    original = free_index.FreeIndex.in_order
 
     def counting(self: Any, file: Any) -> Any:
         return (looked.append(group) or group for group in original(self, file))
 
-    monkeypatch.setattr(stock_module.Stock, "in_order", counting)
+    monkeypatch.setattr(free_index.FreeIndex, "in_order", counting)
     for name in ("whole", "half", "four"):
         assert lab.choose(name) is not None
     assert len(looked) <= 9

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from forebay_pool.model.events import LeaseRevoked, Restored, Tick, WorkerAway
 from forebay_pool.model.metering import HOUR_NS, cut_after, segments
-from forebay_pool.model.snapshot import Kept, KeptWorker, kept_lease, kept_session
+from forebay_pool.model.snapshot import Snapshot, WorkerSnapshot, lease_snapshot, session_snapshot
 from forebay_pool.model.types import UsageRecord
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store
@@ -159,9 +159,9 @@ def test_a_revoked_lease_is_metered_to_its_end_and_the_next_one_begins_anew(worl
     assert check_contiguous(mine, first_ns) == (TO_THE_HOUR + 26) * SECOND
 
 
-def kept_now(w: Any, name: str) -> Kept:
+def kept_now(w: Any, name: str) -> Snapshot:
     session = w.machine.sessions[name]
-    return Kept(sessions=(kept_session(session),), leases=(kept_lease(session.lease),))
+    return Snapshot(sessions=(session_snapshot(session),), leases=(lease_snapshot(session.lease),))
 
 
 def test_the_next_pool_meters_on_from_the_segments_that_were_written(world: Make, store: Store) -> None:
@@ -169,7 +169,7 @@ def test_the_next_pool_meters_on_from_the_segments_that_were_written(world: Make
     w = world()
     w.lease("a")
     session = w.machine.sessions["a"]
-    store.write(Batch(sessions={"a": kept_session(session)}, leases={"a.1": kept_lease(session.lease)}), deliver=True)
+    store.write(Batch(sessions={"a": session_snapshot(session)}, leases={"a.1": lease_snapshot(session.lease)}), deliver=True)
     opened_ns = session.lease.opened_unix_ns
     hold(w, "a", TO_THE_HOUR + 10)
     (first,) = w.records
@@ -197,7 +197,7 @@ def test_a_restored_pool_goes_on_with_the_lease_and_meters_each_hour_once(world:
     hold(w, "a", TO_THE_HOUR + 10)
     kept, opened_ns = kept_now(w, "a"), w.machine.sessions["a"].lease.opened_unix_ns
     assert (kept.leases[0].segment, len(w.records)) == (2, 1)
-    process = KeptWorker(worker, kept.leases[0].devices, "", "", 1, 1)
+    process = WorkerSnapshot(worker, kept.leases[0].devices, "", "", 1, 1)
     successor = world(resume_seconds=60.0)
     successor.now = w.now + 2 * SECOND
     successor.do(Restored(replace(kept, workers=(process,))))

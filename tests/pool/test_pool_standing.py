@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from forebay_pool.model.events import Restored, SessionAway
 from forebay_pool.model.history import History, Spent
-from forebay_pool.model.snapshot import Kept, KeptSession
+from forebay_pool.model.snapshot import SessionSnapshot, Snapshot
 from forebay_pool.model.types import QueuePlace, Quota, UsageRecord
 from forebay_pool.queue.accounts import Accounts
 from forebay_pool.queue.fair_share import Usage
@@ -22,9 +22,9 @@ UNIX_OFFSET_NS = 1_700_000_000 * SECOND
 SPAN = wire.Span(id="s", kind="cell", label="n", cell=1)
 
 
-def waiting(name: str, order: int, priority: int = 0) -> KeptSession:
+def waiting(name: str, order: int, priority: int = 0) -> SessionSnapshot:
     waits = QueuePlace(1, UNIX_OFFSET_NS - order * SECOND, order)
-    return KeptSession(name, b"k" * 32, "acme", "ada", "python", "dev.8gb", 7, 0, None, None, False, 0, None, priority, waits)
+    return SessionSnapshot(name, b"k" * 32, "acme", "ada", "python", "dev.8gb", 7, 0, None, None, False, 0, None, priority, waits)
 
 
 def back(w: Any, name: str, number: int = 1) -> None:
@@ -35,7 +35,7 @@ def back(w: Any, name: str, number: int = 1) -> None:
 
 def test_nobody_takes_what_another_waited_for_who_is_not_back_yet(world: Any) -> None:
     w = world(resume_seconds=20.0)
-    w.do(Restored(Kept(sessions=(waiting("late", 8), waiting("early", 3)))))
+    w.do(Restored(Snapshot(sessions=(waiting("late", 8), waiting("early", 3)))))
     back(w, "late")
     told = w.last("late")
     assert (told.code, told.reason) == ("starting", "The pool has just started; those who waited before are heard first.")
@@ -50,7 +50,7 @@ def test_nobody_takes_what_another_waited_for_who_is_not_back_yet(world: Any) ->
 
 def test_who_does_not_come_back_holds_nobody_up_for_more_than_two_seconds(world: Any) -> None:
     w = world(resume_seconds=20.0)
-    w.do(Restored(Kept(sessions=(waiting("late", 8), waiting("early", 3)))))
+    w.do(Restored(Snapshot(sessions=(waiting("late", 8), waiting("early", 3)))))
     back(w, "late")
     w.wait(1.9)
     w.tick()
@@ -63,7 +63,7 @@ def test_who_does_not_come_back_holds_nobody_up_for_more_than_two_seconds(world:
 
 def test_a_session_that_asks_for_something_else_than_it_waited_for_comes_last(world: Any) -> None:
     w = world(resume_seconds=20.0)
-    w.do(Restored(Kept(sessions=(waiting("one", 3),))))
+    w.do(Restored(Snapshot(sessions=(waiting("one", 3),))))
     back(w, "one", 2)
     assert w.machine.sessions["one"].lease is not None and w.machine.sessions["one"].lease.order != 3
 

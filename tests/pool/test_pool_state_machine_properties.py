@@ -34,7 +34,7 @@ from forebay_pool.model.health import Reading
 from forebay_pool.model.instructions import Confirm, Instruction, Keep, Kill, Launch, Meter, TellClient, TellWorker
 from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.model.policies import ModelPolicy, Policy
-from forebay_pool.model.snapshot import Kept, KeptLease, KeptSession, KeptWorker, kept_lease, kept_session
+from forebay_pool.model.snapshot import LeaseSnapshot, SessionSnapshot, Snapshot, WorkerSnapshot, lease_snapshot, session_snapshot
 from forebay_pool.model.types import Device, Equivalent, Flavor, Lease, Limits, Place, Session
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, settings
@@ -513,8 +513,8 @@ class BrokenHistory(PoolHistory):
     def __init__(self) -> None:
         super().__init__()
         self.machine = StateMachine(DEVICES, FLAVORS, RESUMING, "p", 0)
-        self.sessions: dict[str, KeptSession] = {}
-        self.kept: dict[str, KeptLease] = {}
+        self.sessions: dict[str, SessionSnapshot] = {}
+        self.kept: dict[str, LeaseSnapshot] = {}
         self.pools = 0
 
     def carry_out(self, event: Event, instruction: Instruction) -> None:
@@ -523,9 +523,9 @@ class BrokenHistory(PoolHistory):
             case Keep(Session() as session) if session.state in ("lost", "ended"):
                 self.sessions.pop(session.id, None)
             case Keep(Session() as session):
-                self.sessions[session.id] = kept_session(session)
+                self.sessions[session.id] = session_snapshot(session)
             case Keep(Lease() as lease) if lease.state != "closed":
-                self.kept[lease.id] = kept_lease(lease)
+                self.kept[lease.id] = lease_snapshot(lease)
             case Confirm():
                 for lease in instruction.leases:
                     self.kept[lease.id] = replace(self.kept[lease.id], confirmed_ns=lease.confirmed_ns - lease.opened_ns)
@@ -607,13 +607,13 @@ class BrokenHistory(PoolHistory):
         for process in self.processes.values():
             self.unlink(process)
         living = {name: one for name, one in self.processes.items() if one.alive}
-        workers = tuple(KeptWorker(name, tuple(d.id for d in one.devices), "", "", 1, 1) for name, one in living.items())
+        workers = tuple(WorkerSnapshot(name, tuple(d.id for d in one.devices), "", "", 1, 1) for name, one in living.items())
         for lease, held in self.leases.items():
             held.confirmed_ns = held.opened_ns + self.kept[lease].confirmed_ns
         self.pools += 1
         self.processes = living
         self.machine = StateMachine(DEVICES, FLAVORS, RESUMING, f"q{self.pools}", 0)
-        self.do(Restored(Kept(tuple(self.sessions.values()), workers, tuple(self.kept.values()))))
+        self.do(Restored(Snapshot(tuple(self.sessions.values()), workers, tuple(self.kept.values()))))
         assert not set(self.leases) - {s.lease.id for s in self.machine.sessions.values() if s.lease is not None}
 
     def live(self, name: str, process: Process) -> None:

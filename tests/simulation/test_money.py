@@ -19,7 +19,7 @@ from forebay_billing.rules import budgets, credits, invoices, plans, rating
 from forebay_billing.rules.prices import NEVER_NS, Book
 from forebay_billing.tables import bulk
 from forebay_billing.tasks import budget_watch
-from forebay_billing.tasks.alert_delivery import Courier
+from forebay_billing.tasks.alert_delivery import AlertSender
 from forebay_billing.tasks.alert_webhooks import Undelivered
 from forebay_billing.writes import credits as credits_writes
 from forebay_billing.writes import holds, payment_outbox
@@ -341,7 +341,7 @@ def never_writes_lapsed_credits_off(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_books_what_stripe_collects(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(payment_sink.Register, "__call__", lambda self, connection, before, after: None)
+    patch.setattr(payment_sink.BookedPayments, "__call__", lambda self, connection, before, after: None)
 
 
 def never_asks_stripe_of_what_no_webhook_told(patch: pytest.MonkeyPatch) -> None:
@@ -357,13 +357,13 @@ def never_asks_stripe_what_meters_threw_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def tells_alerts_without_looking_whether_they_came(patch: pytest.MonkeyPatch) -> None:
-    brings = Courier.bring
+    brings = AlertSender.bring
 
-    async def bring(self: Courier, parcel: Any, now_ns: int) -> None:
+    async def bring(self: AlertSender, parcel: Any, now_ns: int) -> None:
         with suppress(Undelivered):
             await brings(self, parcel, now_ns)
 
-    patch.setattr(Courier, "bring", bring)
+    patch.setattr(AlertSender, "bring", bring)
 
 
 def forgets_the_last_threshold(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from forebay_pool.model.events import BudgetSet, Event, PricesSet, QuotaSet, Tic
 from forebay_pool.model.instructions import Instruction, Kill, Meter
 from forebay_pool.model.metering import HOUR_NS
 from forebay_pool.model.node_events import NodeDrain
-from forebay_pool.model.snapshot import KeptLease
+from forebay_pool.model.snapshot import LeaseSnapshot
 from forebay_pool.model.types import CloseReason, Lease, Request, Seat, Session, UsageRecord, Worker
 from forebay_wire import messages as wire
 from simulation.agenda import SECOND_NS
@@ -221,13 +221,13 @@ class ForgetsTheGraceOfADrain(StateMachine):
 
 
 class MetersWhatGoesOnAfterARestart(StateMachine):
-    def _restore_lease(self, kept: KeptLease) -> None:
+    def _restore_lease(self, kept: LeaseSnapshot) -> None:
         super()._restore_lease(kept)
         self._out += (Meter(record) for record in kept.failed(HOUR_NS))
 
 
 class ForgetsLeasesOverARestart(StateMachine):
-    def _restore_lease(self, kept: KeptLease) -> None: ...
+    def _restore_lease(self, kept: LeaseSnapshot) -> None: ...
 
 
 class BillsTheAbsence(StateMachine):
@@ -251,7 +251,7 @@ class ForgetsFirstWorkers(StateMachine):
 
 
 class SkipsWhatWasMetered(StateMachine):
-    def _restore_lease(self, kept: KeptLease) -> None:
+    def _restore_lease(self, kept: LeaseSnapshot) -> None:
         super()._restore_lease(replace(kept, segment=kept.segment + 1))
 
 

@@ -16,7 +16,7 @@ from forebay_pool.errors import StoreUnavailable
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.events import Event
 from forebay_pool.model.instructions import Instruction, Meter, MeterParked
-from forebay_pool.model.snapshot import Kept
+from forebay_pool.model.snapshot import Snapshot
 from forebay_pool.model.types import UsageRecord
 from forebay_pool.process_identity import boot_id
 from forebay_pool.store import snapshot_rows
@@ -174,7 +174,7 @@ class PoolBooks(Disk):
         with self.store.engine.connect() as connection:
             return set(connection.execute(select(WORKERS.c.id)).scalars())
 
-    def read(self, now_ns: int, now_unix_ns: int) -> Kept:
+    def read(self, now_ns: int, now_unix_ns: int) -> Snapshot:
         """Also begins the next pool's deliveries."""
         self.fate.spares()
         self.outbox, self._pause_seconds = self._new_outbox(), 0.0

@@ -16,16 +16,16 @@ from forebay_billing.ledger.books import Books
 from forebay_billing.ledger.writer import Committer, Job, JobWriter, OnCommit, Share
 from forebay_billing.metrics import Metrics
 from forebay_billing.payments.gateway import Gateway
-from forebay_billing.payments.payment_sink import Register
-from forebay_billing.payments.service import Desk
+from forebay_billing.payments.payment_sink import BookedPayments
+from forebay_billing.payments.service import Payments
 from forebay_billing.payments.source import BooksSource
 from forebay_billing.rules.retries import StripeFailure
 from forebay_billing.service import application_of
 from forebay_billing.settings import Settings
 from forebay_billing.tables.engines import Engines, open_engines
-from forebay_billing.tasks.alert_delivery import Courier
-from forebay_billing.tasks.budget_watch import BudgetDesk
-from forebay_billing.tasks.month_end import Closer
+from forebay_billing.tasks.alert_delivery import AlertSender
+from forebay_billing.tasks.budget_watch import BudgetWatch
+from forebay_billing.tasks.month_end import MonthEnd
 from forebay_billing.writes import holds
 from forebay_billing.writes.store import Store
 from forebay_hub.identity import OPERATE, SERVICE, Identity, TokenAuthenticator
@@ -115,14 +115,14 @@ class Till:
         metrics = Metrics()
         gateway = Gateway(Emulator.api_key, http_client=DirectStripe(self._emulator))
         self._store = OneThread(engines_of(self.url), self._clock_ns, metrics.committed, self._clerk)
-        self.desk = Desk(
+        self.desk = Payments(
             self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1,
-            sink=Register(self._clock_ns),
+            sink=BookedPayments(self._clock_ns),
         )
-        courier = Courier(self._settings, self._doorbell)
-        self.budgets = BudgetDesk(self._store, self._settings, self._clock_ns, self._chance.random, courier)
+        courier = AlertSender(self._settings, self._doorbell)
+        self.budgets = BudgetWatch(self._store, self._settings, self._clock_ns, self._chance.random, courier)
         context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, self._settings, self.desk, self.budgets)
-        self._closer = Closer(self._store, self._settings.conditions(), self._settings.invoice_grace_days, self._clock_ns)
+        self._closer = MonthEnd(self._store, self._settings.conditions(), self._settings.invoice_grace_days, self._clock_ns)
         self._application = application_of(context, "/")
         self.running = True
 

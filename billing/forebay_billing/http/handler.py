@@ -57,8 +57,8 @@ from forebay_billing.writes import usage as usage_writes
 from forebay_billing.writes.store import Store
 
 if TYPE_CHECKING:
-    from forebay_billing.payments.service import Desk
-    from forebay_billing.tasks.budget_watch import BudgetDesk
+    from forebay_billing.payments.service import Payments
+    from forebay_billing.tasks.budget_watch import BudgetWatch
 
 log = logging.getLogger(__name__)
 
@@ -83,9 +83,9 @@ class Context:
     metrics: Metrics
     clock_ns: Callable[[], int]
     settings: Settings
-    desk: Desk | None
+    desk: Payments | None
     """Payments, where they are on."""
-    budgets: BudgetDesk
+    budgets: BudgetWatch
     told_usage: set[str] = field(default_factory=set)
     """What was refused or put aside lately, and why: it is in the audit."""
 

@@ -27,14 +27,14 @@ from forebay_billing.reads.standings import SAY_PROFILE, check_named
 from forebay_billing.writes import payment_outbox
 
 if TYPE_CHECKING:
-    from forebay_billing.payments.service import Desk
+    from forebay_billing.payments.service import Payments
 
 log = logging.getLogger(__name__)
 
 WEBHOOK_BYTES_MAX = 1024 * 1024
 
 
-def _open(desk: Desk | None) -> Desk:
+def _open(desk: Payments | None) -> Payments:
     """Raises PaymentsOff."""
     if desk is None:
         raise PaymentsOff("Payments are off in this installation (setting stripe_mode).")

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 STRIPE = "stripe"
 
 
-class Register:
+class BookedPayments:
     """A :data:`~.webhook_inbox.PaymentSink`. It compares what Stripe says was paid with what the invoice has of Stripe.
 
     So it does not matter how often it is told, nor in which order: who pays what a credit note takes back at that moment is owed it, as if

@@ -57,7 +57,7 @@ class _StoreBooks:
         return self._store.snapshot(work)
 
 
-class Desk:
+class Payments:
     """Owns the exporter until :meth:`close`, and from :meth:`start` on the loop that runs it. ``source`` tells of the books; ``on_counts``
     is told how many orders wait or are dead, and how many a step sent and failed to send; a ``gateway`` and its ``calls_at_once`` are
     given where Stripe is not over a network."""

@@ -27,7 +27,7 @@ from forebay_billing.rules.rating import HOUR_NS
 from forebay_billing.tables import schema
 from forebay_billing.tables.invoices import credit_grants, credit_moves, credit_notes, invoice_lines, invoices, settlements
 from forebay_billing.tables.sums import halved, joined
-from forebay_billing.tables.tenants_filter import Whose, whose
+from forebay_billing.tables.tenants_filter import Tenants, of_tenants
 
 INVOICES_SHOWN_MAX = 1000
 
@@ -300,12 +300,12 @@ def noted_in(connection: Connection, tenant: str | None, month: Month) -> list[t
     return [by_name[name] for name in names if name in by_name]
 
 
-def _of_tenant(query: Select[Any], tenant: Whose) -> Select[Any]:
-    return query.where(*whose(invoices.c.tenant, tenant))
+def _of_tenant(query: Select[Any], tenant: Tenants) -> Select[Any]:
+    return query.where(*of_tenants(invoices.c.tenant, tenant))
 
 
 def invoices_of(
-    connection: Connection, tenant: Whose, month: Month | None = None, issued: tuple[int, int] | None = None
+    connection: Connection, tenant: Tenants, month: Month | None = None, issued: tuple[int, int] | None = None
 ) -> list[Invoice]:
     """The latest first; those of a tenant or some, of a month, or issued from the first until before the second moment, where given."""
     query = _of_tenant(select(invoices).order_by(invoices.c.id.desc()), tenant)
@@ -316,7 +316,7 @@ def invoices_of(
     return _invoices(connection, query)
 
 
-def open_invoices_of(connection: Connection, tenant: Whose) -> list[Invoice]:
+def open_invoices_of(connection: Connection, tenant: Tenants) -> list[Invoice]:
     """Those that are open, the latest first."""
     still = _still_open(tenant).subquery()
     return _invoices(connection, select(invoices).join(still, still.c.id == invoices.c.id).order_by(invoices.c.id.desc()))
@@ -330,7 +330,7 @@ def open_amounts(connection: Connection) -> dict[str, dict[str, int]]:
     return found
 
 
-def _still_open(tenant: Whose) -> Select[Any]:
+def _still_open(tenant: Tenants) -> Select[Any]:
     """Number, tenant, currency and ``open_minor`` of the invoices whose state is open: see :class:`Invoice`."""
     credited = select(func.coalesce(func.sum(credit_notes.c.amount_minor), 0)).where(credit_notes.c.invoice_id == invoices.c.id)
     signed = case((settlements.c.kind == "refund", -settlements.c.amount_minor), else_=settlements.c.amount_minor)

@@ -19,14 +19,14 @@ from forebay_billing.rules.etags import check_expected, version_tag
 from forebay_billing.rules.plans import Plan, Terms, Tier, plan_in
 from forebay_billing.rules.prices import PriceBook
 from forebay_billing.tables import schema
-from forebay_billing.tables.tenants_filter import Whose, whose
+from forebay_billing.tables.tenants_filter import Tenants, of_tenants
 
 _plans = schema.plans.c
 
 
-def plans_of(connection: Connection, tenant: Whose) -> list[Plan]:
+def plans_of(connection: Connection, tenant: Tenants) -> list[Plan]:
     """All versions, of one tenant, or some, where given, in the order in which they were made."""
-    query = select(schema.plans).where(*whose(_plans.tenant, tenant)).order_by(_plans.tenant, _plans.version)
+    query = select(schema.plans).where(*of_tenants(_plans.tenant, tenant)).order_by(_plans.tenant, _plans.version)
     return [_plan(row) for row in connection.execute(query)]
 
 
@@ -35,7 +35,7 @@ def plan_of(connection: Connection, tenant: str, month: Month) -> Plan | None:
     return plan_in(month, plans_of(connection, tenant))
 
 
-def plans_in(connection: Connection, tenant: Whose, month: Month) -> list[Plan]:
+def plans_in(connection: Connection, tenant: Tenants, month: Month) -> list[Plan]:
     """The plans in force in ``month``, by tenant."""
     by_tenant: dict[str, list[Plan]] = {}
     for plan in plans_of(connection, tenant):

@@ -21,7 +21,7 @@ from forebay_billing.rules.holds import held
 from forebay_billing.tables import schema
 from forebay_billing.tables.budgets import budgets
 from forebay_billing.tables.invoices import profiles as profile_rows
-from forebay_billing.tables.tenants_filter import Whose, whose
+from forebay_billing.tables.tenants_filter import Tenants, of_tenants
 
 _ACCOUNTS: tuple[Callable[[str], str], ...] = (receivable, held, credit_of)
 """The accounts that every tenant has, in the order in which a balance names them."""
@@ -67,7 +67,7 @@ def names(connection: Connection, currency_of: Callable[[str], str]) -> list[Nam
     ]
 
 
-def standings(connection: Connection, tenant: Whose, currency_of: Callable[[str], str], now_ns: int) -> list[Standing]:
+def standings(connection: Connection, tenant: Tenants, currency_of: Callable[[str], str], now_ns: int) -> list[Standing]:
     """All tenants that anything was written down for, by name; or the one, or those, that are named, whether anything was or not.
 
     ``currency_of`` is what the settings bill a tenant in.
@@ -87,12 +87,12 @@ def standings(connection: Connection, tenant: Whose, currency_of: Callable[[str]
     ]
 
 
-def known(connection: Connection, tenant: Whose) -> set[str]:
+def known(connection: Connection, tenant: Tenants) -> set[str]:
     """All tenants, or of those that are named, for whom anything was ever recorded: usage, a credit, a profile, a plan or a budget."""
     accounts = connection.execute(select(schema.accounts.c.name).where(_of_tenants(tenant))).scalars()
     found = {_owner(account)[0] for account in accounts}
     for table in (profile_rows, schema.plans, budgets):
-        found |= set(connection.execute(select(table.c.tenant).where(*whose(table.c.tenant, tenant)).distinct()).scalars())
+        found |= set(connection.execute(select(table.c.tenant).where(*of_tenants(table.c.tenant, tenant)).distinct()).scalars())
     return found
 
 
@@ -114,7 +114,7 @@ def check_named(connection: Connection, tenant: str, identity: Identity, otherwi
         check_known(connection, tenant, otherwise)
 
 
-def _of_tenants(tenant: Whose) -> ColumnElement[bool]:
+def _of_tenants(tenant: Tenants) -> ColumnElement[bool]:
     """The condition on accounts."""
     name = schema.accounts.c.name
     if tenant is None:
@@ -126,7 +126,7 @@ def _billed_in(version: Version | None) -> str | None:
     return None if version is None else version.profile.currency
 
 
-def balances_of(connection: Connection, tenant: Whose) -> dict[str, list[Balance]]:
+def balances_of(connection: Connection, tenant: Tenants) -> dict[str, list[Balance]]:
     """By tenant and currency, of all that have accounts."""
     accounts, rows = schema.accounts.c, schema.balances.c
     joined = schema.accounts.outerjoin(schema.balances, rows.account_id == accounts.id)
@@ -149,7 +149,7 @@ def _owner(account: str) -> tuple[str, int]:
     return account.removeprefix(_ACCOUNTS[place]("")), place
 
 
-def outlooks_of(connection: Connection, tenant: Whose, now_ns: int) -> dict[str, list[Outlook]]:
+def outlooks_of(connection: Connection, tenant: Tenants, now_ns: int) -> dict[str, list[Outlook]]:
     """How this month goes, by tenant."""
     scope = Scope(tenant, None) if tenant is None or isinstance(tenant, str) else Scope(None, None, tenant)
     found: dict[str, list[Outlook]] = defaultdict(list)
@@ -158,6 +158,6 @@ def outlooks_of(connection: Connection, tenant: Whose, now_ns: int) -> dict[str,
     return found
 
 
-def _profiles(connection: Connection, tenant: Whose) -> dict[str, Version]:
-    query = select(profile_rows).where(*whose(profile_rows.c.tenant, tenant)).order_by(profile_rows.c.version)
+def _profiles(connection: Connection, tenant: Tenants) -> dict[str, Version]:
+    query = select(profile_rows).where(*of_tenants(profile_rows.c.tenant, tenant)).order_by(profile_rows.c.version)
     return {row.tenant: profiles.version_of(row) for row in connection.execute(query)}

@@ -23,7 +23,7 @@ from forebay_billing.rules.prices import PriceBook
 from forebay_billing.rules.statements import check_against_ledger, line_of, parked_line_of, statement_of
 from forebay_billing.tables import schema
 from forebay_billing.tables.sums import halved, joined
-from forebay_billing.tables.tenants_filter import whose
+from forebay_billing.tables.tenants_filter import of_tenants
 
 USAGE_DURATION_NS_MAX = 366 * 86_400 * 10**9
 """Longest usage record that is accepted."""
@@ -282,7 +282,7 @@ def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
 
 def visible(scope: Scope) -> list[ColumnElement[bool]]:
     """The one place where a scope becomes conditions on rows."""
-    conditions = [*whose(_usage.tenant, scope.tenant), *whose(_usage.tenant, scope.among)]
+    conditions = [*of_tenants(_usage.tenant, scope.tenant), *of_tenants(_usage.tenant, scope.among)]
     if scope.user is not None:
         conditions.append(_usage.user_name == scope.user)
     return conditions

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement
 
-Whose = str | Sequence[str] | None
+Tenants = str | Sequence[str] | None
 
 
-def whose(column: ColumnElement[Any], tenants: Whose) -> list[ColumnElement[bool]]:
+def of_tenants(column: ColumnElement[Any], tenants: Tenants) -> list[ColumnElement[bool]]:
     """The condition on the column that has the tenant's name; none for all."""
     if tenants is None:
         return []

@@ -12,10 +12,10 @@ from forebay_billing.model.money import decimal_text, nano_of
 from forebay_billing.settings import Settings
 from forebay_billing.tasks.alert_webhooks import Undelivered, Webhooks
 from forebay_billing.tasks.smtp import Mailbox
-from forebay_billing.writes.alerts import Alert, Parcel
+from forebay_billing.writes.alerts import Alert, AlertDelivery
 
 
-class Courier:
+class AlertSender:
     """Sends parcels until :meth:`close`; ``webhooks`` are given where there is no network."""
 
     def __init__(self, settings: Settings, webhooks: Webhooks | None = None) -> None:
@@ -26,7 +26,7 @@ class Courier:
         """Lets go of the connections."""
         self._webhooks.close()
 
-    async def bring(self, parcel: Parcel, now_ns: int) -> None:
+    async def bring(self, parcel: AlertDelivery, now_ns: int) -> None:
         """One attempt. Raises Undelivered."""
         alert, channel = parcel.alert, parcel.channel
         id = f"forebay-alert-{alert.id}-{channel.id}"

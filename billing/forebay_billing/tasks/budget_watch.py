@@ -32,12 +32,12 @@ from forebay_billing.rules.budgets import (
 )
 from forebay_billing.rules.retries import GIVE_UP_NS, backoff_seconds
 from forebay_billing.settings import Settings
-from forebay_billing.tasks.alert_delivery import Courier
+from forebay_billing.tasks.alert_delivery import AlertSender
 from forebay_billing.tasks.alert_webhooks import Undelivered
-from forebay_billing.tasks.loop import go_round
+from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.tasks.open_leases import OpenLease, OpenLeases, accruals, running_by
 from forebay_billing.writes import alerts, spending
-from forebay_billing.writes.alerts import Parcel
+from forebay_billing.writes.alerts import AlertDelivery
 from forebay_billing.writes.budgets import active
 from forebay_billing.writes.store import Store
 
@@ -61,7 +61,7 @@ class Picture:
     """What an hour of what runs costs, by budget."""
 
 
-class BudgetDesk:
+class BudgetWatch:
     """Owns what is known of open leases, and from :meth:`start` on the loop, until :meth:`close`.
 
     ``chance`` (uniform in [0, 1)) and the ``courier`` may be given, so that a simulator can be them.
@@ -69,7 +69,7 @@ class BudgetDesk:
 
     def __init__(
         self, store: Store, settings: Settings, clock_ns: Callable[[], int], chance: Callable[[], float] = random.random,
-        courier: Courier | None = None,
+        courier: AlertSender | None = None,
     ) -> None:  # fmt: skip
         self._store = store
         self._clock_ns = clock_ns
@@ -78,14 +78,14 @@ class BudgetDesk:
         self._last_rates: dict[int, int] = {}
         """By budget: what a second cost when something last ran."""
         self._changed = True
-        self._courier = courier or Courier(settings)
+        self._courier = courier or AlertSender(settings)
         self._chance = chance
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begins to move the marks, to look at thresholds and to deliver."""
-        rounds = go_round(self.step, self._stop, STEP_SECONDS, log, "budgets")
+        rounds = run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "budgets")
         self._task = asyncio.create_task(rounds, name="billing-budgets")
 
     async def close(self) -> None:
@@ -160,7 +160,7 @@ class BudgetDesk:
             log.info("action=budget.alerts count=%d", count)
         return picture
 
-    async def _deliver(self, parcel: Parcel) -> None:
+    async def _deliver(self, parcel: AlertDelivery) -> None:
         settle: Callable[[Connection], bool]
         try:
             failpoints.reach("alert.before")

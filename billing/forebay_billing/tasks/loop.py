@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 from forebay_billing.errors import BillingError
 
 
-async def go_round(step: Callable[[], Awaitable[int]], stop: asyncio.Event, pause_seconds: float, log: logging.Logger, name: str) -> None:
+async def run_until_stopped(
+    step: Callable[[], Awaitable[int]], stop: asyncio.Event, pause_seconds: float, log: logging.Logger, name: str
+) -> None:
     """Steps until ``stop`` is set: again at once where a step found work, else after a pause. One that fails is logged and tried again."""
     while not stop.is_set():
         try:

@@ -33,7 +33,7 @@ def due_month(now_ns: int, grace_days: int) -> Month:
     return Month.of(max(0, now_ns - grace_days * invoices.DAY_NS)).previous
 
 
-class Closer:
+class MonthEnd:
     """Owns its task, from :meth:`start` on, until :meth:`close`."""
 
     def __init__(self, store: Store, conditions: Conditions, grace_days: int, clock_ns: Callable[[], int]) -> None:

@@ -19,7 +19,7 @@ from forebay_billing.rules.retries import GIVE_UP_NS, backoff_seconds
 from forebay_billing.settings import Settings
 from forebay_billing.tasks.alert_delivery import mailbox_of
 from forebay_billing.tasks.alert_webhooks import Undelivered
-from forebay_billing.tasks.loop import go_round
+from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.tasks.month_end import due_month
 from forebay_billing.tasks.smtp import Attachment
 from forebay_billing.writes import mailings as mailings_writes
@@ -35,7 +35,7 @@ GRACE_DAYS = 1
 T = TypeVar("T")
 
 
-class Reporter:
+class MonthlyReports:
     """Owns its task, from :meth:`start` on, until :meth:`close`."""
 
     def __init__(self, store: Store, settings: Settings, clock_ns: Callable[[], int]) -> None:
@@ -48,7 +48,7 @@ class Reporter:
 
     def start(self) -> None:
         """Begins to look for months that are over."""
-        rounds = go_round(self.step, self._stop, STEP_SECONDS, log, "reports")
+        rounds = run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "reports")
         self._task = asyncio.create_task(rounds, name="billing-reports")
 
     async def close(self) -> None:

@@ -62,7 +62,7 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class AlertDelivery:
     """An alert on its way to a channel. ``attempt`` is the token: whoever claims it again has a higher one."""
 
     alert: Alert
@@ -196,7 +196,7 @@ def is_due(connection: Connection, now_ns: int) -> bool:
     return connection.execute(due).first() is not None
 
 
-def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list[Parcel]:
+def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list[AlertDelivery]:
     """Deliveries that are due, oldest first; each is the caller's for CLAIM_NS."""
     query = (
         _alert_rows(
@@ -215,33 +215,33 @@ def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list
         channel = Channel(
             row.channel_id, row.channel_tenant, row.kind, row.target, row.secret, row.channel_set_at_ns, row.channel_set_by
         )
-        parcel = Parcel(_alert_of(row), channel, row.attempts + 1, row.created_at_ns)
+        parcel = AlertDelivery(_alert_of(row), channel, row.attempts + 1, row.created_at_ns)
         claimed = {"attempts": parcel.attempt, "next_at_ns": now_ns + CLAIM_NS}
         connection.execute(update(deliveries).where(_held(parcel, row.attempts)).values(**claimed))
         parcels.append(parcel)
     return parcels
 
 
-def delivered(connection: Connection, parcel: Parcel, now_ns: int) -> bool:
+def delivered(connection: Connection, parcel: AlertDelivery, now_ns: int) -> bool:
     """Settles it; false where somebody else claimed it since."""
     return _settle(connection, parcel, state="done", settled_at_ns=now_ns, note=None)
 
 
-def later(connection: Connection, parcel: Parcel, at_ns: int, reason: str) -> bool:
+def later(connection: Connection, parcel: AlertDelivery, at_ns: int, reason: str) -> bool:
     """Tries again from ``at_ns`` on."""
     return _settle(connection, parcel, next_at_ns=at_ns, note=reason[:NOTE_CHARS_MAX])
 
 
-def give_up(connection: Connection, parcel: Parcel, now_ns: int, reason: str) -> bool:
+def give_up(connection: Connection, parcel: AlertDelivery, now_ns: int, reason: str) -> bool:
     """Leaves it to a person."""
     return _settle(connection, parcel, state="dead", settled_at_ns=now_ns, note=reason[:NOTE_CHARS_MAX])
 
 
-def _settle(connection: Connection, parcel: Parcel, **values: Any) -> bool:
+def _settle(connection: Connection, parcel: AlertDelivery, **values: Any) -> bool:
     return connection.execute(update(deliveries).where(_held(parcel, parcel.attempt)).values(**values)).rowcount == 1
 
 
-def _held(parcel: Parcel, attempts: int) -> ColumnElement[bool]:
+def _held(parcel: AlertDelivery, attempts: int) -> ColumnElement[bool]:
     of_parcel = (deliveries.c.alert_id == parcel.alert.id) & (deliveries.c.channel_id == parcel.channel.id)
     return of_parcel & (deliveries.c.state == "waiting") & (deliveries.c.attempts == attempts)
 

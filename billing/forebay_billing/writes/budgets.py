@@ -15,15 +15,15 @@ from forebay_billing.model.money import halves, nano_of, whole
 from forebay_billing.rules.budgets import Budget, Origin, Subject, check_new
 from forebay_billing.rules.etags import check_expected
 from forebay_billing.tables.budgets import budgets
-from forebay_billing.tables.tenants_filter import Whose, whose
+from forebay_billing.tables.tenants_filter import Tenants, of_tenants
 from forebay_billing.writes import spending
 
 BUDGETS_PER_TENANT_MAX = 1000
 
 
-def active(connection: Connection, tenant: Whose = None) -> list[Budget]:
+def active(connection: Connection, tenant: Tenants = None) -> list[Budget]:
     """The budgets that are in force, in the order in which they were first set; of one tenant, or some, where given."""
-    query = select(budgets).where(budgets.c.removed_at_ns.is_(None), *whose(budgets.c.tenant, tenant)).order_by(budgets.c.id)
+    query = select(budgets).where(budgets.c.removed_at_ns.is_(None), *of_tenants(budgets.c.tenant, tenant)).order_by(budgets.c.id)
     return [budget_of(row) for row in connection.execute(query)]
 
 
@@ -95,7 +95,7 @@ def remove_budget(
     """Ends a budget: any for an operator, an owner's own for the owner of ``tenant``. Raises UnknownBudget, Forbidden,
     PreconditionFailed.
     """
-    query = select(budgets).where(budgets.c.id == id, budgets.c.removed_at_ns.is_(None), *whose(budgets.c.tenant, tenant))
+    query = select(budgets).where(budgets.c.id == id, budgets.c.removed_at_ns.is_(None), *of_tenants(budgets.c.tenant, tenant))
     row = books.connection.execute(query).first()
     found = None if row is None else budget_of(row)
     if found is None:

@@ -10,7 +10,7 @@ from forebay_hub.languages import Text
 from tornado.iostream import StreamClosedError
 
 from forebay_dashboards.access import View
-from forebay_dashboards.http.handler import Problem, Visit
+from forebay_dashboards.http.handler import PageHandler, Problem
 from forebay_dashboards.live.browsers import AudienceFull, Listener
 from forebay_dashboards.live.event_stream import SIGN_OF_LIFE, encode
 from forebay_dashboards.metrics import BROWSERS_DROPPED
@@ -18,7 +18,7 @@ from forebay_dashboards.metrics import BROWSERS_DROPPED
 VIEWS = ("usage", "tenant", "operator")
 
 
-class EventsPage(Visit):
+class EventsPage(PageHandler):
     """One open stream. A browser that does not read is dropped; when it comes back, it refreshes everything."""
 
     page = "events"

@@ -20,7 +20,7 @@ from tornado.web import HTTPError, RequestHandler
 from forebay_dashboards.access import View, may_open, require
 from forebay_dashboards.errors import AccessRefused, FormError, MoneyError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.http.templating import render
-from forebay_dashboards.live.browsers import Audience
+from forebay_dashboards.live.browsers import Browsers
 from forebay_dashboards.live.feed import Feed
 from forebay_dashboards.metrics import REQUEST_SECONDS, REQUESTS
 from forebay_dashboards.settings import Settings
@@ -49,7 +49,7 @@ class Services:
     billing: Billing
     people: Hub
     feed: Feed
-    audience: Audience
+    audience: Browsers
     templates: Environment
 
 
@@ -102,7 +102,7 @@ class Answer(RequestHandler):
         return render(self.services.templates, template, self.language, **values)
 
 
-class Visit(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has no type information
+class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has no type information
     """A request of a person (or of a program with a person's token). Subclasses say which ``view`` it belongs to."""
 
     view: View = "usage"

@@ -55,7 +55,7 @@ class Listener:
         return sorted(found)
 
 
-class Audience:
+class Browsers:
     """All open event streams."""
 
     def __init__(self, listeners_max: int) -> None:

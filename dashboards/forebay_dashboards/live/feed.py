@@ -11,10 +11,10 @@ from collections.abc import Callable
 from forebay_hub.languages import Text
 
 from forebay_dashboards.errors import DashboardsError, PageError
-from forebay_dashboards.live.browsers import Audience
+from forebay_dashboards.live.browsers import Browsers
 from forebay_dashboards.live.deliveries import Arrival, Deliveries
 from forebay_dashboards.live.event_stream import EventParser, EventTooLong, ServerEvent
-from forebay_dashboards.live.pool_copy import Mirror, Snapshot
+from forebay_dashboards.live.pool_copy import PoolCopy, Snapshot
 from forebay_dashboards.metrics import FEED_CONNECTED, FEED_EVENTS, FEED_RECONNECTS, RECORD_SECONDS, RECORDS_LATE
 from forebay_dashboards.rows import Lease
 from forebay_dashboards.upstream.billing import Billing
@@ -34,9 +34,9 @@ class Feed:
     """The one subscription to the pool. ``mirror`` is what it knows; ``connected`` says whether that is the present."""
 
     def __init__(
-        self, pool: Pool, token: str, audience: Audience, deliveries: DeliveryWatch, silence_seconds: float, retry_seconds_max: float
+        self, pool: Pool, token: str, audience: Browsers, deliveries: DeliveryWatch, silence_seconds: float, retry_seconds_max: float
     ) -> None:
-        self.mirror = Mirror()
+        self.mirror = PoolCopy()
         self.connected = False
         self.problem = Text("The pool has not been reached yet.")
         self._pool = pool
@@ -111,7 +111,7 @@ class Feed:
 class DeliveryWatch:
     """Looks into billing until the record of each ended lease is there, then tells the audience."""
 
-    def __init__(self, billing: Billing, token: str, audience: Audience, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, billing: Billing, token: str, audience: Browsers, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._billing = billing
         self._token = token
         self._audience = audience

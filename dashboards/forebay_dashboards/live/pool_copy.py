@@ -56,7 +56,7 @@ class Snapshot:
     nodes: tuple[Node, ...] = ()
 
 
-class Mirror:
+class PoolCopy:
     """Rows by identifier. Empty until the first snapshot."""
 
     def __init__(self) -> None:

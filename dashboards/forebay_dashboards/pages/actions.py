@@ -12,7 +12,7 @@ from forebay_hub.languages import Text, plural
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.forms.actions import DEVICE_ACTIONS, NODE_ACTIONS, SESSION_ACTIONS, Action, read_cause, read_grace
-from forebay_dashboards.http.handler import Problem, Visit
+from forebay_dashboards.http.handler import PageHandler, Problem
 from forebay_dashboards.text import codes
 from forebay_dashboards.text.causes import cause
 
@@ -26,7 +26,7 @@ SESSION_DONE = {
 logger = logging.getLogger(__name__)
 
 
-class ActionPage(Visit):
+class ActionPage(PageHandler):
     """``GET`` shows what will happen and a button, ``POST`` does it. htmx gets either as a fragment for the dialog."""
 
     view: View = "operator"

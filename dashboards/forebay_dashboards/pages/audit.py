@@ -9,7 +9,7 @@ from forebay_hub.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import SERVICES, FormError
-from forebay_dashboards.http.handler import Visit, not_so
+from forebay_dashboards.http.handler import PageHandler, not_so
 from forebay_dashboards.rows import AuditPage
 from forebay_dashboards.tables.audit import DONE, ENTRIES_PER_PAGE, Service, merge, read_cursor
 from forebay_dashboards.upstream.sections import Section, attempt
@@ -18,7 +18,7 @@ FIELDS = ("who", "action", "subject")
 FIELD_CHARACTERS_MAX = 255
 
 
-class AuditTrailPage(Visit):
+class AuditTrailPage(PageHandler):
     """``GET operator/audit?who=&action=&subject=&cursor=``."""
 
     view: View = "operator"

@@ -14,7 +14,7 @@ from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.forms.etags import expecting, overtaken, stamp_of
 from forebay_dashboards.forms.flavor import Edit, Editor, FlavorRow, Typed, Unsaved, judge, open_editor, reopen, table
-from forebay_dashboards.http.handler import Problem, Visit, not_so
+from forebay_dashboards.http.handler import PageHandler, Problem, not_so
 from forebay_dashboards.rows import Flavor, PriceVersion
 from forebay_dashboards.text.times import moment
 from forebay_dashboards.upstream.sections import Section, attempt
@@ -27,7 +27,7 @@ PAGE = "operator_flavors.html"
 logger = logging.getLogger(__name__)
 
 
-class FlavorTable(Visit):
+class FlavorTable(PageHandler):
     """What all handlers of the flavor table share: reading it, and one row of it."""
 
     view: View = "operator"

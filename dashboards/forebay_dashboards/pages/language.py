@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 from forebay_hub.languages import CATALOGUES, COOKIE, COOKIE_SECONDS, Text
 from jupyterhub.utils import get_browser_protocol
 
-from forebay_dashboards.http.handler import Problem, Visit
+from forebay_dashboards.http.handler import PageHandler, Problem
 
 
-class LanguagePage(Visit):
+class LanguagePage(PageHandler):
     """``POST language`` remembers the visitor's choice and goes back to where it was made."""
 
     page = "language"

@@ -12,7 +12,7 @@ from forebay_hub.languages import Text
 
 from forebay_dashboards.access import View, may_read_statement
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
-from forebay_dashboards.http.handler import Visit, not_so, not_yours, unavailable
+from forebay_dashboards.http.handler import PageHandler, not_so, not_yours, unavailable
 from forebay_dashboards.tables.chart import charts
 from forebay_dashboards.tables.spend import spenders, sums
 from forebay_dashboards.text.times import Period, month, month_of, recent_months
@@ -24,7 +24,7 @@ STATEMENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; fram
 """A statement brings its own style, and may run nothing."""
 
 
-class TenantFacts(Visit):
+class TenantFacts(PageHandler):
     """What the pages of a tenant ask for, whoever reads them."""
 
     def month_asked(self) -> Period:
@@ -86,7 +86,7 @@ class TenantPage(TenantFacts):
             self.show("tenant.html", months=recent_months(self.now_ns), this_month=month_of(self.now_ns), **values, **self.present())
 
 
-class DocumentPage(Visit):
+class DocumentPage(PageHandler):
     """A document of billing's own, asked for with the visitor's token."""
 
     async def pass_on(self, asked: Awaitable[Document], missing: Text) -> None:

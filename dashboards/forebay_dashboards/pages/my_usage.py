@@ -11,7 +11,7 @@ from forebay_hub.spreadsheets import PARKED_SHOWN, csv_rows
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
-from forebay_dashboards.http.handler import Visit, not_so, unavailable
+from forebay_dashboards.http.handler import PageHandler, not_so, unavailable
 from forebay_dashboards.http.templating import PARKED
 from forebay_dashboards.rows import ForecastRow, SummaryRow, UsagePage, UsageRecord
 from forebay_dashboards.tables.chart import Chart, charts
@@ -57,7 +57,7 @@ class Mine(TypedDict):
     tenant: str | None
 
 
-class UsageView(Visit):
+class UsageView(PageHandler):
     """What all pages of one's own usage share."""
 
     view: View = "usage"

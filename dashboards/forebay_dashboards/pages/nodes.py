@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 
 from forebay_dashboards.access import View
-from forebay_dashboards.http.handler import Visit
-from forebay_dashboards.live.pool_copy import Mirror
+from forebay_dashboards.http.handler import PageHandler
+from forebay_dashboards.live.pool_copy import PoolCopy
 from forebay_dashboards.rows import Device, Lease, Node
 from forebay_dashboards.tables.overview import Use, use_of
 from forebay_dashboards.tables.table import pace_ms
@@ -37,7 +37,7 @@ class Host:
         return sum(seat.use == use for seat in self.seats)
 
 
-def device_map(mirror: Mirror, search: str) -> tuple[list[Host], int]:
+def device_map(mirror: PoolCopy, search: str) -> tuple[list[Host], int]:
     """The first nodes on which every word of the search occurs, with their devices, and how many there are."""
     words = search.casefold().split()
     seats: dict[str, list[Seat]] = {}
@@ -57,7 +57,7 @@ def _holds(node: Node, texts: list[str], words: list[str]) -> bool:
     return all(word in text for word in words)
 
 
-class NodesPage(Visit):
+class NodesPage(PageHandler):
     """``GET operator/nodes?q=``, and its fragment ``operator/nodes/map``."""
 
     view: View = "operator"

@@ -8,7 +8,7 @@ import time
 from forebay_hub.languages import Text
 
 from forebay_dashboards.access import View
-from forebay_dashboards.http.handler import Visit
+from forebay_dashboards.http.handler import PageHandler
 from forebay_dashboards.rows import Forecast
 from forebay_dashboards.tables.overview import efficiency, overview
 from forebay_dashboards.tables.spend import sums
@@ -20,7 +20,7 @@ WAIT_PROBABILITY_MIN = 0.5
 """A forecast is worth a line from here on."""
 
 
-class OverviewPage(Visit):
+class OverviewPage(PageHandler):
     """``GET operator``, and its fragments: ``operator/live``, which the pool's events keep fresh, and ``operator/money``."""
 
     view: View = "operator"

@@ -9,7 +9,7 @@ from forebay_hub.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
-from forebay_dashboards.http.handler import Visit
+from forebay_dashboards.http.handler import PageHandler
 from forebay_dashboards.rows import Reconciliation
 from forebay_dashboards.text.times import month_of
 from forebay_dashboards.upstream.sections import Section, attempt
@@ -20,7 +20,7 @@ CHOICES = ("retry", "skip")
 logger = logging.getLogger(__name__)
 
 
-class PaymentsPage(Visit):
+class PaymentsPage(PageHandler):
     """``GET operator/payments?compare=1`` shows deliveries to Stripe, and compares this month; ``POST`` settles a dead letter."""
 
     view: View = "operator"

@@ -16,7 +16,7 @@ from forebay_dashboards.forms import plan as plan_forms
 from forebay_dashboards.forms.etags import STALE, THERE, expecting, overtaken, stamp_for, stamp_of
 from forebay_dashboards.forms.plan import TypedPlan
 from forebay_dashboards.forms.surcharge import TypedSurcharge, filled_with
-from forebay_dashboards.http.handler import Visit, not_so
+from forebay_dashboards.http.handler import PageHandler, not_so
 from forebay_dashboards.rows import Preview, PriceChanges
 from forebay_dashboards.text import times
 from forebay_dashboards.upstream.sections import attempt
@@ -40,7 +40,7 @@ def typed_as(form: type[F], arguments: dict[str, str]) -> F:
         raise not_so(FormError(Text("The field %(name)s cannot be used: %(problem)s.", name=where, problem=first["msg"]))) from None
 
 
-class PriceListPage(Visit):
+class PriceListPage(PageHandler):
     """``GET operator/price-list`` shows the list, ``POST`` compares, previews or applies what was typed."""
 
     view: View = "operator"
@@ -110,7 +110,7 @@ class PriceListPage(Visit):
         self.show("operator_price_list.html", text=text, stamp=stamp, problem=problem, **values)
 
 
-class SurchargesPage(Visit):
+class SurchargesPage(PageHandler):
     """``GET operator/surcharges?model=&currency=`` shows all versions and one's last in the form, ``POST`` saves one."""
 
     view: View = "operator"
@@ -161,7 +161,7 @@ class SurchargesPage(Visit):
         self.show("operator_surcharges.html", versions=versions, **values)
 
 
-class PlansPage(Visit):
+class PlansPage(PageHandler):
     """``GET operator/plans?tenant=`` shows all plans and a tenant's last in the form, ``POST`` previews or saves one."""
 
     view: View = "operator"

@@ -12,7 +12,7 @@ from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.forms.etags import STALE, expecting, overtaken, stamp_for, stamp_of
 from forebay_dashboards.forms.quota import FIELDS, NAMES_CHARACTERS_MAX, read_quota, read_tenants, typed
-from forebay_dashboards.http.handler import Visit
+from forebay_dashboards.http.handler import PageHandler
 from forebay_dashboards.rows import Quota
 from forebay_dashboards.upstream.client import NO_HEADERS
 from forebay_dashboards.upstream.sections import attempt
@@ -22,7 +22,7 @@ FIELD_CHARACTERS_MAX = 255
 logger = logging.getLogger(__name__)
 
 
-class QuotasPage(Visit):
+class QuotasPage(PageHandler):
     """``GET operator/quotas?tenant=&user=`` shows all and one in the form, ``POST`` saves a quota or a model's policy."""
 
     view: View = "operator"

@@ -9,7 +9,7 @@ from forebay_hub.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
-from forebay_dashboards.http.handler import Visit
+from forebay_dashboards.http.handler import PageHandler
 from forebay_dashboards.upstream.sections import attempt
 
 ADDRESS_CHARACTERS_MAX = 320
@@ -17,7 +17,7 @@ ADDRESS_CHARACTERS_MAX = 320
 logger = logging.getLogger(__name__)
 
 
-class ReportsPage(Visit):
+class ReportsPage(PageHandler):
     """``GET tenant/reports`` lists the recipients, ``POST`` adds or removes one."""
 
     view: View = "tenant"

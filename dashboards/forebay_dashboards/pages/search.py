@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from forebay_hub.languages import Text
 
 from forebay_dashboards.access import View
-from forebay_dashboards.http.handler import Visit
+from forebay_dashboards.http.handler import PageHandler
 from forebay_dashboards.rows import Device, InvoiceRow, Lease, Session, SummaryRow
 from forebay_dashboards.tables.activity import TABLES, live_page
 from forebay_dashboards.tables.table import SEARCH_CHARACTERS_MAX, read_query
@@ -44,7 +44,7 @@ class Hits:
     path: str | None = None
 
 
-class SearchPage(Visit):
+class SearchPage(PageHandler):
     """``GET operator/search?q=``: every word must occur in what is found."""
 
     view: View = "operator"

@@ -8,13 +8,13 @@ from forebay_hub.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.http.handler import Visit, not_so
+from forebay_dashboards.http.handler import PageHandler, not_so
 from forebay_dashboards.tables.spend import by_tenant, sums
 from forebay_dashboards.text.times import Period, moment, period
 from forebay_dashboards.upstream.sections import attempt
 
 
-class SpendPage(Visit):
+class SpendPage(PageHandler):
     """``GET operator/usage?period=&first=&last=``, and its fragment ``operator/usage/table``."""
 
     view: View = "operator"
@@ -47,7 +47,7 @@ class SpendPage(Visit):
             raise not_so(error) from None
 
 
-class InvoicesPage(Visit):
+class InvoicesPage(PageHandler):
     """``GET operator/invoices``: the invoices and credits of all tenants."""
 
     view: View = "operator"

@@ -10,7 +10,7 @@ from forebay_hub.languages import Text
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.forms.etags import expecting, overtaken, stamp_of
-from forebay_dashboards.http.handler import Visit
+from forebay_dashboards.http.handler import PageHandler
 from forebay_dashboards.rows import Suggestion
 from forebay_dashboards.upstream.sections import attempt
 
@@ -20,7 +20,7 @@ GONE = Text("This is not suggested any more: somebody made the flavor, or the de
 logger = logging.getLogger(__name__)
 
 
-class SuggestionsPage(Visit):
+class SuggestionsPage(PageHandler):
     """``GET operator/suggestions`` shows what could be made, ``POST`` makes the one that is named. htmx gets either as a fragment."""
 
     view: View = "operator"

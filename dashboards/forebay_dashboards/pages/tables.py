@@ -10,7 +10,7 @@ from forebay_hub.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.http.handler import Visit, not_so
+from forebay_dashboards.http.handler import PageHandler, not_so
 from forebay_dashboards.rows import Lease
 from forebay_dashboards.tables.activity import TABLES, live_page
 from forebay_dashboards.tables.table import Page, Query, Table, pace_ms, read_query
@@ -19,7 +19,7 @@ from forebay_dashboards.tables.visible import running
 ARGUMENTS = ("q", "sort", "order", "page")
 
 
-class TableVisit(Visit):
+class TableVisit(PageHandler):
     """What all pages with a long table share."""
 
     view: View = "operator"

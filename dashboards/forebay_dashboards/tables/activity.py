@@ -6,7 +6,7 @@ from typing import Any
 
 from forebay_hub.languages import Text
 
-from forebay_dashboards.live.pool_copy import Mirror
+from forebay_dashboards.live.pool_copy import PoolCopy
 from forebay_dashboards.rows import Device, Lease, Session
 from forebay_dashboards.tables.table import Column, Page, Query, Table, select
 
@@ -92,7 +92,7 @@ DEVICES: Table[Device] = Table(
 TABLES: dict[str, Table[Any]] = {table.name: table for table in (LEASES, QUEUE, SESSIONS, DEVICES)}
 
 
-def live_page(name: str, mirror: Mirror, query: Query) -> Page[Any]:
+def live_page(name: str, mirror: PoolCopy, query: Query) -> Page[Any]:
     """A page of the table as it is now."""
     match name:
         case "leases":

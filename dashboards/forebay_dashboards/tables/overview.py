@@ -9,7 +9,7 @@ from typing import Literal
 
 from forebay_hub.languages import Text
 
-from forebay_dashboards.live.pool_copy import Mirror
+from forebay_dashboards.live.pool_copy import PoolCopy
 from forebay_dashboards.rows import WHOLE_MILLI, Device, Flavor, Lease, Node, Session
 from forebay_dashboards.text import codes
 from forebay_dashboards.text.causes import cause
@@ -67,7 +67,7 @@ class Overview:
     alert_count: int
 
 
-def overview(mirror: Mirror) -> Overview:
+def overview(mirror: PoolCopy) -> Overview:
     """The pool as the mirror knows it."""
     devices, waiting = mirror.devices(), mirror.queue()
     alerts = [*_node_alerts(mirror.nodes()), *_device_alerts(devices)]

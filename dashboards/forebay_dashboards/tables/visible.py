@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from forebay_hub.identity import Identity
 
 from forebay_dashboards.access import View, may_see
-from forebay_dashboards.live.pool_copy import Mirror, Seen
+from forebay_dashboards.live.pool_copy import PoolCopy, Seen
 from forebay_dashboards.rows import Lease, Session
 from forebay_dashboards.text.money import running_cost_nano
 
@@ -21,12 +21,12 @@ class Running:
     cost_nano: int | None
 
 
-def visible_leases(mirror: Mirror, view: View, visitor: Identity, now_ns: int) -> list[Running]:
+def visible_leases(mirror: PoolCopy, view: View, visitor: Identity, now_ns: int) -> list[Running]:
     """The open leases of this page, with what they have used up to the monotonic ``now_ns``."""
     return [running(seen, now_ns) for seen in mirror.leases() if may_see(view, visitor, seen.row.owner)]
 
 
-def visible_queue(mirror: Mirror, view: View, visitor: Identity) -> list[Session]:
+def visible_queue(mirror: PoolCopy, view: View, visitor: Identity) -> list[Session]:
     """The waiting sessions of this page."""
     return [session for session in mirror.queue() if may_see(view, visitor, session.owner)]
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from forebay_hub.account import Account
 
-from forebay_pool.model.snapshot import KeptWorker
+from forebay_pool.model.snapshot import WorkerSnapshot
 from forebay_pool.model.types import Device
 from forebay_pool.process_identity import process_space, started
 
@@ -35,7 +35,7 @@ class Launcher(Protocol):
     def start(self, worker: str, devices: tuple[Device, ...], token: str) -> None:
         """Starts a worker for the devices, which computes on the first, and will link up with ``token``; returns at once."""
 
-    def adopt(self, worker: KeptWorker) -> None:
+    def adopt(self, worker: WorkerSnapshot) -> None:
         """Watches a worker that another pool started, as if it had been started here; ``on_exit`` follows at once if it is gone."""
 
     def kill(self, worker: str) -> None:
@@ -103,7 +103,7 @@ class LocalLauncher:
     def start(self, worker: str, devices: tuple[Device, ...], token: str) -> None:
         self._tasks[worker] = asyncio.create_task(self._watch(worker, self._run(worker, devices, token)), name=f"worker {worker}")
 
-    def adopt(self, worker: KeptWorker) -> None:
+    def adopt(self, worker: WorkerSnapshot) -> None:
         self._tasks[worker.id] = asyncio.create_task(self._watch(worker.id, self._follow(worker)), name=f"worker {worker.id}")
 
     def kill(self, worker: str) -> None:
@@ -155,7 +155,7 @@ class LocalLauncher:
         output.cancel()
         return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
 
-    async def _follow(self, worker: KeptWorker) -> str:
+    async def _follow(self, worker: WorkerSnapshot) -> str:
         """Waits for the end of a process that is no child of ours, or until a worker elsewhere is given up."""
         if worker.boot != process_space():
             given_up = self._elsewhere[worker.id] = asyncio.Event()

@@ -22,7 +22,7 @@ from forebay_pool.errors import SettingsError, one_line
 from forebay_pool.hosts import ray_host
 from forebay_pool.hosts.launcher import WorkerCommand
 from forebay_pool.hosts.ray_nodes import RayNode, named_apart
-from forebay_pool.model.snapshot import KeptWorker
+from forebay_pool.model.snapshot import WorkerSnapshot
 from forebay_pool.model.types import Device
 
 NAMESPACE = "forebay"
@@ -129,7 +129,7 @@ class RayLauncher:
     def start(self, worker: str, devices: tuple[Device, ...], token: str) -> None:
         self._tasks[worker] = asyncio.create_task(self._watch(worker, self._run(worker, devices, token)), name=f"worker {worker}")
 
-    def adopt(self, worker: KeptWorker) -> None:
+    def adopt(self, worker: WorkerSnapshot) -> None:
         self._tasks[worker.id] = asyncio.create_task(self._watch(worker.id, self._follow(worker)), name=f"worker {worker.id}")
 
     def kill(self, worker: str) -> None:
@@ -202,7 +202,7 @@ class RayLauncher:
         if pid is not None:
             self._on_start(worker, tuple(device.id for device in devices), token, pid, 0)
 
-    async def _follow(self, worker: KeptWorker) -> str:
+    async def _follow(self, worker: WorkerSnapshot) -> str:
         """Waits for the end of a worker that another pool started."""
         try:
             actor: Any = ray.get_actor(worker.id, namespace=NAMESPACE)

@@ -24,7 +24,7 @@ from forebay_pool.model.suggestions import suggestions
 from forebay_pool.model.types import Flavor, Session
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
-from forebay_pool.store.audit import Deed
+from forebay_pool.store.audit import AuditEntry
 from forebay_pool.store.database import Store
 from forebay_pool.store.flavors import NAME_PATTERN, FlavorBody, scale
 from forebay_pool.store.writer import Writer
@@ -107,10 +107,10 @@ class Api(RequestHandler):
             raise RequestRefused(403, "forbidden", f"{identity.name} needs the scope {' or '.join(scopes)}.")
         return identity
 
-    async def write_down(self, identity: Identity, action: str, session: Session, after: dict[str, Any]) -> None:
+    async def append_audit(self, identity: Identity, action: str, session: Session, after: dict[str, Any]) -> None:
         """Before it is done: what an operator does to somebody's session. Raises StoreUnavailable."""
         before = {"tenant": session.tenant, "user": session.user, "flavor": session.flavor, "state": session.state}
-        await self.context.write(lambda: self.context.store.write_down(Deed(identity.name, action, session.id, before, after)))
+        await self.context.write(lambda: self.context.store.append_audit(AuditEntry(identity.name, action, session.id, before, after)))
 
     def write_json(self, value: object) -> None:
         self.set_header("Content-Type", "application/json")
@@ -262,7 +262,7 @@ class SessionItem(Api):
             raise RequestRefused(404, "no_session", "There is no such session among those you may end.")
         mine = owns(identity, session)
         if not mine:
-            await self.write_down(identity, "session.end", session, {"ended": True})
+            await self.append_audit(identity, "session.end", session, {"ended": True})
         sentence = "You ended this session." if mine else f"An operator ({identity.name}) ended this session."
         self.shell.apply(SessionDismissed(name, "released" if mine else "revoked", sentence))
         fields = {"action": "session_dismissed", "session": name, "tenant": session.tenant, "user": identity.name}

@@ -14,7 +14,7 @@ from forebay_pool.errors import RequestRefused
 from forebay_pool.http.handler import Api
 from forebay_pool.model.node_events import DeviceSet, NodeDrain, PolicySet
 from forebay_pool.model.policies import ModelPolicy
-from forebay_pool.store.audit import Deed
+from forebay_pool.store.audit import AuditEntry
 from forebay_pool.views.rows import device_row, model_row, node_row
 
 GRACE_SECONDS_MAX = 7 * 86_400
@@ -68,7 +68,7 @@ class NodeItem(Api):
         node = self.shell.machine.fleet.nodes.get(name)
         if node is None:
             raise RequestRefused(404, "no_node", f"There is no node {name!r}.")
-        deed = Deed(identity.name, "node.set", node.name, {"drain": node.drains}, body.model_dump())
+        deed = AuditEntry(identity.name, "node.set", node.name, {"drain": node.drains}, body.model_dump())
         await self.context.write(lambda: self.context.store.set_closed("node", node.name, "drained" if body.drain else None, deed))
         self.shell.apply(NodeDrain(node.name, body.drain, body.grace_seconds))
         fields = {"action": "node_set", "node": node.name, "user": identity.name}
@@ -88,7 +88,7 @@ class DeviceItem(Api):
         cause = body.cause or f"closed by {identity.name}"
         known = {"cordoned": seat.cordon is not None, "cause": "" if seat.cordon is None else seat.cordon.cause}
         wanted = {"cordoned": body.cordoned, "cause": cause if body.cordoned else body.cause}
-        deed = Deed(identity.name, "device.set", seat.device.id, known, wanted)
+        deed = AuditEntry(identity.name, "device.set", seat.device.id, known, wanted)
         await self.context.write(lambda: self.context.store.set_closed("device", seat.device.id, cause if body.cordoned else None, deed))
         self.shell.apply(DeviceSet(seat.device.id, body.cordoned, cause if body.cordoned else body.cause))
         if not body.cordoned:
@@ -104,7 +104,7 @@ class Models(Api):
     async def get(self) -> None:
         await self.bearer(SERVICE, OPERATE)
         fleet = self.shell.machine.fleet
-        names = sorted({*fleet.stocks, *fleet.policy.models})
+        names = sorted({*fleet.indexes, *fleet.policy.models})
         self.write_json([model_row(name, fleet) for name in names])
 
 
@@ -115,7 +115,7 @@ class ModelItem(Api):
         identity = await self.bearer(OPERATE)
         body: ModelBody = self.body_as(ModelBody.model_validate_json)
         fleet = self.shell.machine.fleet
-        if model not in fleet.stocks and model not in fleet.policy.models:
+        if model not in fleet.indexes and model not in fleet.policy.models:
             raise RequestRefused(404, "no_model", f"There is no device of the model {model!r}.")
         tenants = None if body.tenants is None else frozenset(body.tenants)
         policy, expected = ModelPolicy(model, tenants), self.expected()

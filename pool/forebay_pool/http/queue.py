@@ -116,7 +116,7 @@ class Revocation(Api):
         lease = session.lease
         if lease is None or lease.state != "open":
             raise RequestRefused(409, "no_lease", "This session holds no open lease.")
-        await self.write_down(identity, "session.revoke", session, {"lease": lease.id})
+        await self.append_audit(identity, "session.revoke", session, {"lease": lease.id})
         self.shell.apply(LeaseRevoked(name, f"An operator ({identity.name}) takes the lease back."))
         fields = {"action": "lease_revoked", "session": name, "lease": lease.id, "tenant": session.tenant, "user": identity.name}
         log.info("lease %s revoked by %s", lease.id, identity.name, extra=fields)
@@ -135,7 +135,7 @@ class Move(Api):
         if session.worker is None or not session.worker.opened:
             raise RequestRefused(409, "no_tensors", "This session has nothing on a device.")
         device = session.worker.device.id
-        await self.write_down(identity, "session.move", session, {"from": device})
+        await self.append_audit(identity, "session.move", session, {"from": device})
         self.shell.apply(SessionMoved(name))
         fields = {"action": "session_moving", "session": name, "device": device, "tenant": session.tenant, "user": identity.name}
         log.info("session %s is moved away from %s by %s", name, device, identity.name, extra=fields)
@@ -153,7 +153,7 @@ class Parking(Api):
             raise RequestRefused(404, "no_session", "There is no such session.")
         worker = self._at_rest(session.worker)
         after = {"device": worker.device.id, "bytes": worker.memory_bytes}
-        await self.write_down(identity, "session.park", session, after)
+        await self.append_audit(identity, "session.park", session, after)
         self.shell.apply(SessionParked(name))
         fields = {"action": "session_parking", "session": name, "tenant": session.tenant, "user": identity.name, **after}
         log.info("session %s is parked by %s", name, identity.name, extra=fields)

@@ -27,12 +27,12 @@ from forebay_pool.model.types import (
 )
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.forecast import Arrivals
-from forebay_pool.placement.lease_lengths import Lengths
+from forebay_pool.placement.lease_lengths import LeaseLengths
 from forebay_pool.placement.ranking import Ranking
 from forebay_pool.queue.accounts import Account, Accounts
 from forebay_pool.queue.fair_share import Turns
-from forebay_pool.queue.preemptible import Revocable
-from forebay_pool.queue.queue import Line, Rank
+from forebay_pool.queue.preemptible import Preemptible
+from forebay_pool.queue.queue import Queue, Rank
 from forebay_pool.queue.reasons import Why
 
 
@@ -52,8 +52,8 @@ class Core:
         self.limits = limits
         self.fleet = Fleet(devices, flavors, policy, ranking)
         self.accounts = Accounts(limits.fair_share_half_life_seconds)
-        self.line = Line(self.fleet, self.accounts)
-        self.lengths = Lengths()
+        self.line = Queue(self.fleet, self.accounts)
+        self.lengths = LeaseLengths()
         self.arrivals = Arrivals()
         self.sessions: dict[str, Session] = {}
         self.accepting = True
@@ -81,14 +81,14 @@ class Core:
         """Those that are open or closing."""
         self._parkings: dict[str, Parking] = {}
         """Stretches of parked time that go on."""
-        self._revocable = Revocable()
+        self._revocable = Preemptible()
         """Those of them that a higher priority may take."""
         self._revoked: dict[str, Lease] = {}
         """Those of them that are being taken back."""
         self._roused: dict[Account, None] = {}
         """Accounts that the event at hand may have given room."""
         self._back: dict[Lane, int] = {}
-        """Lanes into which somebody came back from a bench, and fewer than how many must wait before another place is looked for there."""
+        """By lane that requests returned to from a bench: a place is looked for there once the queue is shorter than this."""
         self._due: dict[str, Node] = {}
         """Nodes whose leases are taken back at a time."""
         self._overfull: dict[str, str] = {}

@@ -9,7 +9,7 @@ from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.types import WHOLE_MILLI, Lease, Make, Seat, Session, Worker, tensor_bytes
 from forebay_pool.placement.capacity import memory_limit
 from forebay_pool.placement.choice import spares_for, spares_left
-from forebay_pool.placement.free_index import Stock
+from forebay_pool.placement.free_index import FreeIndex
 from forebay_pool.placement.room import residents
 
 
@@ -25,8 +25,8 @@ def validate(machine: StateMachine, ticked: bool = False) -> None:
         _check_seat(machine, seat, ticked)
     for worker in machine.fleet.workers.values():
         _check_worker(machine, worker)
-    for stock in machine.fleet.stocks.values():
-        _check_stock(machine, stock)
+    for index in machine.fleet.indexes.values():
+        _check_index(machine, index)
     _check_ends(machine)
     _check_line(machine)
     _check_accounts(machine)
@@ -113,22 +113,22 @@ def _check_seat(machine: StateMachine, seat: Seat, ticked: bool) -> None:
         _demand(machine, place is None, "a device is free while somebody waits for it", name, head.session.id)
 
 
-def _check_stock(machine: StateMachine, stock: Stock) -> None:
-    stock.refresh()
-    for group in stock.groups.values():
+def _check_index(machine: StateMachine, index: FreeIndex) -> None:
+    index.refresh()
+    for group in index.groups.values():
         profile = tuple(sorted(seat.open_milli for seat in group.seats if seat.open_milli))
         _demand(machine, group.profile == profile, f"{profile} is free on a node, and {group.profile} is filed", group.node)
-    seats = [seat for group in stock.groups.values() for seat in group.seats]
-    free_milli = sum(sum(group.profile) for group in stock.groups.values())
-    _demand(machine, stock.free_milli == free_milli, f"{free_milli}/1000 are free, and {stock.free_milli} counted")
+    seats = [seat for group in index.groups.values() for seat in group.seats]
+    free_milli = sum(sum(group.profile) for group in index.groups.values())
+    _demand(machine, index.free_milli == free_milli, f"{free_milli}/1000 are free, and {index.free_milli} counted")
     counts = (sum(bool(seat.open_milli) for seat in seats), sum(not seat.is_open for seat in seats))
-    _demand(machine, (stock.free, stock.closed) == counts, f"{counts} devices are free and closed, and others counted")
-    filed = Counter((group.node, file.share_milli, file.profile) for file in stock.files() for group in stock.in_order(file))
-    right = Counter((group.node, milli, group.profile) for group in stock.groups.values() for milli in set(group.profile))
+    _demand(machine, (index.free, index.closed) == counts, f"{counts} devices are free and closed, and others counted")
+    filed = Counter((group.node, bucket.share_milli, bucket.profile) for bucket in index.buckets() for group in index.in_order(bucket))
+    right = Counter((group.node, milli, group.profile) for group in index.groups.values() for milli in set(group.profile))
     _demand(machine, filed == right, "nodes are filed twice, or wrongly, or not at all")
-    for switch in {None, *(group.switch for group in stock.groups.values())}:
-        wholes = sum(group.whole for group in stock.groups.values() if switch in (None, group.switch))
-        fullest = sum(group.whole for group in stock.fullest(switch))
+    for switch in {None, *(group.switch for group in index.groups.values())}:
+        wholes = sum(group.whole for group in index.groups.values() if switch in (None, group.switch))
+        fullest = sum(group.whole for group in index.fullest(switch))
         _demand(machine, wholes == fullest, f"{wholes} whole devices are free, and {fullest} filed", str(switch))
 
 

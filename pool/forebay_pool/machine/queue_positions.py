@@ -21,11 +21,11 @@ from forebay_pool.queue.queue import Rank
 from forebay_pool.queue.reasons import GATHERING, STORE, Why, why_waiting
 
 LOOK_MAX = 256
-"""So many of the line are looked at, and told, at a time; a longer line is gone through in several looks."""
+"""How many requests one look goes through and tells; a longer queue takes several looks."""
 RANKED_MAX = 256
-"""So many of the line are ranked at a time."""
+"""How many requests of the queue are ranked at a time."""
 RANKING = 64
-"""Of LOOK_MAX, for how many that counts."""
+"""How many requests of LOOK_MAX one ranking of RANKED_MAX counts for."""
 FORESIGHT_NS = 250_000_000
 """For so long a newcomer is told what another one was."""
 UNESTIMATED = ("quota", "budget", "store")

@@ -14,7 +14,7 @@ from forebay_pool.model.events import Restored, SessionAway, WorkerAway
 from forebay_pool.model.history import Spent
 from forebay_pool.model.instructions import Confirm, Forget, Kill, Meter, Show, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.snapshot import Kept, KeptLease, KeptParking, KeptSession, KeptWorker
+from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, SessionSnapshot, Snapshot, WorkerSnapshot
 from forebay_pool.model.types import GOES_ON, Device, Lease, Parking, Place, QueuePlace, Session, Worker
 
 CONFIRM_SECONDS = 2.0
@@ -259,7 +259,7 @@ class Resuming(Sessions):
         self._awaited_until_ns = self._now + int(min(GATHER_SECONDS, self.limits.resume_seconds) * SECOND)
         self._note("restored", sessions=len(self.sessions), workers=len(self.fleet.workers), leases=len(kept.leases))
 
-    def _begin_with(self, kept: Kept) -> None:
+    def _begin_with(self, kept: Snapshot) -> None:
         """What the tenants used, and who came after whom: as the pool before knew it."""
         held = [
             Spent(one.tenant, one.user, one.opened_ns + one.metered_ns, self._held_until_ns(one, kept), len(one.devices) * one.share_milli)
@@ -268,12 +268,12 @@ class Resuming(Sessions):
         self.accounts.begin_with(kept.history, held, self._now)
         self._orders = max((session.waits.order for session in kept.sessions if session.waits is not None), default=self._orders)
 
-    def _held_until_ns(self, lease: KeptLease, kept: Kept) -> int:
+    def _held_until_ns(self, lease: LeaseSnapshot, kept: Snapshot) -> int:
         """Up to now if it goes on, else to where it is known to have been held."""
         lives = any(session.id == lease.session for session in kept.sessions) and bool(self._devices(lease.devices))
         return self._now if lives else lease.opened_ns + lease.confirmed_ns
 
-    def _restore_worker(self, kept: KeptWorker) -> None:
+    def _restore_worker(self, kept: WorkerSnapshot) -> None:
         devices = self._devices(kept.devices)
         if devices:
             worker = Worker(kept.id, devices, started_ns=self._now, seen_ns=self._now, away_ns=self._now)
@@ -287,7 +287,7 @@ class Resuming(Sessions):
         seats = [self.fleet.seats[name] for name in names if name in self.fleet.seats]
         return tuple(seat.device for seat in seats) if len(seats) == len(names) else ()
 
-    def _restore_session(self, kept: KeptSession, all_kept: Kept) -> None:
+    def _restore_session(self, kept: SessionSnapshot, all_kept: Snapshot) -> None:
         session = Session(
             id=kept.id,
             secret=kept.secret,
@@ -325,7 +325,7 @@ class Resuming(Sessions):
             worker.parked_bytes = kept.parked_bytes
             self.fleet.reserve(worker, kept.reserved_bytes)
 
-    def _restore_lease(self, kept: KeptLease) -> None:
+    def _restore_lease(self, kept: LeaseSnapshot) -> None:
         session, flavor = self.sessions.get(kept.session), self.fleet.flavors.get(kept.flavor)
         worker = None if session is None else session.worker
         place = Place(self._devices(kept.devices), kept.share_milli)
@@ -357,7 +357,7 @@ class Resuming(Sessions):
         self._show_seats(place)
 
 
-    def _restore_parking(self, kept: KeptParking) -> None:
+    def _restore_parking(self, kept: ParkingSnapshot) -> None:
         """It goes on if the session is still where it was; else nobody knows when it ended, and what was not metered is free."""
         session = self.sessions.get(kept.session)
         holder = None if session is None else session.parked_at

@@ -12,7 +12,7 @@ from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import BudgetState, Flavor, Quota
 
 if TYPE_CHECKING:
-    from forebay_pool.model.snapshot import Kept
+    from forebay_pool.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class WorkerGone:
 class Restored:
     """The first event of a pool that goes on where another stopped: all that that one left, by this pool's clock."""
 
-    kept: Kept
+    kept: Snapshot
 
 
 @dataclass(frozen=True, slots=True)

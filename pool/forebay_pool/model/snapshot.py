@@ -17,7 +17,7 @@ from forebay_pool.model.types import Lease, Parking, Price, QueuePlace, Session,
 
 
 @dataclass(frozen=True, slots=True)
-class KeptSession:
+class SessionSnapshot:
     """A session, without what its worker and its client bring along when they come back."""
 
     id: str
@@ -41,7 +41,7 @@ class KeptSession:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptWorker:
+class WorkerSnapshot:
     """A worker's process."""
 
     id: str
@@ -56,7 +56,7 @@ class KeptWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptLease:
+class LeaseSnapshot:
     """An open lease; with it alone the lease can be metered."""
 
     id: str
@@ -101,14 +101,14 @@ class KeptLease:
         )
         return segments(whole, self.segment, self.metered_ns, segment_ns)
 
-    def here(self, now_ns: int, now_unix_ns: int, same_clock: bool) -> KeptLease:
+    def here(self, now_ns: int, now_unix_ns: int, same_clock: bool) -> LeaseSnapshot:
         """The same by this host's monotonic clock: ``same_clock`` says that it was written by it. Never opened in the future."""
         opened_ns = self.opened_ns if same_clock else now_ns - (now_unix_ns - self.opened_unix_ns)
         return replace(self, opened_ns=min(opened_ns, now_ns - self.confirmed_ns))
 
 
 @dataclass(frozen=True, slots=True)
-class KeptParking:
+class ParkingSnapshot:
     """A stretch of parked time that goes on."""
 
     id: str
@@ -122,32 +122,32 @@ class KeptParking:
     metered_ns: int = 0
     """For how long it was metered, in the segments before."""
 
-    def here(self, now_ns: int, now_unix_ns: int, same_clock: bool) -> KeptParking:
-        """The same by this host's monotonic clock, as :meth:`KeptLease.here` tells it."""
+    def here(self, now_ns: int, now_unix_ns: int, same_clock: bool) -> ParkingSnapshot:
+        """The same by this host's monotonic clock, as :meth:`LeaseSnapshot.here` tells it."""
         opened_ns = self.opened_ns if same_clock else now_ns - (now_unix_ns - self.opened_unix_ns)
         return replace(self, opened_ns=min(opened_ns, now_ns - self.metered_ns))
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Snapshot:
     """All that a pool left, and what its usage records tell by the monotonic clock.
 
     ``closed`` has, by session, the last lease of each that was closed and metered, as one record.
     """
 
-    sessions: tuple[KeptSession, ...] = ()
-    workers: tuple[KeptWorker, ...] = ()
-    leases: tuple[KeptLease, ...] = ()
-    parkings: tuple[KeptParking, ...] = ()
+    sessions: tuple[SessionSnapshot, ...] = ()
+    workers: tuple[WorkerSnapshot, ...] = ()
+    leases: tuple[LeaseSnapshot, ...] = ()
+    parkings: tuple[ParkingSnapshot, ...] = ()
     closed: Mapping[str, UsageRecord] = field(default_factory=dict)
     history: History = field(default_factory=History)
 
 
-def kept_session(session: Session) -> KeptSession:
+def session_snapshot(session: Session) -> SessionSnapshot:
     worker, request = session.worker, session.request
     if worker is None or not worker.opened:
         worker = session.image or worker
-    return KeptSession(
+    return SessionSnapshot(
         id=session.id,
         secret=session.secret,
         tenant=session.tenant,
@@ -167,9 +167,9 @@ def kept_session(session: Session) -> KeptSession:
     )
 
 
-def kept_lease(lease: Lease) -> KeptLease:
+def lease_snapshot(lease: Lease) -> LeaseSnapshot:
     session = lease.session
-    return KeptLease(
+    return LeaseSnapshot(
         id=lease.id,
         session=session.id,
         epoch=lease.epoch,
@@ -191,8 +191,8 @@ def kept_lease(lease: Lease) -> KeptLease:
     )
 
 
-def kept_parking(parking: Parking) -> KeptParking:
-    return KeptParking(
+def parking_snapshot(parking: Parking) -> ParkingSnapshot:
+    return ParkingSnapshot(
         id=parking.id,
         session=parking.session.id,
         bytes=parking.bytes,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.types import WHOLE_MILLI, Device, Equivalent, Flavor, Seat
-from forebay_pool.placement.free_index import Group, Stock
+from forebay_pool.placement.free_index import FreeIndex, Group
 
 
 class Estate(Protocol):
@@ -20,7 +20,7 @@ class Estate(Protocol):
     def seats(self) -> Mapping[str, Seat]: ...
 
     @property
-    def stocks(self) -> Mapping[str, Stock]: ...
+    def indexes(self) -> Mapping[str, FreeIndex]: ...
 
 
 NO_MODELS: frozenset[str] = frozenset()
@@ -51,12 +51,12 @@ class Capacity:
         return self._answers[key]
 
     def _judge(self, flavor: Flavor, barred: frozenset[str]) -> str | None:
-        stocks = self._estate.stocks
-        here = [e for e in flavor.equivalents if e.model in stocks]
-        absent = [e for e in flavor.equivalents if e.model not in stocks]
+        indexes = self._estate.indexes
+        here = [e for e in flavor.equivalents if e.model in indexes]
+        absent = [e for e in flavor.equivalents if e.model not in indexes]
         reasons = []
         for equivalent in here:
-            reason = self._why_not_by(flavor, equivalent, stocks[equivalent.model], barred)
+            reason = self._why_not_by(flavor, equivalent, indexes[equivalent.model], barred)
             if reason is None:
                 return None
             reasons.append(reason)
@@ -64,15 +64,15 @@ class Capacity:
             reasons += [f"there is no {_some([e.model for e in absent], 'other models')} here"] if absent else []
             return f"{flavor.name} cannot be served: " + "; ".join(reasons) + "."
         wanted = _some([wants(e) for e in absent], "other ways") or "a device that nobody named"
-        counts = {model: sum(len(group.seats) for group in stock.groups.values()) for model, stock in stocks.items()}
+        counts = {model: sum(len(group.seats) for group in index.groups.values()) for model, index in indexes.items()}
         found = ", ".join(f"{count} {model}" for model, count in sorted(counts.items())) or "no device"
         return f"{flavor.name} needs {wanted}; this installation has {found}."
 
-    def _why_not_by(self, flavor: Flavor, equivalent: Equivalent, stock: Stock, barred: frozenset[str]) -> str | None:
+    def _why_not_by(self, flavor: Flavor, equivalent: Equivalent, index: FreeIndex, barred: frozenset[str]) -> str | None:
         model, count = equivalent.model, equivalent.count
         if model in barred:
             return f"{model} is kept for other tenants"
-        devices = [seat.device for group in stock.groups.values() for seat in group.seats]
+        devices = [seat.device for group in index.groups.values() for seat in group.seats]
         fitting = sum(suits(device, flavor, equivalent) for device in devices)
         if fitting < count:
             if fitting or len(devices) < count:
@@ -81,17 +81,17 @@ class Capacity:
             if count > 1:
                 return f"{count} {model} together have {gib(count * most)}, the flavor {gib(flavor.memory_bytes)}"
             return f"a {model} here has {gib(most)}, the flavor {gib(flavor.memory_bytes)}"
-        together = _most_together(stock, flavor, equivalent, self._estate.policy)
+        together = _most_together(index, flavor, equivalent, self._estate.policy)
         if together < count:
             where = "in one node" if self._estate.policy.gang_spread == "node" else "under one switch"
             return f"it takes {count} {model} {where}, and there are {together}"
         return None
 
 
-def _most_together(stock: Stock, flavor: Flavor, equivalent: Equivalent, policy: Policy) -> int:
+def _most_together(index: FreeIndex, flavor: Flavor, equivalent: Equivalent, policy: Policy) -> int:
     """How many devices that suit are as close together as a gang's must be."""
     near: Counter[str] = Counter()
-    for group in stock.groups.values():
+    for group in index.groups.values():
         near[_place_name(group, policy)] += sum(suits(seat.device, flavor, equivalent) for seat in group.seats)
     return max(near.values())
 

@@ -10,14 +10,14 @@ from typing import NamedTuple, Protocol
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Make, Place, Seat, Session, Worker
-from forebay_pool.placement.candidates import File, Size
+from forebay_pool.placement.candidates import Bucket, Size
 from forebay_pool.placement.capacity import memory_limit, suits
 from forebay_pool.placement.fragmentation import Demand
-from forebay_pool.placement.free_index import Group, Stock, seat_order
+from forebay_pool.placement.free_index import FreeIndex, Group, seat_order
 from forebay_pool.placement.ranking import Candidate, ForebayRanking, Rank, Ranking, candidate
 
 GROUPS_MAX = 64
-"""Nodes of a file that are looked at, at a time, for one where what is free is not kept for others."""
+"""Nodes of a bucket that are looked at, at a time, for one where what is free is not kept for others."""
 SPARES_MAX = 16
 """Seats with a started worker that are ranked for a placement, where others would do too."""
 
@@ -98,7 +98,7 @@ class Placement:
     """Chooses places; what is free is filed by model."""
 
     def __init__(self, demand: Demand, ranking: Ranking | None) -> None:
-        self.stocks: dict[str, Stock] = {}
+        self.indexes: dict[str, FreeIndex] = {}
         self._demand = demand
         self._ranking = ranking or ForebayRanking()
         self._spares: dict[str, dict[str, Seat]] = {}
@@ -106,14 +106,14 @@ class Placement:
 
     def add(self, seat: Seat) -> None:
         model = seat.device.model
-        if model not in self.stocks:
-            self.stocks[model] = Stock(self._ranking, self._demand)
+        if model not in self.indexes:
+            self.indexes[model] = FreeIndex(self._ranking, self._demand)
             self._spares[model] = {}
-        self.stocks[model].add(seat)
+        self.indexes[model].add(seat)
 
     def changed(self, seat: Seat) -> None:
         """Something about the seat is not as it was."""
-        self.stocks[seat.device.model].changed(seat)
+        self.indexes[seat.device.model].changed(seat)
         if seat.spares:
             self._file_spares(seat)
 
@@ -136,7 +136,7 @@ class Placement:
 
     def free_of(self, model: str) -> Iterator[Seat]:
         """Every device of the model of which something may be leased."""
-        return iter(()) if model not in self.stocks else self.stocks[model].free_seats()
+        return iter(()) if model not in self.indexes else self.indexes[model].free_seats()
 
     def choose(
         self, flavor: Flavor, tenant: str, policy: Policy, tariff: Tariff, room_for_workers: bool, bounds: Bounds
@@ -144,37 +144,37 @@ class Placement:
         """The best place: fewest failures of workers, then as the ranking says; None if there is none now."""
         best = Best(self._ranking, self._demand, policy, bounds.least_bytes)
         for equivalent in flavor.equivalents:
-            if equivalent.model not in self.stocks or not policy.allows(equivalent.model, tenant):
+            if equivalent.model not in self.indexes or not policy.allows(equivalent.model, tenant):
                 continue
             if equivalent.count * equivalent.share_milli > bounds.most_milli:
                 continue
-            stock = self.stocks[equivalent.model]
-            if not stock.has_free(equivalent.share_milli, equivalent.count):
+            index = self.indexes[equivalent.model]
+            if not index.has_free(equivalent.share_milli, equivalent.count):
                 continue
-            if bounds.kept is not None and all(bounds.kept.has_make(make) for make in stock.makes):
+            if bounds.kept is not None and all(bounds.kept.has_make(make) for make in index.makes):
                 continue
             need = Need(flavor, equivalent, tariff.surcharge_of(equivalent.model, tenant), bounds)
             if equivalent.count == 1:
-                self._look_at_spares(best, stock, need, room_for_workers)
-            if room_for_workers and not _look_at_nodes(best, stock, need, policy) and equivalent.count > 1:
-                seats = _gang_apart(stock, need, policy)
+                self._look_at_spares(best, index, need, room_for_workers)
+            if room_for_workers and not _look_at_nodes(best, index, need, policy) and equivalent.count > 1:
+                seats = _gang_apart(index, need, policy)
                 if seats:
-                    best.meet(seats, _candidate(seats[0], need, stock))
+                    best.meet(seats, _candidate(seats[0], need, index))
         return best.place
 
-    def _look_at_spares(self, best: Best, stock: Stock, need: Need, room_for_workers: bool) -> None:
+    def _look_at_spares(self, best: Best, index: FreeIndex, need: Need, room_for_workers: bool) -> None:
         """Those with a started worker."""
         started = (seat for seat in self._spares[need.equivalent.model].values() if _fits(seat, need))
         for seat in islice(started, SPARES_MAX if room_for_workers else None):
-            best.meet([seat], _candidate(seat, need, stock))
+            best.meet([seat], _candidate(seat, need, index))
 
     def is_fragmented(self, flavor: Flavor, tenant: str, policy: Policy) -> bool:
         """Whether as much is free as the flavor takes, though not together; asked where no place was found."""
         for e in flavor.equivalents:
-            stock = self.stocks.get(e.model)
-            if stock is not None and policy.allows(e.model, tenant):
-                stock.refresh()
-                if stock.whole >= e.count if e.count > 1 else stock.free_milli >= e.share_milli:
+            index = self.indexes.get(e.model)
+            if index is not None and policy.allows(e.model, tenant):
+                index.refresh()
+                if index.whole >= e.count if e.count > 1 else index.free_milli >= e.share_milli:
                     return True
         return False
 
@@ -182,37 +182,37 @@ class Placement:
         """Devices of the kind of which everything is free, those with the least set aside in the fullest nodes first, at most so many."""
         found = (
             seat
-            for stock in self.stocks.values()
-            if kind in stock.kinds
-            for group in stock.with_whole()
+            for index in self.indexes.values()
+            if kind in index.kinds
+            for group in index.with_whole()
             for seat in sorted(group.seats, key=lambda seat: (seat.taken_bytes, seat.number))
             if seat.open_milli == WHOLE_MILLI
         )
         return islice(found, most)
 
 
-def _look_at_nodes(best: Best, stock: Stock, need: Need, policy: Policy) -> bool:
-    """File by file, until none that follows can be better; whether there is a place in one node."""
+def _look_at_nodes(best: Best, index: FreeIndex, need: Need, policy: Policy) -> bool:
+    """Bucket by bucket, until none that follows can be better; whether there is a place in one node."""
     found = False
-    for floor, file in stock.best_for(Size(need.equivalent, need.flavor.memory_bytes, need.surcharge), policy):
+    for floor, bucket in index.best_for(Size(need.equivalent, need.flavor.memory_bytes, need.surcharge), policy):
         if best.beats(floor):
             return True
-        seats = _best_seats(stock, file, need)
+        seats = _best_seats(index, bucket, need)
         if seats:
             found = True
-            best.meet(seats, _candidate(seats[0], need, stock))
+            best.meet(seats, _candidate(seats[0], need, index))
     return found
 
 
-def _best_seats(stock: Stock, file: File, need: Need) -> list[Seat]:
-    """What will do of the first of the file's nodes that has it. If none of so many nodes has, the next look begins behind them."""
-    begin = file.begin if file.begin < len(file.orders) else 0
-    for group in islice(stock.in_order(file), begin, begin + GROUPS_MAX):
-        seats = _seats_of(group, file.share_milli, need)
+def _best_seats(index: FreeIndex, bucket: Bucket, need: Need) -> list[Seat]:
+    """Fit devices of the first of the bucket's nodes that has them. If none of so many nodes has, the next look begins behind them."""
+    begin = bucket.begin if bucket.begin < len(bucket.orders) else 0
+    for group in islice(index.in_order(bucket), begin, begin + GROUPS_MAX):
+        seats = _seats_of(group, bucket.share_milli, need)
         if seats:
-            file.begin = 0
+            bucket.begin = 0
             return seats
-    file.begin = begin + GROUPS_MAX
+    bucket.begin = begin + GROUPS_MAX
     return []
 
 
@@ -247,19 +247,19 @@ def _fits(seat: Seat, need: Need) -> bool:
     return not need.bounds.bar(seat.device)
 
 
-def _candidate(seat: Seat, need: Need, stock: Stock) -> Candidate:
+def _candidate(seat: Seat, need: Need, index: FreeIndex) -> Candidate:
     started = need.equivalent.count == 1 and spares_left(seat) > 0
-    return candidate(seat, stock.groups[seat.device.node].profile, need.equivalent, need.flavor.memory_bytes, started, need.surcharge)
+    return candidate(seat, index.groups[seat.device.node].profile, need.equivalent, need.flavor.memory_bytes, started, need.surcharge)
 
 
-def _gang_apart(stock: Stock, need: Need, policy: Policy) -> list[Seat]:
+def _gang_apart(index: FreeIndex, need: Need, policy: Policy) -> list[Seat]:
     """A gang under the switch with the fewest devices free that has enough, else anywhere; the best of its devices first."""
     if policy.gang_spread == "node":
         return []
-    count, switch = need.equivalent.count, stock.switch_for(need.equivalent.count)
-    near = [] if switch is None else _gather(stock.fullest(switch), need)
+    count, switch = need.equivalent.count, index.switch_for(need.equivalent.count)
+    near = [] if switch is None else _gather(index.fullest(switch), need)
     if len(near) < count and policy.gang_spread == "any":
-        near = _gather(stock.fullest(None), need)
+        near = _gather(index.fullest(None), need)
     return _led(near, need)
 
 

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from operator import attrgetter
 
 from forebay_pool.model.types import Make, Place, Session
-from forebay_pool.placement.lease_lengths import Lengths
+from forebay_pool.placement.lease_lengths import LeaseLengths
 
 GONE_MAX = 32
 """Stretches that are over are dropped from a list when there are more than this, and more than of those that go on."""
@@ -127,7 +127,7 @@ class Ends:
         holds = self._holds.get(make, {}).values()
         return sum(milli for some in holds for milli in (*some.placing.values(), *(one.milli for one in some.open)))
 
-    def next_ends(self, makes: Iterable[Make], lengths: Lengths, now_ns: int) -> Iterator[tuple[int, int]]:
+    def next_ends(self, makes: Iterable[Make], lengths: LeaseLengths, now_ns: int) -> Iterator[tuple[int, int]]:
         """When leases are expected to end, and the thousandths that each holds, soonest first."""
         holds = (pair for make in makes for pair in self._holds.get(make, {}).items())
         return heapq.merge(*(some.ends(lengths.mean_ns(flavor) or 0, now_ns) for flavor, some in holds))

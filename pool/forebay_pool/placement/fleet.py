@@ -16,7 +16,7 @@ from forebay_pool.placement.capacity import Capacity, equivalents_for, gib, memo
 from forebay_pool.placement.choice import UNBOUND, Bounds, Placement
 from forebay_pool.placement.expected_ends import Ends
 from forebay_pool.placement.fragmentation import Demand
-from forebay_pool.placement.free_index import Stock
+from forebay_pool.placement.free_index import FreeIndex
 from forebay_pool.placement.ranking import Ranking
 
 NAMES_MAX = 4
@@ -96,8 +96,8 @@ class Fleet:
 
     def set_tariff(self, tariff: Tariff) -> None:
         if tariff.surcharges != self.tariff.surcharges:
-            for stock in self.stocks.values():
-                stock.forget_ways()
+            for index in self.indexes.values():
+                index.forget_candidates()
         self.tariff = tariff
 
     def _index_flavors(self) -> None:
@@ -157,7 +157,7 @@ class Fleet:
         if devices:
             fitting = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
         else:
-            fitting = [e for e in flavor.equivalents if e.model in self.stocks]
+            fitting = [e for e in flavor.equivalents if e.model in self.indexes]
         return min((e.count * e.share_milli for e in fitting or flavor.equivalents), default=WHOLE_MILLI)
 
     def slots(self, lane: Lane) -> int:
@@ -174,7 +174,7 @@ class Fleet:
         if devices:
             here = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
             return max((WHOLE_MILLI // e.share_milli for e in here), default=0)
-        there = [(self.stocks[e.model].count, e) for e in flavor.equivalents if e.model in self.stocks]
+        there = [(self.indexes[e.model].count, e) for e in flavor.equivalents if e.model in self.indexes]
         return sum(count // e.count * (WHOLE_MILLI // e.share_milli) for count, e in there)
 
     # Seats
@@ -268,24 +268,24 @@ class Fleet:
         return self.placement.idle(kind, most)
 
     @property
-    def stocks(self) -> Mapping[str, Stock]:
+    def indexes(self) -> Mapping[str, FreeIndex]:
         """What there is, by model."""
-        return self.placement.stocks
+        return self.placement.indexes
 
     def census(self, flavor: Flavor) -> Census:
         """How the devices of the flavor's models stand, without looking at each."""
-        models = dict.fromkeys(e.model for e in flavor.equivalents if e.model in self.stocks)
-        stocks = [self.stocks[model] for model in models]
-        for stock in stocks:
-            stock.refresh()
-        some = islice((seat for stock in stocks for group in stock.groups.values() for seat in group.seats), NAMES_MAX)
-        return Census(sum(s.count for s in stocks), sum(s.free for s in stocks), sum(s.closed for s in stocks), list(some))
+        models = dict.fromkeys(e.model for e in flavor.equivalents if e.model in self.indexes)
+        indexes = [self.indexes[model] for model in models]
+        for index in indexes:
+            index.refresh()
+        some = islice((seat for index in indexes for group in index.groups.values() for seat in group.seats), NAMES_MAX)
+        return Census(sum(s.count for s in indexes), sum(s.free for s in indexes), sum(s.closed for s in indexes), list(some))
 
     def has_free(self, flavor: Flavor) -> bool:
         """Whether something may be leased of any device of the flavor's models."""
-        for model in {e.model: None for e in flavor.equivalents if e.model in self.stocks}:
-            self.stocks[model].refresh()
-            if self.stocks[model].free:
+        for model in {e.model: None for e in flavor.equivalents if e.model in self.indexes}:
+            self.indexes[model].refresh()
+            if self.indexes[model].free:
                 return True
         return False
 

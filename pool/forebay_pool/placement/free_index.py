@@ -1,9 +1,9 @@
-"""What is free of one model, filed so that placing looks at few nodes however many there are.
+"""What is free of one model, indexed so that a placement looks at few nodes however many there are.
 
-Nodes with the same devices free (the same profile) are alike to every strategy but for memory and order, so they are filed together, once
-for each share that a device of theirs has free, and of each file only the first few are looked at. Where many different shares are leased
-there are many files: each size that is asked for has them in the order in which they may be best for it (:class:`Way`), so a placement
-ends where no other file can be better. Switches and nodes are filed by their whole devices that are free, for gangs that fit on no node.
+Nodes with the same devices free (the same profile) are alike to every strategy but for memory and order, so they are in one bucket, once
+for each share that a device of theirs has free, and of each bucket only the first few are looked at. Where many different shares are leased
+there are many buckets: each size that is asked for has them in the order in which they may be best for it (``CandidateOrder``), so a
+placement ends where no other bucket can be better. Switches and nodes are indexed by their whole free devices, for gangs that span nodes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from operator import attrgetter
 
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.types import WHOLE_MILLI, Kind, Make, Seat
-from forebay_pool.placement.candidates import File, Key, Order, Size, Way, drop
+from forebay_pool.placement.candidates import Bucket, CandidateOrder, Key, Order, Size, drop
 from forebay_pool.placement.fragmentation import Demand, Profile
 from forebay_pool.placement.ranking import Rank, Ranking
 
-FILES_MAX = 128
-"""Files that are looked at for a placement."""
+BUCKETS_MAX = 128
+"""Buckets that are looked at for a placement."""
 STALE_MAX = 4
-"""Nodes that have changed, and are not filed anew before somebody looks; beyond, each change has one filed, so that no look files many."""
+"""Nodes that have changed and are indexed anew at the next look; beyond, each change has one indexed, so that no look indexes many."""
 STALE_SHARE = 16
-"""Of so many nodes one may have changed for each to be filed by itself: beyond, it takes less to sort all of them."""
+"""Up to one changed node in so many, each is indexed by itself; where more have changed, it takes less to sort all of them."""
 NUMBER_MASK = 2**32 - 1
-WAYS_MAX = 256
-"""Sizes that files are ordered for."""
+SIZES_MAX = 256
+"""Sizes that buckets are ordered for."""
 
 
 seat_order = attrgetter("order")
@@ -50,15 +50,15 @@ class Group:
     profile: Profile = ()
     best: dict[int, Seat] = field(default_factory=dict)
     """Of the devices with the same free share, the one with the fewest failures, and the least set aside."""
-    filed: dict[int, tuple[File, Order]] = field(default_factory=dict)
-    """Where it is filed for each of these."""
+    filed: dict[int, tuple[Bucket, Order]] = field(default_factory=dict)
+    """By free share, the bucket that the node is in, and its place there."""
     free: int = 0
     """Devices of which something may be leased."""
     whole: int = 0
     """Devices of which everything is free."""
 
 
-class Stock:
+class FreeIndex:
     """All devices of one model."""
 
     def __init__(self, ranking: Ranking, demand: Demand) -> None:
@@ -67,8 +67,8 @@ class Stock:
         self.groups: dict[str, Group] = {}
         self.kinds: set[Kind] = set()
         self.makes: set[Make] = set()
-        self._files: dict[Key, File] = {}
-        self._files_begun = 0
+        self._buckets: dict[Key, Bucket] = {}
+        self._buckets_begun = 0
         self._numbered: dict[int, Group] = {}
         self._shares: Counter[int] = Counter()
         """How many groups have a device with just so much free."""
@@ -83,7 +83,7 @@ class Stock:
         self._switches_filed: dict[str, int] = {}
         self._stale_switches: dict[str, None] = {}
         self._stale: dict[Group, None] = {}
-        self._ways: dict[Size, Way] = {}
+        self._candidates: dict[Size, CandidateOrder] = {}
         self.count = 0
         """Devices, free or not."""
         self.free = 0
@@ -134,15 +134,15 @@ class Stock:
         group.filed = now = {}
         if profile == known:
             for share_milli, seat in best.items():
-                file, before = filed[share_milli]
+                bucket, before = filed[share_milli]
                 order = (seat.failures, order_of(seat), number)
                 if order != before:
-                    self._take_out(file, before)
-                    file = self._put_in((profile, share_milli, group.sort), order)
-                now[share_milli] = (file, order)
+                    self._take_out(bucket, before)
+                    bucket = self._put_in((profile, share_milli, group.sort), order)
+                now[share_milli] = (bucket, order)
             return
-        for file, before in filed.values():
-            self._take_out(file, before)
+        for bucket, before in filed.values():
+            self._take_out(bucket, before)
         for share_milli, seat in best.items():
             order = (seat.failures, order_of(seat), number)
             now[share_milli] = (self._put_in((profile, share_milli, group.sort), order), order)
@@ -154,31 +154,31 @@ class Stock:
         if whole != group.whole:
             self._wholes_changed(group, whole)
 
-    def _put_in(self, key: Key, order: Order) -> File:
-        file = self._files.get(key)
-        if file is None:
-            self._files_begun += 1
-            file = self._files[key] = File(key, self._files_begun)
-        insort(file.orders, order)
-        self._shares[file.share_milli] += 1
-        if file.orders[0] is order:
-            self._first_changed(file)
-        return file
+    def _put_in(self, key: Key, order: Order) -> Bucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            self._buckets_begun += 1
+            bucket = self._buckets[key] = Bucket(key, self._buckets_begun)
+        insort(bucket.orders, order)
+        self._shares[bucket.share_milli] += 1
+        if bucket.orders[0] is order:
+            self._first_changed(bucket)
+        return bucket
 
-    def _take_out(self, file: File, order: Order) -> None:
-        orders = file.orders
+    def _take_out(self, bucket: Bucket, order: Order) -> None:
+        orders = bucket.orders
         at = bisect_left(orders, order)
         del orders[at]
         if not orders:
-            del self._files[file.key]
-        self._shares[file.share_milli] -= 1
+            del self._buckets[bucket.key]
+        self._shares[bucket.share_milli] -= 1
         if not at:
-            self._first_changed(file)
+            self._first_changed(bucket)
 
-    def _first_changed(self, file: File) -> None:
-        for way in self._ways.values():
-            if file.share_milli >= way.least_milli:
-                way.stale[file] = None
+    def _first_changed(self, bucket: Bucket) -> None:
+        for candidates in self._candidates.values():
+            if bucket.share_milli >= candidates.least_milli:
+                candidates.stale[bucket] = None
 
     def _wholes_changed(self, group: Group, whole: int) -> None:
         """The group has so many whole devices free, which are not as many as before."""
@@ -222,37 +222,37 @@ class Stock:
         return False
 
     def with_whole(self) -> Iterator[Group]:
-        """Nodes with whole devices free, file by file; the first of each file are the best."""
+        """Nodes with whole devices free, bucket by bucket; the first of each bucket are the best."""
         self.refresh()
-        files = [file for file in self._files.values() if file.share_milli == WHOLE_MILLI]
-        return (group for file in heapq.nsmallest(FILES_MAX, files, key=attrgetter("key")) for group in self.in_order(file))
+        buckets = [bucket for bucket in self._buckets.values() if bucket.share_milli == WHOLE_MILLI]
+        return (group for bucket in heapq.nsmallest(BUCKETS_MAX, buckets, key=attrgetter("key")) for group in self.in_order(bucket))
 
-    def best_for(self, size: Size, policy: Policy) -> Iterator[tuple[Rank, File]]:
-        """The files of devices with so much free, those first that may be best, and the least rank that a device of each may have."""
+    def best_for(self, size: Size, policy: Policy) -> Iterator[tuple[Rank, Bucket]]:
+        """The buckets of devices with so much free, those first that may be best, and the least rank that a device of each may have."""
         self.refresh()
-        way = self._ways.get(size)
-        if way is None:
-            if len(self._ways) >= WAYS_MAX:
-                self._ways.clear()
-            way = self._ways[size] = Way(size, self._ranking, self._demand)
-            way.stale |= dict.fromkeys(self._files.values())
-        way.refresh(policy, self._best_of)
-        return ((floor, file) for floor, _, _, file in islice(way.order, FILES_MAX))
+        candidates = self._candidates.get(size)
+        if candidates is None:
+            if len(self._candidates) >= SIZES_MAX:
+                self._candidates.clear()
+            candidates = self._candidates[size] = CandidateOrder(size, self._ranking, self._demand)
+            candidates.stale |= dict.fromkeys(self._buckets.values())
+        candidates.refresh(policy, self._best_of)
+        return ((floor, bucket) for floor, _, _, bucket in islice(candidates.order, BUCKETS_MAX))
 
-    def forget_ways(self) -> None:
+    def forget_candidates(self) -> None:
         """Other sizes are asked for from now on."""
-        self._ways.clear()
+        self._candidates.clear()
 
-    def _best_of(self, file: File) -> Seat:
-        return self._numbered[file.orders[0][2]].best[file.share_milli]
+    def _best_of(self, bucket: Bucket) -> Seat:
+        return self._numbered[bucket.orders[0][2]].best[bucket.share_milli]
 
-    def in_order(self, file: File) -> Iterator[Group]:
-        """The file's nodes, the best first."""
-        return (self._numbered[number] for _, _, number in file.orders)
+    def in_order(self, bucket: Bucket) -> Iterator[Group]:
+        """The bucket's nodes, the best first."""
+        return (self._numbered[number] for _, _, number in bucket.orders)
 
-    def files(self) -> list[File]:
+    def buckets(self) -> list[Bucket]:
         """All of them. For checks."""
-        return list(self._files.values())
+        return list(self._buckets.values())
 
     def free_seats(self) -> Iterator[Seat]:
         """Every device of which something may be leased."""

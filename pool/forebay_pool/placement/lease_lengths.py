@@ -69,7 +69,7 @@ class Lifetimes:
 NEARLY_ALL = 1 - 1e-9
 
 
-class Lengths:
+class LeaseLengths:
     """Decayed averages of the lengths of leases, and the last of them, by flavor."""
 
     def __init__(self) -> None:

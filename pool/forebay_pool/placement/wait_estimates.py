@@ -9,7 +9,7 @@ from forebay_wire import messages as wire
 from forebay_pool.model.metering import SECOND_NS
 from forebay_pool.model.types import Estimate, Lane, Session, Standing
 from forebay_pool.placement.fleet import Fleet
-from forebay_pool.placement.lease_lengths import Lengths, Lifetimes, rough
+from forebay_pool.placement.lease_lengths import LeaseLengths, Lifetimes, rough
 from forebay_pool.placement.wait_simulation import HELD_MAX, Held, Prospect
 
 NEWS_SHARE = 0.25
@@ -21,7 +21,7 @@ NEWS_SECONDS = 1.0
 class Foresight:
     """Prospects of lanes, made as they are asked for."""
 
-    def __init__(self, fleet: Fleet, lengths: Lengths, made_ns: int, made_unix_ns: int) -> None:
+    def __init__(self, fleet: Fleet, lengths: LeaseLengths, made_ns: int, made_unix_ns: int) -> None:
         self.made_ns = made_ns
         self._made_unix_ns = made_unix_ns
         self._fleet, self._lengths = fleet, lengths

@@ -1,8 +1,9 @@
-"""How long somebody who waits will wait yet, as a range: what is held is played on in a number of ways, as lengths so far make likely.
+"""How long somebody who waits will wait yet, as a range: scenarios of how leases go on, drawn from the lengths of leases so far.
 
-No way is more likely than another. Each draws what is left of every lease, given how long it has run, and the lengths of those that come
-before; so the waits of all ways, in order, are the quantiles of the wait (Latin hypercube sampling: of each draw every way takes another
-part of the distribution; M. D. McKay and others, Technometrics 21, 1979). The draws are fixed: the same state gives the same range.
+No scenario is more likely than another. Each draws what is left of every lease, given how long it has run, and the lengths of leases that
+come before; so the waits of all scenarios, in order, are the quantiles of the wait (Latin hypercube sampling: of each draw every scenario
+takes another part of the distribution; M. D. McKay and others, Technometrics 21, 1979). The draws are fixed: the same state gives the
+same range.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import NamedTuple
 
 from forebay_pool.placement.lease_lengths import Lifetimes
 
-WAYS = 24
+SCENARIOS = 24
 CUT = 1
-"""So many of the longest waits lie outside of the range. None of the shortest: who comes later may be let pass, which no way plays."""
+"""How many of the longest waits lie outside of the range. None of the shortest: a later request may pass, which no scenario plays."""
 DRAWS = 128
 """Draws that do not follow one another; the next ones begin anew."""
 HELD_MAX = 64
@@ -26,9 +27,9 @@ AHEAD_MAX = 64
 
 
 def _parts() -> list[list[float]]:
-    """For each draw what part of the distribution every way takes: all of them once, in an order of its own."""
+    """For each draw what part of the distribution every scenario takes: all of them once, in an order of its own."""
     chance = random.Random(1)  # noqa: S311 - nobody gains by guessing it
-    return [chance.sample([(way + 0.5) / WAYS for way in range(WAYS)], WAYS) for _ in range(DRAWS)]
+    return [chance.sample([(scenario + 0.5) / SCENARIOS for scenario in range(SCENARIOS)], SCENARIOS) for _ in range(DRAWS)]
 
 
 PARTS = _parts()
@@ -50,7 +51,7 @@ class Range(NamedTuple):
     high: float
 
 
-class Way:
+class Scenario:
     """One way that things may go on: when what is held is free again."""
 
     __slots__ = ("_at_ns", "_ends", "_free_milli")
@@ -84,25 +85,25 @@ class Prospect:
         ]
         free_milli = min(free_milli // scale, demand_milli - 1)
         enough = free_milli + sum(one.milli for one in held) >= demand_milli
-        self._ways = [Way(list(way), free_milli) for way in zip(*ends, strict=True)] if enough else []
+        self._scenarios = [Scenario(list(scenario), free_milli) for scenario in zip(*ends, strict=True)] if enough else []
         self._demand_milli, self._own, self._scale = demand_milli, own, scale
         self._draws, self._ahead, self._work_ns = len(held), 0, 0
 
     def range(self, ahead: int, work_ns: int, mean_ns: int) -> Range | None:
         """For who comes after so many, who will compute for so long; leases like its own last for ``mean_ns``. None: nobody knows."""
-        if not self._ways:
+        if not self._scenarios:
             return None
         ahead, work_ns = ahead // self._scale, work_ns // self._scale
         if ahead > self._ahead:
             self._precede(ahead, (work_ns - self._work_ns) / (ahead - self._ahead) / max(1, mean_ns))
             self._work_ns = work_ns
         beyond = (ahead + 1) / (self._ahead + 1)
-        waits = sorted(way.free_at_ns(self._demand_milli) * beyond / 1e9 for way in self._ways)
-        return Range(waits[0], (waits[(WAYS - 1) // 2] + waits[WAYS // 2]) / 2, waits[-1 - CUT])
+        waits = sorted(scenario.free_at_ns(self._demand_milli) * beyond / 1e9 for scenario in self._scenarios)
+        return Range(waits[0], (waits[(SCENARIOS - 1) // 2] + waits[SCENARIOS // 2]) / 2, waits[-1 - CUT])
 
     def _precede(self, ahead: int, each: float) -> None:
         """Some more come before, up to so many; their leases are so many times as long as one's own."""
         while self._ahead < min(ahead, AHEAD_MAX):
-            for way, part in zip(self._ways, PARTS[self._draws % DRAWS], strict=True):
-                way.start(self._demand_milli, each * self._own.length_ns(part))
+            for scenario, part in zip(self._scenarios, PARTS[self._draws % DRAWS], strict=True):
+                scenario.start(self._demand_milli, each * self._own.length_ns(part))
             self._draws, self._ahead = self._draws + 1, self._ahead + 1

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from forebay_pool.model.types import Request, Seat
 from forebay_pool.placement.fleet import Fleet
-from forebay_pool.placement.lease_lengths import Lengths
+from forebay_pool.placement.lease_lengths import LeaseLengths
 
 
-def shadow_ns(request: Request, fleet: Fleet, lengths: Lengths, now_ns: int) -> int | None:
+def shadow_ns(request: Request, fleet: Fleet, lengths: LeaseLengths, now_ns: int) -> int | None:
     """When enough compute will be free for the request, by what leases last on average; None when nobody knows.
 
     The "shadow time" of EASY backfill (D. Lifka, *The ANL/IBM SP Scheduling System*, JSSPP 1995), with averages in the place of users'
@@ -32,7 +32,7 @@ def shadow_ns(request: Request, fleet: Fleet, lengths: Lengths, now_ns: int) -> 
     return None
 
 
-def _ends(seat: Seat, lengths: Lengths, now_ns: int) -> Iterator[tuple[int, int]]:
+def _ends(seat: Seat, lengths: LeaseLengths, now_ns: int) -> Iterator[tuple[int, int]]:
     for session, hold in seat.holders.items():
         length_ns = lengths.mean_ns(session.flavor) or 0
         began_ns = now_ns if session.lease is None else session.lease.opened_ns

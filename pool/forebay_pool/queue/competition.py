@@ -9,7 +9,7 @@ from forebay_pool.model.types import Lane, Make
 from forebay_pool.placement.fleet import Fleet
 
 
-class Crowd:
+class Competition:
     """Amounts of requests (a count, or their work) by lane and level. Two lanes compete where some device may serve both."""
 
     def __init__(self, fleet: Fleet) -> None:

@@ -10,7 +10,7 @@ from sortedcontainers import SortedDict
 from forebay_pool.model.types import Lease
 
 
-class Revocable:
+class Preemptible:
     """Open leases that nobody takes back yet, by priority and model of device; those in the order in which they were opened."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from operator import itemgetter
 from forebay_pool.model.types import AGED, Lane, Request, Seat
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.queue.accounts import Account, Accounts, Spot
-from forebay_pool.queue.competition import Crowd
+from forebay_pool.queue.competition import Competition
 from forebay_pool.queue.fair_share import NOTHING, Turns
 
 Rank = tuple[int, float, float, int]
@@ -19,7 +19,7 @@ STALE_MAX = 64
 """Entries of requests that left are dropped when there are more than this, and more than twice as many as wait."""
 
 
-class Line:
+class Queue:
     """The waiting requests, by lane: a session with a worker waits for its devices, another for any that serve its flavor.
 
     All of a lane need the same. A lane has levels (priorities), a level the tenants that wait there in the order of their shares, a tenant
@@ -31,7 +31,7 @@ class Line:
     def __init__(self, fleet: Fleet, accounts: Accounts) -> None:
         self.waiting: dict[int, Request] = {}
         self.accounts = accounts
-        self.crowd = Crowd(fleet)
+        self.crowd = Competition(fleet)
         self.changes = 0
         """Grows with every change, for who wants to know whether there was one."""
         self._fleet = fleet
@@ -96,7 +96,7 @@ class Line:
         self._lanes, self._at, self._anywhere, self._users, self._orders, self._entries = {}, {}, {}, {}, {}, 0
         self._ages = [(request.arrived_ns, request.order) for request in self.waiting.values()]
         heapq.heapify(self._ages)
-        self.crowd, self._sizes = Crowd(self._fleet), Counter()
+        self.crowd, self._sizes = Competition(self._fleet), Counter()
         for account in self.accounts:
             account.clear_bench()
         for request in self.waiting.values():

@@ -18,7 +18,7 @@ SUBJECT_CHARACTERS_MAX = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class AuditEntry:
     """What somebody does. ``before`` is None where there was nothing, ``after`` what there is then, or what was asked for."""
 
     who: str
@@ -35,7 +35,7 @@ class Entry:
     """A deed that was written down, under its number."""
 
     id: int
-    deed: Deed
+    deed: AuditEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Wanted:
     until_ns: int | None = None
 
 
-def append(connection: Connection, deed: Deed) -> None:
+def append(connection: Connection, deed: AuditEntry) -> None:
     """Writes the deed down."""
     row = {
         "at_unix_ns": deed.at_unix_ns,
@@ -83,4 +83,4 @@ def entries(connection: Connection, wanted: Wanted, limit: int, before_id: int |
 
 def _entry(row: Any) -> Entry:
     before = None if row.before is None else json.loads(row.before)
-    return Entry(row.id, Deed(row.who, row.action, row.subject, before, json.loads(row.after), row.at_unix_ns))
+    return Entry(row.id, AuditEntry(row.who, row.action, row.subject, before, json.loads(row.after), row.at_unix_ns))

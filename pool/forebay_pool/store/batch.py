@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forebay_pool.model.snapshot import KeptLease, KeptParking, KeptSession, KeptWorker
+from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, SessionSnapshot, WorkerSnapshot
 from forebay_pool.model.types import UsageRecord
 
 
@@ -15,10 +15,10 @@ class Batch:
     of parked time, that it is of."""
 
     records: Sequence[UsageRecord] = ()
-    sessions: dict[str, KeptSession | None] = field(default_factory=dict)
-    workers: dict[str, KeptWorker | None] = field(default_factory=dict)
-    leases: dict[str, KeptLease] = field(default_factory=dict)
-    parkings: dict[str, KeptParking | None] = field(default_factory=dict)
+    sessions: dict[str, SessionSnapshot | None] = field(default_factory=dict)
+    workers: dict[str, WorkerSnapshot | None] = field(default_factory=dict)
+    leases: dict[str, LeaseSnapshot] = field(default_factory=dict)
+    parkings: dict[str, ParkingSnapshot | None] = field(default_factory=dict)
     confirmed_ns: dict[str, int] = field(default_factory=dict)
     """By lease: for how long its worker has confirmed to hold it."""
 

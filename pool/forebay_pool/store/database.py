@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from forebay_pool import failpoints
 from forebay_pool.errors import ChangedMeanwhile, Deposed, StoreUnavailable
 from forebay_pool.model.policies import ModelPolicy
-from forebay_pool.model.snapshot import Kept
+from forebay_pool.model.snapshot import Snapshot
 from forebay_pool.model.types import WHOLE_MILLI, Equivalent, Flavor, Quota, UsageRecord
 from forebay_pool.process_identity import boot_id
 from forebay_pool.store import audit, history_rows, snapshot_rows
@@ -109,7 +109,7 @@ class Store:
             return str(connection.execute(select(LEADERSHIP.c.url)).scalar_one())
 
     @contextmanager
-    def _writing(self, deed: audit.Deed | None = None) -> Iterator[Connection]:
+    def _writing(self, deed: audit.AuditEntry | None = None) -> Iterator[Connection]:
         """A transaction that is undone if another pool has led since: the row is locked until it ends. The deed is written down in it."""
         with self.engine.begin() as connection:
             yield connection
@@ -138,7 +138,7 @@ class Store:
             before = None if found is None else settings_of(_flavor(found))
             _check_expected(expected, None if before is None else tag_of(before))
             connection.execute(statement.on_conflict_do_update(index_elements=[FLAVORS.c.name], set_=row))
-            audit.append(connection, audit.Deed(who, "flavor.set", flavor.name, before, settings_of(flavor)))
+            audit.append(connection, audit.AuditEntry(who, "flavor.set", flavor.name, before, settings_of(flavor)))
 
     def flavors(self) -> dict[str, Flavor]:
         with self.engine.connect() as connection:
@@ -147,7 +147,7 @@ class Store:
 
     # Nodes, devices and models
 
-    def set_closed(self, kind: Literal["node", "device"], name: str, cause: str | None, deed: audit.Deed | None = None) -> None:
+    def set_closed(self, kind: Literal["node", "device"], name: str, cause: str | None, deed: audit.AuditEntry | None = None) -> None:
         """Remembers that an operator closed it, and why, or with None that it is open."""
         key = (CLOSURES.c.kind == kind) & (CLOSURES.c.name == name)
         with self._writing(deed) as connection:
@@ -171,7 +171,7 @@ class Store:
             _check_expected(expected, tag_of(before.settings))
             connection.execute(statement.on_conflict_do_update(index_elements=[MODEL_POLICIES.c.model], set_=row))
             was = None if found is None else before.settings
-            audit.append(connection, audit.Deed(who, "model.set", policy.model, was, policy.settings))
+            audit.append(connection, audit.AuditEntry(who, "model.set", policy.model, was, policy.settings))
 
     def models(self) -> dict[str, ModelPolicy]:
         with self.engine.connect() as connection:
@@ -204,7 +204,7 @@ class Store:
             _check_expected(expected, tag_of(asdict(before)))
             connection.execute(statement.on_conflict_do_update(index_elements=[QUOTAS.c.tenant, QUOTAS.c.user], set_=row))
             was = None if before == Quota() else asdict(before)
-            audit.append(connection, audit.Deed(who, "quota.set", f"{tenant}/{user}" if user else tenant, was, asdict(quota)))
+            audit.append(connection, audit.AuditEntry(who, "quota.set", f"{tenant}/{user}" if user else tenant, was, asdict(quota)))
 
     def quotas(self) -> list[tuple[str, str | None, Quota]]:
         """Each quota with its tenant and, if it is a user's, the user."""
@@ -214,7 +214,7 @@ class Store:
 
     # What operators did
 
-    def write_down(self, deed: audit.Deed) -> None:
+    def append_audit(self, deed: audit.AuditEntry) -> None:
         """Writes down what is done to something that is in no table of its own."""
         with self._writing(deed):
             pass
@@ -239,7 +239,7 @@ class Store:
                 connection.execute(self._file, [{"segment": record.id} for record in batch.records])
             snapshot_rows.write(connection, self._insert, batch, boot_id())
 
-    def kept(self, half_life_seconds: float = 0.0) -> Kept:
+    def kept(self, half_life_seconds: float = 0.0) -> Snapshot:
         """What the pool that led before left, and what was used lately: within some half-lives of the fair share, and quotas' windows."""
         quotas, now_ns, now_unix_ns = self.quotas(), time.monotonic_ns(), time.time_ns()
         with self.engine.connect() as connection:

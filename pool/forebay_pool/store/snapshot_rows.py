@@ -13,7 +13,7 @@ from forebay_wire import messages as wire
 from sqlalchemy import BigInteger, ColumnElement, Connection, Delete, Table, Update, bindparam, case, delete, select, update
 
 from forebay_pool.model.metering import segment_number
-from forebay_pool.model.snapshot import Kept, KeptLease, KeptParking, KeptSession, KeptWorker
+from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, SessionSnapshot, Snapshot, WorkerSnapshot
 from forebay_pool.model.types import Price, QueuePlace, UsageRecord
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.tables import OPEN_LEASES, PARKINGS, SEGMENTS, SESSIONS, WORKERS
@@ -69,12 +69,12 @@ def write(connection: Connection, insert: Any, batch: Batch, boot: str) -> None:
     _remove(connection, PARKINGS, [record.lease for record in parked if record.is_last])
 
 
-def read(connection: Connection, boot: str, now_ns: int, now_unix_ns: int) -> Kept:
+def read(connection: Connection, boot: str, now_ns: int, now_unix_ns: int) -> Snapshot:
     """All that is kept, with times by the clock of the host whose boot this is."""
     leases = [(_lease(row), row.boot == boot) for row in connection.execute(select(OPEN_LEASES).order_by(OPEN_LEASES.c.id))]
     parkings = [(_parking(row), row.boot == boot) for row in connection.execute(select(PARKINGS).order_by(PARKINGS.c.id))]
     sessions = tuple(_session(row) for row in connection.execute(select(SESSIONS).order_by(SESSIONS.c.since_unix_ns, SESSIONS.c.id)))
-    return Kept(
+    return Snapshot(
         sessions=sessions,
         workers=tuple(_worker(row) for row in connection.execute(select(WORKERS).order_by(WORKERS.c.id))),
         leases=tuple(lease.here(now_ns, now_unix_ns, same_clock) for lease, same_clock in leases),
@@ -112,7 +112,7 @@ def _remove(connection: Connection, table: Table, ids: Sequence[str]) -> None:
         connection.execute(_removal(table), {"names": ids[start : start + NAMES_MAX]})
 
 
-def _last_closed(connection: Connection, sessions: Sequence[KeptSession]) -> dict[str, UsageRecord]:
+def _last_closed(connection: Connection, sessions: Sequence[SessionSnapshot]) -> dict[str, UsageRecord]:
     wanted = [f"{session.id}.{session.epoch}" for session in sessions if session.epoch]
     records: list[UsageRecord] = []
     for start in range(0, len(wanted), NAMES_MAX):
@@ -124,7 +124,7 @@ def _last_closed(connection: Connection, sessions: Sequence[KeptSession]) -> dic
     return {record.session: replace(record, duration_ns=held_ns[record.lease]) for record in records if record.is_last}
 
 
-def _session_row(session: KeptSession) -> dict[str, Any]:
+def _session_row(session: SessionSnapshot) -> dict[str, Any]:
     return {
         "id": session.id,
         "secret": session.secret.hex(),
@@ -145,8 +145,8 @@ def _session_row(session: KeptSession) -> dict[str, Any]:
     }
 
 
-def _session(row: Any) -> KeptSession:
-    return KeptSession(
+def _session(row: Any) -> SessionSnapshot:
+    return SessionSnapshot(
         id=row.id,
         secret=bytes.fromhex(row.secret),
         tenant=row.tenant,
@@ -166,15 +166,15 @@ def _session(row: Any) -> KeptSession:
     )
 
 
-def _worker_row(worker: KeptWorker) -> dict[str, Any]:
+def _worker_row(worker: WorkerSnapshot) -> dict[str, Any]:
     return {name: getattr(worker, name) for name in WORKERS.columns.keys()} | {"devices": json.dumps(worker.devices)}
 
 
-def _worker(row: Any) -> KeptWorker:
-    return KeptWorker(row.id, tuple(json.loads(row.devices)), row.token, row.boot, row.pid, row.started)
+def _worker(row: Any) -> WorkerSnapshot:
+    return WorkerSnapshot(row.id, tuple(json.loads(row.devices)), row.token, row.boot, row.pid, row.started)
 
 
-def _lease_row(lease: KeptLease, boot: str) -> dict[str, Any]:
+def _lease_row(lease: LeaseSnapshot, boot: str) -> dict[str, Any]:
     price = lease.price
     return {
         "id": lease.id,
@@ -200,8 +200,8 @@ def _lease_row(lease: KeptLease, boot: str) -> dict[str, Any]:
     }
 
 
-def _lease(row: Any) -> KeptLease:
-    return KeptLease(
+def _lease(row: Any) -> LeaseSnapshot:
+    return LeaseSnapshot(
         id=row.id,
         session=row.session,
         epoch=row.epoch,
@@ -223,14 +223,14 @@ def _lease(row: Any) -> KeptLease:
     )
 
 
-def _parking_row(parking: KeptParking, boot: str) -> dict[str, Any]:
+def _parking_row(parking: ParkingSnapshot, boot: str) -> dict[str, Any]:
     own = {name: getattr(parking, name) for name in PARKINGS.columns.keys() if name != "boot"}
     return own | {"boot": boot, "span": json.dumps(parking.span.model_dump())}
 
 
-def _parking(row: Any) -> KeptParking:
+def _parking(row: Any) -> ParkingSnapshot:
     values = {name: getattr(row, name) for name in PARKINGS.columns.keys() if name not in ("boot", "span")}
-    return KeptParking(span=wire.Span(**json.loads(row.span)), **values)
+    return ParkingSnapshot(span=wire.Span(**json.loads(row.span)), **values)
 
 
 def _record(row: Any) -> UsageRecord:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from forebay_pool.errors import ChangedMeanwhile, Deposed, StoreUnavailable
-from forebay_pool.model.snapshot import KeptLease, KeptParking, KeptSession, KeptWorker
+from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, SessionSnapshot, WorkerSnapshot
 from forebay_pool.model.types import UsageRecord
 from forebay_pool.store.batch import Batch
 
@@ -92,24 +92,24 @@ class Writer:
             self._accepting = False
             self._on_backlog(False)
 
-    def keep_session(self, name: str, session: KeptSession | None) -> None:
+    def keep_session(self, name: str, session: SessionSnapshot | None) -> None:
         """How the session stands; None once it is over. Like the next three, never waits."""
         with self._wake:
             self._wake_for_first()
             self._standing.sessions[name] = session
 
-    def keep_worker(self, name: str, worker: KeptWorker | None) -> None:
+    def keep_worker(self, name: str, worker: WorkerSnapshot | None) -> None:
         with self._wake:
             self._wake_for_first()
             self._standing.workers[name] = worker
 
-    def keep_lease(self, lease: KeptLease) -> None:
+    def keep_lease(self, lease: LeaseSnapshot) -> None:
         """A lease opened; its record ends it."""
         with self._wake:
             self._wake_for_first()
             self._standing.leases[lease.id] = lease
 
-    def keep_parking(self, name: str, parking: KeptParking | None) -> None:
+    def keep_parking(self, name: str, parking: ParkingSnapshot | None) -> None:
         """A session was parked; its last record ends it, or None."""
         with self._wake:
             self._wake_for_first()

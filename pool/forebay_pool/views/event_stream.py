@@ -32,7 +32,7 @@ class Watcher:
             self.events.put_nowait("")
 
 
-class Board:
+class EventStream:
     """Collects changed records, and tells watchers their rows."""
 
     def __init__(self, clock_ns: Callable[[], int]) -> None:

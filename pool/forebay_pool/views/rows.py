@@ -358,14 +358,14 @@ def node_row(node: Node) -> NodeRow:
 
 
 def model_row(model: str, fleet: Fleet) -> ModelRow:
-    stock, policy = fleet.stocks.get(model), fleet.policy.models.get(model, ModelPolicy(model))
-    if stock is not None:
-        stock.refresh()
+    index, policy = fleet.indexes.get(model), fleet.policy.models.get(model, ModelPolicy(model))
+    if index is not None:
+        index.refresh()
     return {
         "model": model,
-        "devices": 0 if stock is None else stock.count,
-        "free": 0 if stock is None else stock.free,
-        "closed": 0 if stock is None else stock.closed,
+        "devices": 0 if index is None else index.count,
+        "free": 0 if index is None else index.free,
+        "closed": 0 if index is None else index.closed,
         "etag": tag_of(policy.settings),
         "tenants": policy.settings["tenants"],
     }
@@ -414,10 +414,10 @@ def _prices_of_accelerators(fleet: Fleet, tenant: str) -> list[tuple[Flavor, Pri
 
 
 def _equivalent_row(equivalent: Equivalent, fleet: Fleet) -> EquivalentRow:
-    stock = fleet.stocks.get(equivalent.model)
+    index = fleet.indexes.get(equivalent.model)
     return {
         "model": equivalent.model,
         "count": equivalent.count,
         "share_milli": equivalent.share_milli,
-        "devices": 0 if stock is None else stock.count,
+        "devices": 0 if index is None else index.count,
     }
