@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import combinations
 from pathlib import Path
 
@@ -110,3 +110,55 @@ def test_the_order_of_the_state_machines_floors_is_written_down() -> None:
     page = ast.get_docstring(ast.parse((MACHINE / "__init__.py").read_text(encoding="utf-8"))) or ""
     told = re.findall(r"^\d+\. ``(\w+)``", page, re.MULTILINE)
     assert told == [module for module, _ in floors().values()]
+
+
+DEFINED_ELSEWHERE = re.compile(
+    r"^wire/"  # the wire's page and messages.py
+    r"|/errors\.py$|_pool/model/(events|node_events|instructions)\.py$"  # one sentence each, in one file
+    r"|/http/|/pages/|/machine/|rows\.py$"  # endpoints, the floors of the state machine, and columns of answers
+    r"|/migrations/"
+)
+SHAPES = re.compile(r"^_|^Invalid|(Error|Failure|Refused|Unavailable|Row|Rows|Body|Page|Query)$")
+"""What an error or a row is called after: the noun before it has the row."""
+USED_IN_FILES = 3
+
+
+def words_of(name: str) -> str:
+    """``UsageRecord`` and ``usage_record`` as they are said."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", name).strip().lower()
+
+
+def glossary() -> list[str]:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| \*\*([^*]+)\*\* \|", page, re.MULTILINE)
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    """Every name that a file uses or defines."""
+    kinds = {ast.Name: "id", ast.Attribute: "attr", ast.alias: "name", ast.ClassDef: "name", ast.arg: "arg", ast.FunctionDef: "name"}
+    return {getattr(node, kinds[type(node)]) for node in ast.walk(tree) if type(node) in kinds}
+
+
+def classes_in(tree: ast.AST) -> set[str]:
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+def taken_from_ours(tree: ast.AST) -> set[str]:
+    """The names that a file imports from modules of ours."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("forebay")]
+    return {alias.name for node in imports for alias in node.names}
+
+
+def test_the_glossary_has_every_noun_that_three_files_use_and_no_other() -> None:
+    paths = [path for package in PACKAGES for path in (ROOT / package).glob("forebay*/**/*.py")]
+    trees = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    nouns = set().union(*(classes_in(tree) for path, tree in trees.items() if not DEFINED_ELSEWHERE.search(path)))
+    uses = Counter(name for tree in trees.values() for name in classes_in(tree) | taken_from_ours(tree))
+    shared = {words_of(noun) for noun in nouns if uses[noun] >= USED_IN_FILES and not SHAPES.search(noun)}
+    defined = glossary()
+    missing = sorted(shared - set(defined))
+    assert not missing, f"give these a row in docs/glossary.md: {missing}"
+    said = {f" {words_of(name)} " for tree in trees.values() for name in names_in(tree)}
+    unused = [word for word in defined if not any(f" {word} " in name or f" {word}s " in name for name in said)]
+    assert not unused, f"nothing in the code is called so: {unused}"
+    assert len(defined) == len(set(defined)), "one row for a word"
