@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "contents.h"
+#include "deduplication.h"
 #include "failures.h"
 #include "forebay/spin.h"
 #include "forebay/wire.h"

@@ -1,4 +1,4 @@
-#include "contents.h"
+#include "deduplication.h"
 
 #include <algorithm>
 #include <new>
