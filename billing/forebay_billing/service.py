@@ -18,7 +18,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application
 
 from forebay_billing.errors import BillingError, ConfigurationError
-from forebay_billing.http import alerts, budgets, credits, heartbeats, invoices, payments, prices, reports, tenants
+from forebay_billing.http import alerts, budgets, credits, health, heartbeats, invoices, payments, prices, reports, tenants, usage
 from forebay_billing.http import handler as handler_http
 from forebay_billing.metrics import Metrics
 from forebay_billing.settings import Settings
@@ -42,7 +42,7 @@ BODY_BYTES_CUT = 8 * handler_http.BODY_BYTES_MAX
 """A body this long is not even read to its end to be refused politely: the connection closes."""
 
 ENDPOINTS: tuple[tuple[str, type[handler_http.BillingHandler]], ...] = (
-    (r"api/usage", handler_http.UsageHandler),
+    (r"api/usage", usage.UsageHandler),
     (r"api/heartbeats", heartbeats.HeartbeatsHandler),
     (r"api/balance", heartbeats.BalanceHandler),
     (r"api/prices", prices.PricesHandler),
@@ -57,11 +57,11 @@ ENDPOINTS: tuple[tuple[str, type[handler_http.BillingHandler]], ...] = (
     (r"api/audit", prices.AuditHandler),
     (r"api/plans", prices.PlansHandler),
     (r"api/plans/([^/]+)", prices.PlanHandler),
-    (r"api/corrections", handler_http.CorrectionsHandler),
-    (r"api/summary", handler_http.SummaryHandler),
-    (r"api/forecast", handler_http.ForecastHandler),
-    (r"api/statement", handler_http.StatementHandler),
-    (r"api/check", handler_http.CheckHandler),
+    (r"api/corrections", usage.CorrectionsHandler),
+    (r"api/summary", usage.SummaryHandler),
+    (r"api/forecast", usage.ForecastHandler),
+    (r"api/statement", usage.StatementHandler),
+    (r"api/check", usage.CheckHandler),
     (r"api/drafts", invoices.DraftsHandler),
     (r"api/drafts/lines/([^/]+)", invoices.DraftCellsHandler),
     (r"api/invoices", invoices.InvoicesHandler),
@@ -94,8 +94,8 @@ ENDPOINTS: tuple[tuple[str, type[handler_http.BillingHandler]], ...] = (
     (r"api/payments/outbox/([^/]+)", payments.DeadLetterHandler),
     (r"api/payments/reconciliation", payments.ReconciliationHandler),
     (r"api/payments/webhook", payments.WebhookHandler),
-    (r"metrics", handler_http.MetricsHandler),
-    (r"health", handler_http.HealthHandler),
+    (r"metrics", health.MetricsHandler),
+    (r"health", health.HealthHandler),
 )
 
 

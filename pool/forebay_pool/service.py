@@ -31,7 +31,7 @@ from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavaila
 from forebay_pool.hosts.launcher import Launcher, LocalLauncher, WorkerCommand
 from forebay_pool.hosts.probes import Probe, probes_of
 from forebay_pool.hosts.ray_nodes import RayNode, devices_of
-from forebay_pool.http import audit, endpoints, queue
+from forebay_pool.http import audit, endpoints, events, flavors, health, queue, sessions
 from forebay_pool.http import handler as handler_http
 from forebay_pool.http import nodes as nodes_http
 from forebay_pool.http.links import SessionLink, WorkerLink
@@ -244,12 +244,12 @@ class Service:
         return [
             ("api/session", SessionLink),
             ("api/worker", WorkerLink),
-            ("api/flavors", handler_http.Flavors),
-            ("api/flavors/([^/]+)", handler_http.FlavorItem),
-            ("api/suggestions", handler_http.Suggestions),
-            ("api/leases", handler_http.Leases),
-            ("api/sessions", handler_http.Sessions),
-            ("api/sessions/([^/]+)", handler_http.SessionItem),
+            ("api/flavors", flavors.Flavors),
+            ("api/flavors/([^/]+)", flavors.FlavorItem),
+            ("api/suggestions", flavors.Suggestions),
+            ("api/leases", sessions.Leases),
+            ("api/sessions", sessions.Sessions),
+            ("api/sessions/([^/]+)", sessions.SessionItem),
             ("api/sessions/([^/]+)/revoke", queue.Revocation),
             ("api/sessions/([^/]+)/move", queue.Move),
             ("api/sessions/([^/]+)/park", queue.Parking),
@@ -257,19 +257,19 @@ class Service:
             ("api/quotas", queue.Quotas),
             ("api/quotas/([^/]+)", queue.QuotaItem),
             ("api/quotas/([^/]+)/([^/]+)", queue.QuotaItem),
-            ("api/devices", handler_http.Devices),
+            ("api/devices", nodes_http.Devices),
             ("api/devices/(.+)", nodes_http.DeviceItem),
             ("api/nodes", nodes_http.Nodes),
             ("api/nodes/([^/]+)", nodes_http.NodeItem),
             ("api/models", nodes_http.Models),
             ("api/models/(.+)", nodes_http.ModelItem),
             ("api/forecast", nodes_http.Forecasts),
-            ("api/choice", handler_http.Choice),
+            ("api/choice", sessions.Choice),
             ("api/audit", audit.Audit),
-            ("api/events", handler_http.Events),
+            ("api/events", events.Events),
             ("api/openapi.json", endpoints.Description),
-            ("metrics", handler_http.MetricsPage),
-            ("health", handler_http.Health),
+            ("metrics", health.MetricsPage),
+            ("health", health.Health),
         ]
 
     def _context(self) -> handler_http.Context:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from forebay_billing import errors as billing
 from forebay_dashboards.text.causes import _REFUSED, cause, refusal
 from forebay_pool import errors as pool
-from forebay_pool.http import handler, nodes, queue
+from forebay_pool import http
 from forebay_pool.model import health
 from forebay_pool.model.health import Reading, judge
 
@@ -42,9 +43,8 @@ def test_a_refusal_is_told_by_its_code_and_one_that_is_new_as_it_was_sent() -> N
 
 def test_every_code_that_has_a_text_is_one_that_pool_or_billing_sends() -> None:
     sent = {kind.code for kind in vars(billing).values() if isinstance(kind, type) and issubclass(kind, billing.BillingError)}
-    for module in (pool, handler, nodes, queue):
-        with open(str(module.__file__)) as source:
-            sent |= set(re.findall(r'RequestRefused\(\d+, "(\w+)"', source.read()))
+    for path in (Path(str(pool.__file__)), *Path(str(http.__file__)).parent.glob("*.py")):
+        sent |= set(re.findall(r'RequestRefused\(\d+, "(\w+)"', path.read_text(encoding="utf-8")))
     assert _REFUSED.keys() <= sent
     for code in _REFUSED:
         assert re.search("[가-힣]", refusal(code, "x").said("ko")), code

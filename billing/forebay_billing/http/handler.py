@@ -1,4 +1,4 @@
-"""The endpoints of ARCHITECTURE.md's billing table, each a few lines: who, what, answer."""
+"""The base of all endpoints: who asks, what is answered, and what a refusal looks like; and what endpoints need of the service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from forebay_hub.preconditions import InvalidPrecondition, Precondition, precond
 from pydantic import BaseModel
 from tornado.web import HTTPError, MissingArgumentError, RequestHandler, stream_request_body
 
-from forebay_billing.documents import usage
 from forebay_billing.errors import (
     BillingError,
     Forbidden,
@@ -27,32 +26,15 @@ from forebay_billing.errors import (
     Unauthenticated,
     UnknownPath,
 )
-from forebay_billing.http import stand_ins
-from forebay_billing.http.bodies import (
-    CorrectionBody,
-    ForecastQuery,
-    NoQuery,
-    StatementQuery,
-    SummaryQuery,
-    UsageQuery,
-    body_of,
-    query_of,
-)
+from forebay_billing.http.bodies import body_of, query_of
 from forebay_billing.http.stand_ins import Aside
-from forebay_billing.ledger.access import Scope, check_may_change_books, check_may_post_usage, check_may_scrape, usage_scope
 from forebay_billing.ledger.books import Books
 from forebay_billing.ledger.idempotency import Key
-from forebay_billing.ledger.postings import REVENUE
 from forebay_billing.ledger.writer import Share
-from forebay_billing.metrics import Metrics, Situation
-from forebay_billing.model.months import Month
+from forebay_billing.metrics import Metrics
 from forebay_billing.model.types import UsageRecord
-from forebay_billing.reads import usage as usage_reads
-from forebay_billing.reads.summaries import KEYS, By
-from forebay_billing.reads.usage import Window
 from forebay_billing.settings import Settings
 from forebay_billing.tables.schema import KEY_CHARS_MAX
-from forebay_billing.writes import alerts
 from forebay_billing.writes import usage as usage_writes
 from forebay_billing.writes.store import Store
 
@@ -67,8 +49,6 @@ BODY_BYTES_MAX = 8 * 1024 * 1024
 FUTURE_NS_MAX = 3600 * 10**9
 """A record may end this far in the future, because clocks differ; prices further ahead may still change."""
 CAUSES_REMEMBERED_MAX = 10_000
-_LOOPBACK = ("127.0.0.1", "::1")
-_BY: dict[str, By] = {key: key for key in KEYS}
 
 B = TypeVar("B", bound=BaseModel)
 T = TypeVar("T")
@@ -302,179 +282,6 @@ def _as_billing_error(status: int, error: object, path: str) -> BillingError:
     if status < 500 and isinstance(error, MissingArgumentError | HTTPError):
         return InvalidRequest(f"The request is not understood: {error.log_message or error.reason or status}.")
     return BillingError("The billing service failed; the operator finds the cause in its log.")
-
-
-class UsageHandler(BillingHandler):
-    """``POST`` and ``GET api/usage``."""
-
-    endpoint = "usage"
-
-    async def post(self) -> None:
-        identity = await self.caller()
-        check_may_post_usage(identity)
-        self.query(NoQuery)
-        context, attempt = self.context, Attempt("usage.post", "usage", {"bytes": len(self._body)})
-        try:
-            records, asides = stand_ins.usage_of(self.body_bytes())
-            names = ", ".join(f"{record.source}/{record.id}" for record in records[:1]) + ", …" * (len(records) > 1)
-            attempt = Attempt("usage.post", names or "usage", {"records": len(records)})
-            self._check_clock(records)
-            await self.put_aside(identity, asides)
-            done = await self.change(
-                identity,
-                lambda books: context.post_usage(books, [records])[0],
-                usage.accepted_json,
-                share=Share(context.post_usage, records),
-            )
-        except BillingError as refusal:
-            await self.leave_once(identity, attempt, refusal)
-            raise
-        if done is not None:
-            context.metrics.accepted(done.accepted, done.duplicates, done.costs)
-            log.info("action=usage.post accepted=%d duplicates=%d", done.accepted, done.duplicates)
-
-    def _check_clock(self, records: Sequence[UsageRecord]) -> None:
-        latest_ns = self.context.clock_ns() + FUTURE_NS_MAX
-        for record in records:
-            if record.started_at_ns + record.duration_ns > latest_ns:
-                raise InvalidRequest(f"Usage {record.source}/{record.id} ends more than an hour in the future; compare the clocks.")
-
-    async def get(self) -> None:
-        identity = await self.caller()
-        query = self.query(UsageQuery)
-        scope = usage_scope(identity, query.tenant, query.user)
-        window = Window(query.since_ns, query.until_ns, query.notebook, query.cell, query.cell_id)
-        page = await self.context.store.usage_page(scope, window, query.limit, query.after)
-        self.answer(usage.page_json(page))
-
-
-class CorrectionsHandler(BillingHandler):
-    """``POST api/corrections``."""
-
-    endpoint = "corrections"
-
-    async def post(self) -> None:
-        identity = await self.caller()
-        check_may_change_books(identity)
-        self.query(NoQuery)
-        body = self.body(CorrectionBody)
-        transaction = await self.change(
-            identity,
-            lambda books: usage_writes.correct(books, body.source, body.id, body.reason, self.context.clock_ns, identity.name),
-            lambda transaction: {"source": body.source, "id": body.id, "transaction": transaction},
-        )
-        if transaction is not None:
-            log.info("action=usage.correct who=%s source=%s id=%s transaction=%d", identity.name, body.source, body.id, transaction)
-
-
-class CheckHandler(BillingHandler):
-    """``GET api/check``."""
-
-    endpoint = "check"
-
-    async def get(self) -> None:
-        check_may_scrape(await self.caller())
-        self.query(NoQuery)
-        self.answer({"differences": [usage.difference_json(found) for found in await self.context.store.differences()]})
-
-
-class SummaryHandler(BillingHandler):
-    """``GET api/summary``."""
-
-    endpoint = "summary"
-
-    async def get(self) -> None:
-        identity = await self.caller()
-        query = self.query(SummaryQuery)
-        scope = usage_scope(identity, query.tenant, query.user)
-        window = Window(query.since_ns, query.until_ns, query.notebook)
-        rows = await self.context.store.summary(scope, window, _keys(query.by), query.tzinfo)
-        self.answer([usage.summary_json(row) for row in rows])
-
-
-class ForecastHandler(BillingHandler):
-    """``GET api/forecast``."""
-
-    endpoint = "forecast"
-
-    async def get(self) -> None:
-        identity = await self.caller()
-        query = self.query(ForecastQuery)
-        found = await self.context.store.outlook(usage_scope(identity, query.tenant, query.user))
-        self.answer([usage.outlook_json(one) for one in found])
-
-
-def _keys(by: str) -> list[By]:
-    keys = by.split(",")
-    if len(set(keys)) != len(keys) or not all(key in _BY for key in keys):
-        raise InvalidRequest(f"by: {by!r} is not a list of {', '.join(KEYS)}, each at most once, separated by commas.")
-    return [_BY[key] for key in keys]
-
-
-class StatementHandler(BillingHandler):
-    """``GET api/statement``."""
-
-    endpoint = "statement"
-
-    async def get(self) -> None:
-        identity = await self.caller()
-        query = self.query(StatementQuery)
-        scope = usage_scope(identity, query.tenant, query.user)
-        if scope.tenant is None:
-            raise InvalidRequest("tenant: name the tenant whose statement you want.")
-        month = Month.parse(query.month)
-        if scope.tenant != identity.tenant:
-            await self.context.store.check_tenant(scope.tenant)
-        statement = await self.context.store.statement(scope.tenant, scope.user, month)
-        if query.format == "json":
-            self.answer(usage.statement_json(statement))
-        elif query.format == "html":
-            self.set_header("Content-Type", "text/html; charset=utf-8")
-            self.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-            self.finish(usage.statement_html(statement))
-        else:
-            self.set_header("Content-Type", "text/csv; charset=utf-8")
-            self.set_header("Content-Disposition", f'attachment; filename="statement-{month}.csv"')
-            self.finish(usage.statement_csv(statement))
-
-
-class MetricsHandler(BillingHandler):
-    """``GET metrics``: free on the loopback interface, with a token through a proxy or from elsewhere."""
-
-    endpoint = "metrics"
-
-    async def get(self) -> None:
-        self.query(NoQuery)
-        if self.request.remote_ip not in _LOOPBACK or "X-Forwarded-For" in self.request.headers:
-            check_may_scrape(await self.caller())
-        self.context.metrics.situation = await self._situation()
-        self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.finish(self.context.metrics.text())
-
-    async def _situation(self) -> Situation | None:
-        """None where the database does not say: what is counted is told all the same."""
-        context = self.context
-        month = Month.of(context.clock_ns())
-        try:
-            standings = await context.budgets.standings(Scope(None, None))
-            revenue, deliveries = await context.store.read(
-                lambda connection: (usage_reads.posted(connection, REVENUE, month), alerts.unsettled(connection))
-            )
-        except BillingError as error:
-            log.warning("action=metrics.incomplete error=%s", error)
-            return None
-        return Situation(tuple(standings), {currency: -grains for currency, grains in revenue.items()}, deliveries)
-
-
-class HealthHandler(BillingHandler):
-    """``GET health``: 200 when the database answers."""
-
-    endpoint = "health"
-
-    async def get(self) -> None:
-        self.query(NoQuery)
-        await self.context.store.check()
-        self.answer({"status": "ready"})
 
 
 class UnknownHandler(BillingHandler):

@@ -11,10 +11,11 @@ from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
 from typing_extensions import TypedDict
 
 from forebay_pool.http.audit import AuditPage, AuditQuery
-from forebay_pool.http.handler import Api, ChoiceBody
+from forebay_pool.http.handler import Api
 from forebay_pool.http.nodes import DeviceBody, ModelBody, NodeBody
 from forebay_pool.http.openapi import CONFLICT, NOT_FOUND, UPGRADE_REQUIRED, Operation, describe
 from forebay_pool.http.queue import QuotaBody
+from forebay_pool.http.sessions import ChoiceBody
 from forebay_pool.placement.forecast import Forecast
 from forebay_pool.store.flavors import FlavorBody
 from forebay_pool.views.rows import DeviceRow, FlavorRow, LeaseRow, ModelRow, NodeRow, QueueRow, QuotaRow, SessionRow, SuggestionRow

@@ -131,3 +131,11 @@ class Forecasts(Api):
     async def get(self) -> None:
         await self.bearer(SERVICE, OPERATE)
         self.write_json([asdict(one) for one in self.shell.machine.forecasts(self.shell.clock_ns())])
+
+
+class Devices(Api):
+    """``GET api/devices``."""
+
+    async def get(self) -> None:
+        await self.bearer(SERVICE, OPERATE)
+        self.write_json([device_row(seat) for seat in self.shell.machine.fleet.seats.values()])

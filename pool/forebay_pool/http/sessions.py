@@ -1,0 +1,84 @@
+"""The endpoints of sessions and their leases, and of the flavor that a user's sessions begin with."""
+
+from __future__ import annotations
+
+import logging
+
+from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
+from pydantic import BaseModel, ConfigDict, Field
+
+from forebay_pool.errors import RequestRefused
+from forebay_pool.http.handler import Api, owns, sees_all
+from forebay_pool.model.events import SessionDismissed
+from forebay_pool.views.rows import lease_row, session_row
+
+log = logging.getLogger(__name__)
+
+
+class ChoiceBody(BaseModel):
+    """What ``PUT api/choice`` takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    flavor: str = Field(min_length=1, max_length=128)
+
+
+class Leases(Api):
+    """``GET api/leases``."""
+
+    async def get(self) -> None:
+        await self.bearer(SERVICE, OPERATE)
+        now_ns = self.shell.clock_ns()
+        self.write_json([lease_row(s.lease, now_ns) for s in self.shell.machine.sessions.values() if s.lease is not None])
+
+
+class Sessions(Api):
+    """``GET api/sessions``."""
+
+    async def get(self) -> None:
+        identity = await self.bearer(COMPUTE, SERVICE, OPERATE)
+        sessions = self.shell.machine.sessions.values()
+        self.write_json([session_row(session) for session in sessions if sees_all(identity) or owns(identity, session)])
+
+
+class SessionItem(Api):
+    """``DELETE api/sessions/{id}``. A session of somebody else is told apart from none by operators alone."""
+
+    async def delete(self, name: str) -> None:
+        identity = await self.bearer(COMPUTE, OPERATE)
+        session = self.shell.machine.sessions.get(name)
+        if session is None or not (identity.may(OPERATE) or owns(identity, session)):
+            raise RequestRefused(404, "no_session", "There is no such session among those you may end.")
+        mine = owns(identity, session)
+        if not mine:
+            await self.append_audit(identity, "session.end", session, {"ended": True})
+        sentence = "You ended this session." if mine else f"An operator ({identity.name}) ended this session."
+        self.shell.apply(SessionDismissed(name, "released" if mine else "revoked", sentence))
+        fields = {"action": "session_dismissed", "session": name, "tenant": session.tenant, "user": identity.name}
+        log.info("session %s ended by %s", name, identity.name, extra=fields)
+        self.set_status(204)
+
+
+class Choice(Api):
+    """``GET`` and ``PUT api/choice``."""
+
+    async def prepare(self) -> None:
+        self.identity = await self.bearer(COMPUTE)
+        if self.identity.tenant is None:
+            raise RequestRefused(403, "no_tenant", f"{self.identity.name} belongs to no tenant; ask an operator to add you to one.")
+        self.key = (self.identity.tenant, self.identity.name)
+
+    async def get(self) -> None:
+        self.write_json({"flavor": self.context.choices.get(self.key, self.context.settings.default_flavor)})
+
+    async def put(self) -> None:
+        name = self.body_as(ChoiceBody.model_validate_json).flavor
+        fleet = self.shell.machine.fleet
+        if name not in fleet.flavors:
+            raise RequestRefused(400, "unknown_flavor", f"There is no flavor {name!r}; there are {', '.join(fleet.flavors)}.")
+        why_not = fleet.why_not(fleet.flavors[name])
+        if why_not is not None:
+            raise RequestRefused(409, "not_servable", why_not)
+        await self.context.write(lambda: self.context.store.set_choice(*self.key, name))
+        self.context.choices[self.key] = name
+        self.write_json({"flavor": name})
