@@ -30,7 +30,7 @@ class Situation:
     revenue_grains: Mapping[str, int] = field(default_factory=dict)
     """Posted for the present month, by currency."""
     deliveries: Mapping[str, int] = field(default_factory=dict)
-    """Of alerts that are not settled, by state."""
+    """Deliveries of alerts that are not settled, by state."""
 
 
 class Metrics:

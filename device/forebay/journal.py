@@ -74,7 +74,7 @@ class Device:
 
 
 class Journal:
-    """Of all devices of the process. Threads may write at once; listeners are called by whichever did, and must be quick."""
+    """The journal of all devices of the process. Threads may write at once; listeners are called by whichever did, and must be quick."""
 
     def __init__(self, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._now_ns = now_ns

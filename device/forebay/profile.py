@@ -55,7 +55,7 @@ class DeviceUse:
     bytes_up: int
     bytes_down: int
     bytes_held: int
-    """Of uploads that were not sent, because the worker held the same bytes."""
+    """Bytes of uploads that were not sent, because the worker held the same."""
     busy_ns: int
     """How long its worker carried out commands, as the worker measured it."""
 

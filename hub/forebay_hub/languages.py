@@ -27,7 +27,7 @@ COOKIE = "forebay_language"
 """Holds the visitor's explicit choice."""
 COOKIE_SECONDS = 365 * 86400
 ACCEPTED_CHARACTERS_MAX = 1000
-"""Of what a browser says that it reads."""
+"""Characters that are read of a browser's ``Accept-Language``."""
 NAMED_MAX = 3
 """A sentence names so many of several."""
 

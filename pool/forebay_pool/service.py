@@ -87,7 +87,7 @@ class Service:
         self.billing = _billing(settings)
         self.port = 0
         self.epoch = 0
-        """Of this pool's leadership."""
+        """The epoch of this pool's leadership."""
         self._environ = environ
         self._extra_flavors = extra_flavors
         self._quotas: list[QuotaSet] = []

@@ -222,7 +222,7 @@ class BillingHandler(RequestHandler):
             raise InvalidRequest(str(error)) from None
 
     def decode_argument(self, value: bytes, name: str | None = None) -> str:
-        """Of the path, too. Raises InvalidRequest for what not every database can look for."""
+        """An argument of the path or of the query. Raises InvalidRequest for what not every database can look for."""
         text = super().decode_argument(value, name)
         if "\0" in text:
             raise InvalidRequest(f"{name or 'path'}: there is a NUL character in it.")

@@ -52,7 +52,7 @@ def _tagged(document: Callable[[V], dict[str, Any]], versions: Iterable[V], book
 
 
 def _made(document: Callable[[V], dict[str, Any]]) -> Callable[[V], dict[str, Any]]:
-    """Of a new version, which is the last."""
+    """The tag of a new version, which is the last."""
     return lambda version: {**document(version), "etag": version_tag(version.version)}
 
 

@@ -42,7 +42,7 @@ class UsageRecord:
     duration_ns: int
     close_reason: str
     share_milli: int = 1000
-    """Of each of the ``devices``, in thousandths."""
+    """The part of each of the ``devices`` that is held, in thousandths."""
     parked_bytes: int | None = None
     """What was kept off devices for that time, where the record is of that and not of a lease; its flavor is :data:`PARKED` then."""
 
@@ -216,7 +216,7 @@ class Line:
     amount_minor: int
     """``cost_grains`` in minor units of the currency, rounded half-even: the only rounding."""
     byte_ns: int = 0
-    """Of parked bytes: how many, times for how long. Such a line has no price per hour, and the ``duration_ns`` of all of them."""
+    """Of parked bytes, their number times the time: Such a line has no price per hour, and the ``duration_ns`` of all of them."""
     price_nano_per_gib_hour: int = 0
 
 

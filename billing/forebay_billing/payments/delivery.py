@@ -30,7 +30,7 @@ class Facts:
 
     customer: Known | None
     invoice: Known | None = None
-    """Of a credit note: the invoice that it takes back from."""
+    """The invoice that a credit note takes back from."""
     hour: metering.HourFacts | None = None
     """Of a meter event that may have been taken: what became of the others of its hour."""
 

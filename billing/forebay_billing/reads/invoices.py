@@ -165,7 +165,7 @@ def is_finalised(connection: Connection, tenant: str, month: Month) -> bool:
 
 
 def tenants_with_open_months(connection: Connection, until: Month) -> list[str]:
-    """Those who are to be invoiced for a month to ``until`` that is not finalised."""
+    """The tenants that are to be invoiced for a month to ``until`` that is not finalised."""
     prefix, periods = receivable(""), schema.periods.c
     tenant = func.substr(_accounts.name, len(prefix) + 1)
     closed = select(periods.id).where(periods.tenant == tenant, periods.period == _balances.period).exists()
@@ -317,7 +317,7 @@ def invoices_of(
 
 
 def open_invoices_of(connection: Connection, tenant: Tenants) -> list[Invoice]:
-    """Those that are open, the latest first."""
+    """The invoices that are open, the latest first."""
     still = _still_open(tenant).subquery()
     return _invoices(connection, select(invoices).join(still, still.c.id == invoices.c.id).order_by(invoices.c.id.desc()))
 

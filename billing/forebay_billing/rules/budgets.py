@@ -78,7 +78,7 @@ class Budget:
     thresholds: tuple[int, ...]
     on_limit: OnLimit
     grace_seconds: int
-    """Of a drain: how long running leases may go on after they were told."""
+    """How long leases may go on after a drain told them to end."""
     set_at_ns: int
     """When it was set, or changed last."""
     set_by: str
@@ -169,7 +169,7 @@ class Verdict:
     grace_ns: int
     sentence: str
     standing: Standing
-    """Of that budget."""
+    """The tag of that budget."""
 
 
 def standing(budget: Budget, spent: Spent, running: Running, last_rate: int, now_ns: int) -> Standing:

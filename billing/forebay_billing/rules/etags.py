@@ -14,5 +14,5 @@ def check_expected(expected: Precondition, tag: str | None) -> None:
 
 
 def version_tag(version: int) -> str:
-    """Of all versions of something, this being the last."""
+    """The tag of something whose last version has this number."""
     return f'"{version}"'

@@ -118,7 +118,7 @@ def text_of(book: PriceBook, parked: ParkedBook, now_ns: int) -> str:
 
 
 def prices_tag(book: PriceBook, parked: ParkedBook) -> str:
-    """Of all prices that there are, those that are to come too."""
+    """The tag of all prices, those to come included."""
     return tag_of({"/".join(key): a_book.tag(*key) for a_book in (book, book.surcharges, parked) for key in a_book.keys()})
 
 

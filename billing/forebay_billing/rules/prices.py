@@ -104,7 +104,7 @@ class Book(Generic[V]):
         return list(self._versions.get((flavor, currency), ()))
 
     def tag(self, flavor: str, currency: str) -> str | None:
-        """Of all versions of one flavor in one currency, those that are to come too; None where there is none."""
+        """The tag of all versions of one flavor in one currency, those to come included; None where there is none."""
         last = max((version.version for version in self._versions.get((flavor, currency), ())), default=None)
         return None if last is None else version_tag(last)
 

@@ -56,7 +56,7 @@ class Picture:
     standings: tuple[Standing, ...]
     due: tuple[Due, ...]
     missing: tuple[Due, ...]
-    """Of those, the ones that nobody was told of yet."""
+    """The thresholds of which no alert was written yet."""
     rates: dict[int, int]
     """What an hour of what runs costs, by budget."""
 

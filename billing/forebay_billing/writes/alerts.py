@@ -83,7 +83,7 @@ class Health:
 
 
 def missing(connection: Connection, due: Sequence[Due]) -> list[Due]:
-    """Those of which no alert was ever written, each once."""
+    """The thresholds of which no alert was ever written, each once."""
     ids = sorted({each.budget.id for each in due})
     if not ids:
         return []

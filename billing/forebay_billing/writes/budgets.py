@@ -129,7 +129,7 @@ def facts(budget: Budget) -> dict[str, Any]:
 
 
 def budget_tag(budget: Budget) -> str:
-    """Of the budget as it was set."""
+    """The tag of the budget as it was set."""
     return tag_of(facts(budget))
 
 

@@ -98,7 +98,7 @@ def _of_records(connection: Connection, names: Iterable[tuple[str, str]]) -> dic
 
 
 def _recorded(connection: Connection, source: str, ids: Sequence[str]) -> set[str]:
-    """Those of the records that were accepted: a heartbeat that comes after them says nothing new."""
+    """Which of the ids are of accepted records: a heartbeat that comes after them says nothing new."""
     if not ids:
         return set()
     usage = schema.usage.c

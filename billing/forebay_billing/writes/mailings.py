@@ -50,7 +50,7 @@ class Latest:
 
 
 def recipients_of(connection: Connection, tenant: str | None) -> list[Recipient]:
-    """Those of a tenant, or of all (None)."""
+    """The recipients of a tenant, or of all (None)."""
     query = select(recipients).where(recipients.c.removed_at_ns.is_(None)).order_by(recipients.c.id)
     if tenant is not None:
         query = query.where(recipients.c.tenant == tenant)
@@ -77,7 +77,7 @@ def add_recipient(books: Books, tenant: str, target: str, who: str, now_ns: int)
 
 
 def remove_recipient(books: Books, id: int, tenant: str | None, who: str, now_ns: int) -> Recipient:
-    """It gets no more; ``tenant`` None removes anybody's. Raises UnknownRecipient."""
+    """The recipient gets no more reports; ``tenant`` None removes anybody's. Raises UnknownRecipient."""
     row = books.connection.execute(select(recipients).where(recipients.c.id == id, recipients.c.removed_at_ns.is_(None))).one_or_none()
     if row is None or tenant not in (None, row.tenant):
         raise UnknownRecipient(f"There is no recipient {id}; list them with GET api/reports/recipients.")
@@ -91,7 +91,7 @@ def remove_recipient(books: Books, id: int, tenant: str | None, who: str, now_ns
 
 
 def owed(connection: Connection, last: Month) -> list[Recipient]:
-    """Those who have no mailing of ``last`` yet, and were there before it ended."""
+    """The recipients without a mailing of the month ``last`` who were there before it ended."""
     mailed = select(mailings.c.recipient_id).where(mailings.c.recipient_id == recipients.c.id, mailings.c.month == str(last)).exists()
     query = select(recipients).where(recipients.c.removed_at_ns.is_(None), recipients.c.set_at_ns < last.end_ns, ~mailed)
     return [_recipient_of(row) for row in connection.execute(query)]
@@ -141,7 +141,7 @@ def later(connection: Connection, mailing: Mailing, at_ns: int, reason: str) -> 
 
 
 def give_up(connection: Connection, mailing: Mailing, now_ns: int, reason: str) -> None:
-    """It was tried for days; the recipients' list says why in vain."""
+    """Gives a mailing up that was tried for days; the recipients' list says why."""
     _settle(connection, mailing, state="dead", settled_at_ns=now_ns, note=reason[:NOTE_CHARS_MAX])
 
 

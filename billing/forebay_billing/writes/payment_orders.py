@@ -62,7 +62,7 @@ class Invoice:
 
     @property
     def total_minor(self) -> int:
-        """What it asks for: the sum of the rounded lines."""
+        """What the invoice asks for: the sum of its rounded lines."""
         return sum(line.amount_minor for line in self.lines)
 
 
@@ -188,13 +188,13 @@ class ExportSource(Protocol):
         """The latest version of each customer."""
 
     def invoices(self, connection: Connection, since_ns: int, until_ns: int) -> list[Invoice]:
-        """Those finalised from ``since_ns`` until before ``until_ns``."""
+        """The invoices that were finalised from ``since_ns`` until before ``until_ns``."""
 
     def credit_notes(self, connection: Connection, since_ns: int, until_ns: int) -> list[CreditNote]:
-        """Those issued in that time."""
+        """The credit notes that were issued in that time."""
 
     def credit_grants(self, connection: Connection, since_ns: int, until_ns: int) -> list[CreditGrant]:
-        """Those granted in that time."""
+        """The credits that were granted in that time."""
 
     def meter_hours(self, connection: Connection, since_ns: int, until_ns: int) -> list[MeterHour]:
         """The hours that begin from ``since_ns`` until before ``until_ns`` and in which something was used or taken back."""

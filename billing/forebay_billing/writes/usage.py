@@ -289,7 +289,7 @@ def correct(books: Books, source: str, record_id: str, reason: str, clock_ns: Ca
 
 
 def _news(books: Books, batches: Sequence[Sequence[UsageRecord]]) -> list[dict[tuple[Any, ...], UsageRecord]]:
-    """Of each batch the records that are new, by content. Raises RecordConflict."""
+    """The new records of each batch, by content. Raises RecordConflict."""
     by_source: dict[str, list[str]] = defaultdict(list)
     for record in chain.from_iterable(batches):
         by_source[record.source].append(record.id)

@@ -46,9 +46,9 @@ class Typed(BaseModel):
     price: Each[Annotated[str, Field(max_length=64)]] = ()
     currency: Each[Annotated[str, Field(max_length=16)]] = ()
     stamp: Each[Annotated[str, Field(max_length=64)]] = ()
-    """Of all prices in the currency that there were; empty where there was none."""
+    """The tag of all prices in the currency; empty where there was none."""
     flavor_stamp: Annotated[str, Field(max_length=64)] = ""
-    """Of memory and equivalents."""
+    """The tag of memory and equivalents."""
     use_price: Annotated[str, Field(max_length=64)] = ""
     """Currency and rounded price that was offered, if its button was pressed; it counts instead of what was typed."""
 

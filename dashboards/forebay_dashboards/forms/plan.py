@@ -33,7 +33,7 @@ class TypedPlan(BaseModel):
     new: Literal["", "1"] = ""
     stamp: Annotated[str, Field(max_length=64)] = ""
     whose: Annotated[str, Field(max_length=128)] = ""
-    """Of what the form was opened with, if it was."""
+    """The tag of the plan that the form was opened with, if any."""
     action: Literal["preview", "save"] = "save"
 
     def terms(self) -> dict[str, object]:

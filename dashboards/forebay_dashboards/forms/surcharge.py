@@ -25,7 +25,7 @@ class TypedSurcharge(BaseModel):
     """As a browser sends a date and a time; in UTC."""
     stamp: Annotated[str, Field(max_length=64)] = ""
     whose: Annotated[str, Field(max_length=160)] = ""
-    """Of what the form was opened with, if it was."""
+    """The tag of the surcharge that the form was opened with, if any."""
 
     @property
     def subject(self) -> str:

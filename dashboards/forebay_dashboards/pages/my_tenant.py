@@ -36,7 +36,7 @@ class TenantFacts(PageHandler):
             raise not_so(error) from None
 
     async def owed_by(self, tenant: str | None) -> dict[str, object]:
-        """What it agreed on, owes, has ahead and may spend."""
+        """What the tenant agreed on, owes, has ahead and may spend."""
         billing = self.services.billing
         invoices, credits, budgets, plans, forecast = await asyncio.gather(
             attempt(billing.invoices(self.token, tenant), Text("Invoices")),

@@ -99,7 +99,7 @@ class TenantDesk(TenantFacts):
         return {"running": running, "waiting": [one for one in visible_queue(mirror, view, visitor) if one.tenant == tenant]}
 
     async def people(self, tenant: str) -> dict[str, object]:
-        """Who belongs to it and as what, and whom its alerts and reports go to."""
+        """The tenant's people and their roles, and who gets its alerts and reports."""
         channels, recipients, members = await asyncio.gather(
             attempt(self.services.billing.channels(self.token, tenant), Text("Channels of alerts")),
             attempt(self.services.billing.recipients(self.token, tenant), Text("Recipients of reports")),

@@ -20,7 +20,7 @@ from forebay_dashboards.text.times import Period
 from forebay_dashboards.upstream.sections import attempt
 
 SHOWN_MAX = 8
-"""Of each kind; where there are more, a link leads to all."""
+"""Rows of each kind; where there are more, a link leads to all."""
 LOOK_BACK_NS = 62 * 86_400 * 10**9
 """People are found who used something in so long."""
 
@@ -36,7 +36,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Hits:
-    """Those of a kind: the first ones, how many there are, and where all of them are, if anywhere."""
+    """Rows of one kind: the first ones, how many there are, and the page that has all of them, if any."""
 
     title: Text
     shown: tuple[Hit, ...]
@@ -87,7 +87,7 @@ def people_found(rows: Iterable[SummaryRow], search: str) -> tuple[Hits, Hits]:
 
 
 def invoices_found(rows: Iterable[InvoiceRow], search: str) -> Hits:
-    """Those whose number, tenant, month or state it is."""
+    """The invoices with this number, tenant, month or state."""
     found = [row for row in rows if _has(search, row.number, row.tenant, row.month, row.state)]
     return _hits(Text("Invoices"), [_invoice_hit(row) for row in found])
 

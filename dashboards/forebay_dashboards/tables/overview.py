@@ -36,7 +36,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Reason:
-    """So many wait for the reason that ``code`` names; ``sentence`` is what the first of them is told."""
+    """How many wait for the reason ``code``; ``sentence`` is what the first of them is told."""
 
     code: str
     count: int

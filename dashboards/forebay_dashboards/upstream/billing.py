@@ -188,7 +188,7 @@ class Billing:
         await self._upstream.write(_ANYTHING, token, "api/budgets", body, headers=expected)
 
     async def remove_budget(self, token: str, number: int, expected: Mapping[str, str]) -> None:
-        """It limits nothing any more."""
+        """Removes the budget."""
         await self._upstream.delete(token, f"api/budgets/{number}", expected)
 
     async def grant_credit(self, token: str, body: Mapping[str, object], key: str) -> None:
@@ -224,7 +224,7 @@ class Billing:
         await self._upstream.write(_ANYTHING, token, "api/reports/recipients", {"target": target}, "POST")
 
     async def remove_recipient(self, token: str, number: int) -> None:
-        """It gets no more reports."""
+        """Removes the recipient."""
         await self._upstream.delete(token, f"api/reports/recipients/{number}")
 
     async def settle_dead_letter(self, token: str, number: int, choice: str, reason: str) -> None:

@@ -85,7 +85,7 @@ class Pool:
         return await self._upstream.read(_AUDIT, token, "api/audit", asked)
 
     async def quotas(self, token: str) -> tuple[Quota, ...]:
-        """Those that are set."""
+        """The quotas that are set."""
         return await self._upstream.read(_QUOTAS, token, "api/quotas")
 
     async def quota(self, token: str, tenant: str, user: str | None) -> Quota:

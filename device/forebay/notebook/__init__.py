@@ -10,7 +10,7 @@ from typing import Any
 from forebay.notebook.attendant import Attendant
 
 attendant: Attendant | None = None
-"""Of this process's shell."""
+"""The attendant of this process's shell."""
 
 
 def attend(shell: Any) -> Attendant:

@@ -66,7 +66,7 @@ class Attendant:
             self.channel.offer()
 
     def new_line(self) -> DisplayLine:
-        """Of a wait that begins."""
+        """The line of a wait that begins."""
         return DisplayLine(self.output, self.lines, self.texts, lambda: self.channel.attached)
 
     def snapshot(self) -> standing.Snapshot:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 0.1
 """How long a cell's end waits for its lease to be closed, so that the first line is the last one: mostly the work is done by then."""
 SHOWN_MAX = 20
-"""So many of the last lines are mended when a lease of their cell is closed later."""
+"""How many of the last lines are mended when a lease of their cell closes later."""
 
 
 @dataclass

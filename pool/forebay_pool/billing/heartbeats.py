@@ -34,7 +34,7 @@ class Budget:
     sentence: str
     """Says why, to the people whom it concerns."""
     grace_seconds: float = 0.0
-    """Of a drain: for so long open leases may go on."""
+    """How long open leases may go on after a drain."""
 
 
 class HeartbeatSink(Protocol):

@@ -59,7 +59,7 @@ class WorkerCommand:
     """Where it links up: addresses with commas between them."""
     environ: Mapping[str, str]
     resume_seconds: float
-    """For so long it lives on without a pool; 0: it dies with the pool."""
+    """How long a worker lives on without a pool; 0: it dies with the pool."""
     log_level: str
     spill_dir: Path | None = None
 

@@ -52,7 +52,7 @@ class Context:
     store: Store
     writer: Writer
     epoch: int
-    """Of this pool's leadership."""
+    """The epoch of this pool's leadership."""
     choices: dict[tuple[str, str], str]
     """The flavor that a user of a tenant chose."""
     refresh_prices: Callable[[], Awaitable[None]]

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 SILENCE_PINGS = 3
 HELLO_SECONDS_MAX = 30.0
-"""Whoever links up says who it is within so long."""
+"""How long a peer that links up has to say who it is."""
 PENDING_MESSAGES_MAX = 1_000
-"""A peer that does not read so many messages is let go."""
+"""A peer that leaves this many messages unread is disconnected."""
 CLOSE_POLICY = 1008
 CLOSE_GOING_AWAY = 1001
 CLOSE_TOO_BIG = 1009

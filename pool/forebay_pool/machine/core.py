@@ -72,19 +72,19 @@ class Core:
         self._promised: dict[str, Request] = {}
         """Devices with something free that are kept for a request whose session's tensors are there, and that request."""
         self._keepers: dict[Make, Request] = {}
-        """Of those whose tensors are nowhere, the first that waits for devices of the make: all that is free of it is kept for it."""
+        """By make, the first request without tensors that waits for its devices: what is free of the make is kept for that request."""
         self._unsettled: dict[Make, bool] = {}
         """Makes whose keeper may be another from now on, and whether the one there was is gone."""
         self._stopped: dict[Make, Turns[Rank]] = {}
         """Sessions that could start where their tensors are, if that was not kept for the make's keeper."""
         self._leases: dict[str, Lease] = {}
-        """Those that are open or closing."""
+        """Leases that are open or closing."""
         self._parkings: dict[str, Parking] = {}
         """Stretches of parked time that go on."""
         self._revocable = Preemptible()
-        """Those of them that a higher priority may take."""
+        """Leases that a higher priority may take."""
         self._revoked: dict[str, Lease] = {}
-        """Those of them that are being taken back."""
+        """Leases that are being taken back."""
         self._roused: dict[Account, None] = {}
         """Accounts that the event at hand may have given room."""
         self._back: dict[Lane, int] = {}

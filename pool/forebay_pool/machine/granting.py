@@ -24,9 +24,9 @@ from forebay_pool.queue.fair_share import Turns
 from forebay_pool.queue.reasons import DRAINING, why_placing
 
 MOVERS_MAX = 4_096
-"""So many of the line are gone through in a tick, to have those move whose devices stay busy."""
+"""How many requests of the queue a tick goes through, to move those whose devices stay busy."""
 MOVES_MAX = 64
-"""So many of them are looked for a place for."""
+"""For how many of these a tick looks for another place."""
 SHADOW_SECONDS = 1
 """How long an estimate of when somebody can start is good."""
 
@@ -39,7 +39,7 @@ class Granting(QueuePositions):
     """
 
     _movers: Iterator[Request] | None = None
-    """Those of the line that are yet to be looked at whether they can move."""
+    """Requests of the queue that have yet to be looked at for a move."""
 
     def _request(self, session: Session, number: int, span: wire.Span, priority: int, order: int | None = None) -> None:
         """Files a request; ``order`` is its place in the order of arrival, if it had one before."""

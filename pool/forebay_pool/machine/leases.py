@@ -23,7 +23,7 @@ class Leases(Core):
         self._tell(session.id, granted(lease, worker))
 
     def _list_lease(self, lease: Lease) -> None:
-        """It is open from now on; ``_close`` takes it off the lists."""
+        """Lists a lease that is open from now on; ``_close`` takes it off."""
         self._leases[lease.id] = lease
         self._revocable.add(lease)
         self.fleet.ends.open(lease.session, lease.flavor.name, lease.opened_ns)

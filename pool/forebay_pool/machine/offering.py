@@ -10,7 +10,7 @@ from forebay_pool.queue.accounts import Account
 from forebay_pool.queue.queue import Rank
 
 STOPPED_MAX = 64
-"""Of those who wait for what is kept for a make's keeper, so many are looked at anew in a tick."""
+"""How many requests that wait for what a make's keeper has are looked at anew in a tick."""
 
 
 class Offering(Granting):

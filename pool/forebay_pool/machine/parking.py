@@ -73,7 +73,7 @@ class Parkings(Leases):
         self._out.append(Keep(parking))
 
     def _list_parking(self, parking: Parking) -> None:
-        """It goes on from now on."""
+        """Adds a stretch that goes on."""
         self._parkings[parking.id] = parking.session.parking = parking
 
     def _forget_parking(self, parking: Parking) -> None:

@@ -27,7 +27,7 @@ RANKED_MAX = 256
 RANKING = 64
 """How many requests of LOOK_MAX one ranking of RANKED_MAX counts for."""
 FORESIGHT_NS = 250_000_000
-"""For so long a newcomer is told what another one was."""
+"""How long newcomers are told the estimate that was made for another one."""
 UNESTIMATED = ("quota", "budget", "store")
 """Waits whose end no lease's length tells."""
 

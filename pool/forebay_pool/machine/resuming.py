@@ -74,7 +74,7 @@ class Resuming(Sessions):
                 self._end(session, "released", None)
 
     def _gather(self) -> None:
-        """Those who waited have asked again, or have had time to: from here on leases open."""
+        """Lets leases open: the sessions that waited have asked again, or have had time to."""
         for session in list(self._awaited.values()):
             if self.sessions.get(session.id) is not session or self._now >= self._awaited_until_ns:
                 del self._awaited[session.id]

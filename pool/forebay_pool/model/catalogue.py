@@ -31,9 +31,9 @@ class Accelerator:
     memory_mib: int
     """What the driver says that one has, with error correction where that takes memory."""
     words: frozenset[str]
-    """Those by which a driver's name for it is known, in capitals."""
+    """Words, in capitals, by which a driver's name for the accelerator is known."""
     together_max: int | None
-    """So many serve a flavor together at most; None: any number."""
+    """How many may serve a flavor together; None: any number."""
     source: str
     """Where the vendor says how much memory it has."""
 

@@ -134,7 +134,7 @@ class BudgetSet:
     sentence: str = ""
     """Says why, to those whom it stops."""
     grace_seconds: float = 0.0
-    """Of a drain: for so long open leases may go on."""
+    """How long open leases may go on after a drain."""
 
 
 @dataclass(frozen=True, slots=True)

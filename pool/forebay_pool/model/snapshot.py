@@ -68,7 +68,7 @@ class LeaseSnapshot:
     flavor: str
     devices: tuple[str, ...]
     device_model: str
-    """Of each of them."""
+    """The model of each of the devices."""
     share_milli: int
     span: wire.Span
     price: Price | None

@@ -53,7 +53,7 @@ class _Model:
     memory_bytes: int
     largest_bytes: int
     together: int
-    """So many stand in one node."""
+    """How many stand in one node."""
 
     @property
     def gb(self) -> int:

@@ -158,7 +158,7 @@ class UsageRecord:
     duration_ns: int
     close_reason: SegmentEnd
     share_milli: int = WHOLE_MILLI
-    """Of each of the ``devices``."""
+    """The share of each of the ``devices``."""
     parked_bytes: int | None = None
     """What was kept off devices for that time, where that is metered and not a lease: ``lease`` names the stretch then."""
 
@@ -238,7 +238,7 @@ class Standing:
     code: wire.WaitCode
     reason: str
     ahead_tenant: int = 0
-    """Of those ahead, how many are of the own tenant."""
+    """How many of those ahead are of the own tenant."""
     estimate: Estimate | None = None
     """None when unknown."""
 
@@ -269,7 +269,7 @@ class Worker:
     parked_bytes: int | None = None
     """Bytes off the device, or None while it is not parked."""
     spilled_bytes: int = 0
-    """Of these, those on disk."""
+    """How many of these bytes are on disk."""
     restoring: bool = False
     """Bringing parked tensors back to the device, for the lease that is being opened."""
     opened: bool = False

@@ -58,7 +58,7 @@ class Need(NamedTuple):
     flavor: Flavor
     equivalent: Equivalent
     surcharge: int
-    """Of the equivalent's model, for who asks."""
+    """The surcharge of the equivalent's model, for the tenant that asks."""
     bounds: Bounds
 
     def bytes_on(self, device: Device) -> int:
@@ -118,7 +118,7 @@ class Placement:
             self._file_spares(seat)
 
     def spares_changed(self, seat: Seat, change: int) -> None:
-        """So many more spare workers are on the seat."""
+        """Notes ``change`` more spare workers on the seat."""
         seat.spares += change
         self._file_spares(seat)
 

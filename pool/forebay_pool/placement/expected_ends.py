@@ -85,7 +85,7 @@ class Ends:
 
     def __init__(self) -> None:
         self.free_milli: Counter[Make] = Counter()
-        """Of each make, what nobody holds, in thousandths."""
+        """What is free of each make, in thousandths."""
         self._holds: dict[Make, dict[str, Holds]] = {}
         self._entries: dict[Session, list[tuple[Make, Holds, Stretch | None]]] = {}
 
@@ -115,7 +115,7 @@ class Ends:
         self._entries[session] = held
 
     def leave(self, session: Session) -> None:
-        """It holds nothing any more."""
+        """Forgets the session, which holds nothing any more."""
         for _, holds, stretch in self._entries.pop(session):
             if stretch is None:
                 del holds.placing[session]

@@ -21,9 +21,9 @@ CUT = 1
 DRAWS = 128
 """Draws that do not follow one another; the next ones begin anew."""
 HELD_MAX = 64
-"""Of more leases a part stands for all."""
+"""How many leases are simulated; of more, a sample stands for all."""
 AHEAD_MAX = 64
-"""Of more who come before, each is taken to need as long as these did on average."""
+"""How many of those ahead are simulated; each of the others is taken to need their average."""
 
 
 def _parts() -> list[list[float]]:

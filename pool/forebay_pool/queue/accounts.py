@@ -87,7 +87,7 @@ class Account:
         self.tenant = tenant
         self.user = user
         self.notebook = notebook
-        """Of what the user's spans of this label cost; such an account has a budget and nothing else."""
+        """The label whose spans' cost counts; such an account has a budget and nothing else."""
         self.quota = NO_QUOTA
         self.weight_log = 0.0
         """log2 of the quota's weight."""
@@ -99,7 +99,7 @@ class Account:
         self.usage = Usage(half_life_ns)
         self.window: Window | None = None
         self.leases: dict[str, Lease] = {}
-        """Those that are open."""
+        """The open leases that count for the account."""
         self._bench: list[tuple[int, int, int, Spot]] = []
         self._benched: dict[Spot, int] = {}
 
@@ -236,9 +236,9 @@ class Accounts:
         self._notebooks: dict[tuple[str, str, str], Account] = {}
         """By tenant, user and label: those whose budgets are not open."""
         self.windowed: dict[Account, None] = {}
-        """Those with a window: what they may changes as time passes."""
+        """Accounts with a window: what they may hold changes as time passes."""
         self.bound_parking: dict[Account, None] = {}
-        """Those with a bound on what is parked for them."""
+        """Accounts with a bound on parked bytes."""
 
     def __iter__(self) -> Iterator[Account]:
         return iter(self._accounts.values())

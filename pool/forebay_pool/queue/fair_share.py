@@ -39,19 +39,19 @@ class Usage:
         """When the level was asked for last, and what it was: within an event it is asked for often."""
 
     def hold(self, change_milli: int, now_ns: int) -> None:
-        """So many more thousandths of devices are held from now on; fewer if negative."""
+        """From now on ``change_milli`` more thousandths of devices are held; fewer if negative."""
         self._level = level = self.level(now_ns)
         self._since_ns = now_ns
         self._rate_milli += change_milli
         self._asked_ns, self._asked_level = now_ns, level
 
     def spent(self, milli: int, start_ns: int, end_ns: int) -> None:
-        """So many thousandths of devices were held then; in any order."""
+        """Notes ``milli`` thousandths of devices held from start to end; calls may come in any order."""
         if milli and end_ns > start_ns:
             self._level = _log_of_sum(self._level, self._integral(milli, start_ns, end_ns))
 
     def spent_at_once(self, amount: int, at_ns: int) -> None:
-        """So many milli-devices times nanoseconds were used about then; in any order."""
+        """Notes ``amount`` milli-devices times nanoseconds used about ``at_ns``; calls may come in any order."""
         if amount:
             self._level = _log_of_sum(self._level, math.log2(amount) + at_ns / self._half_life_ns)
 

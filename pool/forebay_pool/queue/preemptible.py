@@ -34,7 +34,7 @@ class Preemptible:
             models[lease.device.model] = {known.id: known for known in sorted(filed.values(), key=_opened)}
 
     def discard(self, lease: Lease) -> None:
-        """It is taken back, or closed."""
+        """Removes a lease that is taken back, or closed."""
         models = self._filed.get(lease.priority, {})
         filed = models.get(lease.device.model, {})
         if filed.pop(lease.id, None) is not None and not filed:

@@ -63,7 +63,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.engine = _engine(url)
         self.epoch: int | None = None
-        """Of its leadership; None before."""
+        """The epoch of its leadership; None before it leads."""
         self._insert: Any = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
         self._add_segment = self._insert(SEGMENTS).on_conflict_do_nothing()
         self._file = self._insert(OUTBOX).on_conflict_do_nothing()

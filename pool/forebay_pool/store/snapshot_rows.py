@@ -19,7 +19,7 @@ from forebay_pool.store.batch import Batch
 from forebay_pool.store.tables import OPEN_LEASES, PARKINGS, SEGMENTS, SESSIONS, WORKERS
 
 NAMES_MAX = 500
-"""So many names go into one statement."""
+"""How many names go into one SQL statement."""
 
 # Statements are put together once: that takes longer than to write some rows.
 
