@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay.errors import ForebayError, NotConfigured
 from forebay.journal import Journal
-from forebay.notebook import magics, standing
+from forebay.notebook import magics, status
 from forebay.notebook.channel import Channel
 from forebay.notebook.lines import CellLines, DisplayLine
 from forebay.notebook.output import Output
@@ -69,9 +69,9 @@ class Attendant:
         """The line of a wait that begins."""
         return DisplayLine(self.output, self.lines, self.texts, lambda: self.channel.attached)
 
-    def snapshot(self) -> standing.Snapshot:
+    def snapshot(self) -> status.Snapshot:
         """How all stands now."""
-        state = standing.snapshot(self.journal, self.home, self.budget if self.budget_known else None, self.lines.quiet)
+        state = status.snapshot(self.journal, self.home, self.budget if self.budget_known else None, self.lines.quiet)
         return {**state, "budget_known": self.budget_known, "problem": self.problem}
 
     def hush(self, quiet: bool) -> None:
@@ -85,10 +85,10 @@ class Attendant:
         self.problem = next((problem for problem in problems if problem is not None), None)
 
     def _look_at_flavors(self) -> str | None:
-        from forebay.notebook import desk
+        from forebay.notebook import service_calls
 
         try:
-            self.home = next((row for row in desk.flavors() if row["chosen"]), None)
+            self.home = next((row for row in service_calls.flavors() if row["chosen"]), None)
         except NotConfigured as error:  # a pool of this process's own that did not start yet
             log.info("action=look error=%s", error)
         except ForebayError as error:
@@ -96,10 +96,10 @@ class Attendant:
         return None
 
     def _look_at_budgets(self) -> str | None:
-        from forebay.notebook import desk
+        from forebay.notebook import service_calls
 
         try:
-            self.budget, self.budget_known = desk.tightest(desk.budgets()), True
+            self.budget, self.budget_known = service_calls.tightest(service_calls.budgets()), True
         except ForebayError as error:
             self.budget_known = False
             return self.texts("budget_unknown", why=str(error))
@@ -124,7 +124,7 @@ class Attendant:
     def _start(self) -> None:
         with self._beginning:
             if not self._threads:
-                for work, name in ((self._tell, "forebay-tell"), (self._serve_desk, "forebay-desk")):
+                for work, name in ((self._tell, "forebay-tell"), (self._serve_calls, "forebay-calls")):
                     self._threads.append(threading.Thread(target=work, name=name, daemon=True))
                     self._threads[-1].start()
 
@@ -158,7 +158,7 @@ class Attendant:
         with contextlib.suppress(queue.Full):
             self._asked.put_nowait(({"ask": what}, _to_nobody))
 
-    def _serve_desk(self) -> None:
+    def _serve_calls(self) -> None:
         while True:
             said, answer = self._asked.get()
             try:
@@ -173,7 +173,7 @@ class Attendant:
 
     def _value(self, said: Mapping[str, Any]) -> Any:
         """What was asked for. Raises ForebayError."""
-        from forebay.notebook import desk
+        from forebay.notebook import service_calls
 
         match said.get("ask"):
             case "look":
@@ -182,18 +182,18 @@ class Attendant:
                 return None
             case "overview":
                 self._watched_ns = time.monotonic_ns()
-                return {"flavors": desk.flavors(), "sessions": desk.sessions()}
+                return {"flavors": service_calls.flavors(), "sessions": service_calls.sessions()}
             case "watch":
-                self.channel.say({"type": "overview", "flavors": desk.flavors(), "sessions": desk.sessions()})
+                self.channel.say({"type": "overview", "flavors": service_calls.flavors(), "sessions": service_calls.sessions()})
                 time.sleep(OVERVIEW_SECONDS)
                 return None
             case "choose":
-                self.home = desk.choose(str(said.get("flavor")), int(said.get("device", 0)))
+                self.home = service_calls.choose(str(said.get("flavor")), int(said.get("device", 0)))
                 self._change()
                 return self.home
             case "release":
-                desk.release(str(said.get("session")))
-                return {"sessions": desk.sessions()}
+                service_calls.release(str(said.get("session")))
+                return {"sessions": service_calls.sessions()}
             case other:
                 raise ForebayError(f"This kernel's forebay does not know {other!r}; install the same version on both sides.")
 

@@ -18,7 +18,7 @@ from forebay.toolkit import table
 
 if TYPE_CHECKING:
     from forebay.journal import Journal
-    from forebay.notebook.standing import Snapshot
+    from forebay.notebook.status import Snapshot
     from forebay.notebook.texts import Texts
     from forebay.virtual_device import VirtualDevices
 
@@ -107,16 +107,16 @@ def _in_one_sentence() -> Iterator[None]:
 
 
 def _flavor(name: str, attendant: Attendant) -> None:
-    from forebay.notebook import desk
+    from forebay.notebook import service_calls
     from forebay.toolkit.flavor import text
 
     if not name:
         devices = attendant.journal.devices()
         held = devices[0].flavor.name if 0 in devices and devices[0].flavor is not None else None
-        rows = desk.flavors()
+        rows = service_calls.flavors()
         print(text(rows, held or next((str(row["name"]) for row in rows if row["chosen"]), None)))
         return
-    attendant.home = row = desk.choose(name)
+    attendant.home = row = service_calls.choose(name)
     price = table.rate(row.get("price_nano_per_hour"), row.get("currency"))
     print(attendant.texts("chosen", flavor=name, memory=table.memory(row["memory_bytes"]), rate=price))
 
