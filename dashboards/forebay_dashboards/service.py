@@ -90,11 +90,11 @@ class Service:
 
     def __init__(self, settings: Settings) -> None:
         self._client = open_client()
-        self._audience = Browsers(settings.browsers_max)
+        self._browsers = Browsers(settings.browsers_max)
         pool = Pool(Upstream("pool", settings.pool_url, settings.upstream_seconds, self._client))
         billing = Billing(Upstream("billing", settings.billing_url, settings.upstream_seconds, self._client))
-        watch = DeliveryWatch(billing, settings.hub_token, self._audience)
-        feed = Feed(pool, settings.hub_token, self._audience, watch, settings.feed_silence_seconds, settings.feed_retry_seconds_max)
+        watch = DeliveryWatch(billing, settings.hub_token, self._browsers)
+        feed = Feed(pool, settings.hub_token, self._browsers, watch, settings.feed_silence_seconds, settings.feed_retry_seconds_max)
         services = Services(
             settings=settings,
             hub=_hub_auth(settings),
@@ -102,7 +102,7 @@ class Service:
             billing=billing,
             people=Hub(Upstream("hub", f"{settings.hub_api_url}/", settings.upstream_seconds, self._client), settings.hub_token),
             feed=feed,
-            audience=self._audience,
+            browsers=self._browsers,
             templates=open_environment(settings.prefix, settings.hub_home),
         )
         self._server = HTTPServer(_application(services), max_body_size=FORM_BYTES_MAX, idle_connection_timeout=IDLE_SECONDS_MAX)
@@ -127,7 +127,7 @@ class Service:
     async def close(self) -> None:
         """Stops listening, ends the event streams and the subscription."""
         self._server.stop()
-        self._audience.close()
+        self._browsers.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

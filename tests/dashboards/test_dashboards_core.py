@@ -69,45 +69,45 @@ def test_a_stream_that_never_ends_an_event_is_given_up() -> None:
 
 
 def test_the_mirror_follows_a_lease_from_grant_to_close() -> None:
-    mirror = PoolCopy()
-    opened = mirror.apply(event("lease", lease_row()), now_ns=5 * SECOND)
+    pool_copy = PoolCopy()
+    opened = pool_copy.apply(event("lease", lease_row()), now_ns=5 * SECOND)
     assert opened is not None
     assert (opened.topic, opened.owner, opened.removed) == ("leases", Owner("acme", "acme-member"), False)
-    assert [seen.row.lease for seen in mirror.leases()] == ["l1"]
-    closed = mirror.apply(event("lease", lease_row(removed=True)), now_ns=6 * SECOND)
+    assert [seen.row.lease for seen in pool_copy.leases()] == ["l1"]
+    closed = pool_copy.apply(event("lease", lease_row(removed=True)), now_ns=6 * SECOND)
     assert closed is not None
     assert closed.removed
-    assert mirror.leases() == []
+    assert pool_copy.leases() == []
 
 
 def test_a_lease_grows_older_while_it_is_looked_at() -> None:
-    mirror = PoolCopy()
-    mirror.apply(event("lease", lease_row()), now_ns=5 * SECOND)
-    shown = running(mirror.leases()[0], now_ns=8 * SECOND)
+    pool_copy = PoolCopy()
+    pool_copy.apply(event("lease", lease_row()), now_ns=5 * SECOND)
+    shown = running(pool_copy.leases()[0], now_ns=8 * SECOND)
     assert (shown.duration_ns, shown.cost_nano) == (5 * SECOND, 5000)
 
 
 def test_a_lease_that_nobody_bills_has_no_cost() -> None:
-    mirror = PoolCopy()
-    mirror.apply(event("lease", lease_row(price_nano_per_hour=None, currency=None)), now_ns=0)
-    assert running(mirror.leases()[0], now_ns=SECOND).cost_nano is None
+    pool_copy = PoolCopy()
+    pool_copy.apply(event("lease", lease_row(price_nano_per_hour=None, currency=None)), now_ns=0)
+    assert running(pool_copy.leases()[0], now_ns=SECOND).cost_nano is None
 
 
 def test_a_snapshot_replaces_everything_and_tells_which_leases_ended_unseen() -> None:
-    mirror = PoolCopy()
-    mirror.apply(event("lease", lease_row("gone")), now_ns=0)
-    mirror.apply(event("lease", lease_row("kept")), now_ns=0)
-    ended = mirror.replace(Snapshot((lease("kept"), lease("new")), (), ()), now_ns=SECOND)
+    pool_copy = PoolCopy()
+    pool_copy.apply(event("lease", lease_row("gone")), now_ns=0)
+    pool_copy.apply(event("lease", lease_row("kept")), now_ns=0)
+    ended = pool_copy.replace(Snapshot((lease("kept"), lease("new")), (), ()), now_ns=SECOND)
     assert [row.lease for row in ended] == ["gone"]
-    assert [seen.row.lease for seen in mirror.leases()] == ["kept", "new"]
+    assert [seen.row.lease for seen in pool_copy.leases()] == ["kept", "new"]
 
 
 def test_what_is_not_about_rows_is_passed_over_and_what_is_garbled_is_an_error() -> None:
-    mirror = PoolCopy()
-    assert mirror.apply(ServerEvent("weather", "{}"), 0) is None
+    pool_copy = PoolCopy()
+    assert pool_copy.apply(ServerEvent("weather", "{}"), 0) is None
     for data in ("{}", "[]", "null", "not json", json.dumps(lease_row(duration_ns=-1))):
         with pytest.raises(ValueError):
-            mirror.apply(ServerEvent("lease", data), 0)
+            pool_copy.apply(ServerEvent("lease", data), 0)
 
 
 def test_a_device_belongs_to_nobody() -> None:
@@ -153,11 +153,11 @@ def test_no_more_leases_are_awaited_than_the_bound() -> None:
 
 def test_a_change_is_told_to_those_who_may_see_it_and_to_nobody_else() -> None:
     async def scenario() -> None:
-        audience = Browsers(10)
-        mine, tenant, operator = audience.join("usage", MEMBER), audience.join("tenant", OWNER), audience.join("operator", OPERATOR)
-        elsewhere = audience.join("usage", OWNER)
-        audience.tell("leases", Owner("acme", "acme-member"))
-        audience.tell("usage", Owner("globex", "globex-owner"))
+        browsers = Browsers(10)
+        mine, tenant, operator = browsers.join("usage", MEMBER), browsers.join("tenant", OWNER), browsers.join("operator", OPERATOR)
+        elsewhere = browsers.join("usage", OWNER)
+        browsers.tell("leases", Owner("acme", "acme-member"))
+        browsers.tell("usage", Owner("globex", "globex-owner"))
         assert await mine.changes(0.01) == ["leases"]
         assert await tenant.changes(0.01) == ["leases"]
         assert await operator.changes(0.01) == ["leases", "usage"]
@@ -168,11 +168,11 @@ def test_a_change_is_told_to_those_who_may_see_it_and_to_nobody_else() -> None:
 
 def test_a_browser_that_does_not_read_is_owed_each_topic_once() -> None:
     async def scenario() -> None:
-        audience = Browsers(10)
-        listener = audience.join("operator", OPERATOR)
+        browsers = Browsers(10)
+        listener = browsers.join("operator", OPERATOR)
         for _ in range(10_000):
-            audience.tell("leases", Owner("acme", "acme-member"))
-        audience.tell_all("prices")
+            browsers.tell("leases", Owner("acme", "acme-member"))
+        browsers.tell_all("prices")
         assert await listener.changes(0.01) == ["leases", "prices"]
         assert await listener.changes(0.01) == []
 
@@ -181,12 +181,12 @@ def test_a_browser_that_does_not_read_is_owed_each_topic_once() -> None:
 
 def test_the_audience_has_a_bound_and_a_place_that_is_left_is_free() -> None:
     async def scenario() -> None:
-        audience = Browsers(1)
-        listener = audience.join("usage", MEMBER)
+        browsers = Browsers(1)
+        listener = browsers.join("usage", MEMBER)
         with pytest.raises(AudienceFull):
-            audience.join("usage", MEMBER)
-        audience.leave(listener)
-        audience.join("usage", MEMBER)
+            browsers.join("usage", MEMBER)
+        browsers.leave(listener)
+        browsers.join("usage", MEMBER)
 
     asyncio.run(scenario())
 

@@ -23,10 +23,10 @@ def session(number: int, **fields: object) -> Session:
     )
 
 
-def mirror_of(*sessions: Session) -> PoolCopy:
-    mirror = PoolCopy()
-    mirror.replace(Snapshot((), sessions, ()), 0)
-    return mirror
+def pool_copy_of(*sessions: Session) -> PoolCopy:
+    pool_copy = PoolCopy()
+    pool_copy.replace(Snapshot((), sessions, ()), 0)
+    return pool_copy
 
 
 def names(rows: list[Seen[Session]]) -> list[str]:
@@ -34,7 +34,7 @@ def names(rows: list[Seen[Session]]) -> list[str]:
 
 
 def test_every_word_of_a_search_must_occur_in_whatever_field() -> None:
-    rows = mirror_of(session(1, user="Ada"), session(2, user="ada", state="queued"), session(3)).seen_sessions()
+    rows = pool_copy_of(session(1, user="Ada"), session(2, user="ada", state="queued"), session(3)).seen_sessions()
     assert names(select(SESSIONS, rows, Query("ADA queued", "since", "asc")).rows) == ["s2"]
     assert names(select(SESSIONS, rows, Query("ada", "since", "asc")).rows) == ["s1", "s2"]
     assert select(SESSIONS, rows, Query("ada nobody", "since", "asc")).count == 0
@@ -45,7 +45,7 @@ def test_every_word_of_a_search_must_occur_in_whatever_field() -> None:
 def test_every_column_puts_rows_in_order_and_what_is_missing_before_all_else(table: Table[Session], order: str) -> None:
     missing = ("reason", "estimate_seconds", "position", "device_model", "memory_bytes")
     fields = (dict.fromkeys(missing) if n % 2 else {"reason": f"{n}", "position": n} for n in range(600))
-    rows = mirror_of(*(session(n, **more) for n, more in enumerate(fields))).seen_sessions()
+    rows = pool_copy_of(*(session(n, **more) for n, more in enumerate(fields))).seen_sessions()
     for column in table.columns:
         sort = column.sort
         if sort is None:  # what may be done with a row
@@ -56,7 +56,7 @@ def test_every_column_puts_rows_in_order_and_what_is_missing_before_all_else(tab
 
 
 def test_pages_together_hold_every_row_once_and_one_behind_the_last_is_the_last() -> None:
-    rows = mirror_of(*(session(n) for n in range(ROWS_PER_PAGE * 9 + 3))).seen_sessions()
+    rows = pool_copy_of(*(session(n) for n in range(ROWS_PER_PAGE * 9 + 3))).seen_sessions()
     pages = [select(SESSIONS, rows, Query("", "memory", "desc", number)) for number in range(1, 11)]
     found = [name for page in pages for name in names(page.rows)]
     assert len(found) == len(set(found)) == len(rows)
@@ -87,24 +87,24 @@ def test_what_took_long_to_make_is_asked_for_more_seldom() -> None:
 
 
 def test_a_hundred_thousand_rows_are_searched_sorted_and_paged_in_a_fraction_of_a_second() -> None:
-    mirror = mirror_of(*(session(n) for n in range(100_000)))
+    pool_copy = pool_copy_of(*(session(n) for n in range(100_000)))
     took = []
     wanted = (("u77", "user", "asc", 1), ("", "memory", "desc", 1), ("", "user", "asc", 1000), ("job-9999", "since", "desc", 1))
     for search, sort, order, number in wanted:
         query = read_query({"q": search, "sort": sort, "order": order, "page": str(number)}, SESSIONS)
         begun = time.process_time()
-        page = select(SESSIONS, mirror.seen_sessions(), query)
+        page = select(SESSIONS, pool_copy.seen_sessions(), query)
         took.append(time.process_time() - begun)
         assert len(page.rows) == min(ROWS_PER_PAGE, page.count) > 0
     assert max(took) < 1.0, took
 
 
 def test_a_lease_is_found_by_who_what_and_where() -> None:
-    mirror = PoolCopy()
+    pool_copy = PoolCopy()
     row = Lease(
         lease="l1", session="s1", tenant="acme", user="ada", flavor="small.64gb", device_model="H200", node="n1", span=SPAN, opened_at_ns=0,
         duration_ns=0,
     )  # fmt: skip
-    mirror.replace(Snapshot((row,), (), ()), 0)
+    pool_copy.replace(Snapshot((row,), (), ()), 0)
     for words in ("ada", "acme", "digits", "h200", "n1", "64gb", "s1"):
-        assert select(LEASES, mirror.seen_leases(), Query(words, "opened", "asc")).count == 1
+        assert select(LEASES, pool_copy.seen_leases(), Query(words, "opened", "asc")).count == 1

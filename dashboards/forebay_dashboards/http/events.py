@@ -34,9 +34,9 @@ class EventsPage(PageHandler):
         await super().prepare()
 
     async def get(self) -> None:
-        audience = self.services.audience
+        browsers = self.services.browsers
         try:
-            self.listener = audience.join(self.view, self.visitor)
+            self.listener = browsers.join(self.view, self.visitor)
         except AudienceFull as error:
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Too many open pages"), error.text) from None
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
@@ -50,7 +50,7 @@ class EventsPage(PageHandler):
             BROWSERS_DROPPED.inc()
             self.request.connection.stream.close()  # type: ignore[union-attr] # as above
         finally:
-            audience.leave(self.listener)
+            browsers.leave(self.listener)
 
     def on_connection_close(self) -> None:
         if self.listener is not None:

@@ -49,7 +49,7 @@ class Services:
     billing: Billing
     people: Hub
     feed: Feed
-    audience: Browsers
+    browsers: Browsers
     templates: Environment
 
 
@@ -167,10 +167,10 @@ class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub
 
     def present(self) -> dict[str, object]:
         """What runs and what waits now, as far as this page shows it."""
-        mirror = self.services.feed.mirror
+        pool_copy = self.services.feed.pool_copy
         return {
-            "running": visible_leases(mirror, self.view, self.visitor, time.monotonic_ns()),
-            "waiting": visible_queue(mirror, self.view, self.visitor),
+            "running": visible_leases(pool_copy, self.view, self.visitor, time.monotonic_ns()),
+            "waiting": visible_queue(pool_copy, self.view, self.visitor),
         }
 
     def show(self, template: str, **values: Any) -> None:

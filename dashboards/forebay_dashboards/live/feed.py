@@ -1,4 +1,4 @@
-"""Follows the pool's event stream with the service's own token, and tells the audience what went out of date."""
+"""Follows the pool's event stream with the service's own token, and tells browsers what went out of date."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ logger = logging.getLogger(__name__)
 
 
 class Feed:
-    """The one subscription to the pool. ``mirror`` is what it knows; ``connected`` says whether that is the present."""
+    """The one subscription to the pool. ``pool_copy`` is what it knows; ``connected`` says whether that is the present."""
 
     def __init__(
-        self, pool: Pool, token: str, audience: Browsers, deliveries: DeliveryWatch, silence_seconds: float, retry_seconds_max: float
+        self, pool: Pool, token: str, browsers: Browsers, deliveries: DeliveryWatch, silence_seconds: float, retry_seconds_max: float
     ) -> None:
-        self.mirror = PoolCopy()
+        self.pool_copy = PoolCopy()
         self.connected = False
         self.problem = Text("The pool has not been reached yet.")
         self._pool = pool
         self._token = token
-        self._audience = audience
+        self._browsers = browsers
         self._deliveries = deliveries
         self._silence_seconds = silence_seconds
         self._retry_seconds_max = retry_seconds_max
@@ -63,11 +63,11 @@ class Feed:
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311 - spreads reconnections, guards nothing
 
     def _take_snapshot(self, snapshot: Snapshot) -> None:
-        for lease in self.mirror.replace(snapshot, time.monotonic_ns()):
+        for lease in self.pool_copy.replace(snapshot, time.monotonic_ns()):
             self._deliveries.ended(lease)
         self.connected = True
         FEED_CONNECTED.set(1)
-        self._audience.tell_all("feed")
+        self._browsers.tell_all("feed")
         counts = (len(snapshot.leases), len(snapshot.sessions), len(snapshot.devices))
         logger.info("action=feed_opened leases=%d sessions=%d devices=%d", *counts)
 
@@ -75,13 +75,13 @@ class Feed:
         """One event of the open stream. One that cannot be read is logged and left out."""
         FEED_EVENTS.labels(event.name if event.name in ("lease", "session", "device", "node") else "other").inc()
         try:
-            change = self.mirror.apply(event, time.monotonic_ns())
+            change = self.pool_copy.apply(event, time.monotonic_ns())
         except ValueError as error:
             logger.error("action=feed_event_unreadable problem=%r", str(error))
             return
         if change is None:
             return
-        self._audience.tell(change.topic, change.owner)
+        self._browsers.tell(change.topic, change.owner)
         if change.removed and isinstance(change.row, Lease):
             self._deliveries.ended(change.row)
 
@@ -104,17 +104,17 @@ class Feed:
         self.problem = problem
         FEED_CONNECTED.set(0)
         if self.connected:
-            self._audience.tell_all("feed")
+            self._browsers.tell_all("feed")
         logger.warning("action=feed_lost problem=%r", str(problem))
 
 
 class DeliveryWatch:
-    """Looks into billing until the record of each ended lease is there, then tells the audience."""
+    """Looks into billing until the record of each ended lease is there, then tells the browsers."""
 
-    def __init__(self, billing: Billing, token: str, audience: Browsers, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, billing: Billing, token: str, browsers: Browsers, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._billing = billing
         self._token = token
-        self._audience = audience
+        self._browsers = browsers
         self._clock = clock
         self._deliveries = Deliveries()
         self._wake = asyncio.Event()
@@ -153,4 +153,4 @@ class DeliveryWatch:
                 RECORDS_LATE.inc()
             else:
                 RECORD_SECONDS.observe(arrival.waited_ns / 1e9)
-            self._audience.tell("usage", arrival.owner)
+            self._browsers.tell("usage", arrival.owner)

@@ -85,7 +85,7 @@ class SessionAction(ActionPage):
     kind, actions, back = "session", SESSION_ACTIONS, "operator/sessions"
 
     def fact(self, name: str) -> Text | None:
-        session = self.services.feed.mirror.session(name)
+        session = self.services.feed.pool_copy.session(name)
         if session is None:
             return None
         what, state = session.process or session.flavor, codes.word(session.state, "state")
@@ -105,7 +105,7 @@ class DeviceAction(ActionPage):
     kind, actions, back = "device", DEVICE_ACTIONS, "operator/nodes"
 
     def fact(self, name: str) -> Text | None:
-        device = self.services.feed.mirror.device(name)
+        device = self.services.feed.pool_copy.device(name)
         if device is None:
             return None
         where = {"model": device.model, "node": device.node, "state": codes.word(device.state, "state")}
@@ -127,7 +127,7 @@ class NodeAction(ActionPage):
     kind, actions, back = "node", NODE_ACTIONS, "operator/nodes"
 
     def fact(self, name: str) -> Text | None:
-        node = self.services.feed.mirror.node(name)
+        node = self.services.feed.pool_copy.node(name)
         state = None if node is None else codes.word(node.state, "state")
         return None if node is None else plural("%(count)s device, %(state)s", "%(count)s devices, %(state)s", node.devices, state=state)
 

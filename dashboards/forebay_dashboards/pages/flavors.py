@@ -167,7 +167,7 @@ class FlavorEditPage(FlavorTable):
             problem = saved if overtaken(error) else Text("%(saved)s %(problem)s", saved=saved, problem=error.text)
             return Unsaved(problem, flavor_saved, currencies)
         finally:
-            self.services.audience.tell_all("prices")
+            self.services.browsers.tell_all("prices")
         return None
 
     async def _show_editor(self, editor: Editor) -> None:

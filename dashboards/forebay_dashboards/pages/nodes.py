@@ -37,17 +37,17 @@ class Host:
         return sum(seat.use == use for seat in self.seats)
 
 
-def device_map(mirror: PoolCopy, search: str) -> tuple[list[Host], int]:
+def device_map(pool_copy: PoolCopy, search: str) -> tuple[list[Host], int]:
     """The first nodes on which every word of the search occurs, with their devices, and how many there are."""
     words = search.casefold().split()
     seats: dict[str, list[Seat]] = {}
     texts: dict[str, list[str]] = {}
-    for seen in mirror.seen_devices():
+    for seen in pool_copy.seen_devices():
         device = seen.row
-        leases = [mirror.lease(name) for name in device.leases]
+        leases = [pool_copy.lease(name) for name in device.leases]
         seats.setdefault(device.node, []).append(Seat(device, use_of(device), tuple(lease for lease in leases if lease is not None)))
         texts.setdefault(device.node, []).append(seen.text)
-    found = [node for node in mirror.nodes() if _holds(node, texts.get(node.node, []), words)]
+    found = [node for node in pool_copy.nodes() if _holds(node, texts.get(node.node, []), words)]
     hosts = [Host(node, tuple(sorted(seats.get(node.node, ()), key=lambda seat: seat.device.device))) for node in found[:NODES_SHOWN]]
     return hosts, len(found)
 
@@ -66,7 +66,7 @@ class NodesPage(PageHandler):
     async def get(self, part: str | None = None) -> None:
         begun = time.process_time()
         search = " ".join(self.get_query_argument("q", "")[:200].split())
-        hosts, count = device_map(self.services.feed.mirror, search)
+        hosts, count = device_map(self.services.feed.pool_copy, search)
         template = "operator_nodes.html" if part is None else "fragments/device_map.html"
         body = self.rendered(template, hosts=hosts, count=count, search=search)
         self.set_header("X-Pace-Milliseconds", str(pace_ms(time.process_time() - begun)))

@@ -94,9 +94,9 @@ class TenantDesk(TenantFacts):
 
     def present_of(self, tenant: str) -> dict[str, object]:
         """What of the tenant runs and waits now."""
-        mirror, view, visitor = self.services.feed.mirror, self.view, self.visitor
-        running = [run for run in visible_leases(mirror, view, visitor, time.monotonic_ns()) if run.lease.tenant == tenant]
-        return {"running": running, "waiting": [one for one in visible_queue(mirror, view, visitor) if one.tenant == tenant]}
+        pool_copy, view, visitor = self.services.feed.pool_copy, self.view, self.visitor
+        running = [run for run in visible_leases(pool_copy, view, visitor, time.monotonic_ns()) if run.lease.tenant == tenant]
+        return {"running": running, "waiting": [one for one in visible_queue(pool_copy, view, visitor) if one.tenant == tenant]}
 
     async def people(self, tenant: str) -> dict[str, object]:
         """The tenant's people and their roles, and who gets its alerts and reports."""
@@ -169,7 +169,7 @@ class TermEditPage(TenantDesk):
             self.set_status(HTTPStatus(error.status) if isinstance(error, UpstreamRefused) else HTTPStatus.SERVICE_UNAVAILABLE)
             await self._show_refused(terms, key, typed, error)
             return
-        self.services.audience.tell_all("tenants")
+        self.services.browsers.tell_all("tenants")
         logger.info("action=operator_terms_set who=%s tenant=%s kind=%s", self.visitor.name, name, judged.kind)
         await self._show_saved(name, key, terms, judged)
 

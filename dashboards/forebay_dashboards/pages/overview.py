@@ -31,7 +31,7 @@ class OverviewPage(PageHandler):
             self.show("fragments/overview_money.html", **await self._money())
             return
         begun = time.process_time()
-        values = {"now": overview(self.services.feed.mirror)}
+        values = {"now": overview(self.services.feed.pool_copy)}
         if part == "live":
             body = self.rendered("fragments/overview_live.html", **values)
             self.set_header("X-Pace-Milliseconds", str(pace_ms(time.process_time() - begun)))
@@ -49,8 +49,8 @@ class OverviewPage(PageHandler):
             attempt(billing.budgets(token, None), Text("Budgets")),
             attempt(billing.outbox(token), Text("Deliveries to Stripe")),
         )
-        mirror = self.services.feed.mirror
-        sessions, leases = [seen.row for seen in mirror.seen_sessions()], [seen.row for seen in mirror.seen_leases()]
+        pool_copy = self.services.feed.pool_copy
+        sessions, leases = [seen.row for seen in pool_copy.seen_sessions()], [seen.row for seen in pool_copy.seen_leases()]
         return {
             "revenue": sums(spent.content or ()),
             "efficiency": None if flavors.content is None else efficiency(sessions, leases, flavors.content),

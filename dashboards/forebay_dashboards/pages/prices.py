@@ -67,7 +67,7 @@ class PriceListPage(PageHandler):
         try:
             if action == "apply":
                 changes = await billing.apply_price_list(self.token, text, expecting(stamp))
-                self.services.audience.tell_all("prices")
+                self.services.browsers.tell_all("prices")
                 logger.info("action=price_list_applied who=%s changes=%d", self.visitor.name, len(changes.changes))
                 text, tag = await billing.price_list(self.token)
                 stamp = stamp_of(tag)
@@ -133,7 +133,7 @@ class SurchargesPage(PageHandler):
             else:
                 await self._show(arguments, error.text)
             return
-        self.services.audience.tell_all("prices")
+        self.services.browsers.tell_all("prices")
         logger.info("action=surcharge_changed who=%s model=%s version=%d", self.visitor.name, version.model, version.version)
         start = f"{times.moment(version.valid_from_ns):%Y-%m-%d %H:%M:%S} UTC"
         await self._show(

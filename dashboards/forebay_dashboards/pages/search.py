@@ -71,7 +71,7 @@ class SearchPage(PageHandler):
         for name, table in TABLES.items():
             if name == "queue":  # those who wait are sessions
                 continue
-            page = live_page(name, self.services.feed.mirror, read_query({"q": search}, table))
+            page = live_page(name, self.services.feed.pool_copy, read_query({"q": search}, table))
             hits = tuple(_live_hit(seen.row) for seen in page.rows[:SHOWN_MAX])
             yield Hits(table.title, hits, page.count, f"operator/{name}?{urlencode({'q': search})}")
 

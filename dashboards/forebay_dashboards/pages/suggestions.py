@@ -56,7 +56,7 @@ class SuggestionsPage(PageHandler):
                 return GONE
             raise
         logger.info("action=flavor_made who=%s flavor=%s memory_bytes=%d", self.visitor.name, wanted.name, wanted.memory_bytes)
-        self.services.audience.tell_all("prices")
+        self.services.browsers.tell_all("prices")
         return None
 
     async def _show(self, problem: Text | None, made: Suggestion | None) -> None:

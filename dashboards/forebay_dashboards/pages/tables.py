@@ -51,7 +51,7 @@ class TablePage(TableVisit):
         table = TABLES[name]
         query = self.asked(table)
         begun = time.process_time()
-        found = live_page(name, self.services.feed.mirror, query)
+        found = live_page(name, self.services.feed.pool_copy, query)
         now_ns = time.monotonic_ns()
         rows = [running(seen, now_ns) if isinstance(seen.row, Lease) else seen.row for seen in found.rows]
         self.show_table(part, table, found, rows, lambda: time.process_time() - begun)

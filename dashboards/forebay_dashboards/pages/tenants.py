@@ -30,7 +30,7 @@ class TenantsPage(TableVisit):
             attempt(billing.tenant_order(token, column, query.order, query.search), Text("Usage and balances")),
             attempt(pool.quotas(token), Text("Quotas")),
         )
-        leases = held_by(seen.row for seen in self.services.feed.mirror.seen_leases())
+        leases = held_by(seen.row for seen in self.services.feed.pool_copy.seen_leases())
         others = {*(names.content or ()), *leases, *(one.tenant for one in quotas.content or ())}
         found = arranged(order.content or NOBODY, others, leases, query)
         known = await attempt(billing.tenant_rows(token, found.rows), Text("Usage and balances")) if order.content else order

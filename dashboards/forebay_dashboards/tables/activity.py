@@ -92,15 +92,15 @@ DEVICES: Table[Device] = Table(
 TABLES: dict[str, Table[Any]] = {table.name: table for table in (LEASES, QUEUE, SESSIONS, DEVICES)}
 
 
-def live_page(name: str, mirror: PoolCopy, query: Query) -> Page[Any]:
+def live_page(name: str, pool_copy: PoolCopy, query: Query) -> Page[Any]:
     """A page of the table as it is now."""
     match name:
         case "leases":
-            return select(LEASES, mirror.seen_leases(), query)
+            return select(LEASES, pool_copy.seen_leases(), query)
         case "queue":
-            return select(QUEUE, mirror.waiting(), query)
+            return select(QUEUE, pool_copy.waiting(), query)
         case "sessions":
-            return select(SESSIONS, mirror.seen_sessions(), query)
+            return select(SESSIONS, pool_copy.seen_sessions(), query)
         case "devices":
-            return select(DEVICES, mirror.seen_devices(), query)
+            return select(DEVICES, pool_copy.seen_devices(), query)
     raise ValueError(f"there is no table {name!r}")

@@ -67,15 +67,15 @@ class Overview:
     alert_count: int
 
 
-def overview(mirror: PoolCopy) -> Overview:
-    """The pool as the mirror knows it."""
-    devices, waiting = mirror.devices(), mirror.queue()
-    alerts = [*_node_alerts(mirror.nodes()), *_device_alerts(devices)]
+def overview(pool_copy: PoolCopy) -> Overview:
+    """The pool as its copy shows it."""
+    devices, waiting = pool_copy.devices(), pool_copy.queue()
+    alerts = [*_node_alerts(pool_copy.nodes()), *_device_alerts(devices)]
     return Overview(
         devices=len(devices),
         stretches=_stretches(devices),
-        leases=len(mirror.seen_leases()),
-        sessions=len(mirror.seen_sessions()),
+        leases=len(pool_copy.seen_leases()),
+        sessions=len(pool_copy.seen_sessions()),
         waiting=len(waiting),
         reasons=_reasons(waiting),
         alerts=tuple(alerts[:ALERTS_SHOWN]),

@@ -21,14 +21,14 @@ class Running:
     cost_nano: int | None
 
 
-def visible_leases(mirror: PoolCopy, view: View, visitor: Identity, now_ns: int) -> list[Running]:
+def visible_leases(pool_copy: PoolCopy, view: View, visitor: Identity, now_ns: int) -> list[Running]:
     """The open leases of this page, with what they have used up to the monotonic ``now_ns``."""
-    return [running(seen, now_ns) for seen in mirror.leases() if may_see(view, visitor, seen.row.owner)]
+    return [running(seen, now_ns) for seen in pool_copy.leases() if may_see(view, visitor, seen.row.owner)]
 
 
-def visible_queue(mirror: PoolCopy, view: View, visitor: Identity) -> list[Session]:
+def visible_queue(pool_copy: PoolCopy, view: View, visitor: Identity) -> list[Session]:
     """The waiting sessions of this page."""
-    return [session for session in mirror.queue() if may_see(view, visitor, session.owner)]
+    return [session for session in pool_copy.queue() if may_see(view, visitor, session.owner)]
 
 
 def running(seen: Seen[Lease], now_ns: int) -> Running:
