@@ -141,7 +141,7 @@ bool may_be_fused(const Tensor& query, const Tensor& key, const Tensor& value) {
 int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& mask, double dropout, bool causal,
                std::optional<double> scale, bool enable_gqa) {
   const bool masked_here = !mask || !mask->defined() || is_held(*mask);
-  if (!masked_here || !may_be_fused(query, key, value) || CommandStream::of(query.get_device()).worker_is_cpu()) {
+  if (!masked_here || !may_be_fused(query, key, value) || !CommandStream::of(query.get_device()).worker_is_gpu()) {
     return static_cast<int64_t>(Choice::math);
   }
   const auto taken = choices().of(query, key, value, mask, dropout, causal, scale, enable_gqa);

@@ -167,6 +167,7 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   greet(ticket);
   const Welcome welcome = be_welcomed();
   worker_is_cpu_ = welcome.kind == "cpu";
+  worker_is_gpu_ = welcome.kind == "cuda" || welcome.kind == "hip" || welcome.kind == "null";
   kind_of_worker_ = std::hash<std::string>()(welcome.torch + " " + welcome.kind + " " + welcome.model);
   if (address.rfind("unix:", 0) == 0) share_memory();
   note_session(device_);

@@ -63,6 +63,8 @@ class CommandStream {
   // Stands for the kind of device and its PyTorch.
   uint64_t kind_of_worker() const { return kind_of_worker_.load(std::memory_order_relaxed); }
   bool worker_is_cpu() const { return worker_is_cpu_.load(std::memory_order_relaxed); }
+  // Whether it computes by the kernels that PyTorch has for GPUs, or stands for one that does: not where a back end is out of PyTorch's tree.
+  bool worker_is_gpu() const { return worker_is_gpu_.load(std::memory_order_relaxed); }
   uint64_t generation() const { return generation_.load(std::memory_order_relaxed); }
   void check_generation(uint64_t generation) {
     if (generation != this->generation()) [[unlikely]] refuse_generation();
@@ -235,6 +237,7 @@ class CommandStream {
   c10::DeviceIndex device_ = 0;
   std::atomic<bool> connected_{false};
   std::atomic<bool> worker_is_cpu_{false};
+  std::atomic<bool> worker_is_gpu_{false};
   std::atomic<uint64_t> kind_of_worker_{0};
   std::atomic<int64_t> memory_limit_{wire::kStorageBytesMax};
   std::atomic<bool> lease_open_{false};
