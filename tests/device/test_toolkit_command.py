@@ -1,4 +1,4 @@
-"""The command ``forebay`` against an HTTP server that answers as ARCHITECTURE.md says, and against the embedded pool."""
+"""The command ``forebay`` against an HTTP server that answers as docs/reference/http.md says, and against the embedded pool."""
 
 from __future__ import annotations
 

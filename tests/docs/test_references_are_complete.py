@@ -68,8 +68,8 @@ def test_the_page_of_variables_lists_exactly_those_that_are_read(manual: Any, ch
 
 
 def table_endpoints(manual: Any, service: str) -> set[tuple[str, str]]:
-    """Method and path of each row of ARCHITECTURE's table of a service."""
-    table = manual.pages["ARCHITECTURE.md"].partition(f"\n| {service} | who | what |\n")[2].partition("\n\n")[0]
+    """Method and path of each row of a service's table in docs/reference/http.md."""
+    table = manual.pages["docs/reference/http.md"].partition(f"\n| {service} | who | what |\n")[2].partition("\n\n")[0]
     first = [re.split(r"(?<!\\)\|", line)[1] for line in table.splitlines()[1:]]
     named = [pair for cell in first for pair in re.findall(r"`(GET|PUT|POST|DELETE) ([^`?]+)(?:\?[^`]*)?`", cell)]
     return {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in named}
