@@ -54,10 +54,10 @@ def deliver(pool: PoolStore, running: Any) -> dict[str, int]:
 
 
 def test_restored_books_agree_and_take_what_came_since_once(
-    running_anywhere: Any, database_url: str, pool: PoolStore, usage: Usage, tmp_path: Path,
+    running_anywhere: Any, pool: PoolStore, usage: Usage, tmp_path: Path,
     postgres_programs: None, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    arguments = ["--pool", f"sqlite:///{tmp_path}/pool.sqlite", "--billing", database_url]
+    arguments = ["--pool", f"sqlite:///{tmp_path}/pool.sqlite", "--billing", running_anywhere.settings.database_url]
     before = [usage(f"lease-{number}/1") for number in range(20)]
     pool.write(Batch(records=[metered(record) for record in before]), deliver=True)
     assert deliver(pool, running_anywhere) == {"accepted": 20, "duplicates": 0}
