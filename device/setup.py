@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from forebay_wire.native_build import PrecompiledBuild
 from setuptools import setup
-from torch.utils.cpp_extension import BuildExtension, CppExtension, include_paths
+from torch.utils.cpp_extension import CppExtension, include_paths
 
 here = Path(__file__).resolve().parent
-os.environ.setdefault("MAX_JOBS", "2")
 
 FLAGS = ["-O2", "-g0", "-std=c++20", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"]
 KINETO = Path(include_paths()[0]) / "kineto"
@@ -38,4 +37,4 @@ if KINETO.is_dir():
         )
     )
 
-setup(ext_modules=extensions, cmdclass={"build_ext": BuildExtension})
+setup(ext_modules=extensions, cmdclass={"build_ext": PrecompiledBuild})

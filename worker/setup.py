@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from pathlib import Path
 
 import forebay_wire
 import pybind11
+from forebay_wire.native_build import PrecompiledBuild
 from setuptools import setup
-from torch.utils.cpp_extension import BuildExtension, CppExtension
+from torch.utils.cpp_extension import CppExtension
 
-os.environ.setdefault("MAX_JOBS", "2")
 HERE = Path(__file__).parent
 SOURCES = sorted(str(path.relative_to(HERE)) for path in HERE.glob("csrc/*.cpp"))
 
@@ -25,5 +23,5 @@ executor.libraries = ["c10", "torch", "torch_cpu"]  # not torch_python: the exec
 
 setup(
     ext_modules=[executor],
-    cmdclass={"build_ext": BuildExtension.with_options(use_ninja=importlib.util.find_spec("ninja") is not None)},
+    cmdclass={"build_ext": PrecompiledBuild},
 )

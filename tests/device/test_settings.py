@@ -1,4 +1,4 @@
-"""How a program has set PyTorch to compute goes to the worker before what it is set for, and nothing goes where it sets nothing."""
+"""How a program has set PyTorch goes to the worker before what it is set for. A null device stands for a GPU: it says nothing of values."""
 
 from __future__ import annotations
 
@@ -67,10 +67,11 @@ class Tap:
         return commands
 
 
-def settings_of(folder: Path, *changes: str) -> list[int]:
-    """Those that a worker was told by a program that makes these changes, one after the other, and computes under each."""
+def settings_of(folder: Path, device: str, *changes: str) -> list[int]:
+    """Those that a worker on the device was told by a program that makes these changes, one after the other, and computes under each."""
     worker, own, ticket = folder / "worker.sock", folder / "tap.sock", secrets.token_hex(32)
-    command = [sys.executable, "-m", "forebay_worker", "--standalone", f"unix:{worker}", "--ticket", ticket, "--memory", str(1 << 30)]
+    command = [sys.executable, "-m", "forebay_worker", "--standalone", f"unix:{worker}", "--ticket", ticket]
+    command += ["--memory", str(1 << 30), "--device", device]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             assert process.stdout is not None and b"ready" in process.stdout.readline()
@@ -84,12 +85,13 @@ def settings_of(folder: Path, *changes: str) -> list[int]:
 
 
 def test_a_program_that_sets_nothing_says_nothing(tmp_path: Path) -> None:
-    assert settings_of(tmp_path, "pass") == []
+    assert settings_of(tmp_path, "null:0", "pass") == []
 
 
 def test_each_change_is_told_once_before_what_is_computed_under_it(tmp_path: Path) -> None:
     told = settings_of(
         tmp_path,
+        "null:0",
         "torch.backends.cuda.matmul.allow_tf32 = True",
         "torch.backends.cudnn.benchmark = True",
         "torch.set_float32_matmul_precision('highest')",
@@ -102,3 +104,7 @@ def test_each_change_is_told_once_before_what_is_computed_under_it(tmp_path: Pat
         DEFAULT | BENCHMARK,
         without | BENCHMARK | DETERMINISTIC,
     ]
+
+
+def test_a_worker_on_the_hosts_processor_which_heeds_none_is_told_none(tmp_path: Path) -> None:
+    assert settings_of(tmp_path, "cpu:0", "torch.backends.cuda.matmul.allow_tf32 = True") == []
