@@ -36,7 +36,7 @@ import sys, torch
 assert not torch.cuda.is_available() and torch.cuda.device_count() == 0
 assert torch.accelerator.current_accelerator(check_available=True) is None
 loaded = [name for name in sys.modules if name.startswith("forebay")]
-assert loaded == ["forebay", "forebay.activation"], loaded
+assert loaded == ["forebay", "forebay.activation", "forebay.process"], loaded
 """
     done = run_python(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
