@@ -35,7 +35,7 @@ def test_without_forebay_url_torch_is_as_it_was(run_python: Any) -> None:
 import sys, torch
 assert not torch.cuda.is_available() and torch.cuda.device_count() == 0
 assert torch.accelerator.current_accelerator(check_available=True) is None
-loaded = [name for name in sys.modules if name.startswith("forebay")]
+loaded = sorted(name for name in sys.modules if name.startswith("forebay"))
 assert loaded == ["forebay", "forebay.activation", "forebay.process"], loaded
 """
     done = run_python(code)
