@@ -417,7 +417,7 @@ def test_every_term_names_an_argument_of_its_operator() -> None:
         packet = getattr(aten, name)
         known = {argument.name for kind in packet.overloads() for argument in getattr(packet, kind)._schema.arguments}
         for term in terms.split():
-            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^&|;@$'`?])(.+)", term).groups()  # type: ignore[union-attr]
+            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^&|;@$'`?,])(.+)", term).groups()  # type: ignore[union-attr]
             flag = what.partition(":")[2].lstrip("!").partition("=")[0]
             assert {argument} | ({flag} if flag else set()) <= known, f"{name}: {term}"
             assert what.lstrip("0-") in known or relation not in "<^&|;@$'`?", f"{name}: {term}"
