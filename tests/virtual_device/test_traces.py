@@ -47,13 +47,13 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def sizes_of_steps(layers: int) -> tuple[int, int]:
-    """Bytes of a model's first step and of a steady one, whose calls are mostly expected."""
+    """Bytes of a model's first step and of the least of three steady ones: in a step that is held up frees are told by themselves."""
     net, optimizer = model("cuda", layers)
     x, y = (tensor.cuda() for tensor in batches(1)[0])
     first = used(lambda: train(net, optimizer, x, y))[0]
     for _ in range(3):
         train(net, optimizer, x, y).item()
-    steady, calls, expected = used(lambda: train(net, optimizer, x, y).item())
+    steady, calls, expected = min(used(lambda: train(net, optimizer, x, y).item()) for _ in range(3))
     assert expected >= 0.9 * calls
     return first, steady
 
