@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_pool.health import Reading
+from forebay_pool.model.health import Reading
 from gpu import faults, smi, table, wheels
 from gpu.checks import OutOfTime, Report
 from gpu.figures import FIGURES, PARTS

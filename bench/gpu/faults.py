@@ -7,8 +7,8 @@ import os
 import time
 from typing import Any
 
-from forebay_pool.health import Reading, judge
-from forebay_pool.probes import NamedDevice, NvidiaProbe
+from forebay_pool.hosts.probes import NamedDevice, NvidiaProbe
+from forebay_pool.model.health import Reading, judge
 
 from gpu import smi
 from gpu.checks import Report

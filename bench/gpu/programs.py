@@ -61,11 +61,11 @@ def leave(device: str) -> None:
 
 def seen(device: str) -> dict[str, Any]:
     """Which devices this process sees: ``gpus`` are real ones."""
-    from forebay import activation, pytorch_build
+    from forebay import process, pytorch_build
 
     return {
         "available": torch.cuda.is_available(),
-        "virtual": activation.active,
+        "virtual": process.active,
         "gpus": pytorch_build.gpus_seen(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
@@ -264,14 +264,14 @@ def violate(device: str) -> str:
 
 def cells_ms(device: str, count: int) -> list[float]:
     """Milliseconds from a cell's first call until it was executed, each in a span and a lease of its own."""
-    from forebay import activation
+    from forebay import process
 
     waits = []
     for _ in range(count):
         began = time.perf_counter()
         torch.ones(4, device=device).sum().item()
         waits.append((time.perf_counter() - began) * 1e3)
-        if activation.installed is not None:
-            activation.installed.end_span()
+        if process.installed is not None:
+            process.installed.end_span()
         time.sleep(0.05)
     return waits
