@@ -17,6 +17,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
+sys.path.insert(0, str(Path(__file__).parent))  # for standalone
+
 TOKEN = "a-token-of-the-test"
 FLAVOR = messages.Flavor(name="dev.1gb", memory_bytes=2**30)
 WAIT_SECONDS_MAX = 10.0

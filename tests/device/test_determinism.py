@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
 import subprocess
 import sys
 from pathlib import Path
+
+from standalone import standalone_worker
 
 PROGRAM = Path(__file__).resolve().parent / "random_draws.py"
 
@@ -14,18 +15,10 @@ PROGRAM = Path(__file__).resolve().parent / "random_draws.py"
 def drawn(folder: Path, threads: int, *arguments: str) -> dict[str, str]:
     """Digests by draw, of a run in a process of its own, on a worker of its own with so many threads."""
     folder.mkdir()
-    address, ticket = f"unix:{folder}/worker.sock", secrets.token_hex(32)
-    command = [sys.executable, "-m", "forebay_worker", "--standalone", address, "--ticket", ticket, "--memory", str(1 << 30)]
-    worker = subprocess.Popen([*command, "--threads", str(threads)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
-    try:
-        assert worker.stdout is not None
-        assert b"ready" in worker.stdout.readline()
+    with standalone_worker(folder, "--threads", str(threads)) as (address, ticket):
         run = [sys.executable, str(PROGRAM), address, ticket, *arguments]
         done = subprocess.run(run, capture_output=True, text=True, timeout=120, env=environment)
-    finally:
-        worker.kill()
-        worker.communicate()
     assert done.returncode == 0, done.stderr
     return dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from standalone import standalone_worker
 from torch.nn.attention import SDPBackend
 
 PROGRAM = Path(__file__).resolve().parent / "fused_attention.py"
@@ -21,18 +21,10 @@ FLASH, EFFICIENT, CUDNN, MATH = (
 
 def told(folder: Path, device: str, *choice: int) -> Any:
     """What the program prints with a worker on this device."""
-    address, ticket = f"unix:{folder}/worker.sock", secrets.token_hex(32)
-    command = [sys.executable, "-m", "forebay_worker", "--standalone", address, "--ticket", ticket, "--memory", str(1 << 30)]
-    worker = subprocess.Popen([*command, "--device", device], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
-    try:
-        assert worker.stdout is not None
-        assert b"ready" in worker.stdout.readline()
+    with standalone_worker(folder, "--device", device) as (address, ticket):
         run = [sys.executable, str(PROGRAM), address, ticket, *map(str, choice)]
         done = subprocess.run(run, capture_output=True, text=True, timeout=120, env=environment, check=False)
-    finally:
-        worker.kill()
-        worker.communicate()
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 import tomllib
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from standalone import standalone_worker
 
 HERE = Path(__file__).resolve().parent
 EXCEPTIONS = HERE / "operator_exceptions.toml"
@@ -38,17 +38,8 @@ def exception_of(case: str) -> dict[str, str] | None:
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """Address and ticket of a worker on a CPU development device."""
-    address, ticket = f"unix:{tmp_path}/worker.sock", secrets.token_hex(32)
-    command = [sys.executable, "-m", "forebay_worker", "--standalone", address, "--ticket", ticket, "--memory", str(MEMORY_BYTES)]
-    with (tmp_path / "worker.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-    try:
-        assert process.stdout is not None
-        assert b"ready" in process.stdout.readline()
-        yield address, ticket
-    finally:
-        process.kill()
-        process.communicate()
+    with standalone_worker(tmp_path, memory_bytes=MEMORY_BYTES) as served:
+        yield served
 
 
 def test_the_device_allows_what_the_client_sends_and_nothing_else() -> None:

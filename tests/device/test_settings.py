@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-from forebay_wire import stream
+from forebay_wire import _stream, stream
+from standalone import standalone_worker
 
 DEFAULT, TF32_PRODUCTS, TF32_CONVOLUTIONS, TF32_RECURRENT, BENCHMARK, DETERMINISTIC = 0b1011110, 1, 2, 4, 128, 512
 PROGRAM = """
@@ -29,13 +29,13 @@ torch.cuda.synchronize()
 class Tap:
     """Hands what a client says on to a worker, and keeps it."""
 
-    def __init__(self, own: Path, worker: Path) -> None:
+    def __init__(self, own: Path, worker: str) -> None:
         self.said = b""
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(own))
         self._listener.listen(1)
         self._worker = socket.socket(socket.AF_UNIX)
-        self._worker.connect(str(worker))
+        self._worker.connect(worker)
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
@@ -60,7 +60,7 @@ class Tap:
         self._worker.close()
         reader, commands, at = stream.CommandReader(), list[stream.Command](), 0
         while at < len(self.said):
-            size = int.from_bytes(self.said[at : at + stream.FRAME_HEADER_BYTES], "little")
+            size = _stream.frame_size(self.said[at : at + stream.FRAME_HEADER_BYTES])
             at += stream.FRAME_HEADER_BYTES
             commands += reader.read(self.said[at : at + size])
             at += size
@@ -69,18 +69,12 @@ class Tap:
 
 def settings_of(folder: Path, device: str, *changes: str) -> list[int]:
     """Those that a worker on the device was told by a program that makes these changes, one after the other, and computes under each."""
-    worker, own, ticket = folder / "worker.sock", folder / "tap.sock", secrets.token_hex(32)
-    command = [sys.executable, "-m", "forebay_worker", "--standalone", f"unix:{worker}", "--ticket", ticket]
-    command += ["--memory", str(1 << 30), "--device", device]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        try:
-            assert process.stdout is not None and b"ready" in process.stdout.readline()
-            tap = Tap(own, worker)
-            program = [sys.executable, "-c", PROGRAM, f"unix:{own}", ticket, *changes]
-            done = subprocess.run(program, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent)
-            assert done.returncode == 0, done.stderr
-        finally:
-            process.kill()
+    own = folder / "tap.sock"
+    with standalone_worker(folder, "--device", device) as (address, ticket):
+        tap = Tap(own, address.removeprefix("unix:"))
+        program = [sys.executable, "-c", PROGRAM, f"unix:{own}", ticket, *changes]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent)
+        assert done.returncode == 0, done.stderr
     return [one.bits for one in tap.commands() if isinstance(one, stream.Settings)]
 
 

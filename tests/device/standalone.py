@@ -1,0 +1,26 @@
+"""A worker without a pool, for one client in a process of its own."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def standalone_worker(folder: Path, *options: str, memory_bytes: int = 1 << 30) -> Iterator[tuple[str, str]]:
+    """Address and ticket of a worker whose socket and log are in the folder."""
+    address, ticket = f"unix:{folder}/worker.sock", secrets.token_hex(32)
+    command = [sys.executable, "-m", "forebay_worker", "--standalone", address, "--ticket", ticket, "--memory", str(memory_bytes), *options]
+    with (folder / "worker.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+    try:
+        assert process.stdout is not None
+        assert b"ready" in process.stdout.readline()
+        yield address, ticket
+    finally:
+        process.kill()
+        process.communicate()
