@@ -14,80 +14,31 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import queue
 import secrets
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import gpu.worker
 import torch
 from forebay_wire import messages, stream
 from replay import Bench
 from report import report
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import ServerConnection, serve
 
 MIB = 1 << 20
 PIECE_BYTES = 16 * MIB
 STORAGES = 8
 """A session's bytes lie in so many storages."""
 LIMIT_BYTES = 8 << 30
-WAIT_SECONDS_MAX = 60
-HOST, DISK = (1 << 40, 0), (0, 1 << 40)
-"""Where parked bytes may lie: of the host's memory, and of its disk."""
-
-M = TypeVar("M", bound=messages.Message)
 
 
-class Worker:
-    """A worker process, and the pool's end of its link."""
 
-    def __init__(self, folder: Path, device: str) -> None:
-        self._heard: queue.Queue[messages.FromWorker] = queue.Queue()
-        self._connections: queue.Queue[ServerConnection] = queue.Queue()
-        self._server = serve(self._hear, "127.0.0.1", 0)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        url = f"ws://127.0.0.1:{self._server.socket.getsockname()[1]}/api/worker"
-        command = [sys.executable, "-m", "forebay_worker", "--pool", url, "--worker", folder.name, "--device", device]
-        command += ["--socket-dir", str(folder), "--spill-dir", str(folder), "--log-level", "error"]
-        self._process = subprocess.Popen(command, env={**os.environ, "FOREBAY_WORKER_TOKEN": "t"})
-        self._connection = self._connections.get(timeout=WAIT_SECONDS_MAX)
-        self.address = self.expect(messages.Ready).address
-        self.ticket = secrets.token_bytes(32)
-        self.epoch = 0
-
-    def _hear(self, connection: ServerConnection) -> None:
-        connection.send(messages.Lead(epoch=1).encode())
-        self._connections.put(connection)
-        with contextlib.suppress(ConnectionClosed):
-            for text in connection:
-                self._heard.put(messages.from_worker(text))
-
-    def send(self, message: messages.Message) -> None:
-        self._connection.send(message.encode())
-
-    def expect(self, kind: type[M]) -> M:
-        while not isinstance(message := self._heard.get(timeout=WAIT_SECONDS_MAX), kind):
-            pass
-        return message
-
-    def assign(self, source: messages.Source | None = None) -> None:
-        """Returns when the worker has the session, with all that it fetched."""
-        ticket = self.ticket.hex()
-        rest = {"idle_release_seconds": 600, "heartbeat_seconds": 5, "source": source}
-        self.send(messages.Assign(session="s", ticket=ticket, memory_limit_bytes=LIMIT_BYTES, **rest))  # type: ignore[arg-type]
-        self.expect(messages.Assigned)
-
-    def open(self) -> None:
-        self.epoch += 1
-        self.send(messages.Open(epoch=self.epoch, memory_limit_bytes=LIMIT_BYTES))
+class Worker(gpu.worker.Worker):
+    """A worker process, the pool's end of its link, and clients that speak the command stream themselves."""
 
     def client(self) -> Bench:
         peer = socket.socket(socket.AF_UNIX)
@@ -99,15 +50,10 @@ class Worker:
         client.send([stream.Mark(self.epoch)])
         self.expect(messages.Drained)
 
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._server.shutdown()
-
 
 @contextlib.contextmanager
 def worker_at(root: str, device: str) -> Iterator[Worker]:
-    worker = Worker(Path(tempfile.mkdtemp(prefix="w-", dir=root)), device)
+    worker = Worker(device, Path(root))
     try:
         yield worker
     finally:
@@ -161,12 +107,12 @@ def parked(root: str, device: str, path: str, count_bytes: int, turns: int) -> d
     """Parks and restores on one worker."""
     taken = Taken()
     with worker_at(root, device) as worker:
-        worker.assign()
+        worker.assign(LIMIT_BYTES)
         worker.open()
         client = worker.client()
         fill(client, count_bytes)
         worker.rest(client)
-        host_bytes_max, spill_bytes_max = HOST if path == "memory" else DISK
+        host_bytes_max, spill_bytes_max = gpu.worker.HOST if path == "memory" else gpu.worker.DISK
         for _ in range(turns):
             taken.take("plain", plain_of(path, device, root, count_bytes))
             worker.send(messages.Park(host_bytes_max=host_bytes_max, spill_bytes_max=spill_bytes_max))
@@ -213,7 +159,7 @@ def moved(root: str, device: str, count_bytes: int, turns: int) -> dict[str, Any
     taken = Taken()
     for _ in range(turns):
         with worker_at(root, device) as old, worker_at(root, device) as new:
-            old.assign()
+            old.assign(LIMIT_BYTES)
             old.open()
             client = old.client()
             fill(client, count_bytes)
@@ -223,7 +169,7 @@ def moved(root: str, device: str, count_bytes: int, turns: int) -> dict[str, Any
             left = old.expect(messages.Left)
             began = time.perf_counter()
             source = messages.Source(address=left.address, ticket=left.ticket)
-            taken.take("restore", lambda new=new, source=source: new.assign(source))  # type: ignore[misc]
+            taken.take("restore", lambda new=new, source=source: new.assign(LIMIT_BYTES, source))  # type: ignore[misc]
             new.open()
             executed(new.client())
             taken.setdefault("start", []).append(time.perf_counter() - began)
