@@ -36,7 +36,6 @@ STORAGES = 8
 LIMIT_BYTES = 8 << 30
 
 
-
 class Worker(gpu.worker.Worker):
     """A worker process, the pool's end of its link, and clients that speak the command stream themselves."""
 
