@@ -18,6 +18,7 @@
 
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "autograd_threads.h"
 #include "devices.h"
 
 namespace forebay {
@@ -190,7 +191,10 @@ void note_location(c10::DeviceIndex device, uint64_t sequence) {
 }
 
 ThreadTag current_thread() {
-  if (torch::autograd::get_current_graph_task_id() != -1) return last_thread.load(std::memory_order_relaxed);
+  if (torch::autograd::get_current_graph_task_id() != -1) {
+    note_backward();
+    return last_thread.load(std::memory_order_relaxed);
+  }
   last_thread.store(&this_thread, std::memory_order_relaxed);
   return &this_thread;
 }

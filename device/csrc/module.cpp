@@ -7,6 +7,7 @@
 
 #include <mutex>
 
+#include "autograd_threads.h"
 #include "device_times.h"
 #include "devices.h"
 #include "generator.h"
@@ -116,6 +117,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("synchronize", of_device(&CommandStream::synchronize), device);
   module.def("lose", of_device(&CommandStream::lose), py::arg("message"), device);
   module.def("leave", of_device(&CommandStream::leave), device);
+  module.def("settle_backwards", [](double seconds) { return forebay::settle_backwards(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3))); },
+             py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
   module.def("memory", &forebay::memory, device);
   module.def("resize_storage", &forebay::resize);
   module.def("pin_memory", &forebay::pin_memory, py::arg("address"), py::arg("bytes"));

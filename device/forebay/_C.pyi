@@ -112,6 +112,10 @@ def leave(device: int = 0) -> bool:
     """Ends the stream at its worker, and returns once that has carried out what it was sent. What is recorded from now on waits for the
     next :func:`connect`, which goes on with the same tensors. False where there is no worker to leave."""
 
+def settle_backwards(seconds: float) -> bool:
+    """Waits until autograd's threads have let go of every backward pass that has returned: Python must not end before. False where it took
+    longer than this."""
+
 def lose(message: str, device: int = 0) -> None:
     """All tensors are gone; later uses of them raise RuntimeError(message). The connection is dropped."""
 

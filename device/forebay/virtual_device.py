@@ -29,6 +29,8 @@ FORKED = (
     "start it with multiprocessing's 'spawn' method (torch.multiprocessing.set_start_method('spawn'))."
 )
 STOPPED = "The wait for a device was stopped; run this again."
+BACKWARD_SECONDS = 5.0
+"""What autograd's threads get at a program's end to release what backward passes held; one in the middle of a pass may wait for ever."""
 SETTLE_SECONDS = 0.1
 """What a program's daemon threads get at its end to leave failed calls, and to stay where they ask for a lease."""
 
@@ -166,6 +168,7 @@ class VirtualDevices:
 
     def close(self) -> None:
         """Ends the span, waits within bounds until its work is done, and ends the sessions and the embedded pool."""
+        _C.settle_backwards(BACKWARD_SECONDS)
         self._ended = True
         try:
             self.end_span()

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import torch
+from forebay import _C
 
 BUSY_PRODUCTS = 60
 
@@ -51,6 +52,38 @@ def test_an_interrupted_wait_can_be_waited_for_again() -> None:
     started = time.monotonic()
     assert work[0, 0].item() == 1.0
     assert time.monotonic() - started < 0.1, "the second wait did not wait"
+
+
+class Slow(torch.autograd.Function):
+    """Its gradient takes a while, on the thread that autograd has for the device."""
+
+    seconds = 0.6
+
+    @staticmethod
+    def forward(_context: object, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(_context: object, gradient: torch.Tensor) -> torch.Tensor:
+        time.sleep(Slow.seconds)
+        return gradient * 2
+
+
+def test_the_end_of_a_program_waits_for_autograd_s_threads_within_bounds() -> None:
+    """One that lets go of Python objects after Python's end would terminate the process."""
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    (x * 2).sum().backward()
+    assert _C.settle_backwards(10.0), "nothing is under way"
+    began = time.monotonic()
+    other = threading.Thread(target=Slow.apply(x).sum().backward)
+    other.start()
+    time.sleep(0.1)
+    assert not _C.settle_backwards(0.05)
+    assert time.monotonic() - began < Slow.seconds
+    assert _C.settle_backwards(10.0)
+    assert time.monotonic() - began >= Slow.seconds
+    other.join()
+    assert x.grad is not None and x.grad.tolist() == [4.0, 4.0, 4.0]
 
 
 def test_a_signal_handler_that_reads_the_device_is_refused_instead_of_hanging() -> None:

