@@ -298,6 +298,21 @@ def test_a_client_between_two_workers_finds_the_next_one_after_a_restart(world: 
     assert after.machine.sessions["s"].state == "active"
 
 
+def test_who_asks_before_its_worker_is_back_waits_for_it_instead_of_moving(world: Make) -> None:
+    two = [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", 8 * GIB) for index in range(2)]
+    w = world(two, resume_seconds=30.0)
+    worker = w.lease("s")
+    w.drain("s")
+    after = successor_of(world, w, 1, seats=two)
+    client_back(after, "s", worker, 1)
+    after.acquire("s", 2)
+    after.wait(3)
+    assert "leave" not in [message.type for message in after.told("s")]
+    back(after, worker, "s", None)
+    after.settle()
+    assert (after.machine.sessions["s"].lease is not None, after.worker_of("s"), after.launched) == (True, worker, [])
+
+
 def test_a_worker_that_holds_what_left_it_keeps_that_over_a_broken_link(world: Make) -> None:
     two = [Device(f"main/cpu:{index}", "main", "cpu", index, "cpu-dev", 8 * GIB) for index in range(2)]
     w = world(two, resume_seconds=30.0)

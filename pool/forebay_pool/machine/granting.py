@@ -123,9 +123,10 @@ class Granting(QueuePositions):
         return None
 
     def _find_elsewhere(self, request: Request) -> Place | None:
-        """Where the session could move that cannot go on where its tensors are."""
+        """Where the session could move that cannot go on where its tensors are. It does not move while its worker has no link to the pool:
+        that worker could not tell what left it."""
         session = request.session
-        if not self.accepting or self._awaited or session.worker is None or session.pinned:
+        if not self.accepting or self._awaited or session.worker is None or session.worker.away_ns is not None or session.pinned:
             return None
         devices = session.worker.devices
         still_serve = equivalents_for(devices, self.fleet.flavors[session.flavor])
