@@ -105,7 +105,7 @@ def measure(folder: Path, server: psutil.Process | None, batch: int, callers: in
         f'[[tokens]]\ntoken = "{TOKEN}"\nname = "bench"\nkind = "service"\nscopes = ["custom:forebay:service"]\n'
     )
     log = folder / f"{callers}.log"
-    path = os.pathsep.join([str(ROOT / "billing"), str(ROOT / "hub")])
+    path = os.pathsep.join([str(ROOT / "billing"), str(ROOT / "service")])
     with log.open("w") as stderr:
         command = [sys.executable, "-m", "forebay_billing", "--config", str(config)]
         service = subprocess.Popen(command, stderr=stderr, env={**os.environ, "PYTHONPATH": path})

@@ -22,7 +22,7 @@ FOLDER = CHECKOUT / "build" / "stock-wheels"
 WHEELS = ("torch==2.13.0+cpu", "torch===2.13.0", "torch==2.12.1", "torch==2.15.0")
 """The CPU build, the default build (on Linux it has CUDA), that of the release before and of the newest; ``===`` leaves out ``+cpu``."""
 NATIVE_PACKAGES = ("wire", "device", "worker")
-PURE_PACKAGES = ("hub", "pool")
+PURE_PACKAGES = ("service", "pool")
 DTYPES = ("float32", "bfloat16", "int64", "bool", "complex64")
 SWEEP = "tests/device/test_operator_sweep.py"
 TESTS = {

@@ -28,7 +28,7 @@ from gpu.figures import PARTS  # noqa: E402
 
 ENVIRONMENT = CHECKOUT / "build" / "gpu-venv"
 NATIVE_PACKAGES = ("wire", "device", "worker")
-PURE_PACKAGES = ("hub", "pool")
+PURE_PACKAGES = ("service", "pool")
 COMPILE_SECONDS_MAX = 1800
 LOOK = "import torch; print(torch.__version__, torch.cuda.is_available() and torch.cuda.get_device_name(0) or '')"
 PARTS_SECONDS_MIN = 120

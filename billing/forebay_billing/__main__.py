@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from forebay_hub.logs import log_to_stderr
+from forebay_service.logs import log_to_stderr
 
 from forebay_billing.errors import BillingError, ConfigurationError
 from forebay_billing.service import serve

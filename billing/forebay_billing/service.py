@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from forebay_hub.identity import Authenticator, HubAuthenticator, TokenAuthenticator
+from forebay_service.identity import Authenticator, HubAuthenticator, TokenAuthenticator
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application

@@ -8,7 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
-from forebay_hub.logs import log_to_stderr
+from forebay_service.logs import log_to_stderr
 
 from forebay_dashboards.errors import SettingsError
 from forebay_dashboards.service import serve

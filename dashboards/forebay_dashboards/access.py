@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from forebay_hub.identity import OPERATE, SERVICE, Identity
-from forebay_hub.languages import Text
+from forebay_service.identity import OPERATE, SERVICE, Identity
+from forebay_service.languages import Text
 
 from forebay_dashboards.errors import AccessRefused
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_hub.languages import Text, as_sent, in_context
+from forebay_service.languages import Text, as_sent, in_context
 
 SERVICES = {"pool": in_context("service", "pool"), "billing": in_context("service", "billing"), "hub": in_context("service", "hub")}
 """What pages call the services that they ask."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.access import Owner

@@ -150,8 +150,8 @@ def device_groups(patterns: Iterable[str] = ACCELERATORS) -> tuple[int, ...]:
 
 
 def account_command(uid: int, groups: Iterable[int], *options: str) -> list[str]:
-    """Begins a command line that runs the rest under an account (forebay_hub.account)."""
-    return [str(PYTHON), "-I", "-m", "forebay_hub.account", str(uid), ",".join(map(str, groups)), *options, "--"]
+    """Begins a command line that runs the rest under an account (forebay_service.account)."""
+    return [str(PYTHON), "-I", "-m", "forebay_service.account", str(uid), ",".join(map(str, groups)), *options, "--"]
 
 
 def refused(command: list[str]) -> str | None:
@@ -204,7 +204,7 @@ def found(place: Place, environment: Mapping[str, str], euid: int) -> tuple[Acco
 
 def keep_namespace(services: int, workers: int, groups: Iterable[int]) -> tuple[int | None, str | None]:
     """Starts the process that keeps the user namespace of services and workers while this one lives; its id, or None and why not."""
-    leash = [str(PYTHON), "-I", "-m", "forebay_hub.leash"]
+    leash = [str(PYTHON), "-I", "-m", "forebay_service.leash"]
     command = [*leash, *account_command(services, groups, "--knows", str(workers)), "sh", "-c", "echo ready; exec sleep infinity"]
     keeper = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     if keeper.stdout is None or keeper.stdout.readline() != "ready\n":

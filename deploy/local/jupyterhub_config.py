@@ -5,12 +5,12 @@ import secrets
 import sys
 from pathlib import Path
 
-from forebay_hub.account import Account
 from forebay_hub.configuration import Settings, configure
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.proxy import KeptTraefik
 from forebay_hub.services import python_service
 from forebay_hub.tenants import read_directory
+from forebay_service.account import Account
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

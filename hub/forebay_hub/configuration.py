@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from forebay_hub.identity import OPERATOR_ROLE, TENANT_GROUP
+from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP
+
 from forebay_hub.roles import SCOPES, SERVER_TOKEN_SCOPES, roles
 from forebay_hub.services import ManagedService
 from forebay_hub.tenants import Directory

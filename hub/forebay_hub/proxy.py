@@ -9,9 +9,8 @@ import subprocess
 import sys
 import time
 
+from forebay_service.keeper import Pauses, ending, say
 from jupyterhub_traefik_proxy.fileprovider import TraefikFileProviderProxy
-
-from forebay_hub.keeper import Pauses, ending, say
 
 WATCH_SECONDS = 0.5
 
@@ -33,7 +32,7 @@ class KeptTraefik(TraefikFileProviderProxy):  # type: ignore[misc] # no type inf
         await super().stop()
 
     def _start_traefik(self) -> None:
-        command = [sys.executable, "-m", "forebay_hub.leash", "traefik", "--configfile", os.path.abspath(self.static_config_file)]
+        command = [sys.executable, "-m", "forebay_service.leash", "traefik", "--configfile", os.path.abspath(self.static_config_file)]
         self.traefik_process = subprocess.Popen(command, env={**os.environ, **self.traefik_env})
 
     async def _watch(self) -> None:

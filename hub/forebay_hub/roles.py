@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forebay_hub.identity import BILLING, COMPUTE, OPERATE, OPERATOR_ROLE, SERVICE, TENANT, billing_role, group_of, owner_role
+from forebay_service.identity import BILLING, COMPUTE, OPERATE, OPERATOR_ROLE, SERVICE, TENANT, billing_role, group_of, owner_role
+
 from forebay_hub.tenants import Directory
 
 SCOPES = {

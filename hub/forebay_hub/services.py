@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forebay_hub.account import Account
+from forebay_service.account import Account
+
 from forebay_hub.roles import OAUTH_SCOPES
 
 START_TIMEOUT_SECONDS = 60
@@ -32,7 +33,7 @@ class ManagedService:
     @property
     def spec(self) -> dict[str, Any]:
         """The service as an entry of ``JupyterHub.services``."""
-        kept = [sys.executable, "-m", "forebay_hub.keeper", f"the service {self.name}", *self.command]
+        kept = [sys.executable, "-m", "forebay_service.keeper", f"the service {self.name}", *self.command]
         return {
             "name": self.name,
             "url": self.url,

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from forebay_hub.identity import Authenticator, HubAuthenticator
-from forebay_hub.logs import log_to_stderr
+from forebay_service.identity import Authenticator, HubAuthenticator
+from forebay_service.logs import log_to_stderr
 
 from forebay_pool import embedded
 from forebay_pool.errors import PoolError, SettingsError

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
-from forebay_hub.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
+from forebay_service.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 
 from forebay_pool.errors import SettingsError
 from forebay_pool.hosts import discovery

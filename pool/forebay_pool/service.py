@@ -16,8 +16,8 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forebay_hub.account import Account
-from forebay_hub.identity import Authenticator
+from forebay_service.account import Account
+from forebay_service.identity import Authenticator
 from forebay_wire.messages import MESSAGE_BYTES_MAX
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpserver import HTTPServer

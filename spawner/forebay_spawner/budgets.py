@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forebay_hub.languages import Text, as_sent
+from forebay_service.languages import Text, as_sent
 from pydantic import TypeAdapter
 
 from forebay_spawner.flavors import Answer, amount

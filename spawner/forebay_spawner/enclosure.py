@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from forebay_hub.namespaces import cover, leave_mounts
+from forebay_service.namespaces import cover, leave_mounts
 
 GPU_NODES = ("/dev/nvidia*", "/dev/kfd", "/dev/dri/*", "/dev/nvidia-caps/*", "/usr/bin/nvidia-smi")
 """Where GPUs of NVIDIA and AMD appear to a process."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 
 class SpawnRefused(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from forebay_hub.languages import Text, as_sent, either, in_context, listed, plural
+from forebay_service.languages import Text, as_sent, either, in_context, listed, plural
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from forebay_spawner.errors import FlavorRefused, PoolUnavailable

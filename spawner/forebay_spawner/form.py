@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from forebay_hub.languages import Text, now_language, plural
+from forebay_service.languages import Text, now_language, plural
 from markupsafe import Markup
 
 from forebay_spawner.budgets import Budget

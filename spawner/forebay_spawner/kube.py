@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 from kubespawner import KubeSpawner
 
 from forebay_spawner.errors import GpuRequested

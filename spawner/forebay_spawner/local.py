@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from forebay_hub.account import Account
+from forebay_service.account import Account
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets import Callable, List, Unicode, default
 
@@ -45,7 +45,7 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
         None,
         allow_none=True,
         config=True,
-        help="""Called with a user's name: the account (forebay_hub.account) of that user's servers and home. Needs a hub that is root.
+        help="""Called with a user's name: the account (forebay_service.account) of that user's servers and home. Needs a hub that is root.
 
         None: servers run as the hub's own user, so that each of them can read what the hub and the others can.
         """,

@@ -60,10 +60,10 @@ def watched(passable: Any, starter: Callable[..., Any]) -> Iterator[Watched]:
     ("part", "inner", "told"),
     [
         ("traefik --configfile", False, "the proxy was killed by SIGKILL"),
-        ("forebay_hub.keeper the service pool", True, "the service pool was killed by SIGKILL"),
-        ("forebay_hub.keeper the service billing", True, "the service billing was killed by SIGKILL"),
-        ("forebay_hub.keeper the service dashboards", True, "the service dashboards was killed by SIGKILL"),
-        ("forebay_hub.keeper the service billing", False, None),
+        ("forebay_service.keeper the service pool", True, "the service pool was killed by SIGKILL"),
+        ("forebay_service.keeper the service billing", True, "the service billing was killed by SIGKILL"),
+        ("forebay_service.keeper the service dashboards", True, "the service dashboards was killed by SIGKILL"),
+        ("forebay_service.keeper the service billing", False, None),
         ("jupyterhub --config", False, "JupyterHub ended by itself (exit code -9); it is started again"),
     ],
 )

@@ -21,7 +21,7 @@ from forebay_billing.service import Service, authenticator_of
 from forebay_billing.settings import Settings, TokenSettings
 from forebay_billing.tables.engines import Engines, migrate, open_engines, writing
 from forebay_billing.writes.usage import seed
-from forebay_hub.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
+from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
 
 NOVEMBER = Month(2026, 11)
 NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9

@@ -12,7 +12,7 @@ from forebay_billing.errors import Forbidden
 from forebay_billing.ledger.access import Scope, usage_scope
 from forebay_billing.model.types import UsageRecord
 from forebay_billing.service import ENDPOINTS
-from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity, IdentityUnavailable, SeveralTenants
+from forebay_service.identity import OPERATE, SERVICE, TENANT, Identity, IdentityUnavailable, SeveralTenants
 from tornado.web import RequestHandler
 
 ALL = ("pool", "operator", "acme-owner", "acme-billing", "acme-member", "globex-owner", "loner", "scopeless")
@@ -202,7 +202,7 @@ def test_a_login_in_two_tenants_is_refused_with_a_sentence(filled: Any, monkeypa
     async def torn(self: object, token: str) -> None:
         raise SeveralTenants("ann", ["acme", "bolt"])
 
-    monkeypatch.setattr("forebay_hub.identity.TokenAuthenticator.identify", torn)
+    monkeypatch.setattr("forebay_service.identity.TokenAuthenticator.identify", torn)
     response = filled.get("acme-owner", "/api/usage")
     assert (response.status_code, response.json()["code"]) == (403, "forbidden") and "acme and bolt" in response.json()["message"]
 
@@ -230,7 +230,7 @@ def test_an_unreachable_hub_is_a_503_and_not_a_refusal(filled: Any, monkeypatch:
     async def unavailable(self: object, token: str) -> None:
         raise IdentityUnavailable("JupyterHub cannot be reached; try again.")
 
-    monkeypatch.setattr("forebay_hub.identity.TokenAuthenticator.identify", unavailable)
+    monkeypatch.setattr("forebay_service.identity.TokenAuthenticator.identify", unavailable)
     response = filled.get("pool", "/api/prices")
     assert (response.status_code, response.json()["code"], response.headers["retry-after"]) == (503, "unavailable", "1")
 

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-from forebay_hub.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
+from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
 from forebay_wire import messages as wire
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 PREFIX = "/services/dashboards/"
 ACCESS = "access:services!service=dashboards"
 START_SECONDS = 60
-PYTHONPATH = os.pathsep.join(str(ROOT / name) for name in ("wire", "pool", "billing", "hub", "dashboards"))
+PYTHONPATH = os.pathsep.join(str(ROOT / name) for name in ("wire", "service", "pool", "billing", "dashboards"))
 
 
 def person(name: str, tenant: str | None, *scopes: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from dashboards_installation import PEOPLE, Installation
 from forebay_dashboards.access import Owner, View, may_open, may_read_statement, may_scrape, may_see
 from forebay_dashboards.service import ROUTES
-from forebay_hub.identity import Identity, identity_of
+from forebay_service.identity import Identity, identity_of
 from tornado.web import RequestHandler
 
 VIEWS: tuple[View, ...] = ("usage", "tenant", "operator")

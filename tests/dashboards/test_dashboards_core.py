@@ -16,7 +16,7 @@ from forebay_dashboards.live.pool_copy import PoolCopy, Seen, Snapshot
 from forebay_dashboards.rows import Device, Lease, SummaryRow, UsageRecord
 from forebay_dashboards.tables.spend import by_tenant, sums
 from forebay_dashboards.tables.visible import running
-from forebay_hub.identity import OPERATE, TENANT, Identity
+from forebay_service.identity import OPERATE, TENANT, Identity
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -23,7 +23,7 @@ from forebay_dashboards.forms.flavor import (
     table,
 )
 from forebay_dashboards.rows import Equivalent, Flavor, PriceVersion
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from browsing import CONSOLE_PAGES, grave_faults, mishaps, sign_in
 from dashboards_installation import Hub, Installation
-from forebay_hub.languages import COOKIE
+from forebay_service.languages import COOKIE
 from playwright.sync_api import Browser, BrowserContext
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from forebay.toolkit.command import main
-from forebay_hub.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 from forebay_pool.service import Service
 from forebay_pool.settings import load
+from forebay_service.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 from forebay_wire import messages as wire
 from websockets.sync.client import ClientConnection, connect
 

@@ -17,7 +17,7 @@ from forebay_billing.model.months import Month
 from forebay_billing.service import Service as Billing
 from forebay_billing.service import authenticator_of
 from forebay_billing.settings import Settings, TokenSettings
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE
 
 NOW_NS = Month(2026, 11).start_ns + 86_400 * 10**9
 HOUR_NS = 3600 * 10**9

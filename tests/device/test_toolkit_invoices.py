@@ -17,7 +17,7 @@ from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.service import Service
 from forebay_billing.settings import Settings
 from forebay_billing.writes import usage
-from forebay_hub.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
+from forebay_service.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 
 NOVEMBER = Month(2026, 11)
 PEOPLE = {

@@ -15,11 +15,11 @@ from forebay.service import Service as Client
 from forebay.toolkit import pool as toolkit_pool
 from forebay.toolkit.command import main
 from forebay.toolkit.smi import served_by
-from forebay_hub.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 from forebay_pool.model.events import PricesSet
 from forebay_pool.model.prices import Tariff
 from forebay_pool.service import Service
 from forebay_pool.settings import load
+from forebay_service.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 
 PEOPLE = {
     "ada": Identity("ada", "user", "acme", frozenset({COMPUTE})),

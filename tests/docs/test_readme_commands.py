@@ -160,9 +160,9 @@ def check_pictures(checkout: Path, environment: dict[str, str]) -> None:
 
 def check_catalogues(checkout: Path, environment: dict[str, str]) -> None:
     """What is committed is up to date, so it stays as it is."""
-    files = sorted(checkout.glob("hub/forebay_hub/locale/*/LC_MESSAGES/forebay.po"))
+    files = sorted(checkout.glob("service/forebay_service/locale/*/LC_MESSAGES/forebay.po"))
     before = [file.read_bytes() for file in files]
-    written = run(".venv/bin/python hub/catalogues.py", checkout, environment)
+    written = run(".venv/bin/python service/catalogues.py", checkout, environment)
     assert written.returncode == 0, written.stderr
     assert written.stdout.count(" 0 without a translation") == len(files) > 0
     assert [file.read_bytes() for file in files] == before
@@ -184,7 +184,7 @@ CHECKS = {
     ".venv/bin/forebay flavor list": check_flavor_list,
     ".venv/bin/forebay smi": check_smi,
     ".venv/bin/python docs/pictures/make.py": check_pictures,
-    ".venv/bin/python hub/catalogues.py": check_catalogues,
+    ".venv/bin/python service/catalogues.py": check_catalogues,
     DESCRIBE_STANDIN: check_standin,
 }
 

@@ -18,7 +18,7 @@ from forebay_worker.__main__ import parser as worker_parser
 from tornado.web import RequestHandler
 from tornado.websocket import WebSocketHandler
 
-PACKAGES = ("wire", "device", "worker", "pool", "billing", "hub", "spawner", "dashboards")
+PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards")
 SOURCES = (".py", ".cpp", ".h")
 PREFIXES = ("FOREBAY_POOL_", "FOREBAY_BILLING_", "FOREBAY_DASHBOARDS_")
 METHODS = ("GET", "PUT", "POST", "DELETE")

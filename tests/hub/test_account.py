@@ -11,14 +11,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from forebay_hub.account import Account
+from forebay_service.account import Account
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
 
 UID, OTHER, GROUP = 60701, 60702, 60700
 PARENT = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "forebay_hub.leash", *sys.argv[1:]])
+child = subprocess.Popen([sys.executable, "-m", "forebay_service.leash", *sys.argv[1:]])
 print(child.pid, flush=True)
 time.sleep(60)
 """

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PACKAGES = ("dashboards/forebay_dashboards", "hub/forebay_hub", "spawner/forebay_spawner")
-LANGUAGES = sorted(folder.name for folder in (CHECKOUT / "hub" / "forebay_hub" / "locale").iterdir())
+PACKAGES = ("dashboards/forebay_dashboards", "hub/forebay_hub", "service/forebay_service", "spawner/forebay_spawner")
+LANGUAGES = sorted(folder.name for folder in (CHECKOUT / "service" / "forebay_service" / "locale").iterdir())
 LITERALS = {"Text": 1, "plural": 2, "in_context": 2}
 """How many arguments of a call are texts of the catalogue."""
 
@@ -30,7 +30,7 @@ NAMES = {"Forebay", "CSV", "UTC", "USD", "MI", "nano", "C"}
 
 def load() -> ModuleType:
     """The program that keeps catalogues up to date."""
-    found = importlib.util.spec_from_file_location("catalogues", CHECKOUT / "hub" / "catalogues.py")
+    found = importlib.util.spec_from_file_location("catalogues", CHECKOUT / "service" / "catalogues.py")
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
@@ -54,8 +54,8 @@ def keys(catalogue: Any) -> set[tuple[str | None, tuple[str, ...]]]:
 def test_the_catalogue_holds_the_texts_of_the_source_and_no_others(catalogues: ModuleType, language: str) -> None:
     source, catalogue = keys(catalogues.source()), catalogues.read(language)
     assert len(source) > 400, "the source's texts were found"
-    assert keys(catalogue) - source == set(), "remove these: python hub/catalogues.py"
-    assert source - keys(catalogue) == set(), "translate these: python hub/catalogues.py"
+    assert keys(catalogue) - source == set(), "remove these: python service/catalogues.py"
+    assert source - keys(catalogue) == set(), "translate these: python service/catalogues.py"
     assert not catalogue.obsolete
     assert catalogue.locale is not None and str(catalogue.locale) == language
 

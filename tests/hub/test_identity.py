@@ -13,7 +13,8 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from forebay_hub.identity import (
+from forebay_hub.roles import SERVER_TOKEN_SCOPES
+from forebay_service.identity import (
     BILLING,
     CACHE_SECONDS,
     COMPUTE,
@@ -27,7 +28,6 @@ from forebay_hub.identity import (
     TokenAuthenticator,
     identity_of,
 )
-from forebay_hub.roles import SERVER_TOKEN_SCOPES
 
 
 class Clock:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from forebay_hub.keeper import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, STEADY_SECONDS, Pauses
+from forebay_service.keeper import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, STEADY_SECONDS, Pauses
 
 PARENT = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "forebay_hub.keeper", "the thing", "sleep", "60"])
+child = subprocess.Popen([sys.executable, "-m", "forebay_service.keeper", "the thing", "sleep", "60"])
 print(child.pid, flush=True)
 time.sleep(60)
 """
@@ -35,7 +35,7 @@ def kept_by(keeper: psutil.Process, not_pid: int = 0) -> psutil.Process:
 def keeper(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     with (
         open(tmp_path / "log", "w+", encoding="utf-8") as log,
-        subprocess.Popen([sys.executable, "-m", "forebay_hub.keeper", "the thing", "sleep", "60"], stderr=log, text=True) as process,
+        subprocess.Popen([sys.executable, "-m", "forebay_service.keeper", "the thing", "sleep", "60"], stderr=log, text=True) as process,
     ):
         yield process
         process.kill()
@@ -85,7 +85,6 @@ def test_pauses_grow_to_a_bound_and_begin_anew_after_a_steady_run() -> None:
 
 
 def test_a_command_that_does_not_exist_is_named() -> None:
-    run = subprocess.run(
-        ["timeout", "1", sys.executable, "-m", "forebay_hub.keeper", "it", "no-such-command"], capture_output=True, text=True, check=False
-    )
+    command = ["timeout", "1", sys.executable, "-m", "forebay_service.keeper", "it", "no-such-command"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "no-such-command cannot be started: No such file or directory" in run.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 import pytest
-from forebay_hub.languages import NAMES, Text, as_sent, in_context, language_of, listed, month_name, plural, reading
+from forebay_service.languages import NAMES, Text, as_sent, in_context, language_of, listed, month_name, plural, reading
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 
-from forebay_hub.logs import FORMAT, OneLine, one_line
+from forebay_service.logs import FORMAT, OneLine, one_line
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forebay_hub.preconditions import InvalidPrecondition, precondition_in, tag_of
+from forebay_service.preconditions import InvalidPrecondition, precondition_in, tag_of
 
 
 @pytest.mark.parametrize(

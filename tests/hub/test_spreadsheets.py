@@ -6,7 +6,7 @@ import csv
 import io
 
 import pytest
-from forebay_hub.spreadsheets import FORMULA_STARTS, cell, csv_text
+from forebay_service.spreadsheets import FORMULA_STARTS, cell, csv_text
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -21,7 +21,7 @@ from websockets.sync.client import connect
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "lab" / "forebay_lab" / "labextension"
-PACKAGES = ("pool", "billing", "hub")
+PACKAGES = ("service", "pool", "billing", "hub")
 """What has nothing compiled in it; the rest is where the tests' own Python finds it."""
 EXTENSION = "forebay-lab"
 USER = "acme-member"

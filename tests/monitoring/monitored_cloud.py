@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import httpx
 from dashboards_installation import PEOPLE, PYTHONPATH, Hub, Installation, eventually, install, person, running
-from forebay_hub.identity import COMPUTE
+from forebay_service.identity import COMPUTE
 from forebay_wire import messages as wire
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, Identity, TokenAuthenticator
 from forebay_pool.machine.invariants import validate
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.events import ClientSaid, Event, SessionJoined, Tick, WorkerGone, WorkerSaid
@@ -21,6 +20,7 @@ from forebay_pool.model.types import Device, Equivalent, Flavor, Limits, UsageRe
 from forebay_pool.service import Service
 from forebay_pool.settings import load
 from forebay_pool.store.database import Store
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE, Identity, TokenAuthenticator
 from forebay_wire import messages as wire
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from websockets.asyncio.client import ClientConnection, connect

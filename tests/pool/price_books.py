@@ -13,7 +13,7 @@ from typing import Any
 from forebay_billing import settings as books
 from forebay_billing.service import Service as Billing
 from forebay_billing.service import authenticator_of
-from forebay_hub.identity import OPERATE, SERVICE
+from forebay_service.identity import OPERATE, SERVICE
 from tornado.httpclient import AsyncHTTPClient
 
 OPERATOR = "token-of-the-operator"

@@ -14,9 +14,9 @@ from forebay_billing import settings as books
 from forebay_billing.rules.budgets import Budget, Running, Spent, Subject, standing
 from forebay_billing.service import Service as Billing
 from forebay_billing.service import authenticator_of
-from forebay_hub.identity import OPERATE, SERVICE
 from forebay_pool.model.events import BudgetSet
 from forebay_pool.model.types import Device, Equivalent, Flavor
+from forebay_service.identity import OPERATE, SERVICE
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -16,8 +16,8 @@ import pytest
 from forebay_billing import settings as books
 from forebay_billing.service import Service as Billing
 from forebay_billing.service import authenticator_of
-from forebay_hub.identity import SERVICE
 from forebay_pool.billing import heartbeats
+from forebay_service.identity import SERVICE
 from forebay_wire import messages as wire
 from tornado.httpclient import AsyncHTTPClient
 from tornado.httpserver import HTTPServer

@@ -10,10 +10,10 @@ from typing import Any
 
 import psutil
 import schemathesis
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
 from forebay_pool.http.endpoints import OPERATIONS, SWITCHING
 from forebay_pool.http.openapi import Operation
 from forebay_pool.service import Service
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st

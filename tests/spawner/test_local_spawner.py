@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_hub.account import Account
+from forebay_service.account import Account
 from forebay_spawner.environment import NO_GPU
 from forebay_spawner.local import SHIMS, LocalVirtualGpuSpawner
 from jupyterhub.spawner import SpawnException

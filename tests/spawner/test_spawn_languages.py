@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from forebay_hub.languages import COOKIE
+from forebay_service.languages import COOKIE
 from forebay_spawner.local import LocalVirtualGpuSpawner
 from jupyterhub.spawner import SpawnException
 

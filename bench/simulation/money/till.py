@@ -28,7 +28,7 @@ from forebay_billing.tasks.budget_watch import BudgetWatch
 from forebay_billing.tasks.month_end import MonthEnd
 from forebay_billing.writes import holds
 from forebay_billing.writes.store import Store
-from forebay_hub.identity import OPERATE, SERVICE, Identity, TokenAuthenticator
+from forebay_service.identity import OPERATE, SERVICE, Identity, TokenAuthenticator
 from sqlalchemy import text
 from stripe_emulator import Emulator
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay_hub.identity import OPERATE, SERVICE, TENANT, Identity
+from forebay_service.identity import OPERATE, SERVICE, TENANT, Identity
 
 from forebay_billing.model.money import nano_of
 from forebay_billing.rules.budgets import SECOND_NS, Budget, Standing, Subject, Verdict

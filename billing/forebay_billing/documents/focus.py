@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from forebay_hub.spreadsheets import PARKED_SHOWN, csv_text
+from forebay_service.spreadsheets import PARKED_SHOWN, csv_text
 
 from forebay_billing.model.money import GRAINS_PER_LAST, decimal_text, exact_text, grains_of_minor, round_half_even
 from forebay_billing.model.months import Month

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from forebay_hub.spreadsheets import PARKED_SHOWN, csv_text
+from forebay_service.spreadsheets import PARKED_SHOWN, csv_text
 
 from forebay_billing.documents.usage import PAGES, rate_text
 from forebay_billing.model.money import decimal_text, exact_text, grains_of_minor, minor_text, nano_text

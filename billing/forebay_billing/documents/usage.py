@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from forebay_hub.spreadsheets import PARKED_SHOWN, csv_text
+from forebay_service.spreadsheets import PARKED_SHOWN, csv_text
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from forebay_billing.ledger.audit import Entry

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from forebay_hub.identity import Authenticator, Identity, IdentityRefused, IdentityUnavailable
-from forebay_hub.preconditions import InvalidPrecondition, Precondition, precondition_in
+from forebay_service.identity import Authenticator, Identity, IdentityRefused, IdentityUnavailable
+from forebay_service.preconditions import InvalidPrecondition, Precondition, precondition_in
 from pydantic import BaseModel
 from tornado.web import HTTPError, MissingArgumentError, RequestHandler, stream_request_body
 

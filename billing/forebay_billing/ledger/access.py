@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forebay_hub.identity import BILLING, OPERATE, SERVICE, TENANT, Identity
+from forebay_service.identity import BILLING, OPERATE, SERVICE, TENANT, Identity
 
 from forebay_billing.errors import Forbidden, InvalidRequest, UnknownRecord
 from forebay_billing.rules.budgets import Origin

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from forebay_hub.preconditions import ANYHOW, Precondition
+from forebay_service.preconditions import ANYHOW, Precondition
 from sqlalchemy import Connection, Row, insert, select
 
 from forebay_billing.errors import ClosedToPlans, InvalidPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from forebay_hub.preconditions import ANYHOW, Precondition
+from forebay_service.preconditions import ANYHOW, Precondition
 from sqlalchemy import Connection, Row, select
 
 from forebay_billing.errors import NotNow

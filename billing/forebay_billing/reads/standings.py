@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forebay_hub.identity import TENANT_NAME, Identity
+from forebay_service.identity import TENANT_NAME, Identity
 from sqlalchemy import ColumnElement, Connection, or_, select
 
 from forebay_billing.errors import InvalidRequest, UnknownTenant

@@ -1,8 +1,8 @@
-"""Changes that expect what they change to be as somebody read it: see :mod:`forebay_hub.preconditions`."""
+"""Changes that expect what they change to be as somebody read it: see :mod:`forebay_service.preconditions`."""
 
 from __future__ import annotations
 
-from forebay_hub.preconditions import MISMATCH, Precondition
+from forebay_service.preconditions import MISMATCH, Precondition
 
 from forebay_billing.errors import PreconditionFailed
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
 
-from forebay_hub.preconditions import tag_of
+from forebay_service.preconditions import tag_of
 
 from forebay_billing.errors import InvalidPriceList
 from forebay_billing.model.money import decimal_text, round_half_even

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from forebay_hub.preconditions import ANYHOW, Precondition, tag_of
+from forebay_service.preconditions import ANYHOW, Precondition, tag_of
 from sqlalchemy import Connection, Row, func, insert, or_, select, update
 
 from forebay_billing.errors import Forbidden, TooLarge, UnknownBudget

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
-from forebay_hub.preconditions import ANYHOW, Precondition
+from forebay_service.preconditions import ANYHOW, Precondition
 from sqlalchemy import Row, insert, select
 
 from forebay_billing.errors import AlreadyCorrected, RecordConflict, TooLarge, UnknownRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from forebay_hub.languages import Text, in_context
+from forebay_service.languages import Text, in_context
 
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.rows import Device, Node, Session

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.errors import UpstreamRefused
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, TypeVar
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from forebay_dashboards.errors import FormError, MoneyError

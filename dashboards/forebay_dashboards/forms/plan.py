@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.errors import FormError, MoneyError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.errors import FormError, MoneyError
 from forebay_dashboards.rows import Quota

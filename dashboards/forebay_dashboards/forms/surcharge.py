@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.errors import FormError

@@ -6,7 +6,7 @@ import asyncio
 from http import HTTPStatus
 from typing import cast
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 from tornado.iostream import StreamClosedError
 
 from forebay_dashboards.access import View

@@ -10,9 +10,9 @@ from datetime import tzinfo
 from http import HTTPStatus
 from typing import Any
 
-from forebay_hub.identity import Identity, IdentityRefused, identity_of
-from forebay_hub.languages import COOKIE, Text, language_of
-from forebay_hub.refusals import reason_of
+from forebay_service.identity import Identity, IdentityRefused, identity_of
+from forebay_service.languages import COOKIE, Text, language_of
+from forebay_service.refusals import reason_of
 from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
 from tornado.web import HTTPError, RequestHandler

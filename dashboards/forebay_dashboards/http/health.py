@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from forebay_hub.identity import Identity, IdentityRefused, identity_of
-from forebay_hub.languages import Text
+from forebay_service.identity import Identity, IdentityRefused, identity_of
+from forebay_service.languages import Text
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from forebay_dashboards.access import may_scrape

@@ -8,8 +8,8 @@ from importlib import resources
 from typing import Any
 from urllib.parse import quote
 
-from forebay_hub import languages
-from forebay_hub.languages import Text
+from forebay_service import languages
+from forebay_service.languages import Text
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import get_args
 
-from forebay_hub.identity import Identity
-from forebay_hub.languages import Text
+from forebay_service.identity import Identity
+from forebay_service.languages import Text
 
 from forebay_dashboards.access import Owner, View, may_open, may_see
 from forebay_dashboards.errors import PageError

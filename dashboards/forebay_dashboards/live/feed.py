@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.errors import DashboardsError, PageError
 from forebay_dashboards.live.browsers import Browsers

@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 from http import HTTPStatus
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 from pydantic import ValidationError
 
 from forebay_dashboards.access import View

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from forebay_hub.languages import CATALOGUES, COOKIE, COOKIE_SECONDS, Text
+from forebay_service.languages import CATALOGUES, COOKIE, COOKIE_SECONDS, Text
 from jupyterhub.utils import get_browser_protocol
 
 from forebay_dashboards.http.handler import PageHandler, Problem

@@ -7,8 +7,8 @@ from collections.abc import Awaitable
 from datetime import UTC
 from typing import cast
 
-from forebay_hub.identity import OPERATE
-from forebay_hub.languages import Text
+from forebay_service.identity import OPERATE
+from forebay_service.languages import Text
 
 from forebay_dashboards.access import View, may_read_statement
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable

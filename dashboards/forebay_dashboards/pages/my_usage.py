@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TypedDict
 
-from forebay_hub.languages import Text
-from forebay_hub.spreadsheets import PARKED_SHOWN, csv_rows
+from forebay_service.languages import Text
+from forebay_service.spreadsheets import PARKED_SHOWN, csv_rows
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import UpstreamRefused, UpstreamUnavailable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.http.handler import PageHandler

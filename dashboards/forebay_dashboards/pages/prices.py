@@ -7,7 +7,7 @@ import logging
 from http import HTTPStatus
 from typing import TypeVar
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 from pydantic import BaseModel, ValidationError
 
 from forebay_dashboards.access import View

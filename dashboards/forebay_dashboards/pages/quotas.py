@@ -6,7 +6,7 @@ import asyncio
 import logging
 from http import HTTPStatus
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from urllib.parse import quote, urlencode
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.http.handler import PageHandler

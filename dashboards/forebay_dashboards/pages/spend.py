@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError

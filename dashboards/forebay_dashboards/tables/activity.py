@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.live.pool_copy import PoolCopy
 from forebay_dashboards.rows import Device, Lease, Session

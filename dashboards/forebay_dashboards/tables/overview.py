@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.live.pool_copy import PoolCopy
 from forebay_dashboards.rows import WHOLE_MILLI, Device, Flavor, Lease, Node, Session

@@ -8,7 +8,7 @@ from heapq import nlargest, nsmallest
 from typing import Any, Generic, Literal
 from urllib.parse import urlencode
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.live.pool_copy import R, Seen

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.rows import WHOLE_MILLI, Balance, BudgetRow, ForecastRow, InvoiceRow, Lease, Plan, Quota, TenantOrder, TenantRows
 from forebay_dashboards.tables.table import Column, Page, Query, Table, cut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from forebay_hub.identity import Identity
+from forebay_service.identity import Identity
 
 from forebay_dashboards.access import View, may_see
 from forebay_dashboards.live.pool_copy import PoolCopy, Seen

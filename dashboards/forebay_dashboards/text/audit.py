@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_hub.languages import Text, as_sent
+from forebay_service.languages import Text, as_sent
 
 from forebay_dashboards.text.fields import NAMES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from forebay_hub.languages import Text, as_sent
+from forebay_service.languages import Text, as_sent
 
 from forebay_dashboards.text.fields import refused_field
 

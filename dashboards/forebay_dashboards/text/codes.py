@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_hub.languages import Text, as_sent, either, in_context
+from forebay_service.languages import Text, as_sent, either, in_context
 
 from forebay_dashboards.errors import SERVICES
 from forebay_dashboards.rows import BudgetRow, Flavor, Session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.rows import Session
 from forebay_dashboards.text.quantities import NS_PER_SECOND, format_duration, seconds_text

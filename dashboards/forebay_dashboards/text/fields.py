@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from forebay_hub.languages import Text, as_sent
+from forebay_service.languages import Text, as_sent
 
 NAMES = {
     "tenant": Text("Tenant"),

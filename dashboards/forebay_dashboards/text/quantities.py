@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.text.money import divide_half_even

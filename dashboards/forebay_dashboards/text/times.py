@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from forebay_hub.languages import Text, listed, month_name
+from forebay_service.languages import Text, listed, month_name
 
 from forebay_dashboards.errors import FormError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 from pydantic import TypeAdapter, ValidationError
 from yarl import URL
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from urllib.parse import quote
 
-from forebay_hub.identity import TENANT_GROUP, billing_role, group_of, owner_role
+from forebay_service.identity import TENANT_GROUP, billing_role, group_of, owner_role
 from pydantic import TypeAdapter
 
 from forebay_dashboards.rows import Group, GroupPage, HubUser

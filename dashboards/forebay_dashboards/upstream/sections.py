@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from forebay_hub.languages import Text
+from forebay_service.languages import Text
 
 from forebay_dashboards.errors import UpstreamRefused, UpstreamUnavailable
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from forebay_hub.account import Account
+from forebay_service.account import Account
 
 from forebay_pool.model.snapshot import WorkerSnapshot
 from forebay_pool.model.types import Device, Kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from forebay_hub.identity import OPERATE
+from forebay_service.identity import OPERATE
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 

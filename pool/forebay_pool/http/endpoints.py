@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE
 from typing_extensions import TypedDict
 
 from forebay_pool.http.audit import AuditPage, AuditQuery

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE
 from tornado.iostream import StreamClosedError
 
 from forebay_pool.errors import RequestRefused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-from forebay_hub.identity import OPERATE, Identity
+from forebay_service.identity import OPERATE, Identity
 
 from forebay_pool.errors import RequestRefused
 from forebay_pool.http.handler import Api

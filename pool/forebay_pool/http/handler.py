@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from forebay_hub.identity import OPERATE, SERVICE, Authenticator, Identity, IdentityRefused, IdentityUnavailable
-from forebay_hub.preconditions import InvalidPrecondition, Precondition, precondition_in
+from forebay_service.identity import OPERATE, SERVICE, Authenticator, Identity, IdentityRefused, IdentityUnavailable
+from forebay_service.preconditions import InvalidPrecondition, Precondition, precondition_in
 from pydantic import BaseModel, ValidationError
 from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler

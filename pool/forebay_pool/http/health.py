@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_hub.identity import OPERATE, SERVICE
+from forebay_service.identity import OPERATE, SERVICE
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from forebay_pool.http.handler import Api

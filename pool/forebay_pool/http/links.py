@@ -7,7 +7,7 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from forebay_hub.identity import COMPUTE, IdentityRefused, IdentityUnavailable
+from forebay_service.identity import COMPUTE, IdentityRefused, IdentityUnavailable
 from forebay_wire import messages as wire
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketProtocol

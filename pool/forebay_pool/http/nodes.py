@@ -6,7 +6,7 @@ import logging
 from dataclasses import asdict
 from typing import Annotated
 
-from forebay_hub.identity import OPERATE, SERVICE
+from forebay_service.identity import OPERATE, SERVICE
 from forebay_wire.texts import FIT, Name
 from pydantic import BaseModel, ConfigDict, Field
 

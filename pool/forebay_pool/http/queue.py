@@ -6,7 +6,7 @@ import logging
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE, TENANT_NAME
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE, TENANT_NAME
 from forebay_wire.texts import NAME_CHARS_MAX, name_of
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 

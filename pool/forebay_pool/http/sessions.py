@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from forebay_hub.identity import COMPUTE, OPERATE, SERVICE
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_pool.errors import RequestRefused

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from alembic import command
 from alembic.config import Config
-from forebay_hub.preconditions import ANYHOW, MISMATCH, Precondition, tag_of
+from forebay_service.preconditions import ANYHOW, MISMATCH, Precondition, tag_of
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url

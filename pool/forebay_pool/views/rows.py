@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Literal
 
-from forebay_hub.preconditions import tag_of
+from forebay_service.preconditions import tag_of
 from forebay_wire.messages import Span, WaitCode
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forebay_hub.identity import LOGIN_CHARS_MAX, IdentityRefused, SeveralTenants, UnfitLogin, UnfitTenant
-from forebay_hub.languages import Text, as_sent
+from forebay_service.identity import LOGIN_CHARS_MAX, IdentityRefused, SeveralTenants, UnfitLogin, UnfitTenant
+from forebay_service.languages import Text, as_sent
 
 
 def reason_of(refused: IdentityRefused) -> Text:

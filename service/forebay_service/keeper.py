@@ -1,4 +1,4 @@
-"""``python -m forebay_hub.keeper NAME COMMAND …``: keeps a command running: one that ends by itself is started again, later each time.
+"""``python -m forebay_service.keeper NAME COMMAND …``: keeps a command running: one that ends by itself is started again, later each time.
 
 Asked to stop (SIGTERM, SIGINT) it stops the command and ends. Where its own parent dies it gets SIGHUP from the kernel and ends the command
 at once, as a power cut would: what runs for the command elsewhere goes on, and waits for the one that comes next.
@@ -12,7 +12,7 @@ import sys
 import time
 from types import FrameType
 
-from forebay_hub.leash import end_with_parent
+from forebay_service.leash import end_with_parent
 
 PAUSE_SECONDS_FIRST = 0.5
 PAUSE_SECONDS_MAX = 60.0
@@ -105,7 +105,7 @@ class Keeper:
 def main(argv: list[str]) -> int:
     """The exit status."""
     if len(argv) < 2:
-        sys.exit("usage: python -m forebay_hub.keeper NAME COMMAND [ARGUMENT …]")
+        sys.exit("usage: python -m forebay_service.keeper NAME COMMAND [ARGUMENT …]")
     keeper = Keeper(argv[0], argv[1:])
     end_with_parent(signal.SIGHUP)
     return keeper.run()

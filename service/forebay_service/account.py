@@ -1,4 +1,4 @@
-"""``python -m forebay_hub.account UID GID[,GID…] … -- COMMAND …``: becomes an account that is a number alone, then the command.
+"""``python -m forebay_service.account UID GID[,GID…] … -- COMMAND …``: becomes an account that is a number alone, then the command.
 
 The command cannot gain privileges (``no_new_privs``), creates files for itself alone, and keeps the death signal that this process
 was given. With ``--hide`` it sees no processes but its own.
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from forebay_hub.namespaces import check, enter_user_namespace, hide_processes, join_user_namespace
+from forebay_service.namespaces import check, enter_user_namespace, hide_processes, join_user_namespace
 
 PR_SET_PDEATHSIG = 1
 PR_GET_PDEATHSIG = 2
@@ -50,7 +50,7 @@ class Account:
         options = ["--hide"] if self.hide else []
         for name, value in (("--knows", self.knows), ("--joins", self.joins)):
             options += [] if value is None else [name, str(value)]
-        return [sys.executable, "-I", "-m", "forebay_hub.account", str(self.uid), groups, *options, "--", *command]
+        return [sys.executable, "-I", "-m", "forebay_service.account", str(self.uid), groups, *options, "--", *command]
 
 
 class _CapabilityHeader(ctypes.Structure):
@@ -98,7 +98,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def main(argv: list[str]) -> None:
     """Becomes the account, and then the command."""
-    parser = argparse.ArgumentParser(prog="python -m forebay_hub.account", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m forebay_service.account", description=__doc__)
     parser.add_argument("uid", type=int, metavar="UID", help="also its primary gid")
     parser.add_argument("groups", type=_numbers, metavar="GID[,GID…]", help="its other gids")
     parser.add_argument("--hide", action="store_true", help="hide the processes of others")

@@ -36,7 +36,7 @@ _WEIGHT = re.compile(r"q=(1(?:\.0{0,3})?|0(?:\.[0-9]{0,3})?)")
 
 def _read_catalogues() -> dict[str, NullTranslations]:
     found: dict[str, NullTranslations] = {SOURCE: NullTranslations()}
-    folder = resources.files("forebay_hub").joinpath("locale")
+    folder = resources.files("forebay_service").joinpath("locale")
     for language in sorted(entry.name for entry in folder.iterdir() if entry.is_dir()):
         with folder.joinpath(language, "LC_MESSAGES", "forebay.po").open("rb") as file:
             catalogue = read_po(file, locale=language)

@@ -1,6 +1,6 @@
-"""``python hub/catalogues.py``: brings the catalogues of texts up to date with the source; what is new in them has an empty translation.
+"""``python service/catalogues.py``: brings the catalogues of texts up to date with the source; new texts have an empty translation.
 
-``python hub/catalogues.py LANGUAGE`` begins the catalogue of another language.
+``python service/catalogues.py LANGUAGE`` begins the catalogue of another language.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.pofile import read_po, write_po
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-FOLDER = CHECKOUT / "hub" / "forebay_hub" / "locale"
-PACKAGES = ("dashboards/forebay_dashboards", "hub/forebay_hub", "spawner/forebay_spawner")
+FOLDER = CHECKOUT / "service" / "forebay_service" / "locale"
+PACKAGES = ("dashboards/forebay_dashboards", "hub/forebay_hub", "service/forebay_service", "spawner/forebay_spawner")
 METHODS = [("**.py", "python"), ("**.html", "jinja2.ext:babel_extract")]
 OPTIONS = {"**.html": {"newstyle_gettext": "true", "trim_blocks": "true", "lstrip_blocks": "true", "silent": "false"}}
 KEYWORDS: dict[str, tuple[int | tuple[int, str], ...] | None] = {
