@@ -25,7 +25,7 @@ from forebay_billing.model.types import UsageRecord
 from forebay_billing.rules.retries import GIVE_UP_NS
 from forebay_billing.tasks import alert_webhooks, budget_watch
 from forebay_billing.tasks.alert_webhooks import check_target, is_public, signature
-from forebay_billing.writes.alerts import CLAIM_NS
+from forebay_billing.writes.alerts import CLAIMS
 from pydantic import SecretStr
 
 SECOND_NS = 10**9
@@ -344,7 +344,7 @@ def test_an_alert_that_is_cut_off_at_any_point_comes_at_least_once_and_is_record
     assert (row["waiting"], row["done"]) == (1, 0)
     step(again)
     assert len(arrived) == sent, "it is whose that claimed it, until that is too long ago"
-    step(again, CLAIM_NS / SECOND_NS + 1)
+    step(again, CLAIMS.claim_ns / SECOND_NS + 1)
     (row,) = health(again)
     assert (row["waiting"], row["done"], row["dead"]) == (0, 1, 0)
     assert len(arrived) == sent + 1

@@ -19,7 +19,7 @@ from forebay_billing import failpoints as billing_failpoints
 from forebay_billing.errors import BillingError
 from forebay_billing.tables.engines import open_engines
 from forebay_billing.writes import alerts as alerts_writes
-from forebay_billing.writes.payment_outbox import CLAIM_NS, unsettled
+from forebay_billing.writes.payment_outbox import CLAIMS
 from forebay_billing.writes.store import Store as BillingStore
 from forebay_pool import failpoints as pool_failpoints
 from forebay_pool.machine.state_machine import StateMachine
@@ -382,14 +382,14 @@ class Week(Storm):
             self.disk.retry_refused()
             self.agenda.run(self.agenda.now_ns + 5 * SECOND_NS)
             self._work()
-            counts = self.till.read(unsettled)
-            alerts = self.till.read(alerts_writes.unsettled)
+            counts = self.till.read(CLAIMS.unsettled)
+            alerts = self.till.read(alerts_writes.CLAIMS.unsettled)
             if not (alerts or counts.get("waiting") or self.errands.waiting or self.disk.undelivered() or self.emulator.webhooks):
                 self._work()
-                if not self.till.read(unsettled):
+                if not self.till.read(CLAIMS.unsettled):
                     return
             self._retry_dead()
-            self._leap(max(CLAIM_NS, 2 * HOUR_NS))
+            self._leap(max(CLAIMS.claim_ns, 2 * HOUR_NS))
         left = [(errand.method, errand.target) for errand in self.errands.waiting]
         query = text("SELECT kind, subject, note FROM payment_outbox WHERE state IN ('dead', 'waiting')")
         dead = [tuple(row) for row in self.till.read(lambda connection: connection.execute(query).all())]

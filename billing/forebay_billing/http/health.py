@@ -39,7 +39,7 @@ class MetricsHandler(BillingHandler):
         try:
             standings = await context.budgets.standings(Scope(None, None))
             revenue, deliveries = await context.store.read(
-                lambda connection: (usage_reads.posted(connection, REVENUE, month), alerts.unsettled(connection))
+                lambda connection: (usage_reads.posted(connection, REVENUE, month), alerts.CLAIMS.unsettled(connection))
             )
         except BillingError as error:
             log.warning("action=metrics.incomplete error=%s", error)

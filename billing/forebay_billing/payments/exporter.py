@@ -171,7 +171,7 @@ class Exporter:
         """Notes that the event may be counted from now on; whoever looks at the hour's sum must know."""
 
         def note(connection: Connection) -> bool:
-            return _still(connection, held, facts) and payment_outbox.sending(connection, held, self._clock_ns())
+            return _still(connection, held, facts) and payment_outbox.CLAIMS.note(connection, held, sent_at_ns=self._clock_ns())
 
         if not self._books.write(note):
             raise _changed(held)
@@ -184,7 +184,7 @@ class Exporter:
             held.order.subject, held.attempt, failure.cause, str(failure),
         )  # fmt: skip
         if isinstance(step, Dead):
-            self._books.write(lambda connection: payment_outbox.dead(connection, held, now_ns, str(failure)))
+            self._books.write(lambda connection: payment_outbox.CLAIMS.give_up(connection, held, now_ns, str(failure)))
         else:
             at_ns = now_ns + int(step.seconds * 10**9)
             self._books.write(lambda connection: payment_outbox.later(connection, held, at_ns, step.look, str(failure)))
@@ -236,7 +236,7 @@ def _settle(connection: Connection, held: Claim, facts: Facts, delivered: Delive
     """False where what it was decided by has changed."""
     if delivered.looked and not _still(connection, held, facts):
         return False
-    if not payment_outbox.done(connection, held, now_ns, delivered.note):
+    if not payment_outbox.CLAIMS.done(connection, held, now_ns, delivered.note):
         return True
     if delivered.known is not None:
         objects.save_unless_later(connection, delivered.known)

@@ -188,7 +188,7 @@ class Payments:
                     await asyncio.to_thread(self.exporter.look_again)
                 done = await asyncio.to_thread(self.exporter.step)
                 busy = done.sent > 0 or done.events > 0
-                self._on_counts(await self._store.read(payment_outbox.unsettled), done.sent, done.failed)
+                self._on_counts(await self._store.read(payment_outbox.CLAIMS.unsettled), done.sent, done.failed)
             except BillingError as error:
                 log.warning("action=payments.step.failed error=%r", str(error))
             except Exception:

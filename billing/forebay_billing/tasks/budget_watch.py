@@ -133,7 +133,7 @@ class BudgetWatch:
         if moved or self._changed:
             await self._look()
         parcels = []
-        if await self._store.read(lambda connection: alerts.is_due(connection, now_ns)):
+        if await self._store.read(lambda connection: alerts.CLAIMS.is_due(connection, now_ns)):
             parcels = await self._write(lambda books: alerts.claim(books.connection, now_ns))
         await asyncio.gather(*(self._deliver(parcel) for parcel in parcels))
         return len(parcels)
@@ -169,13 +169,13 @@ class BudgetWatch:
         except Undelivered as error:
             now_ns, reason = self._clock_ns(), str(error)
             if now_ns - parcel.created_at_ns >= GIVE_UP_NS:
-                settle = partial(alerts.give_up, parcel=parcel, now_ns=now_ns, reason=reason)
+                settle = partial(alerts.CLAIMS.give_up, held=parcel, now_ns=now_ns, reason=reason)
             else:
                 at_ns = now_ns + int(backoff_seconds(parcel.attempt, self._chance()) * 10**9)
-                settle = partial(alerts.later, parcel=parcel, at_ns=at_ns, reason=reason)
+                settle = partial(alerts.CLAIMS.later, held=parcel, at_ns=at_ns, reason=reason)
             log.warning("action=alert.undelivered alert=%d channel=%d attempt=%d", parcel.alert.id, parcel.channel.id, parcel.attempt)
         else:
-            settle = partial(alerts.delivered, parcel=parcel, now_ns=self._clock_ns())
+            settle = partial(alerts.CLAIMS.done, held=parcel, now_ns=self._clock_ns())
             log.info("action=alert.delivered alert=%d channel=%d attempt=%d", parcel.alert.id, parcel.channel.id, parcel.attempt)
         await self._write(lambda books: settle(books.connection))
 

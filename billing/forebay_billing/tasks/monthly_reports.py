@@ -64,14 +64,14 @@ class MonthlyReports:
         if await self._store.read(lambda connection: mailings_writes.owed(connection, last)):
             await self._write(lambda books: mailings_writes.write(books, last, now_ns))
         mailings: list[Mailing] = []
-        if await self._store.read(lambda connection: mailings_writes.is_due(connection, now_ns)):
+        if await self._store.read(lambda connection: mailings_writes.CLAIMS.is_due(connection, now_ns)):
             mailings = await self._write(lambda books: mailings_writes.claim(books.connection, now_ns))
         for mailing in mailings:
             await self._deliver(mailing)
         return len(mailings)
 
     async def _deliver(self, mailing: Mailing) -> None:
-        settle: Callable[[Connection], None]
+        settle: Callable[[Connection], bool]
         try:
             failpoints.reach("report.before")
             await self._bring(mailing)
@@ -79,13 +79,13 @@ class MonthlyReports:
         except Undelivered as error:
             now_ns, reason = self._clock_ns(), str(error)
             if now_ns - mailing.created_at_ns >= GIVE_UP_NS:
-                settle = partial(mailings_writes.give_up, mailing=mailing, now_ns=now_ns, reason=reason)
+                settle = partial(mailings_writes.CLAIMS.give_up, held=mailing, now_ns=now_ns, reason=reason)
             else:
                 at_ns = now_ns + int(backoff_seconds(mailing.attempt, self._chance.random()) * 10**9)
-                settle = partial(mailings_writes.later, mailing=mailing, at_ns=at_ns, reason=reason)
+                settle = partial(mailings_writes.CLAIMS.later, held=mailing, at_ns=at_ns, reason=reason)
             log.warning("action=report.undelivered recipient=%d month=%s", mailing.recipient.id, mailing.month)
         else:
-            settle = partial(mailings_writes.delivered, mailing=mailing, now_ns=self._clock_ns())
+            settle = partial(mailings_writes.CLAIMS.done, held=mailing, now_ns=self._clock_ns())
             log.info("action=report.delivered recipient=%d month=%s", mailing.recipient.id, mailing.month)
         await self._write(lambda books: settle(books.connection))
 

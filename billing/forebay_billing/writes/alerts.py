@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from forebay_service.claims import Claims
 from sqlalchemy import ColumnElement, Connection, Row, func, insert, or_, select, update
 
 from forebay_billing.errors import TooLarge, UnknownChannel
@@ -23,12 +24,10 @@ from forebay_billing.rules.budgets import Budget, Due
 from forebay_billing.tables.budgets import alerts, budgets, channels, deliveries
 from forebay_billing.writes.budgets import budget_of
 
-CLAIM_NS = 60 * 10**9
-"""A delivery that was claimed and not settled for so long is tried again: its service died."""
+CLAIMS = Claims(deliveries, claim_seconds=60, note_characters_max=500)
 CLAIMED_MAX = 32
 CHANNELS_PER_TENANT_MAX = 20
 ALERTS_SHOWN_MAX = 500
-NOTE_CHARS_MAX = 500
 SECRET_BYTES = 32
 
 ChannelKind = Literal["webhook", "email"]
@@ -69,6 +68,11 @@ class AlertDelivery:
     channel: Channel
     attempt: int
     created_at_ns: int
+
+    @property
+    def row(self) -> dict[str, object]:
+        """The columns of its primary key."""
+        return {"alert_id": self.alert.id, "channel_id": self.channel.id}
 
 
 @dataclass(frozen=True)
@@ -154,9 +158,7 @@ def remove_channel(books: Books, id: int, tenant: str | None, who: str, now_ns: 
     """Nothing goes there any more, and what waited is given up; ``tenant`` None removes anybody's. Raises UnknownChannel."""
     found = _channel(books.connection, id, tenant)
     books.connection.execute(update(channels).where(channels.c.id == id).values(removed_at_ns=now_ns))
-    waiting = (deliveries.c.channel_id == id) & (deliveries.c.state == "waiting")
-    values = {"state": "dead", "settled_at_ns": now_ns, "note": "the channel was removed"}
-    books.connection.execute(update(deliveries).where(waiting).values(**values))
+    CLAIMS.give_up_all(books.connection, deliveries.c.channel_id == id, now_ns, "the channel was removed")
     before = {"id": id, "tenant": found.tenant, "kind": found.kind, "target": found.target}
     books.append_audit(now_ns, who, "alerts.channel.remove", f"{found.tenant or ''}#{id}", before, {"removed": True})
     return found
@@ -184,20 +186,8 @@ def health(connection: Connection, channel_id: int) -> Health:
 # Deliveries
 
 
-def unsettled(connection: Connection) -> dict[str, int]:
-    """How many wait, and how many are dead."""
-    query = select(deliveries.c.state, func.count()).where(deliveries.c.state.in_(("waiting", "dead"))).group_by(deliveries.c.state)
-    return {state: count for state, count in connection.execute(query)}
-
-
-def is_due(connection: Connection, now_ns: int) -> bool:
-    """Whether there is anything to claim."""
-    due = select(deliveries.c.alert_id).where(deliveries.c.state == "waiting", deliveries.c.next_at_ns <= now_ns).limit(1)
-    return connection.execute(due).first() is not None
-
-
 def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list[AlertDelivery]:
-    """Deliveries that are due, oldest first; each is the caller's for CLAIM_NS."""
+    """Deliveries that are due, oldest first; each is the caller's for ``CLAIMS.claim_ns``."""
     query = (
         _alert_rows(
             channels.c.id.label("channel_id"), channels.c.tenant.label("channel_tenant"), channels.c.kind, channels.c.target,
@@ -206,7 +196,7 @@ def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list
         )
         .join(deliveries, deliveries.c.alert_id == alerts.c.id)
         .join(channels, channels.c.id == deliveries.c.channel_id)
-        .where(deliveries.c.state == "waiting", deliveries.c.next_at_ns <= now_ns)
+        .where(CLAIMS.due(now_ns))
         .order_by(deliveries.c.next_at_ns, alerts.c.id)
         .limit(limit)
     )  # fmt: skip
@@ -216,34 +206,9 @@ def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list
             row.channel_id, row.channel_tenant, row.kind, row.target, row.secret, row.channel_set_at_ns, row.channel_set_by
         )
         parcel = AlertDelivery(_alert_of(row), channel, row.attempts + 1, row.created_at_ns)
-        claimed = {"attempts": parcel.attempt, "next_at_ns": now_ns + CLAIM_NS}
-        connection.execute(update(deliveries).where(_held(parcel, row.attempts)).values(**claimed))
-        parcels.append(parcel)
+        if CLAIMS.claim(connection, parcel, now_ns):
+            parcels.append(parcel)
     return parcels
-
-
-def delivered(connection: Connection, parcel: AlertDelivery, now_ns: int) -> bool:
-    """Settles it; false where somebody else claimed it since."""
-    return _settle(connection, parcel, state="done", settled_at_ns=now_ns, note=None)
-
-
-def later(connection: Connection, parcel: AlertDelivery, at_ns: int, reason: str) -> bool:
-    """Tries again from ``at_ns`` on."""
-    return _settle(connection, parcel, next_at_ns=at_ns, note=reason[:NOTE_CHARS_MAX])
-
-
-def give_up(connection: Connection, parcel: AlertDelivery, now_ns: int, reason: str) -> bool:
-    """Leaves it to a person."""
-    return _settle(connection, parcel, state="dead", settled_at_ns=now_ns, note=reason[:NOTE_CHARS_MAX])
-
-
-def _settle(connection: Connection, parcel: AlertDelivery, **values: Any) -> bool:
-    return connection.execute(update(deliveries).where(_held(parcel, parcel.attempt)).values(**values)).rowcount == 1
-
-
-def _held(parcel: AlertDelivery, attempts: int) -> ColumnElement[bool]:
-    of_parcel = (deliveries.c.alert_id == parcel.alert.id) & (deliveries.c.channel_id == parcel.channel.id)
-    return of_parcel & (deliveries.c.state == "waiting") & (deliveries.c.attempts == attempts)
 
 
 def _channel(connection: Connection, id: int, tenant: str | None) -> Channel:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
+from forebay_service.claims import Claims
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from forebay_billing.errors import TooLarge, UnknownRecipient
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.months import Month
 from forebay_billing.tables.reports import mailings, recipients
 
-CLAIM_NS = 120 * 10**9
-"""A mailing that was claimed and not settled for so long is tried again: its service died."""
+CLAIMS = Claims(mailings, claim_seconds=120, note_characters_max=500)
 RECIPIENTS_PER_TENANT_MAX = 20
 CLAIMED_MAX = 8
-NOTE_CHARS_MAX = 500
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,11 @@ class Mailing:
     month: Month
     attempt: int
     created_at_ns: int
+
+    @property
+    def row(self) -> dict[str, object]:
+        """The columns of its primary key."""
+        return {"recipient_id": self.recipient.id, "month": str(self.month)}
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,7 @@ def remove_recipient(books: Books, id: int, tenant: str | None, who: str, now_ns
     if row is None or tenant not in (None, row.tenant):
         raise UnknownRecipient(f"There is no recipient {id}; list them with GET api/reports/recipients.")
     books.connection.execute(update(recipients).where(recipients.c.id == id).values(removed_at_ns=now_ns))
-    waiting = (mailings.c.recipient_id == id) & (mailings.c.state == "waiting")
-    values = {"state": "dead", "settled_at_ns": now_ns, "note": "the recipient was removed"}
-    books.connection.execute(update(mailings).where(waiting).values(**values))
+    CLAIMS.give_up_all(books.connection, mailings.c.recipient_id == id, now_ns, "the recipient was removed")
     found = _recipient_of(row)
     books.append_audit(now_ns, who, "reports.recipient.remove", f"{found.tenant}#{id}", {"target": found.target}, {"removed": True})
     return found
@@ -106,52 +108,21 @@ def write(books: Books, last: Month, now_ns: int) -> int:
     return len(fresh)
 
 
-def is_due(connection: Connection, now_ns: int) -> bool:
-    """Whether there is anything to claim."""
-    due = select(mailings.c.month).where(mailings.c.state == "waiting", mailings.c.next_at_ns <= now_ns).limit(1)
-    return connection.execute(due).first() is not None
-
-
 def claim(connection: Connection, now_ns: int) -> list[Mailing]:
-    """Mailings that are due, oldest first; each is the caller's for CLAIM_NS."""
+    """Mailings that are due, oldest first; each is the caller's for ``CLAIMS.claim_ns``."""
     query = (
         select(recipients, mailings.c.month, mailings.c.attempts, mailings.c.created_at_ns)
         .join(mailings, mailings.c.recipient_id == recipients.c.id)
-        .where(mailings.c.state == "waiting", mailings.c.next_at_ns <= now_ns)
+        .where(CLAIMS.due(now_ns))
         .order_by(mailings.c.next_at_ns, recipients.c.id)
         .limit(CLAIMED_MAX)
     )
     claimed = []
     for row in connection.execute(query).all():
         mailing = Mailing(_recipient_of(row), Month.parse(row.month), row.attempts + 1, row.created_at_ns)
-        values = {"attempts": mailing.attempt, "next_at_ns": now_ns + CLAIM_NS}
-        connection.execute(update(mailings).where(_held(mailing, row.attempts)).values(**values))
-        claimed.append(mailing)
+        if CLAIMS.claim(connection, mailing, now_ns):
+            claimed.append(mailing)
     return claimed
-
-
-def delivered(connection: Connection, mailing: Mailing, now_ns: int) -> None:
-    """Settles it, where nobody else claimed it since."""
-    _settle(connection, mailing, state="done", settled_at_ns=now_ns, note=None)
-
-
-def later(connection: Connection, mailing: Mailing, at_ns: int, reason: str) -> None:
-    """Tries again from ``at_ns`` on."""
-    _settle(connection, mailing, next_at_ns=at_ns, note=reason[:NOTE_CHARS_MAX])
-
-
-def give_up(connection: Connection, mailing: Mailing, now_ns: int, reason: str) -> None:
-    """Gives a mailing up that was tried for days; the recipients' list says why."""
-    _settle(connection, mailing, state="dead", settled_at_ns=now_ns, note=reason[:NOTE_CHARS_MAX])
-
-
-def _settle(connection: Connection, mailing: Mailing, **values: Any) -> None:
-    connection.execute(update(mailings).where(_held(mailing, mailing.attempt)).values(**values))
-
-
-def _held(mailing: Mailing, attempts: int) -> ColumnElement[bool]:
-    named = (mailings.c.recipient_id == mailing.recipient.id) & (mailings.c.month == str(mailing.month))
-    return named & (mailings.c.state == "waiting") & (mailings.c.attempts == attempts)
 
 
 def _recipient_of(row: Row[Any]) -> Recipient:

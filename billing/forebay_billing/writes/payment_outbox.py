@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forebay_service.claims import Claims
 from sqlalchemy import Connection, Integer, Select, and_, bindparam, func, insert, or_, select, update
 
 from forebay_billing.errors import RecordConflict, UnknownRecord
@@ -18,11 +19,10 @@ from forebay_billing.rules.retries import KEYS_KEPT_NS
 from forebay_billing.tables.payments import outbox
 from forebay_billing.writes.payment_orders import Customer, Order, order_of, text_of
 
-CLAIM_NS = 300 * 10**9
-"""A row that was claimed and not settled for so long is tried again: its exporter died, or Stripe hangs."""
+NOTE_CHARS_MAX = 2000
+CLAIMS = Claims(outbox, claim_seconds=300, note_characters_max=NOTE_CHARS_MAX)
 CLAIMED_MAX = 64
 LOOK_BACK_SECONDS = 3600
-NOTE_CHARS_MAX = 2000
 EXPIRED = "expired before Stripe could be told of it"
 """The note of a credit that was never mirrored."""
 VOID = "its invoice is void at Stripe, where nothing is left to be taken back"
@@ -43,6 +43,11 @@ class Claim:
     first_tried_at_ns: int
     look: bool
     """Whether an earlier try may have happened without the idempotency key saying so: look for its traces before sending."""
+
+    @property
+    def row(self) -> dict[str, object]:
+        """The columns of its primary key."""
+        return {"id": self.id}
 
     def key(self, step: str) -> str:
         """The idempotency key of one call."""
@@ -107,38 +112,15 @@ _DUE = _due()
 
 
 def claim(connection: Connection, now_ns: int, limit: int = CLAIMED_MAX) -> list[Claim]:
-    """The rows that are due. Each is the caller's for CLAIM_NS."""
-    claims = [_claim_of(row, now_ns) for row in connection.execute(_DUE, {"now_ns": now_ns, "most": limit})]
-    for held in claims:
-        connection.execute(
-            update(outbox)
-            .where(outbox.c.id == held.id)
-            .values(attempts=held.attempt, first_tried_at_ns=held.first_tried_at_ns, next_at_ns=now_ns + CLAIM_NS)
-        )
-    return claims
+    """The rows that are due. Each is the caller's for ``CLAIMS.claim_ns``."""
+    due = [_claim_of(row, now_ns) for row in connection.execute(_DUE, {"now_ns": now_ns, "most": limit})]
+    return [held for held in due if CLAIMS.claim(connection, held, now_ns, first_tried_at_ns=held.first_tried_at_ns)]
 
 
-def sending(connection: Connection, held: Claim, now_ns: int) -> bool:
-    """Notes, before the call, that from now on it may have happened; false where somebody else claimed the row since."""
-    return _settle(connection, held, sent_at_ns=now_ns)
-
-
-def done(connection: Connection, held: Claim, now_ns: int, note: str) -> bool:
-    """Settles the row; false where somebody else claimed it since."""
-    return _settle(connection, held, state="done", settled_at_ns=now_ns, note=note)
-
-
-def later(connection: Connection, held: Claim, at_ns: int, look: bool, error: str) -> bool:
+def later(connection: Connection, held: Claim, at_ns: int, look: bool, reason: str) -> bool:
     """Tries again from ``at_ns`` on; with ``look`` under a new key, after a look whether it happened."""
-    changes: dict[str, Any] = {"next_at_ns": at_ns, "note": error[:NOTE_CHARS_MAX]}
-    if look:
-        changes |= {"look": 1, "generation": held.generation + 1}
-    return _settle(connection, held, **changes)
-
-
-def dead(connection: Connection, held: Claim, now_ns: int, error: str) -> bool:
-    """Leaves the row to an operator."""
-    return _settle(connection, held, state="dead", settled_at_ns=now_ns, note=error[:NOTE_CHARS_MAX])
+    anew = {"look": 1, "generation": held.generation + 1} if look else {}
+    return CLAIMS.later(connection, held, at_ns, reason, **anew)
 
 
 def bury(connection: Connection, idempotency: str, now_ns: int, error: str) -> bool:
@@ -187,21 +169,10 @@ def never_mirrored(connection: Connection) -> set[str]:
     return set(connection.execute(select(outbox.c.subject).where(settled)).scalars())
 
 
-def unsettled(connection: Connection) -> dict[str, int]:
-    """How many wait, and how many are dead; quick, however many are done."""
-    query = select(outbox.c.state, func.count()).where(outbox.c.state.in_(("waiting", "dead"))).group_by(outbox.c.state)
-    return {state: count for state, count in connection.execute(query)}
-
-
 def _claim_of(row: Any, now_ns: int) -> Claim:
     first = now_ns if row.first_tried_at_ns is None else row.first_tried_at_ns
     look = bool(row.look) or now_ns - first >= KEYS_KEPT_NS
     return Claim(row.id, order_of(row.body), row.idempotency, row.generation, row.attempts + 1, row.created_at_ns, first, look)
-
-
-def _settle(connection: Connection, held: Claim, **values: Any) -> bool:
-    condition = (outbox.c.id == held.id) & (outbox.c.attempts == held.attempt) & (outbox.c.state == "waiting")
-    return connection.execute(update(outbox).where(condition).values(**values)).rowcount == 1
 
 
 def _dead_row(connection: Connection, row_id: int) -> Any:

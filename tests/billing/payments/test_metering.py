@@ -149,7 +149,7 @@ def test_an_event_that_stripe_took_and_has_not_counted_yet_is_not_sent_under_ano
     shop.exporter.step()
     shop.clock.now_ns += 600 * 10**9
     held = shop.books.write(lambda connection: payment_outbox.claim(connection, shop.clock.now_ns))
-    shop.books.write(lambda connection: payment_outbox.dead(connection, held[0], shop.clock.now_ns, "made so by the test"))
+    shop.books.write(lambda connection: payment_outbox.CLAIMS.give_up(connection, held[0], shop.clock.now_ns, "made so by the test"))
     shop.books.write(lambda connection: payment_outbox.retry(connection, held[0].id, shop.clock.now_ns))
     shop.exporter.step()
     assert len(shop.rows("waiting")) == 1
@@ -361,7 +361,7 @@ def test_a_dead_event_holds_nothing_up(shop: Any, usage: Usage, send: Any, grant
     shop.exporter.collect(usage)
     shop.exporter.step()
     held = shop.books.write(lambda connection: payment_outbox.claim(connection, shop.clock.now_ns))
-    shop.books.write(lambda connection: payment_outbox.dead(connection, held[0], shop.clock.now_ns, "made so by the test"))
+    shop.books.write(lambda connection: payment_outbox.CLAIMS.give_up(connection, held[0], shop.clock.now_ns, "made so by the test"))
     shop.put(grant())
     shop.run()
     assert [row.state for row in shop.rows()] == ["done", "dead", "done"]

@@ -323,9 +323,9 @@ def test_only_the_latest_claim_settles_a_row(shop: Any, customer: Any) -> None:
     now = shop.clock.now_ns
     first = shop.books.write(lambda connection: payment_outbox.claim(connection, now))
     assert shop.books.write(lambda connection: payment_outbox.claim(connection, now)) == []
-    second = shop.books.write(lambda connection: payment_outbox.claim(connection, now + payment_outbox.CLAIM_NS))
-    assert not shop.books.write(lambda connection: payment_outbox.dead(connection, first[0], now, "late"))
-    assert shop.books.write(lambda connection: payment_outbox.done(connection, second[0], now, "cus_1"))
+    second = shop.books.write(lambda connection: payment_outbox.claim(connection, now + payment_outbox.CLAIMS.claim_ns))
+    assert not shop.books.write(lambda connection: payment_outbox.CLAIMS.give_up(connection, first[0], now, "late"))
+    assert shop.books.write(lambda connection: payment_outbox.CLAIMS.done(connection, second[0], now, "cus_1"))
 
 
 def test_back_off_doubles_to_its_bound_and_never_comes_at_the_same_time() -> None:

@@ -88,7 +88,7 @@ class Storm:
             self.shop.hear_all()
             for row in self.shop.rows("dead"):
                 self.shop.books.write(lambda connection, row=row: payment_outbox.retry(connection, row.id, self.shop.clock.now_ns))
-            self.shop.clock.now_ns += payment_outbox.CLAIM_NS
+            self.shop.clock.now_ns += payment_outbox.CLAIMS.claim_ns
             if not self.shop.rows("waiting"):
                 return
         raise AssertionError([(row.subject, row.state, row.note) for row in self.shop.rows() if row.state != "done"])
