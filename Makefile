@@ -61,6 +61,7 @@ test-pure: TESTS = tests/test_tidy.py tests/wire/test_command_stream.py \
 test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred thousand, thousands of seeds of faults
 	@$(SETUP) --dev
 	$(PYTEST) --full-sweep tests/device/test_operator_sweep.py
+	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
 	$(PYTEST) --every-device tests/worker -k standin
 	$(PYTEST) --search-seeds tests/simulation

@@ -36,7 +36,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full-sweep", action="store_true", help="eight samples a case in the sweep, hostile calls of every operator")
+    parser.addoption("--full-sweep", action="store_true", help="all dtypes and layouts of PyTorch's databases, every hostile call")
     parser.addoption("--every-device", action="store_true", help="the worker's tests on the stand-in for a GPU too, all of them")
     parser.addoption("--search-seeds", action="store_true", help="find anew which seed of the simulators catches what")
     parser.addoption("--hostile-calls", type=int, default=12, metavar="N", help="hostile calls of each operator")
@@ -49,6 +49,14 @@ def _postgres_folder() -> Path | None:
         return found[-1].parent
     on_path = shutil.which("initdb")
     return Path(on_path).parent if on_path else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--full-sweep"):
+        return
+    left = [item for item in items if item.get_closest_marker("full_sweep")]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,21 @@ this process would have no device, so nothing is collected.
 from __future__ import annotations
 
 import os
+import re
 import warnings
+
+import pytest
 
 collect_ignore_glob = [] if os.environ.get("FOREBAY_URL") else ["test_*.py"]
 
+OTHER_DTYPES = re.compile(r"_(float64|bfloat16|int64|bool|complex64)$")
+
 warnings.simplefilter("ignore")  # PyTorch's databases warn while they are imported
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PyTorch names the dtype in the name of the test."""
+    for item in items:
+        if OTHER_DTYPES.search(item.name):
+            item.add_marker("full_sweep")
