@@ -46,6 +46,8 @@ class Offer(Answer):
     servable: bool
     equivalents: tuple[Equivalent, ...] = ()
     reason: str | None = None
+    computes_on_first: bool = False
+    """Whether several devices are leased and billed, of which the first computes alone."""
     price_nano_per_hour: int | None = None
     currency: str | None = None
     waiting: int = 0

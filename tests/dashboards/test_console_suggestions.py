@@ -28,6 +28,7 @@ def gpu_cloud(hub: Hub, worker_python: object, tmp_path_factory: pytest.TempPath
     """An installation with two accelerators that no flavor uses as a whole."""
     installation = install(hub, worker_python, tmp_path_factory.mktemp("gpus"))  # type: ignore[arg-type]
     installation.pool.environment |= {"FOREBAY_POOL_DEVICES": DEVICES, "FOREBAY_POOL_WARM_WORKERS": "0"}
+    installation.pool.environment["FOREBAY_POOL_GANGS_COMPUTE_ON_FIRST"] = "true"
     with running(installation, "billing", "pool", "dashboards"):
         eventually(lambda: httpx.get(installation.dashboards.health_url).json()["live"])
         yield installation
@@ -69,6 +70,8 @@ def test_a_suggestion_is_added_by_keyboard_and_the_table_shows_it(chrome: Browse
     assert page.query_selector("[id='suggested-small.80gb']") is None and len(page.query_selector_all("#suggestions tbody tr")) == 4
     page.wait_for_selector("#flavors a[data-edits='small.80gb']")
     assert made(gpu_cloud) == ["small.80gb"] and flavors(gpu_cloud)["small.80gb"]["servable"] is True
+    two = page.inner_text("#flavors tr:has(a[data-edits='medium.128gb'])")
+    assert "Of several devices the first one computes alone; all are billed." in two
     assert mishaps(page) == []
     context.close()
 

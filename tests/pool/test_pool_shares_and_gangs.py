@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.model.events import LeaseRevoked, SessionLeft, WorkerGone
+from forebay_pool.model.events import FlavorSet, LeaseRevoked, SessionLeft, WorkerGone
+from forebay_pool.model.policies import Policy
 from forebay_pool.model.types import Device, Equivalent, Flavor, Place
 from forebay_pool.store.database import Store
 from forebay_pool.store.flavors import FlavorBody
@@ -227,6 +228,40 @@ def test_what_can_never_be_served_is_refused_with_the_reason(world: Make, equiva
     w.join("s", "big")
     assert w.last("s").code == "not_servable"
     assert expected in w.last("s").message
+
+
+# Not offered while several devices do not compute together
+
+TOGETHER = "several devices do not compute together yet"
+
+
+def test_a_flavor_that_takes_several_devices_is_not_offered_unless_the_operator_says_so(shared: Make) -> None:
+    w = shared(2, policy=Policy(gangs=False))
+    w.join("s", "pair")
+    assert f"pair cannot be served: it takes 2 cpu-dev, and {TOGETHER}." in w.last("s").message
+    w.join("s", "whole")
+    w.client("s", wire.ChooseFlavor(flavor="pair"))
+    assert (w.last("s").code, w.machine.sessions["s"].flavor) == ("not_servable", "whole")
+    w.do(FlavorSet(PAIR))
+    assert w.machine.fleet.why_not(w.machine.fleet.flavors["pair"]) is not None
+    with_gangs = shared(2)
+    with_gangs.lease("s", flavor="pair")
+    assert len(with_gangs.machine.sessions["s"].lease.place.devices) == 2
+
+
+def test_a_flavor_of_one_device_or_several_is_leased_by_one_alone(world: Make) -> None:
+    either = Flavor("either", 12 * GIB, (Equivalent("cpu-dev", 2), Equivalent("null", 1)))
+    here = [*cpus(2), Device("main/null:0", "main", "null", 0, "null", 16 * GIB)]
+    w = world(here, [either], policy=Policy(gangs=False))
+    w.lease("s", flavor="either")
+    assert [device.id for device in w.machine.sessions["s"].lease.place.devices] == ["main/null:0"]
+    w.join("t", "either")
+    w.acquire("t")
+    w.settle()
+    assert w.last("t").reason == "main/null:0, the one device that serves either, is held."
+    small = world(cpus(2), [either], policy=Policy(gangs=False))
+    small.join("s", "either")
+    assert f"either cannot be served: it takes 2 cpu-dev, and {TOGETHER}; there is no null here." in small.last("s").message
 
 
 # The edges

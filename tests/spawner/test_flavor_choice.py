@@ -116,6 +116,12 @@ def test_the_form_preselects_the_choice_and_disables_what_cannot_be_served() -> 
     assert form.index("<details") < form.index("needs 8 MI300X, of which there are none")
 
 
+def test_the_form_says_where_several_devices_are_billed_and_one_computes() -> None:
+    several = Offer(name="pair", memory_bytes=2**30, servable=True, computes_on_first=True)
+    sentence = "Of several devices the first one computes alone; all are billed."
+    assert sentence in render_offers([SMALL, several], "small") and sentence not in render_offers([SMALL], "small")
+
+
 def test_the_form_says_when_nothing_can_be_served() -> None:
     assert "tell an operator" in render_offers([ABSENT], None)
     assert 'role="alert"' in render_offers([], None)

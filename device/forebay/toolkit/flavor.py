@@ -52,6 +52,9 @@ def text(flavors: Sequence[Row], chosen: str | None) -> str:
     """The flavors as a table, and below it why some cannot be had."""
     rows = [_row(flavor, flavor["name"] == chosen) for flavor in flavors]
     lines = [table.render(["", "Flavor", "Memory", "Rate", "Served by", "Available"], rows)]
+    first = [str(flavor["name"]) for flavor in flavors if flavor.get("servable") and flavor.get("computes_on_first")]
+    if first:
+        lines.append(f"\nOf several devices the first one computes alone, and all are billed: {', '.join(first)}.")
     reasons = [str(flavor.get("reason") or f"{flavor['name']}: no device serves it.") for flavor in flavors if not flavor.get("servable")]
     return "\n".join([*lines, *(["", "Not available:", *(f"  {reason}" for reason in reasons)] if reasons else [])])
 

@@ -93,6 +93,13 @@ class Flavor:
     equivalents: tuple[Equivalent, ...]
     residents_max: int | None = None
     """How many resident sessions of this flavor a device may carry; None: as many as its memory holds."""
+    gangs: bool = True
+    """Whether it is offered where it takes several devices: see :attr:`Policy.gangs`."""
+
+    @property
+    def ways(self) -> tuple[Equivalent, ...]:
+        """The equivalents by which it is offered."""
+        return self.equivalents if self.gangs else tuple(one for one in self.equivalents if one.count == 1)
 
 
 @fact

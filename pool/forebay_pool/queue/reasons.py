@@ -36,7 +36,7 @@ def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
     if len(fleet.workers) >= workers_max:
         return Why("shortage", f"The pool runs {len(fleet.workers)} workers, and {workers_max} are allowed: it waits for a session to end.")
     if free:
-        wanted = " or ".join(wants(e) for e in flavor.equivalents if e.model in fleet.indexes)
+        wanted = " or ".join(wants(e) for e in flavor.ways if e.model in fleet.indexes)
         sentence = f"Not enough is free for {session.flavor}, which takes {wanted}; {count - free} of {count} devices are held."
         return Why("fragmentation" if fleet.is_fragmented(flavor, session.tenant) else "shortage", sentence)
     if count == 1:
