@@ -30,14 +30,9 @@ struct Nothing : torch::autograd::Function<Nothing> {
 };
 
 // A thread takes one pass after the other, so this one, without Python objects, comes after all that it has to let go of.
-void pass_through_all() {
+void pass_through(c10::DeviceIndex device) {
   const at::AutoGradMode with_gradients(true);
-  variable_list results, gradients;
-  for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
-    results.push_back(Nothing::apply(nothing_on(device).requires_grad_()));
-    gradients.push_back(nothing_on(device));
-  }
-  torch::autograd::backward(results, gradients);
+  torch::autograd::backward({Nothing::apply(nothing_on(device).requires_grad_())}, {nothing_on(device)});
 }
 
 }  // namespace
@@ -52,7 +47,7 @@ bool settle_backwards(std::chrono::milliseconds most) {
   auto passed = done->get_future();
   std::thread([done] {
     try {
-      pass_through_all();
+      for (c10::DeviceIndex device = 0; device < device_count(); ++device) pass_through(device);
     } catch (const std::exception&) {  // an engine that takes no more passes has none to wait for
     }
     done->set_value();
