@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator, HubAuthenticator, TokenAuthenticator
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
@@ -38,8 +39,6 @@ BODY_SECONDS_MAX = 30
 IDLE_SECONDS_MAX = 120
 EXPIRY_SECONDS = 2.0
 """How often holds are looked for that are to expire."""
-BODY_BYTES_CUT = 8 * handler_http.BODY_BYTES_MAX
-"""A body this long is not even read to its end to be refused politely: the connection closes."""
 
 ENDPOINTS: tuple[tuple[str, type[handler_http.BillingHandler]], ...] = (
     (r"api/usage", usage.UsageHandler),
@@ -94,8 +93,8 @@ ENDPOINTS: tuple[tuple[str, type[handler_http.BillingHandler]], ...] = (
     (r"api/payments/outbox/([^/]+)", payments.DeadLetterHandler),
     (r"api/payments/reconciliation", payments.ReconciliationHandler),
     (r"api/payments/webhook", payments.WebhookHandler),
-    (r"metrics", health.MetricsHandler),
-    (r"health", health.HealthHandler),
+    (r"metrics", health.MetricsPage),
+    (r"health", health.Health),
 )
 
 

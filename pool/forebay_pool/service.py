@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forebay_service.account import Account
+from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator
 from forebay_wire.messages import MESSAGE_BYTES_MAX
 from sqlalchemy.exc import SQLAlchemyError
@@ -301,7 +302,7 @@ class Service:
         except OSError as error:
             where = f"{self.settings.host}:{self.settings.port}"
             raise SettingsError(f"cannot listen on {where} ({error.strerror}): set host and port to an address that is free") from None
-        sizes = {"max_body_size": handler_http.BODY_BYTES_MAX, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
+        sizes = {"max_body_size": BODY_BYTES_CUT, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
         waits = {"body_timeout": handler_http.BODY_SECONDS_MAX, "idle_connection_timeout": handler_http.IDLE_SECONDS_MAX}
         self._server = HTTPServer(application, ssl_options=tls, **sizes, **waits)
         self._server.add_sockets(sockets)

@@ -93,9 +93,9 @@ def test_who_is_known_by_one_thing_is_known_for_all(running_anywhere: Any, usage
             assert running_anywhere.get("operator", path, tenant=tenant, **month).status_code == 200, (tenant, path)
     refused = [change("nobody") for change in (budget, plan, credit)] + [running_anywhere.get("operator", "/api/balance", tenant="nobody")]
     sentence = "Nothing was ever recorded for a tenant 'nobody'."
-    told = [answer.json()["message"] for answer in refused]
+    told = [answer.json()["error"]["message"] for answer in refused]
     assert told == [f'{sentence} For a tenant that is to come, say "new": true.'] * 3 + [sentence]
-    assert {(answer.status_code, answer.json()["code"]) for answer in refused} == {(404, "unknown_tenant")}
+    assert {(answer.status_code, answer.json()["error"]["code"]) for answer in refused} == {(404, "unknown_tenant")}
     assert sorted(stand(running_anywhere)) == list(named)
 
 

@@ -78,7 +78,7 @@ def test_entries_are_filtered_and_paged_and_for_operators_alone(pool: Make) -> N
             assert len((await running.get(f"api/audit?since_ns={at_ns}&until_ns={at_ns + 1}"))["entries"]) >= 1
             for bad in ("limit=0", "limit=x", "cursor=-1", "who=", "colour=red", "who=%ff"):
                 answer = await running.call("GET", f"api/audit?{bad}")
-                assert (answer.code, json.loads(answer.body)["code"]) == (400, "bad_request"), bad
+                assert (answer.code, json.loads(answer.body)["error"]["code"]) == (400, "invalid"), bad
 
     asyncio.run(scenario())
 

@@ -113,7 +113,7 @@ def test_a_link_that_is_asked_for_as_a_page_is_refused_as_described(pool: Make) 
                 handshake = {"Connection": "keep-alive, Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
                 for headers in ({}, handshake, {**handshake, "Sec-WebSocket-Key": "a" * 22 + "==", "Sec-WebSocket-Version": "0"}):
                     refused = await running.call("GET", operation.path, who, **headers)
-                    assert (refused.code, json.loads(refused.body)["code"]) == (426, "upgrade_required")
+                    assert (refused.code, json.loads(refused.body)["error"]["code"]) == (426, "upgrade_required")
                     connection = "Upgrade" if headers else "close"  # which is what the client asks for
                     assert (refused.headers["Upgrade"], refused.headers["Connection"]) == ("websocket", connection)
                     assert (await running.call("GET", operation.path, None, **headers)).code == 401

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import tzinfo
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from forebay_service.bodies import first_fault
 from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX, Label, Line, Name
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
@@ -597,35 +598,9 @@ class NoQuery(_Query):
     """Endpoints without arguments."""
 
 
-B = TypeVar("B", bound=BaseModel)
-
-
-def body_of(model: type[B], body: bytes) -> B:
-    """The JSON body as ``model``. Raises InvalidRequest with the first fault."""
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        raise InvalidRequest(first_fault(error, "body")) from None
-
-
-def query_of(model: type[B], arguments: Mapping[str, str]) -> B:
-    """The query arguments as ``model``. Raises InvalidRequest with the first fault."""
-    try:
-        return model.model_validate(arguments)
-    except ValidationError as error:
-        raise InvalidRequest(first_fault(error, "query")) from None
-
-
 def name_of(text: str, what: str) -> str:
     """A name in a path. Raises InvalidRequest for one that no record can have."""
     try:
         return _NAME.validate_python(text)
     except ValidationError as error:
         raise InvalidRequest(first_fault(error, what)) from None
-
-
-def first_fault(error: ValidationError, whole: str) -> str:
-    """The first thing that is wrong, and where; ``whole`` is what it is called when it is everything."""
-    first = error.errors(include_input=False, include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"]) or whole
-    return f"{where}: {first['msg']}."

@@ -50,7 +50,7 @@ class Audit(Api):
 
     async def get(self) -> None:
         await self.bearer(OPERATE)
-        asked: AuditQuery = self.query_as(AuditQuery.model_validate)
+        asked = self.query(AuditQuery)
         wanted = Wanted(asked.who, asked.action, asked.subject, asked.since_ns, asked.until_ns)
         found = await asyncio.to_thread(self.context.store.deeds, wanted, asked.limit + 1, asked.cursor)
         shown = found[: asked.limit]
