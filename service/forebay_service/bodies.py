@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -20,7 +20,7 @@ def body_of(model: type[B], body: bytes) -> B:
         raise Invalid(first_fault(error, "body")) from None
 
 
-def query_of(model: type[B], arguments: Mapping[str, str]) -> B:
+def query_of(model: type[B], arguments: Mapping[str, str | Sequence[str]]) -> B:
     """The query arguments as ``model``. Raises Invalid with the first fault."""
     try:
         return model.model_validate(arguments)

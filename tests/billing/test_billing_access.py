@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from forebay_billing.errors import Forbidden
+from forebay_billing.http.routes import ROUTES
 from forebay_billing.ledger.access import Scope, usage_scope
 from forebay_billing.model.types import UsageRecord
-from forebay_billing.service import ENDPOINTS
 from forebay_service.identity import OPERATE, SERVICE, TENANT, Identity, IdentityUnavailable, SeveralTenants
+from forebay_service.routes import handlers
 from tornado.web import RequestHandler
 
 ALL = ("pool", "operator", "acme-owner", "acme-billing", "acme-member", "globex-owner", "loner", "scopeless")
@@ -141,15 +142,16 @@ def test_every_method_of_every_endpoint_is_in_the_matrix() -> None:
     """Stripe has no token and proves itself by a signature instead."""
     served = {
         (method, pattern)
-        for pattern, handler in ENDPOINTS
+        for pattern, handler in handlers(ROUTES).items()
         for method in handler.SUPPORTED_METHODS
         if getattr(handler, method.lower()) is not getattr(RequestHandler, method.lower())
     }
+    assert sorted((route.method, route.pattern) for route in ROUTES) == sorted(served)
     asked = {
-        next((method, pattern) for pattern, _ in ENDPOINTS if re.fullmatch(pattern, path.split("?")[0].lstrip("/")))
+        next((method, route.pattern) for route in ROUTES if re.fullmatch(route.pattern, path.split("?")[0].lstrip("/")))
         for method, path, _, _ in REQUESTS.values()
     }
-    assert served - asked == {("GET", "health"), ("POST", "api/payments/webhook")}
+    assert served - asked == {("GET", "health"), ("GET", "api/openapi.json"), ("POST", "api/payments/webhook")}
     assert asked <= served
 
 

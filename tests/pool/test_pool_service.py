@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from forebay_pool.http import handler, links
-from forebay_pool.http.endpoints import OPERATIONS
+from forebay_pool.http.routes import ROUTES
 from forebay_pool.model.events import PricesSet
 from forebay_pool.model.prices import Tariff
 from forebay_wire import messages as wire
@@ -368,7 +368,7 @@ def test_people_see_and_end_their_own_sessions_alone(pool: Make) -> None:
     asyncio.run(scenario())
 
 
-OF_A_SESSION = [(operation.method, operation.path) for operation in OPERATIONS if "{session}" in operation.path]
+OF_A_SESSION = [(operation.method, operation.path) for operation in ROUTES if "{session}" in operation.path]
 
 
 @pytest.mark.parametrize(("method", "path"), OF_A_SESSION)

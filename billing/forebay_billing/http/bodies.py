@@ -33,6 +33,8 @@ PERIOD_NS_MAX = 3600 * 10**9
 """Longest period of heartbeats."""
 PROPOSED_MAX = 1000
 """The most prices, and plans, of a preview."""
+NAMES_MAX = 200
+"""Tenants that are told of at once."""
 PRICE_LIST_BYTES_MAX = 256 * 1024
 """The longest price list, which is thousands of prices."""
 TERMS_PARTS_MAX = 1000
@@ -472,6 +474,12 @@ class TenantOrderQuery(_Query):
     sort: Literal["tenant", "month", "end", "budget", "plan", "balance", "open"] = "tenant"
     order: Literal["asc", "desc"] = "asc"
     q: Annotated[str, StringConstraints(max_length=200, pattern=_NO_NUL)] = ""
+
+
+class TenantRowsQuery(_Query):
+    """``GET api/tenants/rows``: ``tenant`` may stand there several times."""
+
+    tenant: Annotated[list[Name], Field(max_length=NAMES_MAX)] = []
 
 
 class ReportQuery(_Query):

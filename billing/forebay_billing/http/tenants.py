@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from forebay_service.bodies import query_of
 from sqlalchemy import Connection
 
 from forebay_billing.documents import usage
 from forebay_billing.documents.budgets import standing_json
 from forebay_billing.documents.invoices import summary_json
-from forebay_billing.errors import InvalidRequest
 from forebay_billing.http import tenant_order
-from forebay_billing.http.bodies import NoQuery, TenantOrderQuery, TenantsQuery, name_of
+from forebay_billing.http.bodies import NoQuery, TenantOrderQuery, TenantRowsQuery, TenantsQuery
 from forebay_billing.http.handler import BillingHandler
 from forebay_billing.ledger.access import check_may_invoice, check_may_see_currencies, paying_scope
 from forebay_billing.ledger.books import Books, profile_currencies
@@ -20,9 +20,6 @@ from forebay_billing.reads import plans
 from forebay_billing.reads import standings as standings_reads
 from forebay_billing.reads.invoices import open_invoices_of
 from forebay_billing.rules.budgets import Accrued
-
-NAMES_MAX = 200
-"""Tenants that are told of at once."""
 
 
 class TenantsHandler(BillingHandler):
@@ -82,9 +79,8 @@ class TenantRowsHandler(BillingHandler):
     async def get(self) -> None:
         identity = await self.bearer()
         check_may_invoice(identity)
-        names, context = [name_of(name, "tenant") for name in self.get_query_arguments("tenant", strip=False)], self.context
-        if set(self.request.query_arguments) - {"tenant"} or len(names) > NAMES_MAX:
-            raise InvalidRequest(f"tenant: name up to {NAMES_MAX} tenants, and nothing else.")
+        asked = {name: self.get_query_arguments(name, strip=False) for name in self.request.query_arguments}
+        names, context = query_of(TenantRowsQuery, asked).tenant, self.context
 
         def work(connection: Connection, accrued: Accrued) -> dict[str, Any]:
             now_ns = context.clock_ns()
