@@ -29,7 +29,7 @@ class Route:
     answer: Any = None
     """The type of the answer; None: no content."""
     body: Any = None
-    """The model of the JSON body, or ``str`` for a text."""
+    """The type of the body; None: none is read."""
     query: type[BaseModel] | None = None
     """What may stand behind the question mark."""
     scopes: tuple[str, ...] | None = ()

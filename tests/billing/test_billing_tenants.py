@@ -206,7 +206,7 @@ def test_a_credit_for_nobody_known_or_in_another_currency_is_refused(running_any
 
     def grant(**changes: Any) -> tuple[int, str]:
         answer = running_anywhere.request("operator", "POST", "/api/credits", json=credit | changes)
-        return answer.status_code, answer.json().get("code", "")
+        return answer.status_code, answer.json().get("error", {}).get("code", "")
 
     assert running_anywhere.post_usage(usage("one/1", tenant="acme")).status_code == 200
     assert grant() == (404, "unknown_tenant")

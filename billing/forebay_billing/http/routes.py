@@ -162,14 +162,14 @@ PRICES = (
     ),
     _route(
         *("GET", "api/price-list", prices.PriceListHandler, "The price book as a text, what is scheduled included"),
-        answer=str,
+        answer=dict[str, Any],
         media=(YAML,),
         tagged=True,
     ),
     _route(
         *("PUT", "api/price-list", prices.PriceListHandler, "Has the price book say what the list says, all of it or nothing"),
         answer=rows.Changes,
-        body=str,
+        body=dict[str, Any],
         body_media=YAML,
         refusals=_BOTH,
         **PRICE,
@@ -177,7 +177,7 @@ PRICES = (
     _route(
         *("POST", "api/price-list/diff", prices.PriceListDiffHandler, "What the list would change, without changing it"),
         answer=rows.Changes,
-        body=str,
+        body=dict[str, Any],
         body_media=YAML,
         scopes=(OPERATE,),
         refusals=_BOTH,
