@@ -11,8 +11,8 @@ import pytest
 from forebay_pool.errors import Deposed
 from forebay_pool.model.events import QuotaSet, SessionParked
 from forebay_pool.model.types import Quota
-from forebay_pool.store.audit import Wanted
 from forebay_pool.store.database import Store
+from forebay_service.audit import Wanted
 from forebay_wire import messages as wire
 
 Make = Callable[..., Any]
@@ -147,5 +147,5 @@ def test_a_change_that_cannot_be_written_leaves_no_entry(tmp_path: Any) -> None:
     with pytest.raises(Deposed):
         store.set_quota("acme", None, Quota(weight=9), "operator")
     assert [quota.weight for _, _, quota in store.quotas()] == [2]
-    assert len(store.deeds(Wanted(), 10, None)) == 1
+    assert len(store.audit_entries(Wanted(), 10, None)) == 1
     store.close()

@@ -189,21 +189,6 @@ class Preview(TypedDict):
     totals: list[PreviewTotal]
 
 
-class AuditRow(TypedDict):
-    id: int
-    at_ns: int
-    who: str
-    action: str
-    subject: str
-    before: Any
-    after: Any
-
-
-class AuditPage(TypedDict):
-    entries: list[AuditRow]
-    next: str | None
-
-
 class TierRow(TypedDict):
     from_nano: int
     discount_bps: int

@@ -22,7 +22,6 @@ from forebay_billing.rules.prices import TIME_NS_MAX
 from forebay_billing.rules.rating import WHOLE_MILLI
 from forebay_billing.tables.budgets import TARGET_CHARS_MAX
 from forebay_billing.tables.invoices import LEGAL_NAME_CHARS_MAX, TEXT_CHARS_MAX
-from forebay_billing.tables.schema import LOGIN_CHARS_MAX
 
 RECORDS_MAX = 1000
 PAGE_RECORDS_MAX = 1000
@@ -389,18 +388,6 @@ class SurchargesQuery(_Query):
     """``GET api/surcharges``."""
 
     history: Literal["0", "1"] = "0"
-
-
-class AuditQuery(_Query):
-    """``GET api/audit``."""
-
-    who: Annotated[str, StringConstraints(min_length=1, max_length=LOGIN_CHARS_MAX, pattern=_NO_NUL)] | None = None
-    action: Name | None = None
-    subject: AskedLabel | None = None
-    since_ns: TimeNs | None = None
-    until_ns: TimeNs | None = None
-    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
-    cursor: TimeNs | None = None
 
 
 class PlansQuery(_Query):

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
+from forebay_service.audit import AuditQuery, entries, page_of
 from sqlalchemy import Connection
 
 from forebay_billing.documents import usage
 from forebay_billing.http.bodies import (
     PRICE_LIST_BYTES_MAX,
-    AuditQuery,
     NoQuery,
     ParkedPriceBody,
     PlanBody,
@@ -26,7 +26,6 @@ from forebay_billing.http.bodies import (
     name_of,
 )
 from forebay_billing.http.handler import Attempt, BillingHandler
-from forebay_billing.ledger import audit
 from forebay_billing.ledger.access import check_may_audit, check_may_change_books, plan_scope
 from forebay_billing.ledger.books import Books, parked_prices, past
 from forebay_billing.model.months import Month
@@ -39,6 +38,7 @@ from forebay_billing.rules.plans import Plan
 from forebay_billing.rules.previews import Row, preview
 from forebay_billing.rules.price_list import Change, changes, price_list_of, prices_tag, text_of
 from forebay_billing.rules.prices import NOTHING_RATED, Book, Version
+from forebay_billing.tables.schema import audit
 from forebay_billing.writes import usage as usage_writes
 
 V = TypeVar("V", bound=Version)
@@ -266,9 +266,9 @@ class AuditHandler(BillingHandler):
     async def get(self) -> None:
         check_may_audit(await self.bearer())
         query = self.query(AuditQuery)
-        wanted = audit.Wanted(query.who, query.action, query.subject, query.since_ns, query.until_ns)
-        found = await self.context.store.read(lambda connection: audit.entries(connection, wanted, query.limit + 1, query.cursor))
-        self.write_json(usage.audit_json(found, query.limit))
+        wanted, most = query.wanted, query.limit + 1
+        work = lambda connection: entries(connection, audit, audit.c.at_ns, wanted, most, query.cursor)  # noqa: E731 - reads better
+        self.write_json(page_of(await self.context.store.read(work), query.limit))
 
 
 class PlansHandler(BillingHandler):

@@ -9,6 +9,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+from forebay_service.audit import AuditPage, AuditQuery
 from forebay_service.errors import Conflict, NotFound
 from forebay_service.identity import BILLING, OPERATE, SERVICE, TENANT
 from forebay_service.openapi import describe
@@ -192,8 +193,8 @@ PRICES = (
     ),
     _route(
         *("GET", "api/audit", prices.AuditHandler, "Who changed what, newest first; what was refused is there too"),
-        answer=rows.AuditPage,
-        query=bodies.AuditQuery,
+        answer=AuditPage,
+        query=AuditQuery,
         scopes=(OPERATE,),
     ),
     _route(

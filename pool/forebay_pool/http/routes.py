@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any, Literal
 
+from forebay_service.audit import AuditPage, AuditQuery
 from forebay_service.errors import Conflict, NotFound, UpgradeRequired
 from forebay_service.identity import COMPUTE, OPERATE, SERVICE
 from forebay_service.openapi import describe
@@ -15,7 +16,6 @@ from forebay_service.routes import Route
 from typing_extensions import TypedDict
 
 from forebay_pool.http import audit, events, flavors, health, nodes, queue, sessions
-from forebay_pool.http.audit import AuditPage, AuditQuery
 from forebay_pool.http.handler import Api
 from forebay_pool.http.links import SessionLink, WorkerLink
 from forebay_pool.http.nodes import DeviceBody, ModelBody, NodeBody
