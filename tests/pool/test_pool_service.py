@@ -421,6 +421,7 @@ def test_a_wrong_request_gets_one_clear_error(
             error = json.loads(response.body)["error"]
             assert (response.code, error["code"], set(error)) == (status, code, {"code", "message"})
             assert error["message"].endswith((".", "…"))
+            assert response.headers["Cache-Control"] == "no-store" and ("WWW-Authenticate" in response.headers) == (status == 401)
 
     asyncio.run(scenario())
 
