@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from forebay_service import errors
 
-class BillingError(Exception):
+
+class BillingError(errors.RequestError):
     """Base: ``str(error)`` is one sentence for the caller."""
 
-    status = 500
-    code = "internal"
 
-
-class InvalidRequest(BillingError):
+class InvalidRequest(BillingError, errors.Invalid):
     """A field, query argument or body that is missing, unknown or out of range."""
-
-    status = 400
-    code = "invalid"
 
 
 class InvalidPrice(BillingError):
@@ -66,18 +62,8 @@ class InvalidCredit(BillingError):
     code = "invalid_credit"
 
 
-class Unauthenticated(BillingError):
-    """No token, or one that is unknown, expired or revoked."""
-
-    status = 401
-    code = "unauthenticated"
-
-
-class Forbidden(BillingError):
+class Forbidden(BillingError, errors.Forbidden):
     """A known caller who may not do this."""
-
-    status = 403
-    code = "forbidden"
 
 
 class UnknownFlavor(BillingError):
@@ -136,25 +122,8 @@ class UnknownRecipient(BillingError):
     code = "unknown_recipient"
 
 
-class UnknownPath(BillingError):
-    """No endpoint lives at this path."""
-
-    status = 404
-    code = "unknown_path"
-
-
-class MethodRefused(BillingError):
-    """The endpoint exists, but not for this method."""
-
-    status = 405
-    code = "method_refused"
-
-
-class RecordConflict(BillingError):
+class RecordConflict(BillingError, errors.Conflict):
     """The same (source, id) arrived again with another content."""
-
-    status = 409
-    code = "conflict"
 
 
 class PaymentsOff(BillingError):
@@ -192,11 +161,8 @@ class NotNow(BillingError):
     code = "not_now"
 
 
-class PreconditionFailed(BillingError):
+class PreconditionFailed(BillingError, errors.PreconditionFailed):
     """What stands is not what ``If-Match`` or ``If-None-Match`` expect: somebody changed it meanwhile."""
-
-    status = 412
-    code = "precondition_failed"
 
 
 class KeyReused(BillingError):
@@ -206,11 +172,8 @@ class KeyReused(BillingError):
     code = "key_reused"
 
 
-class TooLarge(BillingError):
+class TooLarge(BillingError, errors.TooLarge):
     """A body longer than the service reads, or records that last too long for one batch."""
-
-    status = 413
-    code = "too_large"
 
 
 class Unpriced(BillingError):
@@ -227,11 +190,8 @@ class LedgerError(BillingError):
     code = "ledger"
 
 
-class StoreUnavailable(BillingError):
+class StoreUnavailable(BillingError, errors.Unavailable):
     """The database cannot be read or written right now. Nothing was written; send the same again later."""
-
-    status = 503
-    code = "unavailable"
 
 
 CLOSING = "The billing service is shutting down; nothing was written, send the same again later."

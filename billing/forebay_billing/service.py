@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import re
 import signal
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator, HubAuthenticator, TokenAuthenticator
+from forebay_service.routes import rules
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
 from forebay_billing.errors import BillingError, ConfigurationError
-from forebay_billing.http import alerts, budgets, credits, health, heartbeats, invoices, payments, prices, reports, tenants, usage
 from forebay_billing.http import handler as handler_http
+from forebay_billing.http.routes import ROUTES
 from forebay_billing.metrics import Metrics
 from forebay_billing.settings import Settings
 from forebay_billing.tables.engines import open_engines
@@ -38,65 +39,6 @@ BODY_SECONDS_MAX = 30
 IDLE_SECONDS_MAX = 120
 EXPIRY_SECONDS = 2.0
 """How often holds are looked for that are to expire."""
-BODY_BYTES_CUT = 8 * handler_http.BODY_BYTES_MAX
-"""A body this long is not even read to its end to be refused politely: the connection closes."""
-
-ENDPOINTS: tuple[tuple[str, type[handler_http.BillingHandler]], ...] = (
-    (r"api/usage", usage.UsageHandler),
-    (r"api/heartbeats", heartbeats.HeartbeatsHandler),
-    (r"api/balance", heartbeats.BalanceHandler),
-    (r"api/prices", prices.PricesHandler),
-    (r"api/prices/([^/]+)", prices.PriceHandler),
-    (r"api/parked-prices", prices.ParkedPricesHandler),
-    (r"api/parked-prices/([^/]+)", prices.ParkedPriceHandler),
-    (r"api/surcharges", prices.SurchargesHandler),
-    (r"api/surcharges/([^/]+)", prices.SurchargeHandler),
-    (r"api/price-list", prices.PriceListHandler),
-    (r"api/price-list/diff", prices.PriceListDiffHandler),
-    (r"api/preview", prices.PreviewHandler),
-    (r"api/audit", prices.AuditHandler),
-    (r"api/plans", prices.PlansHandler),
-    (r"api/plans/([^/]+)", prices.PlanHandler),
-    (r"api/corrections", usage.CorrectionsHandler),
-    (r"api/summary", usage.SummaryHandler),
-    (r"api/forecast", usage.ForecastHandler),
-    (r"api/statement", usage.StatementHandler),
-    (r"api/check", usage.CheckHandler),
-    (r"api/drafts", invoices.DraftsHandler),
-    (r"api/drafts/lines/([^/]+)", invoices.DraftCellsHandler),
-    (r"api/invoices", invoices.InvoicesHandler),
-    (r"api/invoices/([^/]+)", invoices.InvoiceHandler),
-    (r"api/invoices/([^/]+)/lines/([^/]+)", invoices.InvoiceCellsHandler),
-    (r"api/invoices/([^/]+)/credit-notes", invoices.CreditNotesHandler),
-    (r"api/credit-notes/([^/]+)", invoices.CreditNoteHandler),
-    (r"api/invoices/([^/]+)/payments", invoices.SettlementsHandler),
-    (r"api/invoices/([^/]+)/void", invoices.VoidHandler),
-    (r"api/focus", invoices.FocusHandler),
-    (r"api/profiles/([^/]+)", invoices.ProfileHandler),
-    (r"api/credits", credits.CreditsHandler),
-    (r"api/credits/([^/]+)/refund", credits.CreditRefundHandler),
-    (r"api/currencies", tenants.CurrenciesHandler),
-    (r"api/tenants", tenants.TenantsHandler),
-    (r"api/tenants/order", tenants.TenantOrderHandler),
-    (r"api/tenants/rows", tenants.TenantRowsHandler),
-    (r"api/budgets", budgets.BudgetsHandler),
-    (r"api/budgets/([^/]+)", budgets.BudgetHandler),
-    (r"api/reports", reports.ReportHandler),
-    (r"api/reports/recipients", reports.RecipientsHandler),
-    (r"api/reports/recipients/([^/]+)", reports.RecipientHandler),
-    (r"api/alerts", alerts.AlertsHandler),
-    (r"api/alerts/channels", alerts.ChannelsHandler),
-    (r"api/alerts/channels/([^/]+)", alerts.ChannelHandler),
-    (r"api/payments/contacts/([^/]+)", payments.ContactHandler),
-    (r"api/payments/invoices", payments.PaymentInvoicesHandler),
-    (r"api/payments/portal", payments.PortalHandler),
-    (r"api/payments/outbox", payments.OutboxHandler),
-    (r"api/payments/outbox/([^/]+)", payments.DeadLetterHandler),
-    (r"api/payments/reconciliation", payments.ReconciliationHandler),
-    (r"api/payments/webhook", payments.WebhookHandler),
-    (r"metrics", health.MetricsHandler),
-    (r"health", health.HealthHandler),
-)
 
 
 class Service:
@@ -171,10 +113,8 @@ async def _expire_holds(store: Store, clock_ns: Callable[[], int]) -> None:
 def application_of(context: handler_http.Context, prefix: str) -> Application:
     """The endpoints under ``prefix``."""
     given = {"context": context}
-    routes = [(re.escape(prefix) + path, handler, given) for path, handler in ENDPOINTS]
-    return Application(
-        routes, default_handler_class=handler_http.UnknownHandler, default_handler_args=given, log_function=lambda handler: None
-    )
+    unknown: dict[str, Any] = {"default_handler_class": handler_http.UnknownHandler, "default_handler_args": given}
+    return Application(rules(ROUTES, prefix, given), log_function=lambda handler: None, **unknown)
 
 
 def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], metrics: Metrics) -> Payments | None:

@@ -143,7 +143,7 @@ class Service:
 
     def _refusal(self, status: int, text: bytes) -> PoolRefused | PoolUnreachable:
         try:
-            error = json.loads(text)
+            error = json.loads(text)["error"]
             if error["code"] == FOLLOWER:
                 return PoolUnreachable(str(error["message"]))
             return PoolRefused(str(error["message"]), str(error["code"]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from forebay_service.errors import PreconditionFailed, RequestError, Unavailable
+
 
 class PoolError(Exception):
     """Base of the pool's own errors."""
@@ -15,11 +17,11 @@ class SettingsError(PoolError):
     """The configuration cannot be used; the message names the setting and what it accepts."""
 
 
-class StoreUnavailable(PoolError):
+class StoreUnavailable(PoolError, Unavailable):
     """The database cannot be written at present; the caller may try again."""
 
 
-class ChangedMeanwhile(PoolError):
+class ChangedMeanwhile(PoolError, PreconditionFailed):
     """What was to be changed is not as whoever asked for it expects."""
 
 
@@ -31,14 +33,13 @@ class BillingRefused(PoolError):
     """Billing says that what it was sent is wrong; it helps to send it again only once somebody has acted."""
 
 
-class RequestRefused(PoolError):
+class RequestRefused(PoolError, RequestError):
     """An HTTP request that cannot be served: ``status``, a ``code`` word, and a sentence for the caller."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
-        self.message = message
 
 
 class Deposed(PoolError):

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forebay_service.account import Account
+from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator
+from forebay_service.routes import rules
 from forebay_wire.messages import MESSAGE_BYTES_MAX
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpserver import HTTPServer
@@ -31,10 +33,8 @@ from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavaila
 from forebay_pool.hosts.launcher import Launcher, LocalLauncher, WorkerCommand
 from forebay_pool.hosts.probes import Probe, probes_of
 from forebay_pool.hosts.ray_nodes import RayNode, devices_of
-from forebay_pool.http import audit, endpoints, events, flavors, health, queue, sessions
 from forebay_pool.http import handler as handler_http
-from forebay_pool.http import nodes as nodes_http
-from forebay_pool.http.links import SessionLink, WorkerLink
+from forebay_pool.http.routes import ROUTES
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.events import PricesSet, QuotaSet, Restored
 from forebay_pool.model.node_events import DeviceSet, NodeDrain, NodeJoined, NodeLost
@@ -240,40 +240,6 @@ class Service:
                 self.shell.apply(NodeJoined(node.name, tuple(devices)))
         self._nodes = now
 
-    @staticmethod
-    def routes() -> list[tuple[str, type[handler_http.Api]]]:
-        """Each endpoint under ``base_path``, and who answers it."""
-        return [
-            ("api/session", SessionLink),
-            ("api/worker", WorkerLink),
-            ("api/flavors", flavors.Flavors),
-            ("api/flavors/([^/]+)", flavors.FlavorItem),
-            ("api/suggestions", flavors.Suggestions),
-            ("api/leases", sessions.Leases),
-            ("api/sessions", sessions.Sessions),
-            ("api/sessions/([^/]+)", sessions.SessionItem),
-            ("api/sessions/([^/]+)/revoke", queue.Revocation),
-            ("api/sessions/([^/]+)/move", queue.Move),
-            ("api/sessions/([^/]+)/park", queue.Parking),
-            ("api/queue", queue.Queue),
-            ("api/quotas", queue.Quotas),
-            ("api/quotas/([^/]+)", queue.QuotaItem),
-            ("api/quotas/([^/]+)/([^/]+)", queue.QuotaItem),
-            ("api/devices", nodes_http.Devices),
-            ("api/devices/(.+)", nodes_http.DeviceItem),
-            ("api/nodes", nodes_http.Nodes),
-            ("api/nodes/([^/]+)", nodes_http.NodeItem),
-            ("api/models", nodes_http.Models),
-            ("api/models/(.+)", nodes_http.ModelItem),
-            ("api/forecast", nodes_http.Forecasts),
-            ("api/choice", sessions.Choice),
-            ("api/audit", audit.Audit),
-            ("api/events", events.Events),
-            ("api/openapi.json", endpoints.Description),
-            ("metrics", health.MetricsPage),
-            ("health", health.Health),
-        ]
-
     def _context(self) -> handler_http.Context:
         return handler_http.Context(
             settings=self.settings,
@@ -288,10 +254,9 @@ class Service:
         )
 
     def _listen(self) -> None:
-        base = self.settings.base_path
         own = {"context": self._context()}
         application = Application(
-            [(base + path, handler, own) for path, handler in self.routes()],
+            rules(ROUTES, self.settings.base_path, own),
             default_handler_class=handler_http.NotFound,
             default_handler_args=own,
             websocket_max_message_size=4 * MESSAGE_BYTES_MAX,
@@ -303,7 +268,7 @@ class Service:
         except OSError as error:
             where = f"{self.settings.host}:{self.settings.port}"
             raise SettingsError(f"cannot listen on {where} ({error.strerror}): set host and port to an address that is free") from None
-        sizes = {"max_body_size": handler_http.BODY_BYTES_MAX, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
+        sizes = {"max_body_size": BODY_BYTES_CUT, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
         waits = {"body_timeout": handler_http.BODY_SECONDS_MAX, "idle_connection_timeout": handler_http.IDLE_SECONDS_MAX}
         self._server = HTTPServer(application, ssl_options=tls, **sizes, **waits)
         self._server.add_sockets(sockets)

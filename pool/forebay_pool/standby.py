@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from forebay_service.handler import HealthHandler, NotFoundHandler, SafeHandler
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpserver import HTTPServer
-from tornado.web import Application, RequestHandler
+from tornado.web import Application
 
-from forebay_pool.errors import StoreUnavailable
+from forebay_pool.errors import RequestRefused, StoreUnavailable
 from forebay_pool.store.leadership import Leadership
 from forebay_pool.views.metrics import leader_family
 
@@ -24,21 +24,20 @@ if TYPE_CHECKING:
     from forebay_pool.store.database import Store
 
 POLL_SECONDS = 0.25
-RETRY_AFTER_SECONDS = 1
 WAITING = "This pool waits to take over; another one leads."
 
 log = logging.getLogger(__name__)
 
 
-class _Health(RequestHandler):
+class _Health(HealthHandler):
     """``GET health``."""
 
-    def get(self) -> None:
-        self.write({"status": "ok", "role": "follower"})
+    async def state(self) -> dict[str, Any]:
+        return {"role": "follower"}
 
 
-class _Metrics(RequestHandler):
-    """``GET metrics``: that it waits, and nothing else."""
+class _Metrics(SafeHandler):
+    """``GET metrics``: that it waits, and nothing else; so for everybody."""
 
     def get(self) -> None:
         registry = CollectorRegistry()
@@ -52,21 +51,20 @@ class _Waits(Collector):
         return [leader_family(False)]
 
 
-class _Elsewhere(RequestHandler):
+class _Elsewhere(NotFoundHandler):
     """Everything else: the leader answers it."""
 
-    def initialize(self, follower: Follower) -> None:
-        self.follower = follower
+    context: Follower
 
-    def prepare(self) -> None:
-        leader = self.follower.leader_url
-        self.set_status(503)
-        self.set_header("Retry-After", str(RETRY_AFTER_SECONDS))
-        self.set_header("Content-Type", "application/json")
-        if leader:
-            self.set_header("Location", leader + self.request.uri.removeprefix(self.follower.settings.base_path))
+    def refusal(self) -> RequestRefused:
+        leader = self.context.leader_url
         where = f" Ask {leader}." if leader else " Try again in a second."
-        self.finish(json.dumps({"code": "follower", "message": WAITING + where}))
+        return RequestRefused(503, "follower", WAITING + where)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        if self.context.leader_url:
+            self.set_header("Location", self.context.leader_url + str(self.request.uri).removeprefix(self.context.settings.base_path))
+        super().write_error(status_code, **kwargs)
 
 
 class Follower:
@@ -83,9 +81,9 @@ class Follower:
         if await asyncio.to_thread(self._leadership.take):
             return True
         await self._look()
-        settings: dict[str, Any] = {"default_handler_class": _Elsewhere, "default_handler_args": {"follower": self}}
+        settings: dict[str, Any] = {"default_handler_class": _Elsewhere, "default_handler_args": {"context": self}}
         base = self.settings.base_path
-        routes: list[Any] = [(f"{base}health", _Health), (f"{base}metrics", _Metrics)]
+        routes: list[Any] = [(f"{base}health", _Health, {"context": self}), (f"{base}metrics", _Metrics)]
         server = HTTPServer(Application(routes, log_function=lambda _: None, **settings), ssl_options=self.settings.tls())
         server.listen(self.settings.port, self.settings.host)
         log.info("another pool leads: this one waits at %s", self.settings.own_url, extra={"action": "follows"})

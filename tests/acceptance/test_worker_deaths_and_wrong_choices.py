@@ -111,8 +111,8 @@ def test_a_price_below_zero_is_refused_by_the_running_service(cloud: Any) -> Non
     headers = {"Authorization": f"token {token}"}
     address = f"{cloud.url}/services/billing/api/prices/dev.1gb"
     answer = httpx.put(address, headers=headers, json={"price_nano_per_hour": -1, "currency": "USD"})
-    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_price")
-    assert "cannot be below zero" in answer.json()["message"]
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_price")
+    assert "cannot be below zero" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["pool/api/sessions", "pool/api/flavors", "billing/api/usage", "billing/api/prices"])
@@ -122,4 +122,4 @@ def test_a_revoked_token_is_told_so_by_every_service(cloud: Any, path: str) -> N
     person.hub_api("DELETE", f"users/acme-owner/tokens/{issued['id']}").raise_for_status()
     answer = cloud.service(path, issued["token"])
     assert answer.status_code == httpx.codes.UNAUTHORIZED
-    assert answer.json()["message"].startswith("The token is unknown, expired or revoked")
+    assert answer.json()["error"]["message"].startswith("The token is unknown, expired or revoked")

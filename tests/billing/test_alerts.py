@@ -257,7 +257,7 @@ def test_an_operators_channel_of_a_tenant_of_whom_nothing_was_recorded_is_refuse
     running = serving()
     body = {"kind": "webhook", "target": receiver.url, "tenant": "amce"}
     refused = running.request("operator", "POST", "/api/alerts/channels", json=body)
-    assert (refused.status_code, refused.json()["code"]) == (404, "unknown_tenant") and health(running, "operator") == []
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "unknown_tenant") and health(running, "operator") == []
     entry = running.get("operator", "/api/audit").json()["entries"][0]
     assert (entry["action"], entry["subject"], entry["after"]["code"]) == ("alerts.channel.add.refused", "amce", "unknown_tenant")
 
@@ -307,7 +307,7 @@ def test_a_public_name_that_leads_to_a_private_address_gets_no_connection(
     where = "127.0.0.1"
     later = {"kind": "webhook", "target": "https://other.example.com/hook"}
     refused = running.request("acme-owner", "POST", "/api/alerts/channels", json=later)
-    assert refused.status_code == 400 and "not a public address" in refused.json()["message"]
+    assert refused.status_code == 400 and "not a public address" in refused.json()["error"]["message"]
     spend(running, usage, [100])
     step(running)
     assert receiver.received == []

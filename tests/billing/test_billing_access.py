@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from forebay_billing.errors import Forbidden
+from forebay_billing.http.routes import ROUTES
 from forebay_billing.ledger.access import Scope, usage_scope
 from forebay_billing.model.types import UsageRecord
-from forebay_billing.service import ENDPOINTS
 from forebay_service.identity import OPERATE, SERVICE, TENANT, Identity, IdentityUnavailable, SeveralTenants
+from forebay_service.routes import handlers
 from tornado.web import RequestHandler
 
 ALL = ("pool", "operator", "acme-owner", "acme-billing", "acme-member", "globex-owner", "loner", "scopeless")
@@ -141,15 +142,16 @@ def test_every_method_of_every_endpoint_is_in_the_matrix() -> None:
     """Stripe has no token and proves itself by a signature instead."""
     served = {
         (method, pattern)
-        for pattern, handler in ENDPOINTS
+        for pattern, handler in handlers(ROUTES).items()
         for method in handler.SUPPORTED_METHODS
         if getattr(handler, method.lower()) is not getattr(RequestHandler, method.lower())
     }
+    assert sorted((route.method, route.pattern) for route in ROUTES) == sorted(served)
     asked = {
-        next((method, pattern) for pattern, _ in ENDPOINTS if re.fullmatch(pattern, path.split("?")[0].lstrip("/")))
+        next((method, route.pattern) for route in ROUTES if re.fullmatch(route.pattern, path.split("?")[0].lstrip("/")))
         for method, path, _, _ in REQUESTS.values()
     }
-    assert served - asked == {("GET", "health"), ("POST", "api/payments/webhook")}
+    assert served - asked == {("GET", "health"), ("GET", "api/openapi.json"), ("POST", "api/payments/webhook")}
     assert asked <= served
 
 
@@ -163,12 +165,12 @@ def test_each_endpoint_answers_those_who_may_and_refuses_the_others(filled: Any,
         elif caller in NOT_THERE.get(name, ()):
             assert response.status_code == 404 and "secret" not in response.text, (caller, response.text)
         else:
-            assert (response.status_code, response.json()["code"]) == (403, "forbidden"), (caller, response.text)
+            assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden"), (caller, response.text)
             assert "secret" not in response.text
     for headers in ({}, {"Authorization": "token expired-and-gone"}, {"Authorization": "Basic dTpw"}, {"Authorization": "token"}):
         options = {**REQUESTS[name][2]}
         response = filled.request(None, method, path, **{**options, "headers": {**options.get("headers", {}), **headers}})
-        assert (response.status_code, response.json()["code"]) == (401, "unauthenticated")
+        assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,8 @@ def test_a_login_in_two_tenants_is_refused_with_a_sentence(filled: Any, monkeypa
 
     monkeypatch.setattr("forebay_service.identity.TokenAuthenticator.identify", torn)
     response = filled.get("acme-owner", "/api/usage")
-    assert (response.status_code, response.json()["code"]) == (403, "forbidden") and "acme and bolt" in response.json()["message"]
+    assert (response.status_code, response.json()["error"]["code"]) == (403, "forbidden")
+    assert "acme and bolt" in response.json()["error"]["message"]
 
 
 def test_a_page_cursor_does_not_widen_what_is_seen(filled: Any) -> None:
@@ -232,7 +235,7 @@ def test_an_unreachable_hub_is_a_503_and_not_a_refusal(filled: Any, monkeypatch:
 
     monkeypatch.setattr("forebay_service.identity.TokenAuthenticator.identify", unavailable)
     response = filled.get("pool", "/api/prices")
-    assert (response.status_code, response.json()["code"], response.headers["retry-after"]) == (503, "unavailable", "1")
+    assert (response.status_code, response.json()["error"]["code"], response.headers["retry-after"]) == (503, "unavailable", "1")
 
 
 def identity(kind: Any, tenant: str | None, *scopes: str) -> Identity:

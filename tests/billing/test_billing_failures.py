@@ -33,9 +33,9 @@ def counts(path: Path) -> list[int]:
 
 def assert_unavailable(response: Any) -> None:
     assert response.status_code == 503, response.text
-    body = response.json()
-    assert set(body) == {"code", "message"} and body["code"] == "unavailable"
-    assert "nothing was written, send the same again later." in body["message"]
+    error = response.json()["error"]
+    assert set(error) == {"code", "message"} and error["code"] == "unavailable"
+    assert "nothing was written, send the same again later." in error["message"]
     assert response.headers["retry-after"] == "1"
 
 
@@ -66,7 +66,7 @@ def test_a_full_disk_is_a_503_and_nothing_is_half_written(running: Any, usage: C
     long = [usage(f"long-{n}/1", span=Span("s", "cell", "x" * 2000, n)) for n in range(200)]
     response = running.post_usage(*long)
     assert_unavailable(response)
-    assert "full" in response.json()["message"]
+    assert "full" in response.json()["error"]["message"]
     assert counts(path_of(running)) == [1, 1, 2, 1]
     with writer.connect() as connection:
         driver = connection.connection.dbapi_connection
@@ -80,7 +80,7 @@ def test_a_service_that_stops_answers_503_to_reads_and_writes_alike(running: Any
     running.service.store.close()
     for response in (running.get("operator", "/api/prices"), running.get(None, "/health"), running.post_usage(usage("a/1"))):
         assert_unavailable(response)
-        assert "shutting down" in response.json()["message"]
+        assert "shutting down" in response.json()["error"]["message"]
     assert counts(path_of(running)) == [0, 0, 0, 0]
 
 

@@ -310,7 +310,7 @@ def test_a_lease_that_cannot_be_keeps_no_other_from_being_heard(running: Any, us
 def test_a_heartbeat_whose_clock_is_an_hour_ahead_is_refused_as_a_whole(running: Any, usage: Usage) -> None:
     body = beat_body(usage("good-1/1"))
     answer = running.request("pool", "POST", "/api/heartbeats", json={**body, "sent_at_ns": NOW_NS + 2 * HOUR})
-    assert answer.status_code == 400 and "compare the clocks" in answer.json()["message"]
+    assert answer.status_code == 400 and "compare the clocks" in answer.json()["error"]["message"]
     assert running.get("acme-owner", "/api/balance").json()["balances"] == []
 
 

@@ -23,13 +23,14 @@ NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9
 
 
 def check_refusal(response: Any, status: int, code: str) -> str:
-    """The message of an error, which is exactly ``{code, message}``."""
+    """The message of an error, which is exactly ``{"error": {code, message}}``."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"].startswith("application/json")
-    body = response.json()
-    assert set(body) == {"code", "message"} and body["code"] == code, body
-    assert body["message"].endswith(".")
-    return str(body["message"])
+    assert set(response.json()) == {"error"}
+    error = response.json()["error"]
+    assert set(error) == {"code", "message"} and error["code"] == code, error
+    assert error["message"].endswith(".")
+    return str(error["message"])
 
 
 def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
@@ -344,8 +345,8 @@ def test_a_bad_question_is_refused(running: Any, usage: Callable[..., UsageRecor
 def test_what_does_not_exist_says_so(running: Any) -> None:
     check_refusal(running.get("operator", "/api/statement", tenant="umbrella", month="2026-11"), 404, "unknown_tenant")
     check_refusal(running.get("operator", "/api/prices", flavor="huge.1tb"), 404, "unknown_flavor")
-    check_refusal(running.get("operator", "/api/nothing"), 404, "unknown_path")
-    check_refusal(running.request("operator", "DELETE", "/api/usage"), 405, "method_refused")
+    check_refusal(running.get("operator", "/api/nothing"), 404, "not_found")
+    check_refusal(running.request("operator", "DELETE", "/api/usage"), 405, "method_not_allowed")
     body = {"source": "pool", "id": "x/1", "reason": "test"}
     check_refusal(running.request("operator", "POST", "/api/corrections", json=body), 404, "unknown_record")
 
@@ -477,8 +478,8 @@ def test_refused_usage_is_in_the_audit_once_and_changes_nothing(
     before = running.get("operator", "/api/summary").json()
     for _ in range(3):  # the pool sends it again and again
         answer = running.post_usage(usage("good-1/1"), usage("known-1/1" if code == "conflict" else "bad-1/1", **changes))
-        assert (answer.status_code, answer.json()["code"]) == (status, code)
-        assert says in answer.json()["message"]
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+        assert says in answer.json()["error"]["message"]
     assert running.get("operator", "/api/summary").json() == before
     with sqlite3.connect(running.settings.database_url.removeprefix("sqlite:///")) as books:
         rows = books.execute("SELECT who, action, after FROM audit WHERE action LIKE 'usage.%'").fetchall()

@@ -76,7 +76,7 @@ def test_a_draft_becomes_the_invoice(filled: Any) -> None:
     invoice = filled.get("acme-owner", "/api/invoices/INV-000001").json()
     assert invoice["lines"] == draft["lines"] and invoice["profile"]["legal_name"] == SEOUL["legal_name"]
     again = filled.get("acme-owner", "/api/drafts", month="2026-11")
-    assert (again.status_code, again.json()["code"]) == (409, "not_now")
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "not_now")
     (credit,) = filled.get("acme-owner", "/api/credits").json()
     assert (credit["left"], credit["amount"]) == ("0.00", "0.50")
     assert filled.get("operator", "/api/check").json() == {"differences": []}
@@ -89,7 +89,7 @@ def test_every_line_of_usage_leads_to_its_cells(finalised: Any) -> None:
     assert (cell["record_id"], cell["label"], cell["cell"], cell["duration_ns"]) == ("one/1", "digits.ipynb", 3, HOUR_NS)
     assert answer["next"] is None and answer["line"] == lines[0]
     tax = finalised.get("acme-owner", "/api/invoices/INV-000001/lines/tax")
-    assert (tax.status_code, tax.json()["code"]) == (404, "unknown_invoice")
+    assert (tax.status_code, tax.json()["error"]["code"]) == (404, "unknown_invoice")
 
 
 def test_every_line_of_a_draft_leads_to_its_cells(filled: Any) -> None:
@@ -203,7 +203,7 @@ def test_a_credit_note_is_a_document_of_its_own(finalised: Any) -> None:
     assert row["reason"] == "'=a fault <of ours>"
     for caller, name in (("globex-owner", note["name"]), ("acme-owner", "CN-000002")):
         refused = finalised.get(caller, f"/api/credit-notes/{name}", format="pdf")
-        assert (refused.status_code, refused.json()["code"]) == (404, "unknown_invoice")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "unknown_invoice")
 
 
 def test_a_credit_note_has_rows_in_focus_in_the_month_it_was_issued_in(finalised: Any) -> None:
@@ -267,7 +267,7 @@ def test_credits_are_granted_listed_and_refunded(filled: Any) -> None:
     made = post(filled, "/api/credits", tenant="globex", kind="prepaid", name="Paid", amount_minor=1000, effective_at_ns=0).json()
     assert (made["id"], made["currency"], made["left_minor"], made["granted_by"]) == (2, "USD", 1000, "operator")
     early = post(filled, "/api/credits/2/refund", reason="x")
-    assert (early.status_code, early.json()["code"]) == (409, "not_now")
+    assert (early.status_code, early.json()["error"]["code"]) == (409, "not_now")
     (invoice,) = post(filled, "/api/invoices", tenant="globex", month="2026-11").json()
     assert (invoice["total"], invoice["state"]) == ("0.00", "paid")
     assert post(filled, "/api/credits/2/refund", amount_minor=7, reason="x").json()["left_minor"] == 990
@@ -330,7 +330,7 @@ def test_the_wrong_person_gets_nothing_and_changes_nothing(finalised: Any) -> No
             refused = finalised.request(caller, method, path, json=body)
             not_there = caller == "globex-owner" and path == "/api/profiles/acme"
             expected = (404, "unknown_record") if not_there else (403, "forbidden")
-            assert (refused.status_code, refused.json()["code"]) == expected, (caller, path)
+            assert (refused.status_code, refused.json()["error"]["code"]) == expected, (caller, path)
     for path in OF_ACME:
         for caller in ("pool", "acme-member", "globex-owner", "loner", "scopeless"):
             assert finalised.get(caller, path).status_code == 403, (caller, path)
@@ -341,7 +341,7 @@ def test_the_wrong_person_gets_nothing_and_changes_nothing(finalised: Any) -> No
     assert profiles["globex-owner"].text.replace("acme", "none") == finalised.get("globex-owner", "/api/profiles/none").text
     for path in NAMED:
         other, none = finalised.get("globex-owner", path), finalised.get("globex-owner", path.replace("000001", "999999"))
-        assert (other.status_code, other.json()["code"]) == (404, "unknown_invoice")
+        assert (other.status_code, other.json()["error"]["code"]) == (404, "unknown_invoice")
         assert other.text.replace("000001", "999999") == none.text
         assert {finalised.get(caller, path).status_code for caller in ("pool", "acme-member", "loner", "scopeless")} == {403}
     assert {row["tenant"] for row in finalised.get("globex-owner", "/api/invoices").json()} == {"globex"}
@@ -364,7 +364,7 @@ def test_a_profile_keeps_what_is_not_given_and_what_is_no_profile_is_refused(run
 @pytest.mark.parametrize("path", ["invoices/%00", "invoices/INV-1%00", "invoices/%00/lines/x", "credit-notes/%00", "drafts/lines/%00"])
 def test_a_nul_in_a_path_is_refused_on_each_database(running_anywhere: Any, path: str) -> None:
     answer = running_anywhere.get("operator", f"/api/{path}", **({"tenant": "acme", "month": "2026-11"} if "drafts" in path else {}))
-    assert (answer.status_code, answer.json()["code"]) == (400, "invalid"), answer.text
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid"), answer.text
 
 
 @pytest.mark.parametrize("name", ['=HYPERLINK("http://evil")', "+1+1", "@SUM(1)", "-2+3"])

@@ -96,7 +96,7 @@ def test_a_request_under_the_same_key_happens_once(run: Any) -> None:
     first, again = put(run, key="k1"), put(run, key="k1")
     assert first.status_code == again.status_code == 200 and first.json() == again.json()
     other = put(run, discount_bps=1, key="k1")
-    assert (other.status_code, other.json()["code"]) == (409, "key_reused")
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "key_reused")
     assert len(run.get("operator", "/api/plans", history="1").json()) == 1
 
 
@@ -127,13 +127,13 @@ def test_a_plan_that_cannot_be_is_refused_with_one_sentence_and_leaves_only_an_a
     changes = dict(changes)
     tenant = changes.pop("tenant", "acme")
     refused = put(run, tenant, **changes)
-    assert (refused.status_code, refused.json()["code"]) == (status, code)
-    assert sentence in refused.json()["message"] and refused.json()["message"].endswith(".")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+    assert sentence in refused.json()["error"]["message"] and refused.json()["error"]["message"].endswith(".")
     assert run.get("operator", "/api/plans", history="1").json() == []
     (row,) = audit(run)
     assert (row.who, row.action, row.subject, row.before) == ("operator", "plan.change.refused", tenant, None)
     after = json.loads(row.after)
-    assert after["code"] == code and after["message"] == refused.json()["message"] and after["asked"]["valid_from"] == "2026-12"
+    assert after["code"] == code and after["message"] == refused.json()["error"]["message"] and after["asked"]["valid_from"] == "2026-12"
     assert put(run, tenant, new=True).json()["version"] == 1
 
 
@@ -150,25 +150,25 @@ def test_a_plan_that_cannot_be_is_refused_with_one_sentence_and_leaves_only_an_a
 )
 def test_a_body_that_is_no_plan_is_refused(run: Any, body: dict[str, Any]) -> None:
     refused = run.request("operator", "PUT", "/api/plans/acme", json=body)
-    assert (refused.status_code, refused.json()["code"]) == (400, "invalid")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid")
     assert run.get("operator", "/api/plans", history="1").json() == []
 
 
 @pytest.mark.parametrize("tenant", ["x" * 129, "a%00b"])
 def test_a_tenant_whose_name_cannot_be_is_refused(run: Any, tenant: str) -> None:
     refused = put(run, tenant, new=True)
-    assert (refused.status_code, refused.json()["code"]) == (400, "invalid")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid")
 
 
 def test_a_plan_may_begin_in_an_open_month_of_the_past_and_never_changes_a_finalised_one(run: Any) -> None:
     run.service.store.submit(lambda books: books.finalise("acme", NOVEMBER, run.clock.now_ns)).result()
     refused = put(run, valid_from="2026-11")
-    assert (refused.status_code, refused.json()["code"]) == (409, "finalised")
-    assert "The invoice of acme for 2026-11 is final" in refused.json()["message"]
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "finalised")
+    assert "The invoice of acme for 2026-11 is final" in refused.json()["error"]["message"]
     assert audit(run)[-1].action == "plan.change.refused"
-    assert put(run, valid_from="2026-10").json()["code"] == "finalised"
+    assert put(run, valid_from="2026-10").json()["error"]["code"] == "finalised"
     assert put(run, "globex", valid_from="2026-10", free_seconds={}).status_code == 200
     assert put(run).status_code == 200
     run.service.store.submit(lambda books: books.finalise("acme", DECEMBER, run.clock.now_ns)).result()
-    assert put(run, discount_bps=1).json()["code"] == "finalised"
+    assert put(run, discount_bps=1).json()["error"]["code"] == "finalised"
     assert put(run).json()["version"] == 1, "the same plan again is no change"

@@ -121,11 +121,12 @@ def test_a_price_that_is_to_come_counts_among_those_that_a_change_expects(runnin
 def test_a_refusal_says_what_happened_and_a_change_without_a_condition_is_done_as_ever(running: Any) -> None:
     body = {"tenant": "acme", "limit_nano": 1, "new": True}
     refused = running.request("operator", "PUT", "/api/budgets", json=body, headers={"If-Match": SOMETHING_ELSE})
-    assert (refused.status_code, refused.json()["code"]) == (412, "precondition_failed") and "Somebody else" in refused.json()["message"]
+    assert (refused.status_code, refused.json()["error"]["code"]) == (412, "precondition_failed")
+    assert "Somebody else" in refused.json()["error"]["message"]
     assert running.get("operator", "/api/budgets", tenant="acme").json() == []
     assert running.request("operator", "PUT", "/api/budgets", json=body).status_code == 200
     malformed = running.request("operator", "PUT", "/api/budgets", json=body, headers={"If-Match": "untagged"})
-    assert (malformed.status_code, malformed.json()["code"]) == (400, "invalid")
+    assert (malformed.status_code, malformed.json()["error"]["code"]) == (400, "invalid")
 
 
 def test_a_budget_that_was_changed_meanwhile_is_not_removed(running_anywhere: Any) -> None:

@@ -164,4 +164,4 @@ def test_a_price_list_is_previewed_with_what_holds_once_all_of_it_is_in_force(ru
 )
 def test_what_cannot_be_is_not_previewed(run: Any, body: dict[str, Any], status: int, code: str) -> None:
     refused = ask(run, **body)
-    assert (refused.status_code, refused.json()["code"]) == (status, code)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)

@@ -309,10 +309,10 @@ def test_whoever_still_sends_prices_per_second_is_told_so_in_one_sentence(runnin
     for kind, path in (("price", "prices/small.64gb"), ("surcharge", "surcharges/MI250")):
         body = {f"{kind}_nano_per_second": 1, "currency": "USD"}
         refused = running.request("operator", "PUT", f"/api/{path}", json=body)
-        assert (refused.status_code, refused.json()["code"]) == (400, "invalid")
-        assert sentence.format(kind) in refused.json()["message"]
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid")
+        assert sentence.format(kind) in refused.json()["error"]["message"]
         preview = {f"{kind}s": [{"flavor" if kind == "price" else "model": "small.64gb"} | body]}
-        assert sentence.format(kind) in running.request("operator", "POST", "/api/preview", json=preview).json()["message"]
+        assert sentence.format(kind) in running.request("operator", "POST", "/api/preview", json=preview).json()["error"]["message"]
 
 
 def test_a_surcharge_is_set_listed_refused_and_found_in_the_audit(running_anywhere: Any, usage: Any) -> None:
@@ -327,18 +327,18 @@ def test_a_surcharge_is_set_listed_refused_and_found_in_the_audit(running_anywhe
     assert run.get("acme-member", "/api/surcharges", history="1").json() == [in_force, later]
     assert run.post_usage(usage(device_model="MI250")).status_code == 200
     refused = run.set_surcharge("MI250", 1, valid_from_ns=usage().started_at_ns)
-    assert (refused.status_code, refused.json()["code"]) == (409, "already_rated")
-    assert "Usage of MI250 in USD is rated up to 2026-11-01T01:01:00Z" in refused.json()["message"]
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "already_rated")
+    assert "Usage of MI250 in USD is rated up to 2026-11-01T01:01:00Z" in refused.json()["error"]["message"]
     run.service.store.submit(lambda books: books.finalise("acme", Month(2026, 11), run.clock.now_ns)).result()
     refused = run.set_surcharge("MI250", 1, valid_from_ns=run.clock.now_ns)
-    assert "The month 2026-11 is finalised: a price of MI250 in USD from 2026-11-21T00:00:00Z on" in refused.json()["message"]
+    assert "The month 2026-11 is finalised: a price of MI250 in USD from 2026-11-21T00:00:00Z on" in refused.json()["error"]["message"]
     (change, _) = audit(run, action="price.change", subject="@model/MI250/USD")
     assert change["before"]["surcharge_nano_per_hour"] == 100_000 and change["after"]["surcharge_nano_per_hour"] == 200_000
     assert [entry["after"]["code"] for entry in audit(run, action="price.change.refused")] == ["already_rated"] * 2
     bodies = ({"currency": "XYZ", "surcharge_nano_per_hour": 1}, {"currency": "USD", "surcharge_nano_per_hour": -1})
     for body in bodies:
         refused = run.request("operator", "PUT", "/api/surcharges/MI250", json=body)
-        assert (refused.status_code, refused.json()["code"]) == (400, "invalid_price")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_price")
     assert run.request("operator", "PUT", "/api/surcharges/MI%0A250", json=bodies[1]).status_code == 400
     assert run.get("operator", "/api/check").json() == {"differences": []}
 
@@ -355,8 +355,8 @@ prices:
 """
     history = run.get("operator", "/api/prices", history="1").json()
     for answer in (diff(run, text), put(run, text)):
-        assert (answer.status_code, answer.json()["code"]) == (409, "already_rated")
-        assert "Usage of small.64gb in USD is rated up to" in answer.json()["message"]
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "already_rated")
+        assert "Usage of small.64gb in USD is rated up to" in answer.json()["error"]["message"]
     assert run.get("operator", "/api/prices", history="1").json() == history
     (entry,) = audit(run, action="price-list.apply.refused")
     assert entry["who"] == "operator" and entry["after"]["asked"]["text"] == text and entry["after"]["code"] == "already_rated"
@@ -367,8 +367,9 @@ def test_a_price_that_would_change_a_closed_period_is_refused_by_name_with_an_au
     run.service.store.submit(lambda books: books.finalise("acme", Month(2026, 10), run.clock.now_ns)).result()
     for body in ({"valid_from_ns": Month(2026, 10).end_ns - 1}, {"valid_from_ns": 5}):
         refused = run.set_price("small.64gb", price_nano_per_hour=1, currency="USD", **body)
-        assert (refused.status_code, refused.json()["code"]) == (409, "already_rated")
-        assert "The month 2026-10 is finalised" in refused.json()["message"] and "closed period" in refused.json()["message"]
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "already_rated")
+        message = refused.json()["error"]["message"]
+        assert "The month 2026-10 is finalised" in message and "closed period" in message
     refusals = audit(run, action="price.change.refused", subject="small.64gb/USD")
     assert [entry["after"]["code"] for entry in refusals] == ["already_rated"] * 2
     assert audit(run, action="price.change.refused", subject="small.64gb") == refusals, "of a flavor: in whichever currency"
@@ -390,7 +391,7 @@ def test_a_price_that_would_change_a_closed_period_is_refused_by_name_with_an_au
 )
 def test_a_bad_price_of_parked_bytes_is_refused(running: Any, currency: str, body: dict[str, Any], status: int, code: str) -> None:
     refused = running.request("operator", "PUT", f"/api/parked-prices/{currency}", json=body)
-    assert (refused.status_code, refused.json()["code"]) == (status, code)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
     assert running.get("operator", "/api/parked-prices").json() == []
     assert len(audit(running, action="price.change.refused")) == (code != "invalid")
 
@@ -398,7 +399,7 @@ def test_a_bad_price_of_parked_bytes_is_refused(running: Any, currency: str, bod
 def test_a_body_that_is_no_list_is_refused(running: Any) -> None:
     for content, status, code in ((b"\xff", 400, "invalid"), (b"x", 400, "invalid_price_list"), (b"#" * 300_000, 413, "too_large")):
         refused = running.request("operator", "PUT", "/api/price-list", content=content)
-        assert (refused.status_code, refused.json()["code"]) == (status, code)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
 
 
 def test_the_audit_is_read_in_pages_newest_first(running: Any) -> None:
@@ -418,4 +419,4 @@ def test_the_audit_is_read_in_pages_newest_first(running: Any) -> None:
     within = audit(running, since_ns=now_ns - 2, until_ns=now_ns)
     assert [entry["after"]["price_nano_per_hour"] for entry in within] == [3, 2]
     assert audit(running, who="nobody") == [] and audit(running, subject="x") == []
-    assert running.get("operator", "/api/audit", limit=0).json()["code"] == "invalid"
+    assert running.get("operator", "/api/audit", limit=0).json()["error"]["code"] == "invalid"

@@ -162,7 +162,8 @@ def test_recipients_are_the_tenants_own_and_every_change_is_in_the_audit(serving
 def test_an_operators_recipient_of_a_tenant_of_whom_nothing_was_recorded_is_refused_until_it_has_a_profile(serving: Any) -> None:
     running = serving()
     refused = subscribe(running, caller="operator", tenant="amce")
-    assert (refused.status_code, refused.json()["code"]) == (404, "unknown_tenant") and "set its billing profile first" in refused.text
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "unknown_tenant")
+    assert "set its billing profile first" in refused.text
     entry = running.get("operator", "/api/audit").json()["entries"][0]
     assert (entry["action"], entry["subject"], entry["after"]["code"]) == ("reports.recipient.add.refused", "amce", "unknown_tenant")
     assert running.request("operator", "PUT", "/api/profiles/amce", json={"legal_name": "Amce"}).status_code == 200
@@ -173,6 +174,6 @@ def test_without_a_mail_server_nobody_is_promised_mail(settings: Any, clock: Any
     running = running_service(settings, clock)
     try:
         answer = subscribe(running)
-        assert answer.status_code == 400 and "smtp_host" in answer.json()["message"]
+        assert answer.status_code == 400 and "smtp_host" in answer.json()["error"]["message"]
     finally:
         running.stop()

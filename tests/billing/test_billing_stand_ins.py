@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from forebay_billing.http.bodies import HeartbeatBody, UsageBatchBody, body_of
+from forebay_billing.http.bodies import HeartbeatBody, UsageBatchBody
 from forebay_billing.model.types import Span, UsageRecord
 from forebay_pool.store.flavors import EquivalentBody
+from forebay_service.bodies import body_of
 from forebay_service.identity import COMPUTE, IdentityRefused, identity_of
 from forebay_wire import messages as wire
 from forebay_wire.texts import label_of, name_of

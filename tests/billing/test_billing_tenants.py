@@ -93,9 +93,9 @@ def test_who_is_known_by_one_thing_is_known_for_all(running_anywhere: Any, usage
             assert running_anywhere.get("operator", path, tenant=tenant, **month).status_code == 200, (tenant, path)
     refused = [change("nobody") for change in (budget, plan, credit)] + [running_anywhere.get("operator", "/api/balance", tenant="nobody")]
     sentence = "Nothing was ever recorded for a tenant 'nobody'."
-    told = [answer.json()["message"] for answer in refused]
+    told = [answer.json()["error"]["message"] for answer in refused]
     assert told == [f'{sentence} For a tenant that is to come, say "new": true.'] * 3 + [sentence]
-    assert {(answer.status_code, answer.json()["code"]) for answer in refused} == {(404, "unknown_tenant")}
+    assert {(answer.status_code, answer.json()["error"]["code"]) for answer in refused} == {(404, "unknown_tenant")}
     assert sorted(stand(running_anywhere)) == list(named)
 
 
@@ -206,7 +206,7 @@ def test_a_credit_for_nobody_known_or_in_another_currency_is_refused(running_any
 
     def grant(**changes: Any) -> tuple[int, str]:
         answer = running_anywhere.request("operator", "POST", "/api/credits", json=credit | changes)
-        return answer.status_code, answer.json().get("code", "")
+        return answer.status_code, answer.json().get("error", {}).get("code", "")
 
     assert running_anywhere.post_usage(usage("one/1", tenant="acme")).status_code == 200
     assert grant() == (404, "unknown_tenant")

@@ -118,7 +118,7 @@ def test_an_owner_sets_budgets_of_the_tenant_within_what_an_operator_allows(runn
     mine = put(running, "acme-owner", user="acme-member", limit_nano=10 * NANO, on_limit="refuse")
     assert (own["origin"], own["tenant"], mine["user"]) == ("owner", "acme", "acme-member")
     refused = running.request("acme-owner", "PUT", "/api/budgets", json={"limit_nano": 101 * NANO})
-    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
     assert running.request("acme-owner", "DELETE", f"/api/budgets/{cap['id']}").status_code == 403
     assert running.request("globex-owner", "DELETE", f"/api/budgets/{mine['id']}").status_code == 404
     assert running.request("acme-member", "DELETE", f"/api/budgets/{mine['id']}").status_code == 403
@@ -170,7 +170,7 @@ def test_a_change_that_is_sent_twice_under_a_key_happens_once(running: Any) -> N
     bodies = [{"tenant": "acme", "limit_nano": limit, "new": True} for limit in (7, 7, 8)]
     answers = [running.request("operator", "PUT", "/api/budgets", json=body, headers=headers) for body in bodies]
     assert answers[0].json() == answers[1].json()
-    assert (answers[2].status_code, answers[2].json()["code"]) == (409, "key_reused")
+    assert (answers[2].status_code, answers[2].json()["error"]["code"]) == (409, "key_reused")
     assert running.get("operator", "/api/budgets").json()[0]["limit_nano"] == 7
 
 
@@ -191,8 +191,8 @@ def test_a_change_that_is_sent_twice_under_a_key_happens_once(running: Any) -> N
 )
 def test_a_budget_that_says_nothing_sensible_is_refused_and_nothing_changes(running: Any, body: dict[str, Any], where: str) -> None:
     response = running.request("operator", "PUT", "/api/budgets", json=body | {"new": True})
-    assert (response.status_code, response.json()["code"]) == (400, "invalid")
-    assert where in response.json()["message"]
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid")
+    assert where in response.json()["error"]["message"]
     assert running.get("operator", "/api/budgets").json() == []
 
 

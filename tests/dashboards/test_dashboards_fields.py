@@ -10,8 +10,7 @@ from pathlib import Path
 import forebay_billing
 import forebay_pool
 import pytest
-from forebay_billing.errors import BillingError
-from forebay_billing.http.bodies import BudgetBody, CreditBody, body_of
+from forebay_billing.http.bodies import BudgetBody, CreditBody
 from forebay_billing.model.money import decimals_of
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import ParkedPrice, PriceVersion, SurchargeVersion
@@ -22,9 +21,10 @@ from forebay_billing.rules.price_list import price_list_of
 from forebay_billing.rules.prices import NOTHING_RATED, PRICE_NANO_PER_HOUR_MAX, Book
 from forebay_dashboards.text.audit import _ACTIONS, REFUSED, action, column
 from forebay_dashboards.text.causes import refusal
-from forebay_pool.http.handler import _first_fault
 from forebay_pool.http.queue import QuotaBody
 from forebay_pool.model.types import Quota
+from forebay_service.bodies import body_of, first_fault
+from forebay_service.errors import RequestError
 from pydantic import ValidationError
 
 AN_OWNERS = Budget(1, Subject("acme", None, None), "USD", "month", "owner", 2 * 10**18, (50,), "refuse", 60, 0, "ada")
@@ -35,7 +35,7 @@ def bounded_quota(**given: int) -> None:
     try:
         QuotaBody.model_validate(given)
     except ValidationError as error:
-        raise ValueError(f"{_first_fault(error)}.") from None
+        raise ValueError(first_fault(error, "body")) from None
 
 
 WRONG: tuple[Callable[[], object], ...] = (
@@ -67,7 +67,7 @@ WRONG: tuple[Callable[[], object], ...] = (
 
 @pytest.mark.parametrize("judge", WRONG)
 def test_what_a_service_says_is_wrong_in_a_field_is_told_in_the_readers_language(judge: Callable[[], object]) -> None:
-    with pytest.raises((BillingError, ValueError)) as refused:
+    with pytest.raises((RequestError, ValueError)) as refused:
         judge()
     sentence = str(refused.value)
     told = refusal("invalid", sentence)

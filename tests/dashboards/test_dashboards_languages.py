@@ -89,7 +89,7 @@ def data(full_cloud: Installation) -> set[str]:
         found |= entries | {name.removesuffix("_ns") for name in entries}
     headers = {"Authorization": f"token {full_cloud.hub.tokens['operator']}"}
     refused = httpx.get(full_cloud.urls["billing"] + "api/payments/reconciliation?since_ns=0&until_ns=1", headers=headers)
-    found |= {refused.json()["message"], "False", "True", "None"}
+    found |= {refused.json()["error"]["message"], "False", "True", "None"}
     return found - KINDS
 
 

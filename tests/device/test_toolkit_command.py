@@ -216,7 +216,7 @@ def test_a_program_is_not_begun_on_a_flavor_that_nothing_serves(
 
 
 def test_the_pools_refusal_is_passed_on(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:
-    rest_pool.refusal = (409, b'{"code": "quota", "message": "acme may hold 2 devices at a time."}')
+    rest_pool.refusal = (409, b'{"error": {"code": "quota", "message": "acme may hold 2 devices at a time."}}')
     assert main(["smi"]) == 1
     assert capsys.readouterr().err == "forebay: acme may hold 2 devices at a time.\n"
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import argparse
 import re
+import runpy
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from forebay.toolkit.command import parser as forebay_parser
-from forebay_billing.service import ENDPOINTS
 from forebay_pool.__main__ import main as pool_main
-from forebay_pool.service import Service
+from forebay_service import errors
 from forebay_worker.__main__ import parser as worker_parser
-from tornado.web import RequestHandler
-from tornado.websocket import WebSocketHandler
 
 PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards")
 SOURCES = (".py", ".cpp", ".h")
 PREFIXES = ("FOREBAY_POOL_", "FOREBAY_BILLING_", "FOREBAY_DASHBOARDS_")
-METHODS = ("GET", "PUT", "POST", "DELETE")
 
 
 def options(command: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -67,32 +64,17 @@ def test_the_page_of_variables_lists_exactly_those_that_are_read(manual: Any, ch
     assert len(listed) == len(set(listed))
 
 
-def table_endpoints(manual: Any, service: str) -> set[tuple[str, str]]:
-    """Method and path of each row of a service's table in docs/reference/http.md."""
-    table = manual.pages["docs/reference/http.md"].partition(f"\n| {service} | who | what |\n")[2].partition("\n\n")[0]
-    first = [re.split(r"(?<!\\)\|", line)[1] for line in table.splitlines()[1:]]
-    named = [pair for cell in first for pair in re.findall(r"`(GET|PUT|POST|DELETE) ([^`?]+)(?:\?[^`]*)?`", cell)]
-    return {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in named}
+def test_the_page_of_endpoints_is_made_of_the_tables_of_routes(manual: Any, checkout: Path) -> None:
+    page_of = runpy.run_path(str(checkout / "docs" / "reference" / "endpoints.py"))["page_of"]
+    written = manual.pages["docs/reference/http.md"]
+    assert page_of(written) == written, "run .venv/bin/python docs/reference/endpoints.py"
+    assert page_of(written.replace("`GET health`", "`GET wealth`")) == written
 
 
-def code_endpoints(routes: Iterable[tuple[str, type[RequestHandler]]]) -> set[tuple[str, str]]:
-    """Method and path of each route. A WebSocket is a GET."""
-    found = set()
-    for path, handler in routes:
-        kinds = [kind for kind in handler.__mro__ if kind.__module__.startswith("forebay_")]
-        answered = [method for method in METHODS if any(method.lower() in vars(kind) for kind in kinds)]
-        if issubclass(handler, WebSocketHandler):
-            answered = ["GET"]
-        found |= {(method, path.replace("([^/]+)", "{}").replace("(.+)", "{}")) for method in answered}
-    return found
-
-
-def test_the_table_of_the_pool_lists_exactly_what_it_answers(manual: Any) -> None:
-    assert table_endpoints(manual, "pool") == code_endpoints(Service.routes())
-
-
-def test_the_table_of_billing_lists_exactly_what_it_answers(manual: Any) -> None:
-    assert table_endpoints(manual, "billing") == code_endpoints(ENDPOINTS)
+def test_the_page_of_endpoints_lists_the_codes_that_all_services_have(manual: Any) -> None:
+    rows = re.findall(r"\| (\d{3}) \| `(\w+)` \|", manual.section("docs/reference/http.md", "Refusals"))
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RequestError)]
+    assert [(int(status), code) for status, code in rows] == sorted((kind.status, kind.code) for kind in kinds)
 
 
 def wanted(checkout: Path) -> set[str]:

@@ -11,8 +11,8 @@ import pytest
 from forebay_pool.errors import Deposed
 from forebay_pool.model.events import QuotaSet, SessionParked
 from forebay_pool.model.types import Quota
-from forebay_pool.store.audit import Wanted
 from forebay_pool.store.database import Store
+from forebay_service.audit import Wanted
 from forebay_wire import messages as wire
 
 Make = Callable[..., Any]
@@ -78,7 +78,7 @@ def test_entries_are_filtered_and_paged_and_for_operators_alone(pool: Make) -> N
             assert len((await running.get(f"api/audit?since_ns={at_ns}&until_ns={at_ns + 1}"))["entries"]) >= 1
             for bad in ("limit=0", "limit=x", "cursor=-1", "who=", "colour=red", "who=%ff"):
                 answer = await running.call("GET", f"api/audit?{bad}")
-                assert (answer.code, json.loads(answer.body)["code"]) == (400, "bad_request"), bad
+                assert (answer.code, json.loads(answer.body)["error"]["code"]) == (400, "invalid"), bad
 
     asyncio.run(scenario())
 
@@ -147,5 +147,5 @@ def test_a_change_that_cannot_be_written_leaves_no_entry(tmp_path: Any) -> None:
     with pytest.raises(Deposed):
         store.set_quota("acme", None, Quota(weight=9), "operator")
     assert [quota.weight for _, _, quota in store.quotas()] == [2]
-    assert len(store.deeds(Wanted(), 10, None)) == 1
+    assert len(store.audit_entries(Wanted(), 10, None)) == 1
     store.close()

@@ -261,7 +261,7 @@ def test_a_locked_database_delays_records_and_the_grant_does_not_wait(pool: Make
             assert running.service.writer.backlog == 2
             assert len(running.records()) == 1
             response = await running.call("PUT", "api/choice", "ada", {"flavor": "dev.4gb"})
-            assert (response.code, json.loads(response.body)["code"]) == (503, "store_unavailable")
+            assert (response.code, json.loads(response.body)["error"]["code"]) == (503, "unavailable")
             other.execute("rollback")
             other.close()
             await running.until(lambda: len(running.records()) == 3)

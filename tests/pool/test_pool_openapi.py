@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
 import psutil
 import schemathesis
-from forebay_pool.http.endpoints import OPERATIONS, SWITCHING
-from forebay_pool.http.openapi import Operation
-from forebay_pool.service import Service
+from forebay_pool.http.routes import ROUTES, SWITCHING
 from forebay_service.identity import COMPUTE, OPERATE, SERVICE
+from forebay_service.routes import Route, handlers
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -23,6 +21,7 @@ from tornado.web import RequestHandler
 
 Make = Callable[..., Any]
 EXAMPLES = 60
+EVENTS = "text/event-stream"
 BY_SCOPE = {COMPUTE: "ada", SERVICE: "dashboards", OPERATE: "operator"}
 HAS_TENANT = ("api/session", "api/choice")
 PLACEHOLDERS = {"tenant": "acme", "user": "ada", "model": "cpu-dev", "device": "main/cpu:0", "node": "main", "name": "made.1gb"}
@@ -35,26 +34,26 @@ CHECKS = [
 ]
 
 
-def answers(operation: Operation) -> bool:
+def answers(operation: Route) -> bool:
     """Whether it answers at once and in HTTP, as neither links nor the event stream do."""
-    return operation.status != SWITCHING and operation.media != "text/event-stream"
+    return operation.status != SWITCHING and EVENTS not in operation.media
 
 
-def test_every_method_of_every_route_is_in_the_table() -> None:
-    served = set()
-    for path, handler in Service.routes():
-        parts = re.sub(r"\(.*?\)", "{}", path)
-        methods = [m for m in handler.SUPPORTED_METHODS if getattr(handler, m.lower()) is not getattr(RequestHandler, m.lower())]
-        served |= {(method, parts) for method in methods}
-    described = [(one.method, re.sub(r"{\w+}", "{}", one.path)) for one in OPERATIONS]
-    assert sorted(described) == sorted(served)
+def test_every_method_of_every_handler_is_in_the_table() -> None:
+    served = {
+        (method, path)
+        for path, handler in handlers(ROUTES).items()
+        for method in handler.SUPPORTED_METHODS
+        if getattr(handler, method.lower()) is not getattr(RequestHandler, method.lower())
+    }
+    assert sorted((route.method, route.pattern) for route in ROUTES) == sorted(served)
 
 
 def test_scopes_are_those_that_the_table_says(pool: Make) -> None:
     async def scenario() -> None:
         async with pool(warm_workers=0) as running:
-            for operation in [one for one in OPERATIONS if one.media != "text/event-stream" and one.path != "api/worker"]:
-                path = operation.path.format(**PLACEHOLDERS, session="none")
+            for operation in [one for one in ROUTES if EVENTS not in one.media and one.path != "api/worker"]:
+                path = operation.shown.format(**PLACEHOLDERS, session="none")
                 local = operation.path == "metrics"
                 for scope, who in BY_SCOPE.items():
                     allowed = local or not operation.scopes or scope in operation.scopes
@@ -93,7 +92,7 @@ def test_whatever_is_sent_is_answered_as_described(pool: Make) -> None:
             siege = Siege(running.service.url, await running.get("api/openapi.json", None))
             await asyncio.to_thread(siege.ask_what_has_each_answer, *sessions, resting.session)
             names = {**{name: [one] for name, one in PLACEHOLDERS.items()}, "session": sessions}
-            for operation in filter(answers, OPERATIONS):
+            for operation in filter(answers, ROUTES):
                 await asyncio.to_thread(siege.bombard, operation, names)
                 expected = {(operation, operation.status), *((operation, status) for status in operation.refusals)}
                 assert siege.seen >= expected, expected - siege.seen
@@ -113,13 +112,13 @@ def test_a_link_that_is_asked_for_as_a_page_is_refused_as_described(pool: Make) 
                 handshake = {"Connection": "keep-alive, Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
                 for headers in ({}, handshake, {**handshake, "Sec-WebSocket-Key": "a" * 22 + "==", "Sec-WebSocket-Version": "0"}):
                     refused = await running.call("GET", operation.path, who, **headers)
-                    assert (refused.code, json.loads(refused.body)["code"]) == (426, "upgrade_required")
+                    assert (refused.code, json.loads(refused.body)["error"]["code"]) == (426, "upgrade_required")
                     connection = "Upgrade" if headers else "close"  # which is what the client asks for
                     assert (refused.headers["Upgrade"], refused.headers["Connection"]) == ("websocket", connection)
                     assert (await running.call("GET", operation.path, None, **headers)).code == 401
             assert siege.seen == {(operation, 426) for operation in links}
 
-    links = [operation for operation in OPERATIONS if operation.status == SWITCHING]
+    links = [operation for operation in ROUTES if operation.status == SWITCHING]
     asyncio.run(scenario())
 
 
@@ -131,7 +130,7 @@ class Siege:
     """Asks a pool, holds each answer against the description, and notes with which statuses each operation answered."""
 
     def __init__(self, url: str, description: dict[str, Any]) -> None:
-        self.seen: set[tuple[Operation, int]] = set()
+        self.seen: set[tuple[Route, int]] = set()
         self._url = url.rstrip("/")
         self._schema = schemathesis.openapi.from_dict(description)
 
@@ -160,13 +159,13 @@ class Siege:
             ("PUT api/quotas/{tenant}", "operator", {"tenant": "globex"}, quota | {"expected": '"gone"'}),
             ("PUT api/quotas/{tenant}/{user}", "operator", {"tenant": "globex", "user": "ada"}, quota | {"expected": '"gone"'}),
         ):
-            operation = next(one for one in OPERATIONS if f"{one.method} {one.path}" == key)
+            operation = next(one for one in ROUTES if f"{one.method} {one.shown}" == key)
             given: dict[str, Any] = {} if body is None else {"body": {k: v for k, v in body.items() if k != "expected"}}
             given |= {} if body is None else {"media_type": "application/json"}
             given |= {"headers": {"If-Match": body["expected"]}} if body and "expected" in body else {}
             self._ask(operation, self._described(operation).Case(path_parameters=parameters, **given), who)
 
-    def bombard(self, operation: Operation, names: dict[str, list[str]], *bearers: str) -> None:
+    def bombard(self, operation: Route, names: dict[str, list[str]], *bearers: str) -> None:
         """Good and bad bodies, paths with known and unknown names, from people with different scopes, or the bearers of these tokens."""
         varies = operation.body is not None or operation.query is not None or bool(operation.parameters)
         modes = GenerationMode if varies else [GenerationMode.POSITIVE]
@@ -190,10 +189,10 @@ class Siege:
 
         send()
 
-    def _described(self, operation: Operation) -> Any:
-        return self._schema["/" + operation.path][operation.method]
+    def _described(self, operation: Route) -> Any:
+        return self._schema["/" + operation.shown][operation.method]
 
-    def _ask(self, operation: Operation, case: Any, who: str) -> None:
+    def _ask(self, operation: Route, case: Any, who: str) -> None:
         headers = {"Authorization": f"token {who}"}
         for name, value in dict(case.headers or {}).items():  # RFC 9110, section 5.5: no server hears of a field with these
             if not str(value).isprintable():

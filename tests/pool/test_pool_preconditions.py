@@ -29,7 +29,7 @@ def test_of_writers_with_one_tag_one_wins_and_the_others_change_nothing(pool: Ma
                 now = await running.call("GET", path)
                 assert json.loads(now.body)["weight"] == weights[won]
                 assert now.headers["ETag"] == answers[won].headers["ETag"] != tag
-                lost = json.loads(answers[won - 1].body)
+                lost = json.loads(answers[won - 1].body)["error"]
                 assert lost["code"] == "precondition_failed" and "Somebody else" in lost["message"]
             entries = (await running.get("api/audit?action=quota.set"))["entries"]
             assert len(entries) == 2 and entries[0]["before"] == entries[1]["after"] and entries[1]["before"] is None
@@ -90,7 +90,7 @@ def test_a_tag_that_is_none_is_refused_and_who_reads_is_always_answered(pool: Ma
     async def scenario() -> None:
         async with pool(warm_workers=0) as running:
             refused = await running.call("PUT", "api/quotas/acme", body={"weight": 2}, If_Match="untagged")
-            assert refused.code == 400 and "If-Match" in json.loads(refused.body)["message"]
+            assert refused.code == 400 and "If-Match" in json.loads(refused.body)["error"]["message"]
             exists = await running.call("PUT", "api/quotas/acme", body={"weight": 2}, If_None_Match="*")
             assert exists.code == 412, "a quota without bounds stands for everybody"
             tag = (await running.call("GET", "api/quotas/acme")).headers["ETag"]

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from forebay_pool.http import handler, links
-from forebay_pool.http.endpoints import OPERATIONS
+from forebay_pool.http.routes import ROUTES
 from forebay_pool.model.events import PricesSet
 from forebay_pool.model.prices import Tariff
 from forebay_wire import messages as wire
@@ -266,7 +266,7 @@ def test_a_session_link_needs_a_token_with_the_scope_and_a_tenant(pool: Make, to
             with pytest.raises(InvalidStatus) as refused:
                 await running.client(token)
             assert refused.value.response.status_code == status
-            assert json.loads(refused.value.response.body)["code"] == code
+            assert json.loads(refused.value.response.body)["error"]["code"] == code
 
     asyncio.run(scenario())
 
@@ -359,7 +359,7 @@ def test_people_see_and_end_their_own_sessions_alone(pool: Make) -> None:
                 assert len(await running.get("api/sessions", token)) == count, token
             for token in ("ben", "other-ada"):
                 response = await running.call("DELETE", f"api/sessions/{client.session}", token)
-                assert (response.code, json.loads(response.body)["code"]) == (404, "no_session")
+                assert (response.code, json.loads(response.body)["error"]["code"]) == (404, "no_session")
             assert running.leases
             assert (await running.call("DELETE", f"api/sessions/{client.session}", "ada")).code == 204
             assert (await client.hears(wire.LeaseClosed)).reason == "released"
@@ -368,7 +368,7 @@ def test_people_see_and_end_their_own_sessions_alone(pool: Make) -> None:
     asyncio.run(scenario())
 
 
-OF_A_SESSION = [(operation.method, operation.path) for operation in OPERATIONS if "{session}" in operation.path]
+OF_A_SESSION = [(operation.method, operation.path) for operation in ROUTES if "{session}" in operation.path]
 
 
 @pytest.mark.parametrize(("method", "path"), OF_A_SESSION)
@@ -383,7 +383,7 @@ def test_a_session_of_somebody_else_is_answered_like_none(pool: Make, method: st
                 statuses, bodies = [response.code for response in asked], [json.loads(response.body) for response in asked]
                 assert statuses[0] == statuses[1] and bodies[0] == bodies[1], (token, bodies)
                 may_end = method == "DELETE" and token in ("ben", "other-ada", "loner")
-                assert (statuses[0], bodies[0]["code"]) == ((404, "no_session") if may_end else (403, "forbidden")), token
+                assert (statuses[0], bodies[0]["error"]["code"]) == ((404, "no_session") if may_end else (403, "forbidden")), token
             assert running.leases and len(await running.get("api/sessions", "ada")) == 1
 
     asyncio.run(scenario())
@@ -398,15 +398,15 @@ def test_a_session_of_somebody_else_is_answered_like_none(pool: Make, method: st
         ("GET", "api/devices", "ada", None, 403, "forbidden"),
         ("GET", "api/sessions", "guest", None, 403, "forbidden"),
         ("GET", "api/nothing", "ada", None, 404, "not_found"),
-        ("POST", "api/flavors", "ada", {}, 405, "bad_method"),
+        ("POST", "api/flavors", "ada", {}, 405, "method_not_allowed"),
         ("DELETE", "api/sessions/none", "operator", None, 404, "no_session"),
         ("PUT", "api/flavors/x", "ada", {"memory_bytes": 2**30, "equivalents": [{"model": "m", "count": 1}]}, 403, "forbidden"),
-        ("PUT", "api/flavors/X%20Y", "operator", {"memory_bytes": 2**30, "equivalents": [{"model": "m", "count": 1}]}, 400, "bad_request"),
-        ("PUT", "api/flavors/x", "operator", {"memory_bytes": -1, "equivalents": [{"model": "m", "count": 1}]}, 400, "bad_request"),
-        ("PUT", "api/flavors/x", "operator", {"memory_bytes": 2**30, "equivalents": []}, 400, "bad_request"),
-        ("PUT", "api/flavors/x", "operator", {"memory_bytes": 2**30, "equivalents": [{"model": "m", "count": "1"}]}, 400, "bad_request"),
-        ("PUT", "api/flavors/x", "operator", {"memory_bytes": 2**30, "equivalents": [], "price": 1}, 400, "bad_request"),
-        ("PUT", "api/flavors/x", "operator", "{", 400, "bad_request"),
+        ("PUT", "api/flavors/X%20Y", "operator", {"memory_bytes": 2**30, "equivalents": [{"model": "m", "count": 1}]}, 400, "invalid"),
+        ("PUT", "api/flavors/x", "operator", {"memory_bytes": -1, "equivalents": [{"model": "m", "count": 1}]}, 400, "invalid"),
+        ("PUT", "api/flavors/x", "operator", {"memory_bytes": 2**30, "equivalents": []}, 400, "invalid"),
+        ("PUT", "api/flavors/x", "operator", {"memory_bytes": 2**30, "equivalents": [{"model": "m", "count": "1"}]}, 400, "invalid"),
+        ("PUT", "api/flavors/x", "operator", {"memory_bytes": 2**30, "equivalents": [], "price": 1}, 400, "invalid"),
+        ("PUT", "api/flavors/x", "operator", "{", 400, "invalid"),
         ("PUT", "api/choice", "ada", {"flavor": "dev.9gb"}, 400, "unknown_flavor"),
         ("PUT", "api/choice", "ada", {"flavor": "small.64gb"}, 409, "not_servable"),
         ("PUT", "api/choice", "loner", {"flavor": "dev.1gb"}, 403, "no_tenant"),
@@ -418,9 +418,10 @@ def test_a_wrong_request_gets_one_clear_error(
     async def scenario() -> None:
         async with pool(warm_workers=0) as running:
             response = await running.call(method, path, token, body)
-            error = json.loads(response.body)
+            error = json.loads(response.body)["error"]
             assert (response.code, error["code"], set(error)) == (status, code, {"code", "message"})
             assert error["message"].endswith((".", "…"))
+            assert response.headers["Cache-Control"] == "no-store" and ("WWW-Authenticate" in response.headers) == (status == 401)
 
     asyncio.run(scenario())
 
@@ -430,7 +431,7 @@ def test_an_address_that_is_no_utf_8_is_refused_with_what_to_do(pool: Make) -> N
         async with pool(warm_workers=0) as running:
             answer = await running.call("GET", "api/quotas/%ff")
             sentence = "The address of this request cannot be read: write what is not ASCII in it as UTF-8, escaped with %."
-            assert (answer.code, json.loads(answer.body)) == (400, {"code": "bad_request", "message": sentence})
+            assert (answer.code, json.loads(answer.body)) == (400, {"error": {"code": "invalid", "message": sentence}})
 
     asyncio.run(scenario())
 

@@ -101,7 +101,7 @@ def test_a_locked_postgresql_delays_records_and_answers_other_writes_with_a_sent
                 client.work("mark")
                 await client.hears(wire.LeaseClosed)
                 response = await running.call("PUT", "api/choice", "ada", {"flavor": "dev.4gb"})
-                assert (response.code, json.loads(response.body)["code"]) == (503, "store_unavailable")
+                assert (response.code, json.loads(response.body)["error"]["code"]) == (503, "unavailable")
                 assert (running.service.writer.backlog, running.records()) == (1, [])
                 other.rollback()
             await running.until(running.records)

@@ -78,12 +78,12 @@ def test_operators_set_quotas_which_outlive_a_restart(pool: Make) -> None:
         ("GET", "api/queue", "guest", None, 403, "forbidden"),
         ("POST", "api/sessions/x/revoke", "ada", "", 403, "forbidden"),
         ("POST", "api/sessions/x/revoke", "operator", "", 404, "no_session"),
-        ("PUT", "api/quotas/acme", "operator", {"devices": 1}, 400, "bad_request"),
-        ("PUT", "api/quotas/acme", "operator", {"devices_milli": -1}, 400, "bad_request"),
-        ("PUT", "api/quotas/acme", "operator", {"device_seconds": 5}, 400, "bad_request"),
-        ("PUT", "api/quotas/acme", "operator", {"weight": 0}, 400, "bad_request"),
-        ("PUT", "api/quotas/acme", "operator", {"priority_max": 100}, 400, "bad_request"),
-        ("PUT", "api/quotas/" + "x" * 256, "operator", {}, 400, "bad_request"),
+        ("PUT", "api/quotas/acme", "operator", {"devices": 1}, 400, "invalid"),
+        ("PUT", "api/quotas/acme", "operator", {"devices_milli": -1}, 400, "invalid"),
+        ("PUT", "api/quotas/acme", "operator", {"device_seconds": 5}, 400, "invalid"),
+        ("PUT", "api/quotas/acme", "operator", {"weight": 0}, 400, "invalid"),
+        ("PUT", "api/quotas/acme", "operator", {"priority_max": 100}, 400, "invalid"),
+        ("PUT", "api/quotas/" + "x" * 256, "operator", {}, 400, "invalid"),
     ],
 )
 def test_the_wrong_person_and_the_wrong_body_get_one_clear_error(
@@ -92,7 +92,7 @@ def test_the_wrong_person_and_the_wrong_body_get_one_clear_error(
     async def scenario() -> None:
         async with pool(warm_workers=0) as running:
             response = await running.call(method, path, who, body)
-            assert (response.code, json.loads(response.body)["code"]) == (status, code)
+            assert (response.code, json.loads(response.body)["error"]["code"]) == (status, code)
             assert await running.get("api/quotas") == []
 
     asyncio.run(scenario())

@@ -9,7 +9,6 @@ from typing import Any
 from forebay_service.spreadsheets import PARKED_SHOWN, csv_text
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from forebay_billing.ledger.audit import Entry
 from forebay_billing.model.money import decimal_text, decimals_of, exact_text, minor_text, nano_of, nano_text
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import PARKED, Line, ParkedPrice, PriceVersion, Statement, SurchargeVersion
@@ -124,12 +123,6 @@ def _cost_json(cost: Cost) -> dict[str, Any]:
         "total_nano": nano_of(cost.total_grains),
         "total_exact": exact_text(cost.total_grains),
     }
-
-
-def audit_json(found: Sequence[Entry], limit: int) -> dict[str, Any]:
-    """Entries with the cursor of the next page."""
-    more = len(found) > limit
-    return {"entries": [asdict(entry) for entry in found[:limit]], "next": str(found[limit - 1].id) if more else None}
 
 
 def accepted_json(done: Accepted) -> dict[str, Any]:

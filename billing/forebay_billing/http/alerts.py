@@ -31,11 +31,11 @@ class AlertsHandler(BillingHandler):
     endpoint = "alerts"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(AlertsQuery)
         scope = usage_scope(identity, query.tenant, query.user)
         found = await self.context.store.read(lambda connection: alerts.alerts_of(connection, scope, query.since_ns))
-        self.answer([alert_row(alert, identity) for alert in found])
+        self.write_json([alert_row(alert, identity) for alert in found])
 
 
 class ChannelsHandler(BillingHandler):
@@ -44,7 +44,7 @@ class ChannelsHandler(BillingHandler):
     endpoint = "alert_channels"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(ChannelsQuery)
         tenant = channel_tenant(identity, query.tenant)
 
@@ -52,10 +52,10 @@ class ChannelsHandler(BillingHandler):
             found = alerts.channels_of(connection, tenant)
             return [channel_health_json(channel, alerts.health(connection, channel.id)) for channel in found]
 
-        self.answer(await self.context.store.read(read))
+        self.write_json(await self.context.store.read(read))
 
     async def post(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         body = self.body(ChannelBody)
         tenant, now_ns = channel_tenant(identity, body.tenant), self.context.clock_ns()
@@ -82,7 +82,7 @@ class ChannelHandler(BillingHandler):
     endpoint = "alert_channel"
 
     async def post(self, id: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         tenant, now_ns = channel_tenant(identity, None), self.context.clock_ns()
         self.body(ChannelActionBody)
@@ -94,7 +94,7 @@ class ChannelHandler(BillingHandler):
         )
 
     async def delete(self, id: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         tenant, now_ns = channel_tenant(identity, None), self.context.clock_ns()
         number = _number(id)

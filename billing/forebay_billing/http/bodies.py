@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import tzinfo
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from forebay_service.bodies import first_fault
 from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX, Label, Line, Name
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
@@ -21,7 +22,6 @@ from forebay_billing.rules.prices import TIME_NS_MAX
 from forebay_billing.rules.rating import WHOLE_MILLI
 from forebay_billing.tables.budgets import TARGET_CHARS_MAX
 from forebay_billing.tables.invoices import LEGAL_NAME_CHARS_MAX, TEXT_CHARS_MAX
-from forebay_billing.tables.schema import LOGIN_CHARS_MAX
 
 RECORDS_MAX = 1000
 PAGE_RECORDS_MAX = 1000
@@ -32,6 +32,8 @@ PERIOD_NS_MAX = 3600 * 10**9
 """Longest period of heartbeats."""
 PROPOSED_MAX = 1000
 """The most prices, and plans, of a preview."""
+NAMES_MAX = 200
+"""Tenants that are told of at once."""
 PRICE_LIST_BYTES_MAX = 256 * 1024
 """The longest price list, which is thousands of prices."""
 TERMS_PARTS_MAX = 1000
@@ -388,18 +390,6 @@ class SurchargesQuery(_Query):
     history: Literal["0", "1"] = "0"
 
 
-class AuditQuery(_Query):
-    """``GET api/audit``."""
-
-    who: Annotated[str, StringConstraints(min_length=1, max_length=LOGIN_CHARS_MAX, pattern=_NO_NUL)] | None = None
-    action: Name | None = None
-    subject: AskedLabel | None = None
-    since_ns: TimeNs | None = None
-    until_ns: TimeNs | None = None
-    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
-    cursor: TimeNs | None = None
-
-
 class PlansQuery(_Query):
     """``GET api/plans``."""
 
@@ -471,6 +461,12 @@ class TenantOrderQuery(_Query):
     sort: Literal["tenant", "month", "end", "budget", "plan", "balance", "open"] = "tenant"
     order: Literal["asc", "desc"] = "asc"
     q: Annotated[str, StringConstraints(max_length=200, pattern=_NO_NUL)] = ""
+
+
+class TenantRowsQuery(_Query):
+    """``GET api/tenants/rows``: ``tenant`` may stand there several times."""
+
+    tenant: Annotated[list[Name], Field(max_length=NAMES_MAX)] = []
 
 
 class ReportQuery(_Query):
@@ -597,35 +593,9 @@ class NoQuery(_Query):
     """Endpoints without arguments."""
 
 
-B = TypeVar("B", bound=BaseModel)
-
-
-def body_of(model: type[B], body: bytes) -> B:
-    """The JSON body as ``model``. Raises InvalidRequest with the first fault."""
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        raise InvalidRequest(first_fault(error, "body")) from None
-
-
-def query_of(model: type[B], arguments: Mapping[str, str]) -> B:
-    """The query arguments as ``model``. Raises InvalidRequest with the first fault."""
-    try:
-        return model.model_validate(arguments)
-    except ValidationError as error:
-        raise InvalidRequest(first_fault(error, "query")) from None
-
-
 def name_of(text: str, what: str) -> str:
     """A name in a path. Raises InvalidRequest for one that no record can have."""
     try:
         return _NAME.validate_python(text)
     except ValidationError as error:
         raise InvalidRequest(first_fault(error, what)) from None
-
-
-def first_fault(error: ValidationError, whole: str) -> str:
-    """The first thing that is wrong, and where; ``whole`` is what it is called when it is everything."""
-    first = error.errors(include_input=False, include_url=False)[0]
-    where = ".".join(str(part) for part in first["loc"]) or whole
-    return f"{where}: {first['msg']}."

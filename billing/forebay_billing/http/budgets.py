@@ -25,14 +25,14 @@ class BudgetsHandler(BillingHandler):
     endpoint = "budgets"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(BudgetsQuery)
         scope = usage_scope(identity, query.tenant, query.user)
         found = await self.context.budgets.standings(scope)
-        self.answer([standing_json(standing, identity) for standing in found])
+        self.write_json([standing_json(standing, identity) for standing in found])
 
     async def put(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         body = self.body(BudgetBody)
         tenant, origin = budget_author(identity, body.tenant)
@@ -61,7 +61,7 @@ class BudgetHandler(BillingHandler):
     endpoint = "budget"
 
     async def delete(self, id: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         tenant, origin = budget_author(identity, None, any_tenant=True)
         expected, now_ns = self.expected(), self.context.clock_ns()

@@ -24,14 +24,14 @@ class CreditsHandler(BillingHandler):
     endpoint = "credits"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(CreditsQuery)
         tenant = paying_scope(identity, query.tenant)
         found = await self.context.store.read(lambda connection: invoices_reads.credits_of(connection, tenant))
-        self.answer([invoices.credit_json(credit) for credit in found])
+        self.write_json([invoices.credit_json(credit) for credit in found])
 
     async def post(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_invoice(identity)
         self.query(NoQuery)
         body, context, now_ns = self.body(CreditBody), self.context, self.context.clock_ns()
@@ -60,7 +60,7 @@ class CreditRefundHandler(BillingHandler):
     endpoint = "credit_refund"
 
     async def post(self, id: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_invoice(identity)
         self.query(NoQuery)
         body, now_ns = self.body(CreditRefundBody), self.context.clock_ns()

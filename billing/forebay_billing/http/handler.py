@@ -1,32 +1,20 @@
-"""The base of all endpoints: who asks, what is answered, and what a refusal looks like; and what endpoints need of the service."""
+"""The base of all endpoints: how a request changes anything, what is left in the audit; and what endpoints need of the service."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from forebay_service.identity import Authenticator, Identity, IdentityRefused, IdentityUnavailable
-from forebay_service.preconditions import InvalidPrecondition, Precondition, precondition_in
-from pydantic import BaseModel
-from tornado.web import HTTPError, MissingArgumentError, RequestHandler, stream_request_body
+from forebay_service.errors import RequestError, Unavailable
+from forebay_service.handler import JsonHandler, NotFoundHandler
+from forebay_service.identity import Authenticator, Identity
 
-from forebay_billing.errors import (
-    BillingError,
-    Forbidden,
-    InvalidRequest,
-    MethodRefused,
-    StoreUnavailable,
-    TooLarge,
-    Unauthenticated,
-    UnknownPath,
-)
-from forebay_billing.http.bodies import body_of, query_of
+from forebay_billing.errors import InvalidRequest
 from forebay_billing.http.stand_ins import Aside
 from forebay_billing.ledger.books import Books
 from forebay_billing.ledger.idempotency import Key
@@ -50,7 +38,6 @@ FUTURE_NS_MAX = 3600 * 10**9
 """A record may end this far in the future, because clocks differ; prices further ahead may still change."""
 CAUSES_REMEMBERED_MAX = 10_000
 
-B = TypeVar("B", bound=BaseModel)
 T = TypeVar("T")
 
 
@@ -87,68 +74,13 @@ class Attempt:
     asked: Mapping[str, Any]
 
 
-@stream_request_body
-class BillingHandler(RequestHandler):
-    """Bodies within bounds, callers by token, errors as ``{code, message}``, every request counted."""
+class BillingHandler(JsonHandler):
+    """Changes by one way, refusals in the audit where that is asked for, every request counted."""
 
+    service = "billing service"
+    body_bytes_max = BODY_BYTES_MAX
     endpoint: ClassVar[str] = "unknown"
-
-    def initialize(self, context: Context) -> None:
-        self.context = context
-        self._body = bytearray()
-        self._too_large = False
-        self._failure_code = "internal"
-        self._reads_body = False
-
-    def prepare(self) -> None:
-        self._reads_body = True
-
-    def data_received(self, chunk: bytes) -> None:
-        self._too_large = self._too_large or len(self._body) + len(chunk) > BODY_BYTES_MAX
-        if not self._too_large:
-            self._body += chunk
-
-    def set_default_headers(self) -> None:
-        self.set_header("Cache-Control", "no-store")
-        self.set_header("X-Content-Type-Options", "nosniff")
-        self.clear_header("Server")
-
-    def check_xsrf_cookie(self) -> None:
-        """Callers present a token, never a cookie, so no other site can make a browser call."""
-
-    async def caller(self) -> Identity:
-        """Who sent the request. Raises Unauthenticated, StoreUnavailable where the hub cannot be asked."""
-        scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() not in ("token", "bearer") or not token.strip():
-            raise Unauthenticated("Send the header 'Authorization: token …' with a JupyterHub token.")
-        try:
-            identity = await self.context.authenticator.identify(token.strip())
-        except IdentityUnavailable as error:
-            raise StoreUnavailable(str(error)) from None
-        except IdentityRefused as error:
-            raise Forbidden(str(error)) from None
-        if identity is None:
-            raise Unauthenticated("The token is unknown, expired or revoked; get a new one from JupyterHub.")
-        return identity
-
-    def body(self, model: type[B]) -> B:
-        """The JSON body. Raises InvalidRequest, TooLarge."""
-        return body_of(model, self.body_bytes())
-
-    def body_bytes(self) -> bytes:
-        """The body as it came. Raises TooLarge."""
-        if self._too_large:
-            raise TooLarge(f"The body is longer than {BODY_BYTES_MAX} bytes; send fewer records at once.")
-        return bytes(self._body)
-
-    def text(self, bytes_max: int) -> str:
-        """The body as it is. Raises InvalidRequest, TooLarge."""
-        if self._too_large or len(self._body) > bytes_max:
-            raise TooLarge(f"The body is longer than {bytes_max} bytes.")
-        try:
-            return self._body.decode("utf-8")
-        except UnicodeDecodeError:
-            raise InvalidRequest("body: this is not UTF-8.") from None
+    context: Context
 
     async def change(
         self, identity: Identity, work: Callable[[Books], T], document: Callable[[T], Any], attempt: Attempt | None = None,
@@ -161,14 +93,14 @@ class BillingHandler(RequestHandler):
         """
         try:
             done = await self.context.store.change(self._idempotency_key(identity), work, document, share)
-        except BillingError as refusal:
+        except RequestError as refusal:
             if attempt is not None:
                 await self.leave_in_audit(identity, attempt, refusal)
             raise
-        self._answer_json(done.answer)
+        self.write_json_text(done.answer)
         return done.result
 
-    async def leave_in_audit(self, identity: Identity, attempt: Attempt, refusal: BillingError) -> None:
+    async def leave_in_audit(self, identity: Identity, attempt: Attempt, refusal: RequestError) -> None:
         """Writes what was refused to whom, and why; a fault of ours is no refusal."""
         if refusal.status >= 500:
             return
@@ -180,7 +112,7 @@ class BillingHandler(RequestHandler):
         row = self.context.store.submit(lambda books: books.append_audit(now_ns, identity.name, action, subject, before, after))
         await asyncio.wrap_future(row)
 
-    async def leave_once(self, identity: Identity, attempt: Attempt, refusal: BillingError) -> None:
+    async def leave_once(self, identity: Identity, attempt: Attempt, refusal: RequestError) -> None:
         """The pool sends again what was refused, for as long as it takes: one row for each cause is enough."""
         if self._is_news(f"{attempt.subject} {refusal}"):
             await self.leave_in_audit(identity, attempt, refusal)
@@ -214,55 +146,10 @@ class BillingHandler(RequestHandler):
         request = f"{self.request.method} {self.request.uri}\n".encode() + self._body
         return Key(identity.name, key, hashlib.sha256(request).digest())
 
-    def expected(self) -> Precondition:
-        """What ``If-Match`` and ``If-None-Match`` ask for. Raises InvalidRequest."""
-        try:
-            return precondition_in(self.request.headers)
-        except InvalidPrecondition as error:
-            raise InvalidRequest(str(error)) from None
-
-    def decode_argument(self, value: bytes, name: str | None = None) -> str:
-        """An argument of the path or of the query. Raises InvalidRequest for what not every database can look for."""
-        text = super().decode_argument(value, name)
-        if "\0" in text:
-            raise InvalidRequest(f"{name or 'path'}: there is a NUL character in it.")
-        return text
-
-    def query(self, model: type[B]) -> B:
-        """The query arguments; the last of a repeated one counts. Raises InvalidRequest."""
-        try:
-            return query_of(model, {name: values[-1].decode() for name, values in self.request.query_arguments.items()})
-        except UnicodeDecodeError:
-            raise InvalidRequest("query: the arguments are not UTF-8.") from None
-
-    def answer(self, value: Any) -> None:
-        """Finishes with JSON."""
-        self._answer_json(json.dumps(value))
-
-    def _answer_json(self, text: str) -> None:
-        self.set_header("Content-Type", "application/json; charset=utf-8")
-        self.finish(text)
-
-    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        if not isinstance(value, BillingError | HTTPError):
-            log.error("action=request.failed endpoint=%s method=%s", self.endpoint, self.request.method, exc_info=(typ, value, tb))
-
-    def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
-        error = kwargs.get("exc_info", (None, None, None))[1]
-        if isinstance(error, StoreUnavailable):
-            self.context.metrics.unavailable.inc()
-        super().send_error(error.status if isinstance(error, BillingError) else status_code, **kwargs)
-
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        error = _as_billing_error(status_code, kwargs.get("exc_info", (None, None, None))[1], self.request.path)
-        self._failure_code = error.code
-        if not self._reads_body:
-            self.set_header("Connection", "close")  # which Tornado does where it answers before the body
-        if error.status == 503:
-            self.set_header("Retry-After", "1")
-        if error.status == 401:
-            self.set_header("WWW-Authenticate", "token")
-        self.answer({"code": error.code, "message": str(error)})
+        super().write_error(status_code, **kwargs)
+        if isinstance(self.failure, Unavailable):
+            self.context.metrics.unavailable.inc()
 
     def on_finish(self) -> None:
         status = self.get_status()
@@ -270,24 +157,9 @@ class BillingHandler(RequestHandler):
         if status >= 400:
             log.warning(
                 "action=request.refused endpoint=%s method=%s status=%d code=%s",
-                self.endpoint, self.request.method, status, self._failure_code,
+                self.endpoint, self.request.method, status, None if self.failure is None else self.failure.code,
             )  # fmt: skip
 
 
-def _as_billing_error(status: int, error: object, path: str) -> BillingError:
-    if isinstance(error, BillingError):
-        return error
-    if status == 405:
-        return MethodRefused(f"{path} does not answer this method.")
-    if status < 500 and isinstance(error, MissingArgumentError | HTTPError):
-        return InvalidRequest(f"The request is not understood: {error.log_message or error.reason or status}.")
-    return BillingError("The billing service failed; the operator finds the cause in its log.")
-
-
-class UnknownHandler(BillingHandler):
-    """Every other path. It refuses after the body, not in ``prepare``: an answer before the body would cost the connection."""
-
-    async def get(self) -> None:
-        raise UnknownPath(f"There is no {self.request.path!r} here.")
-
-    head = post = put = patch = delete = options = get
+class UnknownHandler(BillingHandler, NotFoundHandler):
+    """Every other path."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
+
+from forebay_service.handler import HealthHandler, MetricsHandler
 
 from forebay_billing.errors import BillingError
 from forebay_billing.http.bodies import NoQuery
 from forebay_billing.http.handler import BillingHandler
-from forebay_billing.ledger.access import Scope, check_may_scrape
+from forebay_billing.ledger.access import Scope
 from forebay_billing.ledger.postings import REVENUE
 from forebay_billing.metrics import Situation
 from forebay_billing.model.months import Month
@@ -16,21 +19,16 @@ from forebay_billing.writes import alerts
 
 log = logging.getLogger(__name__)
 
-_LOOPBACK = ("127.0.0.1", "::1")
 
-
-class MetricsHandler(BillingHandler):
-    """``GET metrics``: free on the loopback interface, with a token through a proxy or from elsewhere."""
+class MetricsPage(BillingHandler, MetricsHandler):
+    """``GET metrics``."""
 
     endpoint = "metrics"
 
-    async def get(self) -> None:
+    async def exposition(self) -> bytes:
         self.query(NoQuery)
-        if self.request.remote_ip not in _LOOPBACK or "X-Forwarded-For" in self.request.headers:
-            check_may_scrape(await self.caller())
         self.context.metrics.situation = await self._situation()
-        self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.finish(self.context.metrics.text())
+        return self.context.metrics.text()
 
     async def _situation(self) -> Situation | None:
         """None where the database does not say: what is counted is told all the same."""
@@ -47,12 +45,12 @@ class MetricsHandler(BillingHandler):
         return Situation(tuple(standings), {currency: -grains for currency, grains in revenue.items()}, deliveries)
 
 
-class HealthHandler(BillingHandler):
+class Health(BillingHandler, HealthHandler):
     """``GET health``: 200 when the database answers."""
 
     endpoint = "health"
 
-    async def get(self) -> None:
+    async def state(self) -> dict[str, Any]:
         self.query(NoQuery)
         await self.context.store.check()
-        self.answer({"status": "ready"})
+        return {}

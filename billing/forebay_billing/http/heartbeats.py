@@ -23,7 +23,7 @@ class HeartbeatsHandler(BillingHandler):
     endpoint = "heartbeats"
 
     async def post(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_post_usage(identity)
         self.query(NoQuery)
         body, asides = heartbeat_of(self.body_bytes())
@@ -54,9 +54,9 @@ class BalanceHandler(BillingHandler):
     endpoint = "balance"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         tenant = settling_tenant(identity, self.query(BalanceQuery).tenant)
         if tenant != identity.tenant:
             await self.context.store.check_tenant(tenant)
         found = await self.context.store.read(lambda connection: usage_reads.balance(connection, tenant))
-        self.answer({"tenant": tenant, "balances": [usage.balance_json(one) for one in found]})
+        self.write_json({"tenant": tenant, "balances": [usage.balance_json(one) for one in found]})

@@ -84,7 +84,7 @@ class _InvoiceHandler(BillingHandler):
         line = invoices_reads.line_of(about, key)
         work = lambda connection: invoices_reads.cells(connection, about, line, query.limit, query.after)  # noqa: E731 - reads better
         found, rest = await self.context.store.read(work)
-        self.answer({"line": invoices.line_json(line, about.currency), "cells": [asdict(cell) for cell in found], "next": rest})
+        self.write_json({"line": invoices.line_json(line, about.currency), "cells": [asdict(cell) for cell in found], "next": rest})
 
 
 class DraftsHandler(_InvoiceHandler):
@@ -93,11 +93,11 @@ class DraftsHandler(_InvoiceHandler):
     endpoint = "drafts"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(DraftQuery)
         found = await self.drafts(paying_tenant(identity, query.tenant), Month.parse(query.month))
         if query.format == "json":
-            self.answer([invoices.draft_json(one) for one in found])
+            self.write_json([invoices.draft_json(one) for one in found])
             return
         for one in found:
             if query.currency in (None, one.currency):
@@ -112,7 +112,7 @@ class DraftCellsHandler(_InvoiceHandler):
     endpoint = "draft_cells"
 
     async def get(self, key: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(DraftCellsQuery)
         for one in await self.drafts(paying_tenant(identity, query.tenant), Month.parse(query.month)):
             if any(line.key == key for line in one.lines) and query.currency in (None, one.currency):
@@ -127,15 +127,15 @@ class InvoicesHandler(_InvoiceHandler):
     endpoint = "invoices"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(InvoicesQuery)
         tenant = paying_scope(identity, query.tenant)
         month = None if query.month is None else Month.parse(query.month)
         found = await self.context.store.read(lambda connection: invoices_reads.invoices_of(connection, tenant, month))
-        self.answer([invoices.summary_json(about) for about in found if query.state in (None, about.state)])
+        self.write_json([invoices.summary_json(about) for about in found if query.state in (None, about.state)])
 
     async def post(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_invoice(identity)
         self.query(NoQuery)
         body, conditions, now_ns = self.body(FinaliseBody), self.context.settings.conditions(), self.context.clock_ns()
@@ -155,12 +155,12 @@ class InvoiceHandler(_InvoiceHandler):
     endpoint = "invoice"
 
     async def get(self, name: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(InvoiceQuery)
         tenant = paying_scope(identity, None)
         about = await self.context.store.read(lambda connection: invoices_reads.invoice(connection, name, tenant))
         if query.format == "json":
-            self.answer(invoices.invoice_json(about))
+            self.write_json(invoices.invoice_json(about))
         else:
             self.send(about, query.format)
 
@@ -171,7 +171,7 @@ class InvoiceCellsHandler(_InvoiceHandler):
     endpoint = "invoice_cells"
 
     async def get(self, name: str, key: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(CellsQuery)
         tenant = paying_scope(identity, None)
         about = await self.context.store.read(lambda connection: invoices_reads.invoice(connection, name, tenant))
@@ -184,7 +184,7 @@ class CreditNotesHandler(_InvoiceHandler):
     endpoint = "credit_notes"
 
     async def post(self, name: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_invoice(identity)
         self.query(NoQuery)
         body, conditions, now_ns = self.body(CreditNoteBody), self.context.settings.conditions(), self.context.clock_ns()
@@ -203,12 +203,12 @@ class CreditNoteHandler(_InvoiceHandler):
     endpoint = "credit_note"
 
     async def get(self, name: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(InvoiceQuery)
         tenant = paying_scope(identity, None)
         about, note = await self.context.store.read(lambda connection: invoices_reads.credit_note(connection, name, tenant))
         if query.format == "json":
-            self.answer(invoices.note_json(about, note))
+            self.write_json(invoices.note_json(about, note))
         elif query.format == "focus":
             self._send("text/csv; charset=utf-8", f"{name}-focus.csv", focus.csv_of(focus.note_rows(about, note)))
         elif query.format == "csv":
@@ -223,7 +223,7 @@ class SettlementsHandler(_InvoiceHandler):
     endpoint = "settlements"
 
     async def post(self, name: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_invoice(identity)
         self.query(NoQuery)
         body, now_ns = self.body(SettlementBody), self.context.clock_ns()
@@ -243,7 +243,7 @@ class VoidHandler(_InvoiceHandler):
     endpoint = "void"
 
     async def post(self, name: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_invoice(identity)
         self.query(NoQuery)
         body, now_ns = self.body(VoidBody), self.context.clock_ns()
@@ -258,7 +258,7 @@ class FocusHandler(_InvoiceHandler):
     endpoint = "focus"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(FocusQuery)
         tenant, month = paying_scope(identity, query.tenant), Month.parse(query.month)
         found, noted = await self.context.store.read(
@@ -278,20 +278,16 @@ class ProfileHandler(_InvoiceHandler):
     endpoint = "profile"
 
     async def get(self, tenant: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         tenant = named_tenant(identity, tenant, PROFILE)
         found = await self.context.store.read(lambda connection: profiles.find(connection, tenant))
         if found is None:
             raise UnknownRecord(f"The tenant {tenant} has no {PROFILE} yet.")
-        self.set_header("ETag", found.tag)
-        self.answer(invoices.profile_json(found))
-
-    def compute_etag(self) -> None:
-        """Tornado's own would be none that a change may expect."""
+        self.write_json(invoices.profile_json(found), found.tag)
 
     async def put(self, tenant: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         tenant = named_tenant(identity, tenant, PROFILE)
         body, expected, now_ns = self.body(ProfileBody), self.expected(), self.context.clock_ns()

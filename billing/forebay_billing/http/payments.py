@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from forebay_wire.texts import NAME_CHARS_MAX
 from sqlalchemy import Connection
 
-from forebay_billing.errors import InvalidRequest, PaymentsOff, TooLarge, UnknownRecord
+from forebay_billing.errors import InvalidRequest, PaymentsOff, UnknownRecord
 from forebay_billing.http.bodies import (
     ContactBody,
     DeadLetterBody,
@@ -47,16 +47,16 @@ class ContactHandler(BillingHandler):
     endpoint = "contact"
 
     async def get(self, tenant: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         tenant = named_tenant(identity, tenant, "contact")
         contact = await self.context.store.read(lambda connection: contacts.find(connection, tenant))
         if contact is None:
             raise UnknownRecord(f"The tenant {tenant} has no contact yet.")
-        self.answer(asdict(contact))
+        self.write_json(asdict(contact))
 
     async def put(self, tenant: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         tenant = named_tenant(identity, tenant, "contact")
         body = self.body(ContactBody)
@@ -82,11 +82,11 @@ class PaymentInvoicesHandler(BillingHandler):
     endpoint = "payment_invoices"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(PaymentInvoicesQuery)
         tenant = paying_tenant(identity, query.tenant)
         found = await self.context.store.read(lambda connection: objects.of_kind(connection, "invoice", tenant))
-        self.answer([_invoice_json(known) for known in found])
+        self.write_json([_invoice_json(known) for known in found])
 
 
 class PortalHandler(BillingHandler):
@@ -95,10 +95,10 @@ class PortalHandler(BillingHandler):
     endpoint = "portal"
 
     async def post(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         tenant = paying_tenant(identity, self.body(PortalBody).tenant)
-        self.answer({"tenant": tenant, "url": await _open(self.context.desk).portal(tenant)})
+        self.write_json({"tenant": tenant, "url": await _open(self.context.desk).portal(tenant)})
 
 
 class OutboxHandler(BillingHandler):
@@ -107,14 +107,14 @@ class OutboxHandler(BillingHandler):
     endpoint = "outbox"
 
     async def get(self) -> None:
-        check_may_operate_payments(await self.caller())
+        check_may_operate_payments(await self.bearer())
         query = self.query(OutboxQuery)
 
         def read(connection: Connection) -> tuple[dict[str, int], list[dict[str, Any]]]:
             return payment_outbox.counts(connection), [_row_json(row) for row in payment_outbox.rows(connection, query.state, query.tenant)]
 
         counts, rows = await self.context.store.read(read)
-        self.answer({"counts": counts, "rows": rows})
+        self.write_json({"counts": counts, "rows": rows})
 
 
 class DeadLetterHandler(BillingHandler):
@@ -123,7 +123,7 @@ class DeadLetterHandler(BillingHandler):
     endpoint = "dead_letter"
 
     async def post(self, row: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_operate_payments(identity)
         self.query(NoQuery)
         body = self.body(DeadLetterBody)
@@ -149,10 +149,10 @@ class ReconciliationHandler(BillingHandler):
     endpoint = "reconciliation"
 
     async def get(self) -> None:
-        check_may_operate_payments(await self.caller())
+        check_may_operate_payments(await self.bearer())
         query = self.query(ReconciliationQuery)
         report = await _open(self.context.desk).reconcile(query.since_ns, query.until_ns)
-        self.answer(
+        self.write_json(
             {
                 "compared": dict(report.compared),
                 "totals": {currency: {"ours": ours, "theirs": theirs} for currency, (ours, theirs) in sorted(report.totals.items())},
@@ -168,11 +168,9 @@ class WebhookHandler(BillingHandler):
 
     async def post(self) -> None:
         desk = _open(self.context.desk)
-        if self._too_large or len(self._body) > WEBHOOK_BYTES_MAX:
-            raise TooLarge(f"The body is longer than {WEBHOOK_BYTES_MAX} bytes.")
-        header = self.request.headers.get("Stripe-Signature")
-        new = await desk.hear(bytes(self._body), header, self.request.remote_ip or "unknown")
-        self.answer({"received": True, "new": new})
+        body, header = self.body_bytes(WEBHOOK_BYTES_MAX), self.request.headers.get("Stripe-Signature")
+        new = await desk.hear(body, header, self.request.remote_ip or "unknown")
+        self.write_json({"received": True, "new": new})
 
 
 def _invoice_json(known: objects.Known) -> dict[str, Any]:

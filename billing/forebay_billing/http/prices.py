@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
+from forebay_service.audit import AuditQuery, entries, page_of
 from sqlalchemy import Connection
 
 from forebay_billing.documents import usage
 from forebay_billing.http.bodies import (
     PRICE_LIST_BYTES_MAX,
-    AuditQuery,
     NoQuery,
     ParkedPriceBody,
     PlanBody,
@@ -26,7 +26,6 @@ from forebay_billing.http.bodies import (
     name_of,
 )
 from forebay_billing.http.handler import Attempt, BillingHandler
-from forebay_billing.ledger import audit
 from forebay_billing.ledger.access import check_may_audit, check_may_change_books, plan_scope
 from forebay_billing.ledger.books import Books, parked_prices, past
 from forebay_billing.model.months import Month
@@ -39,6 +38,7 @@ from forebay_billing.rules.plans import Plan
 from forebay_billing.rules.previews import Row, preview
 from forebay_billing.rules.price_list import Change, changes, price_list_of, prices_tag, text_of
 from forebay_billing.rules.prices import NOTHING_RATED, Book, Version
+from forebay_billing.tables.schema import audit
 from forebay_billing.writes import usage as usage_writes
 
 V = TypeVar("V", bound=Version)
@@ -62,16 +62,16 @@ class PricesHandler(BillingHandler):
     endpoint = "prices"
 
     async def get(self) -> None:
-        await self.caller()
+        await self.bearer()
         query = self.query(PricesQuery)
         book = await self.context.store.price_book()
         if query.flavor is not None:
             book.check_flavor(query.flavor)
         if query.history == "1":
-            self.answer(_tagged(usage.price_history_json, book.history(query.flavor), book))
+            self.write_json(_tagged(usage.price_history_json, book.history(query.flavor), book))
             return
         current = (price for price in book.current(self.context.clock_ns()) if query.flavor in (None, price.flavor))
-        self.answer(_tagged(usage.price_json, current, book))
+        self.write_json(_tagged(usage.price_json, current, book))
 
 
 class PriceHandler(BillingHandler):
@@ -80,7 +80,7 @@ class PriceHandler(BillingHandler):
     endpoint = "price"
 
     async def put(self, flavor: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_change_books(identity)
         self.query(NoQuery)
         flavor, body, expected = name_of(flavor, "flavor"), self.body(PriceBody), self.expected()
@@ -104,10 +104,10 @@ class ParkedPricesHandler(BillingHandler):
     endpoint = "parked-prices"
 
     async def get(self) -> None:
-        await self.caller()
+        await self.bearer()
         self.query(NoQuery)
         found = await self.context.store.read(parked_prices)
-        self.answer(_tagged(usage.parked_price_json, found, ParkedBook(found)))
+        self.write_json(_tagged(usage.parked_price_json, found, ParkedBook(found)))
 
 
 class ParkedPriceHandler(BillingHandler):
@@ -116,7 +116,7 @@ class ParkedPriceHandler(BillingHandler):
     endpoint = "parked-price"
 
     async def put(self, currency: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_change_books(identity)
         self.query(NoQuery)
         currency, body, expected = name_of(currency, "currency"), self.body(ParkedPriceBody), self.expected()
@@ -140,11 +140,11 @@ class SurchargesHandler(BillingHandler):
     endpoint = "surcharges"
 
     async def get(self) -> None:
-        await self.caller()
+        await self.bearer()
         query = self.query(SurchargesQuery)
         book = (await self.context.store.price_book()).surcharges
         found = book.history() if query.history == "1" else book.current(self.context.clock_ns())
-        self.answer(_tagged(usage.surcharge_json, found, book))
+        self.write_json(_tagged(usage.surcharge_json, found, book))
 
 
 class SurchargeHandler(BillingHandler):
@@ -153,7 +153,7 @@ class SurchargeHandler(BillingHandler):
     endpoint = "surcharge"
 
     async def put(self, model: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_change_books(identity)
         self.query(NoQuery)
         model, body, expected = name_of(model, "model"), self.body(SurchargeBody), self.expected()
@@ -178,7 +178,7 @@ class PriceListHandler(BillingHandler):
     endpoint = "price-list"
 
     async def get(self) -> None:
-        await self.caller()
+        await self.bearer()
         self.query(NoQuery)
         now_ns = self.context.clock_ns()
 
@@ -191,15 +191,8 @@ class PriceListHandler(BillingHandler):
         self.set_header("Content-Type", "application/yaml; charset=utf-8")
         self.finish(text)
 
-    def compute_etag(self) -> None:
-        """Tornado's own would be of the time in the text, too."""
-
-    def check_etag_header(self) -> bool:
-        """Who reads always gets an answer: of equal prices others may be in force by now."""
-        return False
-
     async def put(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_change_books(identity)
         self.query(NoQuery)
         text, expected = self.text(PRICE_LIST_BYTES_MAX), self.expected()
@@ -220,7 +213,7 @@ class PriceListDiffHandler(BillingHandler):
     endpoint = "price-list-diff"
 
     async def post(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_change_books(identity)
         self.query(NoQuery)
         wanted = await asyncio.to_thread(price_list_of, self.text(PRICE_LIST_BYTES_MAX))
@@ -230,7 +223,7 @@ class PriceListDiffHandler(BillingHandler):
             book, parked = usage_reads.price_book(connection), ParkedBook(parked_prices(connection))
             return changes(wanted, book, parked, partial(past, connection), now_ns, identity.name)
 
-        self.answer(usage.changes_json(await self.context.store.read(work)))
+        self.write_json(usage.changes_json(await self.context.store.read(work)))
 
 
 class PreviewHandler(BillingHandler):
@@ -239,7 +232,7 @@ class PreviewHandler(BillingHandler):
     endpoint = "preview"
 
     async def post(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_change_books(identity)
         self.query(NoQuery)
         body, now_ns = self.body(PreviewBody), self.context.clock_ns()
@@ -262,7 +255,7 @@ class PreviewHandler(BillingHandler):
             parked = usage_reads.rated_bytes(connection, body.tenant, month)
             return preview(rated, parked, prices, present, present | proposed)
 
-        self.answer(usage.preview_json(month, await self.context.store.read(work)))
+        self.write_json(usage.preview_json(month, await self.context.store.read(work)))
 
 
 class AuditHandler(BillingHandler):
@@ -271,11 +264,11 @@ class AuditHandler(BillingHandler):
     endpoint = "audit"
 
     async def get(self) -> None:
-        check_may_audit(await self.caller())
+        check_may_audit(await self.bearer())
         query = self.query(AuditQuery)
-        wanted = audit.Wanted(query.who, query.action, query.subject, query.since_ns, query.until_ns)
-        found = await self.context.store.read(lambda connection: audit.entries(connection, wanted, query.limit + 1, query.cursor))
-        self.answer(usage.audit_json(found, query.limit))
+        wanted, most = query.wanted, query.limit + 1
+        work = lambda connection: entries(connection, audit, audit.c.at_ns, wanted, most, query.cursor)  # noqa: E731 - reads better
+        self.write_json(page_of(await self.context.store.read(work), query.limit))
 
 
 class PlansHandler(BillingHandler):
@@ -284,7 +277,7 @@ class PlansHandler(BillingHandler):
     endpoint = "plans"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(PlansQuery)
         tenant = plan_scope(identity, query.tenant)
         month = Month.of(self.context.clock_ns()) if query.month is None else Month.parse(query.month)
@@ -293,7 +286,7 @@ class PlansHandler(BillingHandler):
             found = await self.context.store.read(lambda connection: plans.plans_of(connection, tenant))
         else:
             found = await self.context.store.read(lambda connection: plans.plans_in(connection, tenant, month))
-        self.answer([plans.plan_answer(plan) for plan in found])
+        self.write_json([plans.plan_answer(plan) for plan in found])
 
 
 class PlanHandler(BillingHandler):
@@ -302,7 +295,7 @@ class PlanHandler(BillingHandler):
     endpoint = "plan"
 
     async def put(self, tenant: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_change_books(identity)
         self.query(NoQuery)
         tenant, body = name_of(tenant, "tenant"), self.body(PlanBody)

@@ -32,7 +32,7 @@ class ReportHandler(BillingHandler):
     endpoint = "report"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(ReportQuery)
         tenant = paying_scope(identity, query.tenant)
         if tenant is None:
@@ -53,7 +53,7 @@ class RecipientsHandler(BillingHandler):
     endpoint = "report_recipients"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(RecipientsQuery)
         tenant = recipient_tenant(identity, query.tenant)
 
@@ -61,10 +61,10 @@ class RecipientsHandler(BillingHandler):
             found = mailings.recipients_of(connection, tenant)
             return [_recipient_json(recipient, mailings.latest_of(connection, recipient.id)) for recipient in found]
 
-        self.answer(await self.context.store.read(read))
+        self.write_json(await self.context.store.read(read))
 
     async def post(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         body = self.body(RecipientBody)
         tenant, now_ns = recipient_tenant(identity, body.tenant), self.context.clock_ns()
@@ -88,7 +88,7 @@ class RecipientHandler(BillingHandler):
     endpoint = "report_recipient"
 
     async def delete(self, id: str) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         self.query(NoQuery)
         tenant, now_ns, number = recipient_tenant(identity, None), self.context.clock_ns(), number_of(id)
         if number is None:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from forebay_service.bodies import body_of, first_fault
+from forebay_service.errors import Invalid
 from forebay_wire.texts import label_of, line_of, name_of
 from pydantic import ValidationError
 
-from forebay_billing.errors import InvalidRequest
-from forebay_billing.http.bodies import HeartbeatBody, LeaseBody, UsageBatchBody, UsageBody, body_of, first_fault
+from forebay_billing.http.bodies import HeartbeatBody, LeaseBody, UsageBatchBody, UsageBody
 
 SHOWN_CHARS_MAX = 200
 _NAMES = ("id", "record", "user", "session", "lease")
@@ -34,10 +35,10 @@ class Aside:
 
 
 def usage_of(body: bytes) -> tuple[list[UsageBody], list[Aside]]:
-    """The records of ``POST api/usage``, and which of them say something else than came. Raises InvalidRequest."""
+    """The records of ``POST api/usage``, and which of them say something else than came. Raises Invalid."""
     try:
         return body_of(UsageBatchBody, body).records, []
-    except InvalidRequest:
+    except Invalid:
         tree = _tree(body)
         asides = _mend(tree, "records", "usage")
         if not asides:
@@ -46,10 +47,10 @@ def usage_of(body: bytes) -> tuple[list[UsageBody], list[Aside]]:
 
 
 def heartbeat_of(body: bytes) -> tuple[HeartbeatBody, list[Aside]]:
-    """A heartbeat, without the leases of which nothing can be understood. Raises InvalidRequest."""
+    """A heartbeat, without the leases of which nothing can be understood. Raises Invalid."""
     try:
         return body_of(HeartbeatBody, body), []
-    except InvalidRequest:
+    except Invalid:
         tree = _tree(body)
         asides = _mend(tree, "leases", "heartbeat")
         rows = tree.get("leases") if isinstance(tree, dict) else None

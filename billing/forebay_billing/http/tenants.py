@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from forebay_service.bodies import query_of
 from sqlalchemy import Connection
 
 from forebay_billing.documents import usage
 from forebay_billing.documents.budgets import standing_json
 from forebay_billing.documents.invoices import summary_json
-from forebay_billing.errors import InvalidRequest
 from forebay_billing.http import tenant_order
-from forebay_billing.http.bodies import NoQuery, TenantOrderQuery, TenantsQuery, name_of
+from forebay_billing.http.bodies import NoQuery, TenantOrderQuery, TenantRowsQuery, TenantsQuery
 from forebay_billing.http.handler import BillingHandler
 from forebay_billing.ledger.access import check_may_invoice, check_may_see_currencies, paying_scope
 from forebay_billing.ledger.books import Books, profile_currencies
@@ -21,9 +21,6 @@ from forebay_billing.reads import standings as standings_reads
 from forebay_billing.reads.invoices import open_invoices_of
 from forebay_billing.rules.budgets import Accrued
 
-NAMES_MAX = 200
-"""Tenants that are told of at once."""
-
 
 class TenantsHandler(BillingHandler):
     """``GET api/tenants``."""
@@ -31,13 +28,13 @@ class TenantsHandler(BillingHandler):
     endpoint = "tenants"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         tenant = paying_scope(identity, self.query(TenantsQuery).tenant)
         context = self.context
         found = await context.store.read(
             lambda connection: standings_reads.standings(connection, tenant, context.settings.currency_of, context.clock_ns())
         )
-        self.answer([usage.standing_json(one) for one in found])
+        self.write_json([usage.standing_json(one) for one in found])
 
 
 class CurrenciesHandler(BillingHandler):
@@ -46,7 +43,7 @@ class CurrenciesHandler(BillingHandler):
     endpoint = "currencies"
 
     async def get(self) -> None:
-        check_may_see_currencies(await self.caller())
+        check_may_see_currencies(await self.bearer())
         self.query(NoQuery)
         context, common = self.context, self.context.settings.currency
 
@@ -54,7 +51,7 @@ class CurrenciesHandler(BillingHandler):
             named, billed_in = {*context.settings.tenant_currencies, *profile_currencies(connection)}, context.currencies(Books(connection))
             return {tenant: currency for tenant in sorted(named) if (currency := billed_in(tenant)) != common}
 
-        self.answer({"currency": common, "tenants": await context.store.read(work)})
+        self.write_json({"currency": common, "tenants": await context.store.read(work)})
 
 
 class TenantOrderHandler(BillingHandler):
@@ -63,7 +60,7 @@ class TenantOrderHandler(BillingHandler):
     endpoint = "tenant_order"
 
     async def get(self) -> None:
-        check_may_invoice(await self.caller())
+        check_may_invoice(await self.bearer())
         query, context = self.query(TenantOrderQuery), self.context
 
         def work(connection: Connection, accrued: Accrued) -> tenant_order.Order:
@@ -71,7 +68,7 @@ class TenantOrderHandler(BillingHandler):
             return tenant_order.order(connection, query.sort, descending, query.q, currency_of, accrued, context.clock_ns())
 
         found = await context.budgets.beside(work)
-        self.answer({"ranked": found.ranked, "unranked": found.unranked, "unmatched": found.unmatched})
+        self.write_json({"ranked": found.ranked, "unranked": found.unranked, "unmatched": found.unmatched})
 
 
 class TenantRowsHandler(BillingHandler):
@@ -80,11 +77,10 @@ class TenantRowsHandler(BillingHandler):
     endpoint = "tenant_rows"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_invoice(identity)
-        names, context = [name_of(name, "tenant") for name in self.get_query_arguments("tenant", strip=False)], self.context
-        if set(self.request.query_arguments) - {"tenant"} or len(names) > NAMES_MAX:
-            raise InvalidRequest(f"tenant: name up to {NAMES_MAX} tenants, and nothing else.")
+        asked = {name: self.get_query_arguments(name, strip=False) for name in self.request.query_arguments}
+        names, context = query_of(TenantRowsQuery, asked).tenant, self.context
 
         def work(connection: Connection, accrued: Accrued) -> dict[str, Any]:
             now_ns = context.clock_ns()
@@ -96,4 +92,4 @@ class TenantRowsHandler(BillingHandler):
                 "open_invoices": [summary_json(one) for one in open_invoices_of(connection, names)],
             }
 
-        self.answer(await context.budgets.beside(work))
+        self.write_json(await context.budgets.beside(work))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from forebay_service.errors import RequestError
+
 from forebay_billing.documents import usage
-from forebay_billing.errors import BillingError, InvalidRequest
+from forebay_billing.errors import InvalidRequest
 from forebay_billing.http import stand_ins
 from forebay_billing.http.bodies import CorrectionBody, ForecastQuery, NoQuery, StatementQuery, SummaryQuery, UsageQuery
 from forebay_billing.http.handler import FUTURE_NS_MAX, Attempt, BillingHandler
@@ -29,7 +31,7 @@ class UsageHandler(BillingHandler):
     endpoint = "usage"
 
     async def post(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_post_usage(identity)
         self.query(NoQuery)
         context, attempt = self.context, Attempt("usage.post", "usage", {"bytes": len(self._body)})
@@ -45,7 +47,7 @@ class UsageHandler(BillingHandler):
                 usage.accepted_json,
                 share=Share(context.post_usage, records),
             )
-        except BillingError as refusal:
+        except RequestError as refusal:
             await self.leave_once(identity, attempt, refusal)
             raise
         if done is not None:
@@ -59,12 +61,12 @@ class UsageHandler(BillingHandler):
                 raise InvalidRequest(f"Usage {record.source}/{record.id} ends more than an hour in the future; compare the clocks.")
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(UsageQuery)
         scope = usage_scope(identity, query.tenant, query.user)
         window = Window(query.since_ns, query.until_ns, query.notebook, query.cell, query.cell_id)
         page = await self.context.store.usage_page(scope, window, query.limit, query.after)
-        self.answer(usage.page_json(page))
+        self.write_json(usage.page_json(page))
 
 
 class CorrectionsHandler(BillingHandler):
@@ -73,7 +75,7 @@ class CorrectionsHandler(BillingHandler):
     endpoint = "corrections"
 
     async def post(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         check_may_change_books(identity)
         self.query(NoQuery)
         body = self.body(CorrectionBody)
@@ -92,9 +94,9 @@ class CheckHandler(BillingHandler):
     endpoint = "check"
 
     async def get(self) -> None:
-        check_may_scrape(await self.caller())
+        check_may_scrape(await self.bearer())
         self.query(NoQuery)
-        self.answer({"differences": [usage.difference_json(found) for found in await self.context.store.differences()]})
+        self.write_json({"differences": [usage.difference_json(found) for found in await self.context.store.differences()]})
 
 
 class SummaryHandler(BillingHandler):
@@ -103,12 +105,12 @@ class SummaryHandler(BillingHandler):
     endpoint = "summary"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(SummaryQuery)
         scope = usage_scope(identity, query.tenant, query.user)
         window = Window(query.since_ns, query.until_ns, query.notebook)
         rows = await self.context.store.summary(scope, window, _keys(query.by), query.tzinfo)
-        self.answer([usage.summary_json(row) for row in rows])
+        self.write_json([usage.summary_json(row) for row in rows])
 
 
 class ForecastHandler(BillingHandler):
@@ -117,10 +119,10 @@ class ForecastHandler(BillingHandler):
     endpoint = "forecast"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(ForecastQuery)
         found = await self.context.store.outlook(usage_scope(identity, query.tenant, query.user))
-        self.answer([usage.outlook_json(one) for one in found])
+        self.write_json([usage.outlook_json(one) for one in found])
 
 
 def _keys(by: str) -> list[By]:
@@ -136,7 +138,7 @@ class StatementHandler(BillingHandler):
     endpoint = "statement"
 
     async def get(self) -> None:
-        identity = await self.caller()
+        identity = await self.bearer()
         query = self.query(StatementQuery)
         scope = usage_scope(identity, query.tenant, query.user)
         if scope.tenant is None:
@@ -146,7 +148,7 @@ class StatementHandler(BillingHandler):
             await self.context.store.check_tenant(scope.tenant)
         statement = await self.context.store.statement(scope.tenant, scope.user, month)
         if query.format == "json":
-            self.answer(usage.statement_json(statement))
+            self.write_json(usage.statement_json(statement))
         elif query.format == "html":
             self.set_header("Content-Type", "text/html; charset=utf-8")
             self.set_header("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")

@@ -10,12 +10,13 @@ from datetime import tzinfo
 from http import HTTPStatus
 from typing import Any
 
+from forebay_service.handler import SafeHandler
 from forebay_service.identity import Identity, IdentityRefused, identity_of
 from forebay_service.languages import COOKIE, Text, language_of
 from forebay_service.refusals import reason_of
 from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
-from tornado.web import HTTPError, RequestHandler
+from tornado.web import HTTPError
 
 from forebay_dashboards.access import View, may_open, require
 from forebay_dashboards.errors import AccessRefused, FormError, MoneyError, UpstreamRefused, UpstreamUnavailable
@@ -62,7 +63,7 @@ class Problem(HTTPError):
         self.sentence = sentence
 
 
-class Answer(RequestHandler):
+class Answer(SafeHandler):
     """What every answer of this service has: safe headers, a page for errors, and its figures."""
 
     services: Services
@@ -73,11 +74,9 @@ class Answer(RequestHandler):
         self.services = services
 
     def set_default_headers(self) -> None:
+        super().set_default_headers()
         self.set_header("Content-Security-Policy", CONTENT_POLICY)
-        self.set_header("X-Content-Type-Options", "nosniff")
         self.set_header("Referrer-Policy", "same-origin")
-        self.set_header("Cache-Control", "no-store")
-        self.clear_header("Server")
 
     def on_finish(self) -> None:
         REQUESTS.labels(self.page, str(self.get_status())).inc()

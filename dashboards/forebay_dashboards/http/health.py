@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+from forebay_service.handler import is_local
 from forebay_service.identity import Identity, IdentityRefused, identity_of
 from forebay_service.languages import Text
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -12,7 +13,6 @@ from forebay_dashboards.access import may_scrape
 from forebay_dashboards.http.handler import Answer, Problem
 from forebay_dashboards.http.templating import STATIC_FILES, static_content
 
-_LOOPBACK = ("127.0.0.1", "::1")
 STATIC_SECONDS = 365 * 86400
 """Addresses of static files change with their content, so that browsers may keep them."""
 
@@ -23,7 +23,7 @@ class HealthProbe(Answer):
     page = "health"
 
     def get(self) -> None:
-        self.finish({"status": "ready", "live": self.services.feed.connected})
+        self.finish({"status": "ok", "live": self.services.feed.connected})
 
 
 class MetricsProbe(Answer):
@@ -32,7 +32,7 @@ class MetricsProbe(Answer):
     page = "metrics"
 
     async def get(self) -> None:
-        nearby = self.request.remote_ip in _LOOPBACK and "X-Forwarded-For" not in self.request.headers
+        nearby = is_local(self.request)
         if not may_scrape(None if nearby else await self._bearer(), nearby):
             sentence = Text("Metrics are read with the token of an operator or a service.")
             raise Problem(HTTPStatus.FORBIDDEN, Text("Not yours to open"), sentence)

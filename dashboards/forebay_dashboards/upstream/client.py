@@ -114,9 +114,9 @@ class Upstream:
         name, answer = SERVICES.get(self.name, self.name), f"{response.status} {response.reason}"
         code, message = "refused", Text("The %(service)s service refused this (%(answer)s).", service=name, answer=answer)
         try:
-            body = json.loads(await response.read())
-            code = str(body["code"])
-            message = refusal(code, str(body["message"])[:MESSAGE_CHARACTERS_MAX])
+            error = json.loads(await response.read())["error"]
+            code = str(error["code"])
+            message = refusal(code, str(error["message"])[:MESSAGE_CHARACTERS_MAX])
         except (ValueError, KeyError, TypeError):
             logger.warning("action=unexpected_refusal service=%s status=%d", self.name, response.status)
         if response.status >= 500:

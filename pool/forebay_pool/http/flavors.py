@@ -41,8 +41,8 @@ class FlavorItem(FlavorApi):
     async def put(self, name: str) -> None:
         identity = await self.bearer(OPERATE)
         if re.fullmatch(NAME_PATTERN, name) is None:
-            raise RequestRefused(400, "bad_request", f"{name!r} is no name of a flavor: use a-z, 0-9, dot, dash, underscore, 64 at most.")
-        flavor, expected = self.body_as(FlavorBody.model_validate_json).named(name), self.expected()
+            raise RequestRefused(400, "invalid", f"{name!r} is no name of a flavor: use a-z, 0-9, dot, dash, underscore, 64 at most.")
+        flavor, expected = self.body(FlavorBody).named(name), self.expected()
         await self.context.write(lambda: self.context.store.set_flavor(flavor, identity.name, expected))
         self.shell.apply(FlavorSet(flavor))
         log.info("flavor_set %s by %s", name, identity.name, extra={"action": "flavor_set", "flavor": name, "user": identity.name})

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from forebay_service.identity import OPERATE, SERVICE
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from typing import Any
+
+from forebay_service.handler import HealthHandler, MetricsHandler
+from prometheus_client import generate_latest
 
 from forebay_pool.http.handler import Api
 
-LOOPBACK = ("127.0.0.1", "::1")
 
+class MetricsPage(Api, MetricsHandler):
+    """``GET metrics``."""
 
-class MetricsPage(Api):
-    """``GET metrics``: without a token from this host itself, never through a proxy: it tells of all tenants."""
-
-    async def get(self) -> None:
-        proxied = "X-Forwarded-For" in self.request.headers
-        if proxied or self.request.remote_ip not in LOOPBACK:
-            await self.bearer(SERVICE, OPERATE)
+    async def exposition(self) -> bytes:
         await self.context.count_outbox()
-        self.set_header("Content-Type", CONTENT_TYPE_LATEST)
-        self.write(generate_latest(self.shell.metrics.registry))
+        return generate_latest(self.shell.metrics.registry)
 
 
-class Health(Api):
+class Health(Api, HealthHandler):
     """``GET health``."""
 
-    def get(self) -> None:
-        self.write_json({"status": "ok", "role": "leader"})
+    async def state(self) -> dict[str, Any]:
+        return {"role": "leader"}

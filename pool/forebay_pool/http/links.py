@@ -7,13 +7,14 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from forebay_service.handler import token_in
 from forebay_service.identity import COMPUTE, IdentityRefused, IdentityUnavailable
 from forebay_wire import messages as wire
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketProtocol
 
 from forebay_pool.errors import RequestRefused
-from forebay_pool.http.handler import Api, Context, token_in
+from forebay_pool.http.handler import Api, Context
 from forebay_pool.machine.messages import resume_key
 from forebay_pool.model.events import ClientSaid, SessionAway, SessionDismissed, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
 
@@ -116,6 +117,7 @@ class SessionLink(_LinkHandler):
     """``GET api/session``: one process, one session at a time."""
 
     async def prepare(self) -> None:
+        super().prepare()
         self.identity = await self.bearer(COMPUTE)
         if self.identity.tenant is None:
             raise RequestRefused(403, "no_tenant", f"{self.identity.name} belongs to no tenant; ask an operator to add you to one.")
@@ -276,6 +278,7 @@ class WorkerLink(_LinkHandler):
     """``GET api/worker``: one worker, known by the token it was started with."""
 
     async def prepare(self) -> None:
+        super().prepare()
         worker = self.shell.worker_of(token_in(self.request.headers))
         if worker is None:
             raise RequestRefused(401, "unauthorized", "This is no token of a worker that this pool started.")

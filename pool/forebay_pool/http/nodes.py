@@ -64,7 +64,7 @@ class NodeItem(Api):
 
     async def put(self, name: str) -> None:
         identity = await self.bearer(OPERATE)
-        body: NodeBody = self.body_as(NodeBody.model_validate_json)
+        body = self.body(NodeBody)
         node = self.shell.machine.fleet.nodes.get(name)
         if node is None:
             raise RequestRefused(404, "no_node", f"There is no node {name!r}.")
@@ -81,7 +81,7 @@ class DeviceItem(Api):
 
     async def put(self, name: str) -> None:
         identity = await self.bearer(OPERATE)
-        body: DeviceBody = self.body_as(DeviceBody.model_validate_json)
+        body = self.body(DeviceBody)
         seat = self.shell.machine.fleet.seats.get(name)
         if seat is None:
             raise RequestRefused(404, "no_device", f"There is no device {name!r}.")
@@ -113,7 +113,7 @@ class ModelItem(Api):
 
     async def put(self, model: str) -> None:
         identity = await self.bearer(OPERATE)
-        body: ModelBody = self.body_as(ModelBody.model_validate_json)
+        body = self.body(ModelBody)
         fleet = self.shell.machine.fleet
         if model not in fleet.indexes and model not in fleet.policy.models:
             raise RequestRefused(404, "no_model", f"There is no device of the model {model!r}.")

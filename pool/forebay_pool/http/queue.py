@@ -64,13 +64,6 @@ class Quotas(Api):
 class QuotaItem(Api):
     """``GET`` and ``PUT api/quotas/{tenant}`` and ``api/quotas/{tenant}/{user}``, with a tag of what is set, which a change may expect."""
 
-    def compute_etag(self) -> None:
-        """Tornado's own would be of what is held and used, too."""
-
-    def check_etag_header(self) -> bool:
-        """Who reads always gets an answer: of an equal tag more may be used by now."""
-        return False
-
     def _answer(self, account: Account) -> None:
         self.write_tagged(quota_row(account, self.shell.clock_ns(), self.shell.machine.fleet))
 
@@ -82,11 +75,11 @@ class QuotaItem(Api):
     async def put(self, tenant: str, user: str | None = None) -> None:
         identity = await self.bearer(OPERATE)
         if TENANT_NAME.fullmatch(tenant) is None:
-            raise RequestRefused(400, "bad_request", "A tenant's name has 1 to 63 letters of ASCII, digits, '.', '_' and '-'.")
+            raise RequestRefused(400, "invalid", "A tenant's name has 1 to 63 letters of ASCII, digits, '.', '_' and '-'.")
         if user is not None and name_of(user) != user:
             sentence = f"A user's name has at most {NAME_CHARS_MAX} characters, none of them a control character."
-            raise RequestRefused(400, "bad_request", sentence)
-        quota: Quota = self.body_as(QuotaBody.model_validate_json).quota
+            raise RequestRefused(400, "invalid", sentence)
+        quota: Quota = self.body(QuotaBody).quota
         expected = self.expected()
         await self.context.write(lambda: self.context.store.set_quota(tenant, user, quota, identity.name, expected))
         self.shell.apply(QuotaSet(tenant, user, quota))

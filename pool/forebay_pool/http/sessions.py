@@ -62,23 +62,26 @@ class SessionItem(Api):
 class Choice(Api):
     """``GET`` and ``PUT api/choice``."""
 
-    async def prepare(self) -> None:
-        self.identity = await self.bearer(COMPUTE)
-        if self.identity.tenant is None:
-            raise RequestRefused(403, "no_tenant", f"{self.identity.name} belongs to no tenant; ask an operator to add you to one.")
-        self.key = (self.identity.tenant, self.identity.name)
+    async def _key(self) -> tuple[str, str]:
+        """Whose choice it is: a user's of a tenant. Raises RequestRefused."""
+        identity = await self.bearer(COMPUTE)
+        if identity.tenant is None:
+            raise RequestRefused(403, "no_tenant", f"{identity.name} belongs to no tenant; ask an operator to add you to one.")
+        return identity.tenant, identity.name
 
     async def get(self) -> None:
-        self.write_json({"flavor": self.context.choices.get(self.key, self.context.settings.default_flavor)})
+        key = await self._key()
+        self.write_json({"flavor": self.context.choices.get(key, self.context.settings.default_flavor)})
 
     async def put(self) -> None:
-        name = self.body_as(ChoiceBody.model_validate_json).flavor
+        key = await self._key()
+        name = self.body(ChoiceBody).flavor
         fleet = self.shell.machine.fleet
         if name not in fleet.flavors:
             raise RequestRefused(400, "unknown_flavor", f"There is no flavor {name!r}; there are {', '.join(fleet.flavors)}.")
         why_not = fleet.why_not(fleet.flavors[name])
         if why_not is not None:
             raise RequestRefused(409, "not_servable", why_not)
-        await self.context.write(lambda: self.context.store.set_choice(*self.key, name))
-        self.context.choices[self.key] = name
+        await self.context.write(lambda: self.context.store.set_choice(*key, name))
+        self.context.choices[key] = name
         self.write_json({"flavor": name})

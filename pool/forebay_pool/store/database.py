@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from alembic import command
 from alembic.config import Config
+from forebay_service.audit import Entry, Wanted, entries
 from forebay_service.preconditions import ANYHOW, MISMATCH, Precondition, tag_of
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -26,7 +27,7 @@ from forebay_pool.process_identity import boot_id
 from forebay_pool.store import audit, history_rows, snapshot_rows
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.flavors import settings_of
-from forebay_pool.store.tables import CHOICES, CLOSURES, FLAVORS, LEADERSHIP, MODEL_POLICIES, OUTBOX, QUOTAS, SEGMENTS
+from forebay_pool.store.tables import AUDIT, CHOICES, CLOSURES, FLAVORS, LEADERSHIP, MODEL_POLICIES, OUTBOX, QUOTAS, SEGMENTS
 
 BUSY_SECONDS = 2.0
 """How long a statement waits for a locked database before it fails (and is tried again)."""
@@ -219,11 +220,11 @@ class Store:
         with self._writing(deed):
             pass
 
-    def deeds(self, wanted: audit.Wanted, limit: int, before_id: int | None) -> list[audit.Entry]:
+    def audit_entries(self, wanted: Wanted, limit: int, before_id: int | None) -> list[Entry]:
         """At most so many, newest first. Raises StoreUnavailable."""
         try:
             with self.engine.connect() as connection:
-                return audit.entries(connection, wanted, limit, before_id)
+                return entries(connection, AUDIT, AUDIT.c.at_unix_ns, wanted, limit, before_id)
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"the database {self.engine.url!r} cannot be read: {error}") from error
 

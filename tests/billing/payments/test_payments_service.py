@@ -229,7 +229,7 @@ def test_a_report_that_no_webhook_brought_is_fetched_at_the_start_and_by_a_recon
 
 def test_the_portal_is_opened_for_the_tenants_own_customer(paid: Any, emulator: Emulator) -> None:
     refused = paid.request("acme-owner", "POST", "/api/payments/portal", json={})
-    assert (refused.status_code, refused.json()["code"]) == (409, "payments_off")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "payments_off")
     put_contact(paid)
     wait_for(done(paid, 1))
     opened = paid.request("acme-owner", "POST", "/api/payments/portal", json={}).json()
@@ -237,7 +237,7 @@ def test_the_portal_is_opened_for_the_tenants_own_customer(paid: Any, emulator: 
     asked = emulator.called("POST /v1/billing_portal/sessions")[0].params
     assert asked == {"customer": emulator.account.of("customer")[0]["id"], "return_url": "https://cloud.example/"}
     other = paid.request("acme-owner", "POST", "/api/payments/portal", json={"tenant": "globex"})
-    assert (other.status_code, other.json()["code"]) == (403, "forbidden")
+    assert (other.status_code, other.json()["error"]["code"]) == (403, "forbidden")
 
 
 def test_a_webhook_that_is_not_stripes_changes_nothing_and_is_audited(paid: Any, emulator: Emulator, clock: Any) -> None:
@@ -247,7 +247,7 @@ def test_a_webhook_that_is_not_stripes_changes_nothing_and_is_audited(paid: Any,
     clock.now_ns += 301 * 10**9
     for sent in (header, forged, "", "t=1,v1=zz"):
         answer = paid.client.post("/api/payments/webhook", content=payload, headers={"Stripe-Signature": sent})
-        assert (answer.status_code, answer.json()["code"]) == (400, "bad_webhook")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_webhook")
     assert len(audit(paid, "payments.webhook")) == 4
     for _ in range(60):
         assert hear(paid, payload.encode(), forged) == 400
@@ -271,7 +271,7 @@ def test_a_dead_letter_is_seen_and_decided_on(paid: Any, invoice: Any, clock: An
     path = f"/api/payments/outbox/{rows[0]['id']}"
     assert paid.request("operator", "POST", path, json={"action": "skip", "reason": "billed by hand"}).status_code == 200
     again = paid.request("operator", "POST", path, json={"action": "retry", "reason": "x"})
-    assert (again.status_code, again.json()["code"]) == (404, "unknown_record")
+    assert (again.status_code, again.json()["error"]["code"]) == (404, "unknown_record")
     assert [(row.who, row.subject) for row in audit(paid, "payments.dead_letter")] == [("operator", str(rows[0]["id"]))]
 
 
@@ -285,7 +285,7 @@ def test_a_stripe_that_does_not_answer_is_a_502_and_nothing_of_ours_changes(paid
         paid.get("operator", "/api/payments/reconciliation", since_ns=0, until_ns=2**60),
         paid.request("acme-owner", "POST", "/api/payments/portal", json={}),
     ):
-        assert (answer.status_code, answer.json()["code"]) == (502, "payments_unavailable")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (502, "payments_unavailable")
 
 
 def test_without_payments_their_endpoints_say_so(running: Any) -> None:
@@ -295,21 +295,21 @@ def test_without_payments_their_endpoints_say_so(running: Any) -> None:
         running.get("operator", "/api/payments/reconciliation", since_ns=0, until_ns=1),
         running.client.post("/api/payments/webhook", content=b"{}"),
     ):
-        assert (answer.status_code, answer.json()["code"]) == (409, "payments_off")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "payments_off")
     assert running.get("operator", "/api/payments/outbox").json() == {"counts": {}, "rows": []}
 
 
 @pytest.mark.parametrize("body", [{"name": ""}, {"name": "x" * 151}, {"email": "nobody"}, {"email": "a@b\u0000"}, {"colour": "red"}])
 def test_a_contact_that_is_none_is_refused(paid: Any, body: dict[str, Any]) -> None:
     answer = put_contact(paid, **body)
-    assert (answer.status_code, answer.json()["code"]) == (400, "invalid")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid")
 
 
 def test_an_operators_contact_of_a_tenant_of_whom_nothing_was_recorded_is_refused_and_nothing_goes_to_stripe(
     paid: Any, emulator: Emulator
 ) -> None:
     refused = put_contact(paid, "operator", "amce")
-    assert (refused.status_code, refused.json()["code"]) == (404, "unknown_tenant")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "unknown_tenant")
     assert [row.subject for row in audit(paid, "payments.contact.refused")] == ["amce"]
     assert paid.get("operator", "/api/payments/outbox").json()["rows"] == []
     assert paid.request("operator", "PUT", "/api/profiles/amce", json={"currency": "KRW"}).status_code == 200

@@ -1,0 +1,185 @@
+"""Every endpoint of the pool: who answers it, who may ask, what it takes and gives.
+
+Tests hold this table against what a running pool answers.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Literal
+
+from forebay_service.audit import AuditPage, AuditQuery
+from forebay_service.errors import Conflict, NotFound, UpgradeRequired
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE
+from forebay_service.openapi import describe
+from forebay_service.routes import Route
+from typing_extensions import TypedDict
+
+from forebay_pool.http import audit, events, flavors, health, nodes, queue, sessions
+from forebay_pool.http.handler import Api
+from forebay_pool.http.links import SessionLink, WorkerLink
+from forebay_pool.http.nodes import DeviceBody, ModelBody, NodeBody
+from forebay_pool.http.queue import QuotaBody
+from forebay_pool.http.sessions import ChoiceBody
+from forebay_pool.placement.forecast import Forecast
+from forebay_pool.store.flavors import FlavorBody
+from forebay_pool.views.rows import DeviceRow, FlavorRow, LeaseRow, ModelRow, NodeRow, QueueRow, QuotaRow, SessionRow, SuggestionRow
+
+EVERYBODY = (COMPUTE, SERVICE, OPERATE)
+STAFF = (SERVICE, OPERATE)
+INFO = {
+    "title": "Forebay pool",
+    "version": version("forebay-pool"),
+    "description": "Sessions, leases, the queue, quotas, devices, nodes and flavors. What ends in `_ns` is whole nanoseconds.",
+}
+SWITCHING = 101
+"""What a WebSocket begins with."""
+
+
+class Choice(TypedDict):
+    flavor: str
+
+
+class Revoked(TypedDict):
+    lease: str
+    seconds: float
+
+
+class Parked(TypedDict):
+    session: str
+    device: str
+    bytes: int
+
+
+Moved = TypedDict("Moved", {"session": str, "from": str})
+"""``from``: the device that it leaves."""
+
+
+class Healthy(TypedDict):
+    status: Literal["ok"]
+    role: Literal["leader", "follower"]
+
+
+class Description(Api):
+    """``GET api/openapi.json``: for everybody, as it says nothing of anybody."""
+
+    def get(self) -> None:
+        self.write_json_text(_document(self.context.settings.base_path))
+
+
+@cache
+def _document(base_path: str) -> str:
+    """It takes a tenth of a second to make, and never changes."""
+    return json.dumps(describe(ROUTES, base_path, INFO))
+
+
+ROUTES = (
+    Route(
+        *("GET", "api/session", SessionLink, "The session link of a process (WebSocket)"),
+        scopes=(COMPUTE,),
+        refusals=(UpgradeRequired.status,),
+        status=SWITCHING,
+    ),
+    Route(
+        *("GET", "api/worker", WorkerLink, "The link of a worker that this pool started (WebSocket)"),
+        refusals=(UpgradeRequired.status,),
+        status=SWITCHING,
+    ),
+    Route("GET", "api/flavors", flavors.Flavors, "All flavors, whether they can be had and why not, and their prices", list[FlavorRow]),
+    Route(
+        *("PUT", "api/flavors/{name}", flavors.FlavorItem, "Makes a flavor, or changes one for later leases", FlavorRow, FlavorBody),
+        scopes=(OPERATE,),
+        tagged=True,
+        conditional=True,
+    ),
+    Route(
+        *("GET", "api/suggestions", flavors.Suggestions),
+        summary="Flavors that the devices which are here could serve, and that are not there yet",
+        answer=list[SuggestionRow],
+        scopes=(OPERATE,),
+    ),
+    Route("GET", "api/leases", sessions.Leases, "Open leases", list[LeaseRow], scopes=STAFF),
+    Route("GET", "api/sessions", sessions.Sessions, "Sessions; users see their own", list[SessionRow], scopes=EVERYBODY),
+    Route(
+        *("DELETE", "api/sessions/{session}", sessions.SessionItem, "Ends a session; its tensors are lost"),
+        scopes=(COMPUTE, OPERATE),
+        refusals=(NotFound.status,),
+        status=204,
+    ),
+    Route(
+        *("POST", "api/sessions/{session}/revoke", queue.Revocation, "Takes a session's lease back, with grace", Revoked),
+        scopes=(OPERATE,),
+        refusals=(NotFound.status, Conflict.status),
+        status=202,
+    ),
+    Route(
+        *("POST", "api/sessions/{session}/move", queue.Move, "Lets a session go on on another device", Moved),
+        scopes=(OPERATE,),
+        refusals=(NotFound.status, Conflict.status),
+        status=202,
+    ),
+    Route(
+        *("POST", "api/sessions/{session}/park", queue.Parking, "Has the tensors of a session that rests leave its device", Parked),
+        scopes=(OPERATE,),
+        refusals=(NotFound.status, Conflict.status),
+        status=202,
+    ),
+    Route("GET", "api/queue", queue.Queue, "Who waits, by position, and why; users see their own", list[QueueRow], scopes=EVERYBODY),
+    Route("GET", "api/quotas", queue.Quotas, "Quotas that are set, and what of them is held and used", list[QuotaRow], scopes=STAFF),
+    Route("GET", "api/quotas/{tenant}", queue.QuotaItem, "A tenant's quota", QuotaRow, scopes=STAFF, tagged=True),
+    Route(
+        *("PUT", "api/quotas/{tenant}", queue.QuotaItem, "Replaces a tenant's quota", QuotaRow, QuotaBody),
+        scopes=(OPERATE,),
+        tagged=True,
+        conditional=True,
+    ),
+    Route("GET", "api/quotas/{tenant}/{user}", queue.QuotaItem, "A user's quota", QuotaRow, scopes=STAFF, tagged=True),
+    Route(
+        *("PUT", "api/quotas/{tenant}/{user}", queue.QuotaItem, "Replaces a user's quota", QuotaRow, QuotaBody),
+        scopes=(OPERATE,),
+        tagged=True,
+        conditional=True,
+    ),
+    Route("GET", "api/devices", nodes.Devices, "Physical devices, who holds them, and how they are", list[DeviceRow], scopes=STAFF),
+    Route(
+        *("PUT", "api/devices/{device:path}", nodes.DeviceItem, "Closes a device to new leases, or opens it", DeviceRow, DeviceBody),
+        scopes=(OPERATE,),
+        refusals=(NotFound.status,),
+    ),
+    Route("GET", "api/nodes", nodes.Nodes, "Hosts of devices", list[NodeRow], scopes=STAFF),
+    Route(
+        *("PUT", "api/nodes/{node}", nodes.NodeItem, "Drains a node, or lends its devices again", NodeRow, NodeBody),
+        scopes=(OPERATE,),
+        refusals=(NotFound.status,),
+    ),
+    Route("GET", "api/models", nodes.Models, "Models of devices, and their policies", list[ModelRow], scopes=STAFF),
+    Route(
+        *("PUT", "api/models/{model:path}", nodes.ModelItem, "Says who may have a model", ModelRow, ModelBody),
+        scopes=(OPERATE,),
+        tagged=True,
+        conditional=True,
+        refusals=(NotFound.status,),
+    ),
+    Route("GET", "api/forecast", nodes.Forecasts, "What each flavor's demand will come to", list[Forecast], scopes=STAFF),
+    Route("GET", "api/choice", sessions.Choice, "The flavor that the user's sessions begin with", Choice, scopes=(COMPUTE,)),
+    Route(
+        *("PUT", "api/choice", sessions.Choice, "Chooses the flavor of the user's new sessions", Choice, ChoiceBody),
+        scopes=(COMPUTE,),
+        refusals=(Conflict.status,),
+    ),
+    Route("GET", "api/audit", audit.Audit, "What operators did, newest first", AuditPage, scopes=(OPERATE,), query=AuditQuery),
+    Route(
+        *("GET", "api/events", events.Events, "Rows that change, as server-sent events", str),
+        scopes=EVERYBODY,
+        media=("text/event-stream",),
+    ),
+    Route("GET", "api/openapi.json", Description, "This description", dict[str, Any], scopes=None),
+    Route(
+        *("GET", "metrics", health.MetricsPage, "Metrics for Prometheus; from this host itself without a token", str),
+        scopes=STAFF,
+        media=("text/plain",),
+    ),
+    Route("GET", "health", health.Health, "Whether the pool serves", Healthy, scopes=None),
+)

@@ -1,0 +1,88 @@
+"""What every HTTP service refuses: one status and one code for each kind of refusal. A service's own kinds build on them.
+
+The codes are held against the table of ``docs/reference/http.md`` by a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class RequestError(Exception):
+    """A failure of the service, and the base of all refusals: ``str(error)`` is one sentence for the caller."""
+
+    status: int = 500
+    code: str = "internal"
+    values: Mapping[str, Any] = {}
+    """What the sentence speaks of, for programs; goes into JSON beside it."""
+
+
+class Invalid(RequestError):
+    """A body, an argument, a header or an address that cannot be used; the message says which part."""
+
+    status = 400
+    code = "invalid"
+
+
+class Unauthorized(RequestError):
+    """No token, or one that is unknown, expired or revoked."""
+
+    status = 401
+    code = "unauthorized"
+
+
+class Forbidden(RequestError):
+    """The token's scopes do not reach so far, or its user cannot be served."""
+
+    status = 403
+    code = "forbidden"
+
+
+class NotFound(RequestError):
+    """Nothing is at this address, or nothing that the bearer may know of."""
+
+    status = 404
+    code = "not_found"
+
+
+class MethodNotAllowed(RequestError):
+    """The address exists, but not for this method."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class Conflict(RequestError):
+    """It cannot be done in the present state; the message says why."""
+
+    status = 409
+    code = "conflict"
+
+
+class PreconditionFailed(RequestError):
+    """What stands is not what ``If-Match`` or ``If-None-Match`` expect: somebody changed it meanwhile. Nothing was done."""
+
+    status = 412
+    code = "precondition_failed"
+
+
+class TooLarge(RequestError):
+    """A body longer than the service reads."""
+
+    status = 413
+    code = "too_large"
+
+
+class UpgradeRequired(RequestError):
+    """The address is a WebSocket, and the request opens none."""
+
+    status = 426
+    code = "upgrade_required"
+
+
+class Unavailable(RequestError):
+    """The database or JupyterHub cannot be asked right now, or a limit is reached. Nothing was done; try again."""
+
+    status = 503
+    code = "unavailable"
