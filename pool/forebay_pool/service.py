@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forebay_service.account import Account
+from forebay_service.errors import SettingsError
 from forebay_service.identity import Authenticator
+from forebay_service.process import listen
 from forebay_wire.messages import MESSAGE_BYTES_MAX
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
 from tornado.web import Application
 
 from forebay_pool.billing.client import BillingClient
 from forebay_pool.billing.heartbeats import Heartbeats
 from forebay_pool.billing.outbox import Outbox
-from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
+from forebay_pool.errors import BillingUnavailable, StoreUnavailable
 from forebay_pool.hosts.launcher import Launcher, LocalLauncher, WorkerCommand
 from forebay_pool.hosts.probes import Probe, probes_of
 from forebay_pool.hosts.ray_nodes import RayNode, devices_of
@@ -240,7 +241,7 @@ class Service:
 
     @staticmethod
     def routes() -> list[tuple[str, type[handler_http.Api]]]:
-        """Each endpoint under ``base_path``, and who answers it."""
+        """Each endpoint under ``prefix``, and who answers it."""
         return [
             ("api/session", SessionLink),
             ("api/worker", WorkerLink),
@@ -286,7 +287,7 @@ class Service:
         )
 
     def _listen(self) -> None:
-        base = self.settings.base_path
+        base = self.settings.prefix
         own = {"context": self._context()}
         application = Application(
             [(base + path, handler, own) for path, handler in self.routes()],
@@ -296,11 +297,7 @@ class Service:
             log_function=_log_request,
         )
         tls = self.settings.tls()
-        try:
-            sockets = bind_sockets(self.settings.port, self.settings.host)
-        except OSError as error:
-            where = f"{self.settings.host}:{self.settings.port}"
-            raise SettingsError(f"cannot listen on {where} ({error.strerror}): set host and port to an address that is free") from None
+        sockets = listen(self.settings.host, self.settings.port)
         sizes = {"max_body_size": handler_http.BODY_BYTES_MAX, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
         waits = {"body_timeout": handler_http.BODY_SECONDS_MAX, "idle_connection_timeout": handler_http.IDLE_SECONDS_MAX}
         self._server = HTTPServer(application, ssl_options=tls, **sizes, **waits)

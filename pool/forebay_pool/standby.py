@@ -8,6 +8,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from forebay_service.process import listen
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -64,7 +65,7 @@ class _Elsewhere(RequestHandler):
         self.set_header("Retry-After", str(RETRY_AFTER_SECONDS))
         self.set_header("Content-Type", "application/json")
         if leader:
-            self.set_header("Location", leader + self.request.uri.removeprefix(self.follower.settings.base_path))
+            self.set_header("Location", leader + self.request.uri.removeprefix(self.follower.settings.prefix))
         where = f" Ask {leader}." if leader else " Try again in a second."
         self.finish(json.dumps({"code": "follower", "message": WAITING + where}))
 
@@ -84,10 +85,10 @@ class Follower:
             return True
         await self._look()
         settings: dict[str, Any] = {"default_handler_class": _Elsewhere, "default_handler_args": {"follower": self}}
-        base = self.settings.base_path
+        base = self.settings.prefix
         routes: list[Any] = [(f"{base}health", _Health), (f"{base}metrics", _Metrics)]
         server = HTTPServer(Application(routes, log_function=lambda _: None, **settings), ssl_options=self.settings.tls())
-        server.listen(self.settings.port, self.settings.host)
+        server.add_sockets(listen(self.settings.host, self.settings.port))
         log.info("another pool leads: this one waits at %s", self.settings.own_url, extra={"action": "follows"})
         print(f"forebay-pool waits at {self.settings.own_url}", flush=True)
         try:

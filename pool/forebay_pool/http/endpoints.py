@@ -142,4 +142,4 @@ class Description(Api):
     """``GET api/openapi.json``: for everybody, as it says nothing of anybody."""
 
     def get(self) -> None:
-        self.write_json(describe(OPERATIONS, self.context.settings.base_path))
+        self.write_json(describe(OPERATIONS, self.context.settings.prefix))
