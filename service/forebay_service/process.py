@@ -1,7 +1,8 @@
 """A service as a process: its command line, its log, where it listens, and how it is asked to stop.
 
-A record of the log is one line, whoever chose the names in it, so that no name can be read as another record:
-``TIME LEVEL LOGGER action=… field=value … message="…"``, the fields from ``extra``. Where a call has none, its message stands as it is.
+A record of the log is one line, whoever chose the names in it, so that no name can be read as another record or field:
+``TIME LEVEL LOGGER action=… field=value … message="…"``. Fields come from ``extra``, or from a message that begins with ``action=``;
+a message without fields, such as a library's, stands as it is.
 """
 
 from __future__ import annotations
@@ -37,13 +38,16 @@ def one_line(text: str) -> str:
 
 
 class OneLine(logging.Formatter):
-    """Writes fields before the message and escapes both; what failed stands below them, indented."""
+    """Writes fields before the message, their values in quotes where need be, and escapes both; what failed stands below, indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         fields = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
         if fields:
             fields = {"action": fields.pop("action", record.levelname.lower()), **fields, "message": record.message}
             record.message = " ".join(f"{name}={_value(value)}" for name, value in fields.items())
+        elif str(record.msg).startswith("action=") and isinstance(record.args, tuple):
+            values = (_value(value) if isinstance(value, str) else value for value in record.args)
+            record.message = str(record.msg).replace("%r", "%s") % tuple(values)
         record.message = one_line(record.message)
         return super().formatMessage(record)
 
