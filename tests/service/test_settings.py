@@ -148,9 +148,10 @@ def test_an_unknown_variable_of_the_service_is_refused(case: Case) -> None:
     assert case.settings.load(None, case.needs | {"FOREBAY_OTHER_PROT": "1"}).port
 
 
-def test_an_unknown_key_of_the_file_is_refused(case: Case, tmp_path: Path) -> None:
-    path = written(tmp_path, 'base_path = "/"\n')
-    assert refusal(case, path).startswith(f"base_path in {path} names no setting; python -m {case.settings.package} --help")
+@pytest.mark.parametrize("key", ["base_path", "model_config", "settings_customise_sources", "_case_sensitive", "self", "package"])
+def test_an_unknown_key_of_the_file_is_refused(case: Case, tmp_path: Path, key: str) -> None:
+    path = written(tmp_path, f'{key} = "/"\n')
+    assert refusal(case, path).startswith(f"{key} in {path} names no setting; python -m {case.settings.package} --help")
 
 
 def test_an_unknown_key_of_a_table_is_refused(tmp_path: Path) -> None:
