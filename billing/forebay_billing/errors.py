@@ -195,7 +195,3 @@ class StoreUnavailable(BillingError, errors.Unavailable):
 
 
 CLOSING = "The billing service is shutting down; nothing was written, send the same again later."
-
-
-class ConfigurationError(Exception):
-    """The service cannot start with these settings; the message says which and what to do."""

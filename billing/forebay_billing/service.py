@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import signal
-import socket
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from forebay_service.errors import SettingsError
 from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator, HubAuthenticator, TokenAuthenticator
+from forebay_service.process import listen, set_when_asked_to_stop
 from forebay_service.routes import rules
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
 from tornado.web import Application
 
-from forebay_billing.errors import BillingError, ConfigurationError
+from forebay_billing.errors import BillingError
 from forebay_billing.http import handler as handler_http
 from forebay_billing.http.routes import ROUTES
 from forebay_billing.metrics import Metrics
@@ -46,12 +45,12 @@ class Service:
 
     def __init__(self, settings: Settings, authenticator: Authenticator, clock_ns: Callable[[], int] = time.time_ns) -> None:
         metrics = Metrics()
-        self.store = Store(open_engines(settings.database_url, settings.busy_seconds), clock_ns, metrics.committed)
+        self.store = Store(open_engines(settings.database, settings.busy_seconds), clock_ns, metrics.committed)
         metrics.watch_queue(lambda: self.store.writes_waiting)
         self._desk = _open_desk(self.store, settings, clock_ns, metrics)
         try:
             self.budgets = BudgetWatch(self.store, settings, clock_ns)
-        except ConfigurationError:
+        except SettingsError:
             self.store.close()
             raise
         conditions = settings.conditions()
@@ -63,14 +62,10 @@ class Service:
             idle_connection_timeout=IDLE_SECONDS_MAX,
         )
         try:
-            sockets = bind_sockets(settings.port, settings.host)
-        except OSError as error:
+            sockets = listen(settings.host, settings.port)
+        except SettingsError:
             self.store.close()
-            raise ConfigurationError(
-                f"Cannot listen on {settings.host}:{settings.port} ({error.strerror}); choose another port or stop what holds it."
-            ) from None
-        for listener in sockets:
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raise
         self._server.add_sockets(sockets)
         if self._desk is not None:
             self._desk.start()
@@ -127,24 +122,24 @@ def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], me
 
     try:
         return Payments(store, settings, clock_ns, BooksSource(), metrics.paying, sink=BookedPayments(clock_ns))
-    except ConfigurationError:
+    except SettingsError:
         store.close()
         raise
 
 
 def authenticator_of(settings: Settings) -> Authenticator:
-    """The hub where there is one, else the fixed tokens."""
+    """The hub where there is one, else the fixed tokens. Raises SettingsError where there is neither."""
     if settings.hub_api_url is not None:
         return HubAuthenticator(settings.hub_api_url)
+    if not settings.tokens:
+        raise SettingsError("Nobody could sign in: set hub_api_url (JupyterHub's API), or list callers under [[tokens]].")
     return TokenAuthenticator({entry.token: entry.identity() for entry in settings.tokens})
 
 
 async def serve(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    set_when_asked_to_stop(stop)
     service = Service(settings, authenticator_of(settings))
     gc.freeze()  # what was made so far stays, and is not looked through again at each collection
     await stop.wait()

@@ -1,23 +1,19 @@
-"""Settings: defaults, then a TOML file, then ``FOREBAY_BILLING_*``, then what JupyterHub tells a managed service."""
+"""Every setting of billing."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, ClassVar, Literal
 
+from forebay_service.errors import SettingsError
 from forebay_service.identity import Identity
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from forebay_service.settings import ServiceSettings
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-from forebay_billing.errors import ConfigurationError
 from forebay_billing.model.currencies import DECIMALS
 from forebay_billing.reads.invoices import Issuer
 from forebay_billing.rules.holds import Terms
 from forebay_billing.writes.invoices import Conditions
-
-ENVIRONMENT_PREFIX = "FOREBAY_BILLING_"
 
 
 def _currency(code: str) -> str:
@@ -39,7 +35,7 @@ class TokenSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    token: Annotated[str, Field(min_length=16)]
+    token: Annotated[str, Field(min_length=16, repr=False)]
     name: Annotated[str, Field(min_length=1)]
     kind: Literal["user", "service"]
     tenant: str | None = None
@@ -50,21 +46,20 @@ class TokenSettings(BaseModel):
         return Identity(self.name, self.kind, self.tenant, self.scopes)
 
 
-class Settings(BaseModel):
+class Settings(ServiceSettings):
     """All of them; ``docs/reference/billing.md`` says the same to operators, and a test compares."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    package: ClassVar[str] = "forebay_billing"
 
+    state_dir: Annotated[Path, Field(description="Where the database is, unless database_url is set.")] = Path("var/billing")
     database_url: Annotated[
-        str, Field(description="Where the books are: sqlite:///path or postgresql+psycopg://user@host/name; none: in FOREBAY_STATE.")
-    ] = ""
-    host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
+        str | None,
+        Field(repr=False, description="Where the books are: sqlite:///path or postgresql+psycopg://user@host/name; none: in state_dir."),
+    ] = None
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8712
-    prefix: Annotated[str, Field(pattern=r"^/([^\s?#]*/)?$", description="Path before every endpoint; begins and ends with a slash.")] = "/"
-    hub_api_url: Annotated[str | None, Field(description="JupyterHub's API, which is asked whose a token is.")] = None
     tokens: Annotated[tuple[TokenSettings, ...], Field(description="Fixed callers, for an installation without a hub.")] = ()
     currency: Annotated[Currency, Field(description="Currency in which tenants are billed.")] = "USD"
-    tenant_currencies: Annotated[dict[str, Currency], Field(description="Other currencies, by tenant.")] = {}
+    tenant_currencies: dict[str, Currency] = Field({}, description="Other currencies, by tenant.")
     issuer_name: Annotated[str, Field(min_length=1, max_length=150, description="Who sends the invoices.")] = "Forebay"
     issuer_address: Annotated[str, Field(max_length=500, description="The sender's address, lines separated by newlines.")] = ""
     issuer_tax_id: Annotated[str, Field(max_length=128, description="The sender's tax number.")] = ""
@@ -121,17 +116,21 @@ class Settings(BaseModel):
     smtp_password: Annotated[SecretStr | None, Field(description="The password for that.")] = None
     smtp_password_file: Annotated[Path | None, Field(description="A file with the password, instead.")] = None
     busy_seconds: Annotated[float, Field(gt=0, le=60, description="How long a locked database is waited for.")] = 2.0
-    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], Field(description="Least severe records to log.")] = "INFO"
+
+    @property
+    def database(self) -> str:
+        """The URL of the books."""
+        return self.database_url or f"sqlite:///{self.state_dir.absolute() / 'billing.sqlite3'}"
 
     def stripe_key_text(self) -> str:
-        """The API key. Raises ConfigurationError where there is none."""
+        """The API key. Raises SettingsError where there is none."""
         text = _secret(self.stripe_key, self.stripe_key_file, "stripe_key_file")
         if not text:
-            raise ConfigurationError(f"stripe_mode is {self.stripe_mode}: set stripe_key_file or stripe_key, Stripe's API key.")
+            raise SettingsError(f"stripe_mode is {self.stripe_mode}: set stripe_key_file or stripe_key, Stripe's API key.")
         return text
 
     def stripe_webhook_secret_texts(self) -> tuple[str, ...]:
-        """The signing secrets; without any, every webhook is refused. Raises ConfigurationError for a file that cannot be read."""
+        """The signing secrets; without any, every webhook is refused. Raises SettingsError for a file that cannot be read."""
         given = tuple(secret.get_secret_value().strip() for secret in self.stripe_webhook_secrets)
         listed = _secret(None, self.stripe_webhook_secrets_file, "stripe_webhook_secrets_file").split()
         return tuple(secret for secret in (*given, *listed) if secret)
@@ -141,7 +140,7 @@ class Settings(BaseModel):
         return Terms(int(self.hold_margin_seconds * 10**9), int(self.hold_silence_seconds * 10**9))
 
     def smtp_password_text(self) -> str:
-        """The mail server's password, empty where there is none. Raises ConfigurationError for a file that cannot be read."""
+        """The mail server's password, empty where there is none. Raises SettingsError for a file that cannot be read."""
         return _secret(self.smtp_password, self.smtp_password_file, "smtp_password_file")
 
     def conditions(self) -> Conditions:
@@ -164,54 +163,4 @@ def _secret(given: SecretStr | None, path: Path | None, setting: str) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{setting}: {path} cannot be read ({type(error).__name__}).") from None
-
-
-def load_settings(path: Path | None, environment: Mapping[str, str]) -> Settings:
-    """Reads ``path`` and the environment. Raises ConfigurationError, one sentence that names the setting."""
-    values = {} if path is None else _read(path)
-    for name, field in Settings.model_fields.items():
-        text = environment.get(ENVIRONMENT_PREFIX + name.upper())
-        if text is not None:
-            values[name] = text if field.annotation is str else _literal(text)
-    values |= _from_hub(environment)
-    values.setdefault("database_url", f"sqlite:///{Path(environment.get('FOREBAY_STATE', 'var')) / 'billing.sqlite3'}")
-    try:
-        settings = Settings.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise ConfigurationError(f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}.") from None
-    if settings.hub_api_url is None and not settings.tokens:
-        raise ConfigurationError("Nobody could sign in: set hub_api_url (JupyterHub's API), or list callers under [[tokens]].")
-    return settings
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise ConfigurationError(f"The settings file {path} cannot be read ({error.strerror}).") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"The settings file {path} is not TOML: {error}.") from None
-
-
-def _literal(text: str) -> Any:
-    """A TOML value, so that lists and tables can be given too; what is none is a string."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _from_hub(environment: Mapping[str, str]) -> dict[str, Any]:
-    """What JupyterHub hands to a service that it starts; its proxy will look there, so it wins over the file."""
-    values: dict[str, Any] = {}
-    if "JUPYTERHUB_API_URL" in environment:
-        values["hub_api_url"] = environment["JUPYTERHUB_API_URL"]
-    if "JUPYTERHUB_SERVICE_PREFIX" in environment:
-        values["prefix"] = environment["JUPYTERHUB_SERVICE_PREFIX"]
-    if "JUPYTERHUB_SERVICE_URL" in environment:
-        url = urlsplit(environment["JUPYTERHUB_SERVICE_URL"])
-        values["host"], values["port"] = url.hostname or "127.0.0.1", url.port or 0
-    return values
+        raise SettingsError(f"{setting}: {path} cannot be read ({type(error).__name__}).") from None

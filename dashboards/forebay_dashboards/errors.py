@@ -20,10 +20,6 @@ class PageError(DashboardsError):
         self.text = text
 
 
-class SettingsError(DashboardsError):
-    """A setting is missing, unknown or out of range."""
-
-
 class MoneyError(PageError):
     """An amount that was typed in cannot be a price."""
 

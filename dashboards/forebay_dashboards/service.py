@@ -6,15 +6,13 @@ import asyncio
 import logging
 import secrets
 import signal
-import socket
 
+from forebay_service.process import listen, set_when_asked_to_stop
 from jupyterhub.httpclient import JupyterHubHTTPClient
 from jupyterhub.services.auth import HubOAuth
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
 from tornado.web import Application, RedirectHandler
 
-from forebay_dashboards.errors import SettingsError
 from forebay_dashboards.http.events import EventsPage
 from forebay_dashboards.http.handler import NoPage, Services, SignedIn
 from forebay_dashboards.http.health import HealthProbe, MetricsProbe, StaticFile
@@ -112,16 +110,10 @@ class Service:
             task.add_done_callback(_report)
 
     def _listen(self, settings: Settings) -> int:
-        host, port = settings.address
-        try:
-            sockets = bind_sockets(port, host)
-        except OSError as error:
-            raise SettingsError(f"Cannot listen on {host}:{port} ({error.strerror}); stop what holds it, or choose another port.") from None
-        for listener in sockets:
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sockets = listen(settings.host, settings.port)
         self._server.add_sockets(sockets)
         taken: int = sockets[0].getsockname()[1]
-        logger.info("action=service_started host=%s port=%d prefix=%s", host, taken, settings.prefix)
+        logger.info("action=service_started host=%s port=%d prefix=%s", settings.host, taken, settings.prefix)
         return taken
 
     async def close(self) -> None:
@@ -140,9 +132,7 @@ class Service:
 async def serve(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises SettingsError."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    set_when_asked_to_stop(stop)
     service = Service(settings)
     await stop.wait()
     await service.close()

@@ -1,40 +1,23 @@
-"""The settings: a TOML file, then the environment, then what JupyterHub tells its managed service; the later wins."""
+"""Every setting of the pages."""
 
 from __future__ import annotations
 
-import os
-import tomllib
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from forebay_dashboards.errors import SettingsError
-
-ENVIRONMENT_PREFIX = "FOREBAY_DASHBOARDS_"
+from forebay_service.settings import PREFIX, Prefix, ServiceSettings
+from pydantic import Field
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$")]
 
-_FROM_HUB = {
-    "hub_api_url": "JUPYTERHUB_API_URL",
-    "hub_token": "JUPYTERHUB_API_TOKEN",
-    "prefix": "JUPYTERHUB_SERVICE_PREFIX",
-    "url": "JUPYTERHUB_SERVICE_URL",
-}
 
+class Settings(ServiceSettings):
+    """The settings of the pages. ``docs/reference/dashboards.md`` lists them."""
 
-class Settings(BaseModel):
-    """Every setting may stand in the TOML file, or in the environment as ``FOREBAY_DASHBOARDS_`` and its name in capitals."""
+    package: ClassVar[str] = "forebay_dashboards"
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    url: HttpUrl = Field(default="http://127.0.0.1:8783", description="Address to listen on; JupyterHub gives it.")
-    prefix: Annotated[str, Field(pattern="^/([^/]+/)*$")] = Field(
-        default="/services/dashboards/", description="Path under which the pages live; JupyterHub gives it."
-    )
+    port: int = Field(default=8783, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    prefix: Prefix = Field(default="/services/dashboards/", description=PREFIX)
     hub_api_url: HttpUrl = Field(default="http://127.0.0.1:8081/hub/api", description="JupyterHub's API; JupyterHub gives it.")
     hub_token: str = Field(
         min_length=1, repr=False, description="This service's own token, with custom:forebay:service; JupyterHub gives it."
@@ -53,51 +36,3 @@ class Settings(BaseModel):
     identity_seconds: Annotated[int, Field(ge=1, le=300)] = Field(
         default=10, description="How long JupyterHub's answer about a visitor is trusted; a revoked role works no longer than this."
     )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least severe level that is logged.")
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port to listen on."""
-        parts = urlsplit(self.url)
-        return parts.hostname or "127.0.0.1", parts.port or 80
-
-
-def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of ``path`` (None: no file) and the environment, which wins. Raises SettingsError with one sentence."""
-    values = {} if path is None else _read(path)
-    for key, value in environment.items():
-        if key.startswith(ENVIRONMENT_PREFIX):
-            values[key.removeprefix(ENVIRONMENT_PREFIX).lower()] = value
-    values |= {name: environment[key] for name, key in _FROM_HUB.items() if environment.get(key)}
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        raise SettingsError(_sentence(error)) from None
-
-
-def describe() -> str:
-    """All settings, for ``--help``."""
-    lines = []
-    for name, field in Settings.model_fields.items():
-        default = "required" if field.is_required() else f"default {field.default!r}"
-        lines.append(f"  {name} ({default})\n      {field.description}")
-    return "\n".join(lines)
-
-
-def _read(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"The configuration {path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The configuration {path} is not TOML: {error}.") from None
-
-
-def _sentence(error: ValidationError) -> str:
-    first = error.errors(include_input=False, include_url=False)[0]
-    name = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"There is no setting {name!r}; python -m forebay_dashboards --help lists them."
-    if first["type"] == "missing":
-        return f"The setting {name} is missing: give it in the configuration file or as {ENVIRONMENT_PREFIX}{name.upper()}."
-    return f"The setting {name} cannot be used: {first['msg']}."

@@ -28,7 +28,7 @@ environments = {
         "FOREBAY_POOL_SOCKET_DIR": str(place.state / "sockets"),
         "FOREBAY_POOL_BILLING_URL": place.service_url("billing"),
     },
-    "billing": {"FOREBAY_STATE": str(place.state / "billing")},
+    "billing": {"FOREBAY_BILLING_STATE_DIR": str(place.state / "billing")},
     "dashboards": {
         "FOREBAY_DASHBOARDS_POOL_URL": place.service_url("pool"),
         "FOREBAY_DASHBOARDS_BILLING_URL": place.service_url("billing"),

@@ -3,9 +3,5 @@
 from __future__ import annotations
 
 
-class SettingsError(ValueError):
-    """A setting of the hub that cannot be used."""
-
-
 class LoginsError(RuntimeError):
     """The file with the demo logins cannot be used."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forebay_service.errors import SettingsError
 from forebay_service.identity import group_of
-
-from forebay_hub.errors import SettingsError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 """Names of tenants and logins: they become group names, role names and parts of URLs."""

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
+from forebay_service.errors import SettingsError
 from forebay_service.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 
-from forebay_pool.errors import SettingsError
 from forebay_pool.hosts import discovery
 from forebay_pool.model.catalogue import name_of
 from forebay_pool.model.types import Equivalent, Flavor, Kind

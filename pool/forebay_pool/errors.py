@@ -13,10 +13,6 @@ class InvariantBroken(PoolError):
     """The state machine found itself in a state that must never be; the message ends with the object's story."""
 
 
-class SettingsError(PoolError):
-    """The configuration cannot be used; the message names the setting and what it accepts."""
-
-
 class StoreUnavailable(PoolError, Unavailable):
     """The database cannot be written at present; the caller may try again."""
 

@@ -17,19 +17,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forebay_service.account import Account
+from forebay_service.errors import SettingsError
 from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator
+from forebay_service.process import listen
 from forebay_service.routes import rules
 from forebay_wire.messages import MESSAGE_BYTES_MAX
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
 from tornado.web import Application
 
 from forebay_pool.billing.client import BillingClient
 from forebay_pool.billing.heartbeats import Heartbeats
 from forebay_pool.billing.outbox import Outbox
-from forebay_pool.errors import BillingUnavailable, SettingsError, StoreUnavailable
+from forebay_pool.errors import BillingUnavailable, StoreUnavailable
 from forebay_pool.hosts.launcher import Launcher, LocalLauncher, WorkerCommand
 from forebay_pool.hosts.probes import Probe, probes_of
 from forebay_pool.hosts.ray_nodes import RayNode, devices_of
@@ -256,18 +257,14 @@ class Service:
     def _listen(self) -> None:
         own = {"context": self._context()}
         application = Application(
-            rules(ROUTES, self.settings.base_path, own),
+            rules(ROUTES, self.settings.prefix, own),
             default_handler_class=handler_http.NotFound,
             default_handler_args=own,
             websocket_max_message_size=4 * MESSAGE_BYTES_MAX,
             log_function=_log_request,
         )
         tls = self.settings.tls()
-        try:
-            sockets = bind_sockets(self.settings.port, self.settings.host)
-        except OSError as error:
-            where = f"{self.settings.host}:{self.settings.port}"
-            raise SettingsError(f"cannot listen on {where} ({error.strerror}): set host and port to an address that is free") from None
+        sockets = listen(self.settings.host, self.settings.port)
         sizes = {"max_body_size": BODY_BYTES_CUT, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
         waits = {"body_timeout": handler_http.BODY_SECONDS_MAX, "idle_connection_timeout": handler_http.IDLE_SECONDS_MAX}
         self._server = HTTPServer(application, ssl_options=tls, **sizes, **waits)

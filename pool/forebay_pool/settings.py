@@ -1,26 +1,25 @@
-"""Every setting of the pool: read from a TOML file, then from ``FOREBAY_POOL_*``, checked once."""
+"""Every setting of the pool."""
 
 from __future__ import annotations
 
 import re
 import ssl
 import sys
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
+from forebay_service.errors import SettingsError
+from forebay_service.settings import LogLevel, ServiceSettings
 from forebay_wire.texts import Name
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from forebay_pool.errors import SettingsError
 from forebay_pool.model.policies import GangSpread, Preference
 from forebay_pool.model.types import Device, Kind, Limits
 
 NODE_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 RAY_ADDRESS_PATTERN = r"^(auto|[^/\s]+:[0-9]{1,5})$"
 """No word with which Ray would start a cluster of its own, and write a token for it into the home folder."""
-ENVIRONMENT_PREFIX = "FOREBAY_POOL_"
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 WORKER_ENVIRONMENT = (
     "PATH",
@@ -55,7 +54,6 @@ Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, lt=2**63)]
 AnyBytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0, lt=2**63)]
 Identifier = Annotated[int, Field(gt=0, lt=2**32 - 1)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
-LogLevel = Literal["debug", "info", "warning", "error"]
 Bound = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
@@ -74,21 +72,19 @@ class DeviceGroup(BaseModel):
     switch: Annotated[str, Field(max_length=64, description="The switch that their node hangs on; gangs stay under one if they can.")] = ""
 
 
-class Settings(BaseModel):
+class Settings(ServiceSettings):
     """The pool's settings. ``docs/reference/pool.md`` lists them."""
 
-    model_config = ConfigDict(extra="forbid", validate_default=True)
+    package: ClassVar[str] = "forebay_pool"
 
-    host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8091, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     tls_certificate: Path | None = Field(None, description="PEM file of this pool's certificate and its chain; none: no TLS.")
     tls_key: Path | None = Field(None, description="PEM file of its private key; none: it is in tls_certificate.")
-    base_path: str = Field("/", pattern=r"^/(.*/)?$", description="Path that all endpoints stand under, with a slash at both ends.")
     state_dir: Path = Field(Path("var/pool"), description="Where the database is, and the workers' sockets unless socket_dir is set.")
     socket_dir: Path | None = Field(
         None, description="Where the workers' sockets are; clients must be able to pass it. None: in state_dir."
     )
-    database_url: str | None = Field(None, description="SQLAlchemy URL; none: SQLite in state_dir. PostgreSQL: postgresql+psycopg://…")
+    database_url: str | None = Field(None, repr=False, description="SQLAlchemy URL; none: SQLite in state_dir. PostgreSQL: postgresql+psycopg://…")
     replicas: tuple[str, ...] = Field(
         (), description="Addresses of all pools on this database, as http://host:port/path/; one leads, the others wait. None: this one."
     )
@@ -109,7 +105,6 @@ class Settings(BaseModel):
     )
     default_flavor: str = Field("dev.1gb", description="Flavor of a session whose user never chose one.")
     flavors_file: Path | None = Field(None, description="TOML file of flavors to seed; none: the packaged ones.")
-    hub_api_url: str | None = Field(None, description="JupyterHub's API, which tells whose token it is; JupyterHub itself sets it.")
     hub_token: str | None = Field(None, repr=False, description="The pool's own JupyterHub token; JupyterHub itself sets it.")
     billing_url: str | None = Field(None, description="Address of the billing service, with its prefix; none: nobody bills.")
     worker_python: Path = Field(Path(sys.executable), description="Interpreter that runs the workers: the one with the devices' PyTorch.")
@@ -171,7 +166,6 @@ class Settings(BaseModel):
         3_600.0, description="Open leases are metered every so often, counted from full hours in UTC on, and at full hours."
     )
     embedded_idle_exit_seconds: Seconds = Field(600.0, description="An embedded pool without sessions exits after so long.")
-    log_level: LogLevel = Field("info", description="Least serious log record that is written.")
     worker_log_level: LogLevel = Field("warning", description="The same for workers, whose log goes into the pool's.")
 
     @property
@@ -185,7 +179,7 @@ class Settings(BaseModel):
 
     def url_at(self, port: int) -> str:
         """Where this pool serves, with the port that it has."""
-        return f"{'http' if self.tls_certificate is None else 'https'}://{self.host}:{port}{self.base_path}"
+        return f"{'http' if self.tls_certificate is None else 'https'}://{self.host}:{port}{self.prefix}"
 
     def tls(self) -> ssl.SSLContext | None:
         """What the pool's listener shows and demands; None without TLS. Raises SettingsError."""
@@ -216,59 +210,3 @@ class Settings(BaseModel):
                 indices[node, group.kind] = index + 1
                 name = f"{node}/{group.kind}:{index}"
                 yield Device(name, node, group.kind, index, group.model, group.memory, group.vendor, group.speed, group.switch)
-
-
-def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any], managed: bool) -> Settings:
-    """The settings of the file, changed by JupyterHub if ``managed``, by the environment, then by ``overrides``. Raises SettingsError."""
-    values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            values = tomllib.loads(path.read_text())
-        except OSError as error:
-            raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
-        except tomllib.TOMLDecodeError as error:
-            raise SettingsError(f"{path} is no TOML: {error}") from None
-    if managed:
-        values |= from_hub(environ)
-    values |= from_environment(environ)
-    values |= overrides
-    try:
-        return Settings(**values)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"setting {where}: {first['msg']} (python -m forebay_pool --help lists all settings)") from None
-
-
-def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The settings in ``FOREBAY_POOL_<NAME>``: TOML values (lists, tables, numbers), or plain text."""
-    values: dict[str, Any] = {}
-    for name, text in environ.items():
-        if name.startswith(ENVIRONMENT_PREFIX):
-            setting = name.removeprefix(ENVIRONMENT_PREFIX).lower()
-            if setting not in Settings.model_fields:
-                raise SettingsError(f"{name} names no setting (python -m forebay_pool --help lists all settings)")
-            values[setting] = _toml_or_text(text)
-    return values
-
-
-def _toml_or_text(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def from_hub(environ: Mapping[str, str]) -> dict[str, Any]:
-    """What JupyterHub tells a managed service, see https://jupyterhub.readthedocs.io/en/stable/reference/services.html."""
-    values: dict[str, Any] = {}
-    if "JUPYTERHUB_SERVICE_PREFIX" in environ:
-        values["base_path"] = environ["JUPYTERHUB_SERVICE_PREFIX"]
-    if "JUPYTERHUB_API_URL" in environ:
-        values["hub_api_url"] = environ["JUPYTERHUB_API_URL"]
-    if "JUPYTERHUB_API_TOKEN" in environ:
-        values["hub_token"] = environ["JUPYTERHUB_API_TOKEN"]
-    found = re.fullmatch(r"https?://([^/:]+):(\d+)/?.*", environ.get("JUPYTERHUB_SERVICE_URL", ""))
-    if found is not None:
-        values["host"], values["port"] = found[1], int(found[2])
-    return values

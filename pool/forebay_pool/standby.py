@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from forebay_service.handler import HealthHandler, NotFoundHandler, SafeHandler
+from forebay_service.process import listen
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -63,7 +64,7 @@ class _Elsewhere(NotFoundHandler):
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         if self.context.leader_url:
-            self.set_header("Location", self.context.leader_url + str(self.request.uri).removeprefix(self.context.settings.base_path))
+            self.set_header("Location", self.context.leader_url + str(self.request.uri).removeprefix(self.context.settings.prefix))
         super().write_error(status_code, **kwargs)
 
 
@@ -82,10 +83,10 @@ class Follower:
             return True
         await self._look()
         settings: dict[str, Any] = {"default_handler_class": _Elsewhere, "default_handler_args": {"context": self}}
-        base = self.settings.base_path
+        base = self.settings.prefix
         routes: list[Any] = [(f"{base}health", _Health, {"context": self}), (f"{base}metrics", _Metrics)]
         server = HTTPServer(Application(routes, log_function=lambda _: None, **settings), ssl_options=self.settings.tls())
-        server.listen(self.settings.port, self.settings.host)
+        server.add_sockets(listen(self.settings.host, self.settings.port))
         log.info("another pool leads: this one waits at %s", self.settings.own_url, extra={"action": "follows"})
         print(f"forebay-pool waits at {self.settings.own_url}", flush=True)
         try:

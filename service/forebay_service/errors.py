@@ -1,4 +1,6 @@
-"""What every HTTP service refuses: one status and one code for each kind of refusal. A service's own kinds build on them.
+"""What keeps a service from starting, and what every HTTP service refuses: one status and one code for each kind of refusal.
+
+A service's own kinds build on them.
 
 The codes are held against the table of ``docs/reference/http.md`` by a test.
 """
@@ -7,6 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+
+class SettingsError(Exception):
+    """The settings, or what they name (an address, a file, a database), do not allow a start; the message says what to change."""
 
 
 class RequestError(Exception):

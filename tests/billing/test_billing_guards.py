@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from forebay_billing.errors import ConfigurationError, LedgerError
+from forebay_billing.errors import LedgerError
 from forebay_billing.ledger.books import Books
 from forebay_billing.ledger.idempotency import Key, once
 from forebay_billing.model.money import GRAINS_PER_MILLI
@@ -28,6 +28,7 @@ from forebay_billing.writes import credits, invoices
 from forebay_billing.writes import holds as holds_writes
 from forebay_billing.writes import usage as usage_writes
 from forebay_billing.writes.invoices import Conditions
+from forebay_service.errors import SettingsError
 from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
@@ -211,7 +212,7 @@ def test_no_segment_points_to_what_does_not_exist(engines: Engines, table: str, 
 def test_a_database_of_a_later_version_is_refused_with_one_sentence(engines: Engines) -> None:
     with engines.writer.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(ConfigurationError, match="another version of this service"):
+    with pytest.raises(SettingsError, match="another version of this service"):
         migrate(engines)
 
 
@@ -220,5 +221,5 @@ def test_a_database_of_a_later_version_is_refused_with_one_sentence(engines: Eng
     [("nonsense", "not a database URL"), ("sqlite://", "need a file"), ("mysql://host/name", "'mysql' is not supported")],
 )
 def test_a_database_that_cannot_keep_books_is_refused(url: str, sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
+    with pytest.raises(SettingsError, match=sentence):
         open_engines(url, 1)

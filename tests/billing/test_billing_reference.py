@@ -7,7 +7,7 @@ from pathlib import Path
 
 from forebay_billing import errors
 from forebay_billing.http.routes import ROUTES
-from forebay_billing.settings import ENVIRONMENT_PREFIX, Settings
+from forebay_billing.settings import Settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "billing.md").read_text(encoding="utf-8")
 
@@ -22,7 +22,7 @@ def test_every_setting_is_described_with_its_default() -> None:
     assert first_cells("Settings") == list(Settings.model_fields)
     for name, field in Settings.model_fields.items():
         row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |"))
-        assert f"`{ENVIRONMENT_PREFIX}{name.upper()}`" in row
+        assert f"`FOREBAY_BILLING_{name.upper()}`" in row
         if field.default and not isinstance(field.default, dict | tuple):
             assert f"`{field.default}`" in row
 

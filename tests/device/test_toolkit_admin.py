@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from forebay.toolkit.command import main
 from forebay_pool.service import Service
-from forebay_pool.settings import load
+from forebay_pool.settings import Settings
 from forebay_service.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 from forebay_wire import messages as wire
 from websockets.sync.client import ClientConnection, connect
@@ -91,7 +91,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     python.chmod(0o700)
     group = {"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "switch": "leaf-1"}
     values = {"port": 0, "state_dir": folder / "state", "worker_python": python, "devices": [group], "revoke_grace_seconds": 0.2}
-    running = Pool(Service(load(None, {}, values, managed=False), TokenAuthenticator(PEOPLE), os.environ))
+    running = Pool(Service(Settings.load(None, {}, values, managed=False), TokenAuthenticator(PEOPLE), os.environ))
     yield running
     running.close()
 

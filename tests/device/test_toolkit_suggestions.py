@@ -18,7 +18,7 @@ from forebay.toolkit.smi import served_by
 from forebay_pool.model.events import PricesSet
 from forebay_pool.model.prices import Tariff
 from forebay_pool.service import Service
-from forebay_pool.settings import load
+from forebay_pool.settings import Settings
 from forebay_service.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 
 PEOPLE = {
@@ -36,7 +36,7 @@ class Pool:
 
     def __init__(self, folder: Path) -> None:
         values = {"port": 0, "state_dir": folder, "devices": DEVICES, "warm_workers": 0}
-        self.service = Service(load(None, {}, values, managed=False), TokenAuthenticator(PEOPLE), os.environ)
+        self.service = Service(Settings.load(None, {}, values, managed=False), TokenAuthenticator(PEOPLE), os.environ)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forebay_hub.errors import SettingsError
 from forebay_hub.roles import SCOPES, roles
 from forebay_hub.tenants import Directory, Tenant, directory_of, read_directory
+from forebay_service.errors import SettingsError
 from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
 
 ACME = {"acme": {"owners": ["ann"], "billing": ["cyd"], "members": ["bob"]}}

@@ -19,7 +19,7 @@ from forebay_pool.model.instructions import Instruction, Kill, Launch, Meter, Te
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.types import Device, Equivalent, Flavor, Limits, UsageRecord
 from forebay_pool.service import Service
-from forebay_pool.settings import load
+from forebay_pool.settings import Settings
 from forebay_pool.store.database import Store
 from forebay_service.identity import COMPUTE, OPERATE, SERVICE, Identity, TokenAuthenticator
 from forebay_wire import messages as wire
@@ -341,7 +341,7 @@ def pool(tmp_path: Path, fake_python: Path) -> Callable[..., Any]:
             "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB"}],
             "end_grace_seconds": 2.0,
         }
-        service = Service(load(None, {}, values | changes, managed=False), TokenAuthenticator(PEOPLE), os.environ)
+        service = Service(Settings.load(None, {}, values | changes, managed=False), TokenAuthenticator(PEOPLE), os.environ)
         await service.start()
         running = Pool(service)
         try:

@@ -17,7 +17,7 @@ from forebay_pool.hosts.discovery import PresentDevice, present, unseen
 from forebay_pool.hosts.probes import Drivers
 from forebay_pool.model.types import Kind
 from forebay_pool.service import Service
-from forebay_pool.settings import load
+from forebay_pool.settings import Settings
 
 GIB = 2**30
 MI210 = {"kind": "hip", "index": 0, "model": "AMD Instinct MI210", "memory_bytes": 64 * GIB, "uuid": "", "driver": None}
@@ -34,7 +34,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
     def make(script: str, **others: str) -> Service:
         pythons = {name: interpreter(tmp_path / f"python-{name}", text) for name, text in {"own": script, **others}.items()}
         values = {"port": 0, "state_dir": tmp_path, "worker_python": pythons.pop("own"), "worker_pythons": pythons}
-        settings = load(None, {}, values, managed=False)
+        settings = Settings.load(None, {}, values, managed=False)
         return asyncio.run(embedded.prepare(settings, "a-token", os.environ))
 
     return make
@@ -223,7 +223,7 @@ def test_what_is_found_is_printed_as_the_tables_that_the_settings_take(prepare: 
     groups = asyncio.run(embedded.found_devices(prepare(says(A30, {**A30, "index": 1}, MI210)).settings, os.environ))
     printed = embedded.as_toml(groups)
     assert printed.count("[[devices]]") == 2 and "count = 2" in printed
-    again = load(None, {}, tomllib.loads(printed), managed=False)
+    again = Settings.load(None, {}, tomllib.loads(printed), managed=False)
     assert [(device.id, device.model) for device in again.all_devices()] == [
         ("main/cuda:0", "NVIDIA A30"),
         ("main/cuda:1", "NVIDIA A30"),

@@ -20,13 +20,13 @@ import pytest
 from forebay_wire import messages as wire
 
 ray = pytest.importorskip("ray")
-from forebay_pool.errors import SettingsError  # noqa: E402
 from forebay_pool.hosts.probes import Drivers, HostWatch, NamedDevice  # noqa: E402
 from forebay_pool.hosts.ray_host import Host  # noqa: E402
 from forebay_pool.hosts.ray_nodes import NODE_LABEL, RayNode, devices_of, named_apart  # noqa: E402
 from forebay_pool.hosts.ray_probes import RayProbe  # noqa: E402
 from forebay_pool.model.health import Reading, judge  # noqa: E402
 from forebay_pool.settings import DeviceGroup  # noqa: E402
+from forebay_service.errors import SettingsError  # noqa: E402
 from ray.util import placement_group_table  # noqa: E402
 
 pytestmark = [

@@ -65,9 +65,9 @@ def test_scopes_are_those_that_the_table_says(pool: Make) -> None:
     asyncio.run(scenario())
 
 
-def test_the_description_is_served_without_a_token_under_the_base_path(pool: Make) -> None:
+def test_the_description_is_served_without_a_token_under_the_prefix(pool: Make) -> None:
     async def scenario() -> None:
-        async with pool(warm_workers=0, base_path="/services/pool/") as running:
+        async with pool(warm_workers=0, prefix="/services/pool/") as running:
             description = await running.get("api/openapi.json", None)
             assert description["openapi"] == "3.1.0" and description["servers"] == [{"url": "/services/pool"}]
             assert description["components"]["schemas"]["FlavorRow"]["properties"]["residents_max"]["anyOf"][0] == {"type": "integer"}

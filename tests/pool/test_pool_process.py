@@ -20,7 +20,6 @@ from urllib.request import Request, urlopen
 
 import psutil
 import pytest
-from forebay_pool.settings import Settings, load
 from forebay_wire import messages as wire
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
@@ -245,12 +244,12 @@ def test_as_a_managed_service_it_serves_where_jupyterhub_says_and_asks_it_whose_
 @pytest.mark.parametrize(
     ("text", "environment", "expected"),
     [
-        ("nonsense = 1", {}, "setting nonsense: Extra inputs are not permitted"),
-        ("port = ", {}, "is no TOML"),
-        ("heartbeat_seconds = 0", {}, "setting heartbeat_seconds: Input should be greater than 0"),
-        ('[[devices]]\nkind = "tpu"\nmodel = "x"\nmemory = "1 GiB"', {}, "setting devices.0.kind: Input should be 'cpu', 'cuda'"),
+        ("nonsense = 1", {}, "pool.toml names no setting; "),
+        ("port = ", {}, "is not TOML"),
+        ("heartbeat_seconds = 0", {}, "pool.toml cannot be used: Input should be greater than 0"),
+        ('[[devices]]\nkind = "tpu"\nmodel = "x"\nmemory = "1 GiB"', {}, "(devices.0.kind) cannot be used: Input should be 'cpu', 'cuda'"),
         ('[[devices]]\nkind = "cpu"\nmodel = "x"\nmemory = "lots"', {}, "write for example 4 GiB"),
-        ('launcher = "ray"\nray_address = "local"', {}, "setting ray_address: String should match pattern '^(auto|"),
+        ('launcher = "ray"\nray_address = "local"', {}, "pool.toml cannot be used: String should match pattern '^(auto|"),
         ("", {"FOREBAY_POOL_NONSENSE": "1"}, "FOREBAY_POOL_NONSENSE names no setting"),
         ("", {}, "hub_api_url is not set"),
         ('database_url = "sqlite:////nowhere/at/all/x.sqlite"\nhub_api_url = "http://127.0.0.1:1"', {}, "cannot be opened"),
@@ -274,18 +273,6 @@ def test_a_pool_that_starts_its_workers_itself_does_not_import_ray() -> None:
     asked = [sys.executable, "-c", f"import sys, {modules}; print('ray' in sys.modules, 'forebay_pool.hosts.ray_nodes' in sys.modules)"]
     done = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert done.stdout == "False True\n"
-
-
-def test_help_names_every_setting(start: Start) -> None:
-    output, _ = start("--help").communicate(timeout=20)
-    assert all(f"  {name}: " in output for name in Settings.model_fields)
-
-
-def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
-    config = tmp_path / "pool.toml"
-    config.write_text('port = 1000\nnode = "a"\n')
-    found = load(config, {"FOREBAY_POOL_PORT": "2000", "FOREBAY_POOL_DEFAULT_FLAVOR": "dev.4gb"}, {"state_dir": tmp_path}, managed=False)
-    assert (found.port, found.node, found.default_flavor, found.state_dir) == (2000, "a", "dev.4gb", tmp_path)
 
 
 def test_a_folder_for_spilled_tensors_that_cannot_be_used_is_named_with_who_must_own_it(start: Start, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_pool.errors import SettingsError
 from forebay_pool.settings import Settings
+from forebay_service.errors import SettingsError
 from forebay_wire import messages as wire
 from websockets.asyncio.client import connect
 

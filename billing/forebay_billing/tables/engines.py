@@ -17,10 +17,11 @@ from typing import Any
 import alembic.command
 import alembic.config
 import alembic.util
+from forebay_service.errors import SettingsError
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 
-from forebay_billing.errors import ConfigurationError, LedgerError, StoreUnavailable
+from forebay_billing.errors import LedgerError, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -44,19 +45,19 @@ class Engines:
 
 
 def open_engines(database_url: str, busy_seconds: float) -> Engines:
-    """Opens ``sqlite:///path`` or ``postgresql+psycopg://…``; waits ``busy_seconds`` for a lock. Raises ConfigurationError."""
+    """Opens ``sqlite:///path`` or ``postgresql+psycopg://…``; waits ``busy_seconds`` for a lock. Raises SettingsError."""
     try:
         url = make_url(database_url)
     except ArgumentError:
-        raise ConfigurationError(f"database_url: {database_url!r} is not a database URL, such as sqlite:////srv/billing.sqlite3.") from None
+        raise SettingsError("database_url is not a database URL, such as sqlite:////srv/billing.sqlite3.") from None
     if url.get_backend_name() == "sqlite":
         if not url.database or url.database == ":memory:":
-            raise ConfigurationError("database_url: the books need a file; an SQLite database in memory would forget them.")
+            raise SettingsError("database_url: the books need a file; an SQLite database in memory would forget them.")
         _create_folder(Path(url.database).parent)
         return Engines(_sqlite(database_url, busy_seconds, "BEGIN IMMEDIATE"), _sqlite(database_url, busy_seconds, "BEGIN"))
     if url.drivername == "postgresql+psycopg":
         return Engines(_postgresql(database_url, busy_seconds, {}), _postgresql(database_url, busy_seconds, _SNAPSHOT))
-    raise ConfigurationError(f"database_url: {url.drivername!r} is not supported; use sqlite:///path or postgresql+psycopg://host/name.")
+    raise SettingsError(f"database_url: {url.drivername!r} is not supported; use sqlite:///path or postgresql+psycopg://host/name.")
 
 
 _SNAPSHOT: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -66,7 +67,7 @@ def _create_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"database_url: the folder {folder} cannot be made ({error.strerror}).") from None
+        raise SettingsError(f"database_url: the folder {folder} cannot be made ({error.strerror}).") from None
 
 
 def _sqlite(url: str, busy_seconds: float, begin: str) -> Engine:
@@ -123,7 +124,7 @@ def _translated() -> Iterator[None]:
 
 
 def migrate(engines: Engines) -> None:
-    """Brings the schema up to this version. Raises ConfigurationError where the database is of a later one, StoreUnavailable."""
+    """Brings the schema up to this version. Raises SettingsError where the database is of a later one, StoreUnavailable."""
     config = alembic.config.Config()
     config.set_main_option("script_location", "forebay_billing:migrations")
     config.set_main_option("path_separator", "os")
@@ -132,4 +133,4 @@ def migrate(engines: Engines) -> None:
         try:
             alembic.command.upgrade(config, "head")
         except alembic.util.CommandError as error:
-            raise ConfigurationError(f"The billing database was made by another version of this service: {error}.") from None
+            raise SettingsError(f"The billing database was made by another version of this service: {error}.") from None

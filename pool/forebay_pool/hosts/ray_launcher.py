@@ -13,12 +13,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import ray
+from forebay_service.errors import SettingsError
 from ray import cloudpickle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, ActorUnschedulableError, RayError
 from ray.util.placement_group import PlacementGroup, get_placement_group, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from forebay_pool.errors import SettingsError, one_line
+from forebay_pool.errors import one_line
 from forebay_pool.hosts import ray_host
 from forebay_pool.hosts.launcher import WorkerCommand
 from forebay_pool.hosts.ray_nodes import RayNode, named_apart

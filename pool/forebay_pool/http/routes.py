@@ -66,7 +66,7 @@ class Description(Api):
     """``GET api/openapi.json``: for everybody, as it says nothing of anybody."""
 
     def get(self) -> None:
-        self.write_json_text(_document(self.context.settings.base_path))
+        self.write_json_text(_document(self.context.settings.prefix))
 
 
 @cache

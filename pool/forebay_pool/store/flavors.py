@@ -8,10 +8,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+from forebay_service.errors import SettingsError
 from forebay_wire.texts import Name
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from forebay_pool.errors import SettingsError
 from forebay_pool.model.catalogue import ways_of
 from forebay_pool.model.types import WHOLE_MILLI, Equivalent, Flavor
 from forebay_pool.settings import Bytes

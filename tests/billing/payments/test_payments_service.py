@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay_billing.errors import ConfigurationError
 from forebay_billing.model.months import Month
 from forebay_billing.payments.gateway import Gateway
-from forebay_billing.settings import Settings, load_settings
+from forebay_billing.settings import Settings
 from forebay_billing.tables.engines import migrate, open_engines, reading, writing
 from forebay_billing.writes import payment_outbox
+from forebay_service.errors import SettingsError
 from pydantic import SecretStr
 from sqlalchemy import text
 from stripe_emulator import Emulator
@@ -334,12 +334,12 @@ def test_secrets_are_never_shown(paid: Any, emulator: Emulator, caplog: pytest.L
 
 
 def test_payments_without_a_key_are_refused_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="stripe_key_file or stripe_key"):
+    with pytest.raises(SettingsError, match="stripe_key_file or stripe_key"):
         Settings(stripe_mode="invoices").stripe_key_text()
-    with pytest.raises(ConfigurationError, match=r"stripe_key_file: .* cannot be read"):
+    with pytest.raises(SettingsError, match=r"stripe_key_file: .* cannot be read"):
         Settings(stripe_mode="invoices", stripe_key_file=tmp_path / "missing").stripe_key_text()
     (tmp_path / "billing.toml").write_text('[[tokens]]\ntoken = "token-of-the-pool-service"\nname = "pool"\nkind = "service"\n')
-    loaded = load_settings(tmp_path / "billing.toml", {"FOREBAY_BILLING_STRIPE_KEY": "sk_test_fromTheEnvironment"})
+    loaded = Settings.load(tmp_path / "billing.toml", {"FOREBAY_BILLING_STRIPE_KEY": "sk_test_fromTheEnvironment"})
     assert loaded.stripe_key_text() == "sk_test_fromTheEnvironment"
 
 
