@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from forebay_service.faults import Fault
+
 
 class BillingError(Exception):
-    """Base: ``str(error)`` is one sentence for the caller."""
+    """Base: ``str(error)`` is one sentence for the caller; ``fault`` says the same to programs, where something sent is wrong."""
 
     status = 500
     code = "internal"
+
+    def __init__(self, message: str = "", fault: Fault | None = None) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+    @property
+    def row(self) -> dict[str, object]:
+        """What the caller is answered."""
+        row: dict[str, object] = {"code": self.code, "message": str(self)}
+        return row if self.fault is None else {**row, "fault": self.fault.row}
 
 
 class InvalidRequest(BillingError):

@@ -6,7 +6,7 @@ Their answers are read leniently (a field that is new there must not take a page
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from forebay_service.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
@@ -162,6 +162,22 @@ class Session(Row):
         return Owner(self.tenant, self.user)
 
 
+class Fault(Row):
+    """What is wrong in what was sent to a service; ``field`` is None where it is not one field's."""
+
+    code: str
+    field: str | None = None
+    values: dict[str, Any] = {}
+
+
+class Cause(Row):
+    """Why a device or a node is closed, or to be looked at; ``code`` is None where somebody typed it."""
+
+    message: str
+    code: str | None = None
+    values: dict[str, Any] = {}
+
+
 class Device(Row):
     """A physical device and what holds it."""
 
@@ -174,7 +190,8 @@ class Device(Row):
     state: str
     cordoned: bool = False
     cause: str | None = None
-    """Why it is closed, or what an operator should look at."""
+    """Why it is closed, or what an operator should look at; ``causes`` has the same one by one."""
+    causes: tuple[Cause, ...] = ()
     temperature_celsius: int | None = None
     free_milli: Count = 0
     lease: str | None = None
@@ -197,6 +214,7 @@ class Node(Row):
     switch: str = ""
     state: str
     cause: str | None = None
+    causes: tuple[Cause, ...] = ()
     devices: Count
     closed: Count = 0
     free_milli: Count = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from forebay_service.faults import Fault
+
 
 class PoolError(Exception):
     """Base of the pool's own errors."""
@@ -32,13 +34,14 @@ class BillingRefused(PoolError):
 
 
 class RequestRefused(PoolError):
-    """An HTTP request that cannot be served: ``status``, a ``code`` word, and a sentence for the caller."""
+    """An HTTP request that cannot be served: ``status``, a ``code`` word, a sentence for the caller, and its fault for programs."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, fault: Fault | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
+        self.fault = fault
 
 
 class Deposed(PoolError):

@@ -23,11 +23,12 @@ NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9
 
 
 def check_refusal(response: Any, status: int, code: str) -> str:
-    """The message of an error, which is exactly ``{code, message}``."""
+    """The message of an error, which is exactly ``{code, message}``, and ``fault`` where something that was sent is wrong."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"].startswith("application/json")
     body = response.json()
-    assert set(body) == {"code", "message"} and body["code"] == code, body
+    assert set(body) - {"fault"} == {"code", "message"} and body["code"] == code, body
+    assert status in (400, 403, 409) or "fault" not in body, body
     assert body["message"].endswith(".")
     return str(body["message"])
 

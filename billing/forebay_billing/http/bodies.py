@@ -7,6 +7,7 @@ from datetime import tzinfo
 from typing import Annotated, Any, Literal, Self, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from forebay_service.faults import fault_found
 from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX, Label, Line, Name
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
@@ -605,7 +606,7 @@ def body_of(model: type[B], body: bytes) -> B:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise InvalidRequest(first_fault(error, "body")) from None
+        raise _invalid(error, "body") from None
 
 
 def query_of(model: type[B], arguments: Mapping[str, str]) -> B:
@@ -613,7 +614,7 @@ def query_of(model: type[B], arguments: Mapping[str, str]) -> B:
     try:
         return model.model_validate(arguments)
     except ValidationError as error:
-        raise InvalidRequest(first_fault(error, "query")) from None
+        raise _invalid(error, "query") from None
 
 
 def name_of(text: str, what: str) -> str:
@@ -621,7 +622,11 @@ def name_of(text: str, what: str) -> str:
     try:
         return _NAME.validate_python(text)
     except ValidationError as error:
-        raise InvalidRequest(first_fault(error, what)) from None
+        raise _invalid(error, what) from None
+
+
+def _invalid(error: ValidationError, whole: str) -> InvalidRequest:
+    return InvalidRequest(first_fault(error, whole), fault_found(error.errors(include_input=False, include_url=False)[0]))
 
 
 def first_fault(error: ValidationError, whole: str) -> str:

@@ -262,7 +262,7 @@ class BillingHandler(RequestHandler):
             self.set_header("Retry-After", "1")
         if error.status == 401:
             self.set_header("WWW-Authenticate", "token")
-        self.answer({"code": error.code, "message": str(error)})
+        self.answer(error.row)
 
     def on_finish(self) -> None:
         status = self.get_status()

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from forebay_service.faults import fault_found
 from forebay_service.identity import OPERATE, SERVICE, Authenticator, Identity, IdentityRefused, IdentityUnavailable
 from forebay_service.preconditions import InvalidPrecondition, Precondition, precondition_in
 from pydantic import BaseModel, ValidationError
@@ -107,7 +108,8 @@ class Api(RequestHandler):
         try:
             return model(self.request.body)
         except ValidationError as error:
-            raise RequestRefused(400, "bad_request", f"{_first_fault(error)}.") from None
+            found = fault_found(error.errors(include_input=False, include_url=False)[0])
+            raise RequestRefused(400, "bad_request", f"{_first_fault(error)}.", found) from None
 
     def expected(self) -> Precondition:
         """What ``If-Match`` and ``If-None-Match`` ask for. Raises RequestRefused."""
@@ -147,7 +149,8 @@ class Api(RequestHandler):
             code, message = "internal", "The pool failed; its log says more."
         self.set_status(status_code)
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps({"code": code, "message": message}))
+        fault = error.fault if isinstance(error, RequestRefused) else None
+        self.finish(json.dumps({"code": code, "message": message} | ({} if fault is None else {"fault": fault.row})))
 
 
 def _first_fault(error: ValidationError | UnicodeDecodeError) -> str:
