@@ -141,6 +141,9 @@ class Session(Row):
     reason: str | None = None
     code: str | None = None
     """Of the reason: a word for programs."""
+    detail: str | None = None
+    """Which of the code's reasons, and what stands in its sentence."""
+    values: dict[str, Any] = {}
     estimate_seconds: float | None = None
     """Until the grant, where anybody knows: half of those who are told so wait for less."""
     estimate_low_seconds: float | None = None

@@ -10,12 +10,14 @@ from typing import get_args
 
 import pytest
 from forebay_billing import errors as billing
-from forebay_dashboards.rows import Cause, Fault
+from forebay_dashboards.rows import Cause, Fault, Session
 from forebay_dashboards.text.causes import _CAUSES, _REFUSED, cause, refusal
+from forebay_dashboards.text.codes import why
+from forebay_dashboards.text.waits import _DETAILS, waiting
 from forebay_pool import errors as pool
 from forebay_pool import http
 from forebay_pool.model import health
-from forebay_pool.model.causes import CauseCode
+from forebay_pool.model.causes import CauseCode, WaitDetail
 from forebay_pool.model.health import Reading, judge
 from forebay_pool.views.rows import cause_row
 
@@ -85,3 +87,25 @@ def test_every_code_that_has_a_text_is_one_that_pool_or_billing_sends() -> None:
     assert _REFUSED.keys() <= sent
     for code in _REFUSED:
         assert re.search("[가-힣]", refusal(code, "x").said("ko")), code
+
+
+def test_every_detail_of_a_wait_has_a_text_but_a_budget_whose_sentence_is_billings() -> None:
+    assert set(_DETAILS) == set(get_args(WaitDetail)) - {"budget"}
+    for detail in _DETAILS:
+        told = waiting(detail, defaultdict(lambda: 7))
+        assert told is not None and re.search("[가-힣]", told.said("ko")), detail
+        assert waiting(detail, {}) is None or not re.search(r"\d", told), detail
+
+
+def waits(detail: str | None, **values: object) -> Session:
+    row = {"session": "s", "tenant": "acme", "user": "ada", "flavor": "dev.1gb", "state": "queued", "since_ns": 0}
+    return Session.model_validate({**row, "reason": "It waits.", "code": "shortage", "detail": detail, "values": values})
+
+
+def test_a_wait_is_told_by_its_detail_with_its_values_and_else_by_its_code() -> None:
+    told = why(waits("all_held", count=4, flavor="dev.1gb", devices="main/cpu:0")).said("ko")
+    assert "4" in told and "dev.1gb" in told and re.search("[가-힣]", told)
+    of_the_code = why(waits(None)).said("ko")
+    assert re.search("[가-힣]", of_the_code) and of_the_code != told
+    assert of_the_code == why(waits("made_up")).said("ko") == why(waits("all_held")).said("ko")
+    assert why(waits("all_held", count=4, flavor="dev.1gb")) == "It waits."

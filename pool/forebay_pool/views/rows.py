@@ -14,7 +14,7 @@ from typing_extensions import TypedDict  # pydantic reads typing's own from Pyth
 
 from forebay_pool.machine.eviction import parked_bytes
 from forebay_pool.model.catalogue import ACCELERATORS
-from forebay_pool.model.causes import Cause, CauseCode
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.policies import ModelPolicy
 from forebay_pool.model.suggestions import Suggestion, is_accelerator, proposed_price
 from forebay_pool.model.types import (
@@ -70,6 +70,9 @@ class StandingRow(TypedDict):
     position: int | None
     reason: str | None
     code: WaitCode | None
+    detail: str | None
+    """Which of the sentences that the code may have, with its values."""
+    values: dict[str, str | int]
     ahead: int | None
     ahead_tenant: int | None
     estimate_seconds: float | None
@@ -131,7 +134,7 @@ class CauseRow(TypedDict):
     """``code`` is None where an operator typed it."""
 
     message: str
-    code: CauseCode | None
+    code: str | None
     values: dict[str, str | int]
 
 
@@ -269,10 +272,13 @@ def session_row(session: Session) -> SessionRow:
 def _standing(session: Session) -> StandingRow:
     told = None if session.request is None else session.request.told
     estimate = None if told is None else told.estimate
+    why = cause_row("" if told is None else told.reason)
     return {
         "position": None if told is None else told.position,
         "reason": None if told is None else told.reason,
         "code": None if told is None else told.code,
+        "detail": why["code"],
+        "values": why["values"],
         "ahead": None if told is None else told.position - 1,
         "ahead_tenant": None if told is None else told.ahead_tenant,
         "estimate_seconds": None if estimate is None else estimate.middle,
