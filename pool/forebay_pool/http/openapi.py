@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NotRequired
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
@@ -40,11 +40,20 @@ CONDITIONS: list[Schema] = [
 ]
 
 
+class FaultRow(TypedDict):
+    """What is wrong in what was sent; ``field`` is null where it is not one field's."""
+
+    code: str
+    field: str | None
+    values: dict[str, Any]
+
+
 class Error(TypedDict):
-    """What every refusal carries: a word for programs and a sentence for people."""
+    """What every refusal carries: a word for programs and a sentence for people, and where something sent is wrong its fault."""
 
     code: str
     message: str
+    fault: NotRequired[FaultRow]
 
 
 @dataclass(frozen=True)
