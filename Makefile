@@ -14,9 +14,9 @@ export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 
 BIN := .venv/bin
 BEGAN := $(shell date +%s)
-ROOMS := device acceptance pool billing service programs dashboards simulation worker generic lab house docs monitoring standin hub spawner wire
+ROOMS := device acceptance pool billing service programs dashboards simulation worker generic admin lab house docs monitoring standin hub spawner wire
 PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
-PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_lab
+PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_admin forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
 .PHONY: help setup up check test $(ROOMS:%=test-%) test-pure test-long test-wheels wheels-gpu test-gpu lint docs bench

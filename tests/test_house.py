@@ -9,8 +9,10 @@ from collections import Counter, defaultdict
 from itertools import combinations
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "lab")
+PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
 MODULES_PER_FOLDER_MAX = 20
 ENDINGS = ("_rows", "_row", "ments", "ment", "ings", "ing", "ers", "er", "ed", "es", "s")
 """What two names may not differ by alone, the longest first."""
@@ -110,6 +112,77 @@ def test_the_order_of_the_state_machines_floors_is_written_down() -> None:
     page = ast.get_docstring(ast.parse((MACHINE / "__init__.py").read_text(encoding="utf-8"))) or ""
     told = re.findall(r"^\d+\. ``(\w+)``", page, re.MULTILINE)
     assert told == [module for module, _ in floors().values()]
+
+
+ASKS = ("dashboards", "hub", "spawner", "service", "admin", "device/forebay/notebook", "device/forebay/toolkit")
+"""What shows people what services answer: none of it reads their sentences."""
+OUTSIDE_LITERALS = re.compile(r"\\.|\[[^\]]*\]|\(\?[:=!<P][^)]*?>?|[(){}|^$*+?.]")
+"""Of a regular expression: what stands for something else than itself."""
+WORDS = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]{2,})+")
+READERS = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "split", "index", "find", "replace"}
+PATTERNS = {"compile", "match", "fullmatch", "search", "findall", "finditer", "sub", "split"}
+
+
+def text_in(node: ast.expr) -> str:
+    """The literal text of an expression, with a mark where something else stands."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_in(part) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "\0"
+
+
+def sentences_read(tree: ast.AST) -> list[tuple[int, str]]:
+    """Where words of a sentence are looked for in a text, by a regular expression, a method of strings, or a comparison."""
+    found = []
+    for node in ast.walk(tree):
+        sought: list[str] = []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            first = [one for arg in node.args[:1] for one in (arg.elts if isinstance(arg, ast.Tuple) else [arg])]
+            if isinstance(node.func.value, ast.Name) and node.func.value.id == "re" and node.func.attr in PATTERNS:
+                sought = [OUTSIDE_LITERALS.sub("\0", text_in(arg)) for arg in first]
+            elif node.func.attr in READERS:
+                sought = [text_in(arg) for arg in first]
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn | ast.Eq | ast.NotEq):
+            sought = [text_in(node.left), *map(text_in, node.comparators)]
+        found += [(node.lineno, text) for text in sought if WORDS.search(text)]
+    return found
+
+
+def test_nobody_reads_the_sentences_of_a_service() -> None:
+    paths = [path for folder in ASKS for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts]
+    assert len(paths) > 60
+    trees = {path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    found = [f"{path}:{line} {text!r}" for path, tree in trees.items() for line, text in sentences_read(tree)]
+    assert not found, f"let the service tell a code and values, and make the sentence of these: {found}"
+
+
+def test_the_extension_of_jupyterlab_reads_no_sentences() -> None:
+    paths = [*(ROOT / "lab" / "src").glob("*.ts*")]
+    assert len(paths) > 10
+    readers = "match|matchAll|test|exec|replace|search|split|includes|startsWith|endsWith|indexOf|RegExp"
+    sought = re.compile(rf"""(?:\.(?:{readers})\(|RegExp\(|[=(,]\s*(?=/))\s*([/'"`].*?[/'"`])""")
+    found = [f"{path.name} {text}" for path in paths for text in sought.findall(path.read_text(encoding="utf-8")) if WORDS.search(text)]
+    assert sought.findall("text.includes('has no room')") == ["'has no room'"] and sought.findall("x = /it is at/;") == ["/it is at/"]
+    assert not found, f"let the kernel tell a code and values, and make the sentence of these: {found}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "re.compile(r'Input should be (?:greater|less) than .*')",
+        "re.fullmatch(f'(.+) is not a month; {rest}', text)",
+        "message.startswith('The driver lost')",
+        "'lost the device' in message",
+        "message == 'A budget is used up.'",
+        "message.removesuffix(('.', ' was given'))",
+    ],
+)
+def test_a_sentence_that_is_read_would_be_found(code: str) -> None:
+    assert sentences_read(ast.parse(code))
+
+
+def test_forms_and_names_are_not_taken_for_sentences() -> None:
+    for code in ("re.compile(r'([0-9]{4})-(0[1-9]|1[0-2])')", "re.compile('[a-z ]+ [A-Z ]+')", "code == 'no_session'", "text.split(', ')"):
+        assert not sentences_read(ast.parse(code)), code
 
 
 DEFINED_ELSEWHERE = re.compile(

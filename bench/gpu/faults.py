@@ -49,7 +49,7 @@ def hold(report: Report, reading: Reading, said: Word, mps: bool) -> None:
     ):
         report.take(name, mine == theirs, f"{mine}, nvidia-smi {theirs}")
     verdict = judge(reading, 0)
-    report.take("the pool would lend the device", verdict.level in ("good", "warning"), verdict.cause)
+    report.take("the pool would lend the device", verdict.level in ("good", "warning"), verdict.cause or "")
     report.take("throttling reasons, none that harm", not said.harmful, ", ".join(said.harmful) or f"{said.reasons or 0:#x}")
     shared = ("MIG", said.mig, "each instance is a device of its own to PyTorch"), ("MPS", mps, "sessions then share a context")
     for name, on, note in shared:

@@ -6,7 +6,7 @@ Their answers are read leniently (a field that is new there must not take a page
 from __future__ import annotations
 
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from forebay_service.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
@@ -143,6 +143,9 @@ class Session(Row):
     reason: str | None = None
     code: str | None = None
     """Of the reason: a word for programs."""
+    detail: str | None = None
+    """Which of the code's reasons, and what stands in its sentence."""
+    values: dict[str, Any] = {}
     estimate_seconds: float | None = None
     """Until the grant, where anybody knows: half of those who are told so wait for less."""
     estimate_low_seconds: float | None = None
@@ -164,6 +167,22 @@ class Session(Row):
         return Owner(self.tenant, self.user)
 
 
+class Fault(Row):
+    """What is wrong in what was sent to a service; ``field`` is None where it is not one field's."""
+
+    code: str
+    field: str | None = None
+    values: dict[str, Any] = {}
+
+
+class Cause(Row):
+    """Why a device or a node is closed, or to be looked at; ``code`` is None where somebody typed it."""
+
+    message: str
+    code: str | None = None
+    values: dict[str, Any] = {}
+
+
 class Device(Row):
     """A physical device and what holds it."""
 
@@ -176,7 +195,8 @@ class Device(Row):
     state: str
     cordoned: bool = False
     cause: str | None = None
-    """Why it is closed, or what an operator should look at."""
+    """Why it is closed, or what an operator should look at; ``causes`` has the same one by one."""
+    causes: tuple[Cause, ...] = ()
     temperature_celsius: int | None = None
     free_milli: Count = 0
     lease: str | None = None
@@ -199,6 +219,7 @@ class Node(Row):
     switch: str = ""
     state: str
     cause: str | None = None
+    causes: tuple[Cause, ...] = ()
     devices: Count
     closed: Count = 0
     free_milli: Count = 0

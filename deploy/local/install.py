@@ -30,7 +30,7 @@ LOG = BUILD / "setup.log"
 WHEELS = BUILD / "wheels"
 NATIVE_PACKAGES = {"wire": "The command stream", "device": "The virtual device", "worker": "The worker"}
 """Folders with C++ extensions, and what they are to people; all are built on the first."""
-PURE_PACKAGES = ("service", "pool", "billing", "hub", "spawner", "dashboards")
+PURE_PACKAGES = ("service", "pool", "billing", "hub", "spawner", "dashboards", "admin")
 NOTEBOOK_PACKAGES = ("wire", "device")
 LAB = CHECKOUT / "lab"
 """The JupyterLab extension: TypeScript, built once, then plain files in a wheel."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forebay_service.errors import PreconditionFailed, RequestError, Unavailable
+from forebay_service.faults import Fault
 
 
 class PoolError(Exception):
@@ -30,10 +31,10 @@ class BillingRefused(PoolError):
 
 
 class RequestRefused(PoolError, RequestError):
-    """An HTTP request that cannot be served: ``status``, a ``code`` word, and a sentence for the caller."""
+    """An HTTP request that cannot be served: ``status``, a ``code`` word, a sentence for the caller, and its fault for programs."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, status: int, code: str, message: str, fault: Fault | None = None) -> None:
+        super().__init__(message, fault)
         self.status = status
         self.code = code
 

@@ -37,6 +37,7 @@ from forebay_pool.hosts.ray_nodes import RayNode, devices_of
 from forebay_pool.http import handler as handler_http
 from forebay_pool.http.routes import ROUTES
 from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import PricesSet, QuotaSet, Restored
 from forebay_pool.model.node_events import DeviceSet, NodeDrain, NodeJoined, NodeLost
 from forebay_pool.model.policies import ModelPolicy, Policy
@@ -234,7 +235,7 @@ class Service:
         """Tells the state machine which nodes came and which are gone; one that came back after a restart is another."""
         now = {node.id: node for node in nodes}
         for node in [node for node in self._nodes.values() if node.id not in now]:
-            self.shell.apply(NodeLost(node.name, "Ray counts it among the dead"))
+            self.shell.apply(NodeLost(node.name, Cause("ray_dead", "Ray counts it among the dead")))
         for node in [node for node in now.values() if node.id not in self._nodes]:
             devices = devices_of(node, self.settings.devices)
             if devices:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from forebay_service.errors import Invalid
+from forebay_service.faults import fault_found
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -17,7 +18,7 @@ def body_of(model: type[B], body: bytes) -> B:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise Invalid(first_fault(error, "body")) from None
+        raise invalid(error, "body") from None
 
 
 def query_of(model: type[B], arguments: Mapping[str, str | Sequence[str]]) -> B:
@@ -25,7 +26,12 @@ def query_of(model: type[B], arguments: Mapping[str, str | Sequence[str]]) -> B:
     try:
         return model.model_validate(arguments)
     except ValidationError as error:
-        raise Invalid(first_fault(error, "query")) from None
+        raise invalid(error, "query") from None
+
+
+def invalid(error: ValidationError, whole: str) -> Invalid:
+    """The refusal for what pydantic found; ``whole`` is what it is called when it is everything."""
+    return Invalid(first_fault(error, whole), fault_found(error.errors(include_input=False, include_url=False)[0]))
 
 
 def first_fault(error: ValidationError, whole: str) -> str:

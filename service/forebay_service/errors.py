@@ -7,8 +7,7 @@ The codes are held against the table of ``docs/reference/http.md`` by a test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from forebay_service.faults import Fault
 
 
 class SettingsError(Exception):
@@ -20,8 +19,11 @@ class RequestError(Exception):
 
     status: int = 500
     code: str = "internal"
-    values: Mapping[str, Any] = {}
-    """What the sentence speaks of, for programs; goes into JSON beside it."""
+
+    def __init__(self, message: str = "", fault: Fault | None = None) -> None:
+        super().__init__(message)
+        self.fault = fault
+        """What is wrong in what was sent, for programs; goes into JSON beside the sentence."""
 
 
 class Invalid(RequestError):

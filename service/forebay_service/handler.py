@@ -41,9 +41,9 @@ def is_local(request: HTTPServerRequest) -> bool:
 
 
 def error_document(error: RequestError) -> dict[str, Any]:
-    """What every refusal says: ``{"error": {"code", "message"}}``, and ``values`` where there are any."""
-    values = {"values": dict(error.values)} if error.values else {}
-    return {"error": {"code": error.code, "message": str(error), **values}}
+    """What every refusal says: ``{"error": {"code", "message"}}``, and ``fault`` where something that was sent is wrong."""
+    fault = {} if error.fault is None else {"fault": error.fault.row}
+    return {"error": {"code": error.code, "message": str(error), **fault}}
 
 
 class SafeHandler(RequestHandler):

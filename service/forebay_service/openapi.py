@@ -44,12 +44,20 @@ SECURITY: Schema = {
 }
 
 
+class FaultRow(TypedDict):
+    """What is wrong in what was sent; ``field`` is null where it is not one field's."""
+
+    code: str
+    field: str | None
+    values: dict[str, Any]
+
+
 class Refusal(TypedDict):
-    """A word for programs and a sentence for people."""
+    """A word for programs and a sentence for people, and where something sent is wrong its fault."""
 
     code: str
     message: str
-    values: NotRequired[dict[str, Any]]
+    fault: NotRequired[FaultRow]
 
 
 class Error(TypedDict):

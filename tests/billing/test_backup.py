@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forebay.toolkit.backup import BackupError, back_up, database_of, restore
 from forebay.toolkit.command import main
+from forebay_admin.backup import BackupError, back_up, database_of, restore
 from forebay_billing.model.types import UsageRecord
 from forebay_pool.model.snapshot import SessionSnapshot
 from forebay_pool.model.types import UsageRecord as Metered

@@ -23,12 +23,13 @@ NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9
 
 
 def check_refusal(response: Any, status: int, code: str) -> str:
-    """The message of an error, which is exactly ``{"error": {code, message}}``."""
+    """The message of an error, which is exactly ``{"error": {code, message}}``, with ``fault`` where something that was sent is wrong."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"].startswith("application/json")
     assert set(response.json()) == {"error"}
     error = response.json()["error"]
-    assert set(error) == {"code", "message"} and error["code"] == code, error
+    assert set(error) - {"fault"} == {"code", "message"} and error["code"] == code, error
+    assert status in (400, 403, 409) or "fault" not in error, error
     assert error["message"].endswith(".")
     return str(error["message"])
 

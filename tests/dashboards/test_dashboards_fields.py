@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import get_args
 
 import forebay_billing
 import forebay_pool
@@ -19,23 +22,27 @@ from forebay_billing.rules.invoices import Profile, check_profile
 from forebay_billing.rules.plans import Terms, Tier, check
 from forebay_billing.rules.price_list import price_list_of
 from forebay_billing.rules.prices import NOTHING_RATED, PRICE_NANO_PER_HOUR_MAX, Book
+from forebay_dashboards.rows import Fault
 from forebay_dashboards.text.audit import _ACTIONS, REFUSED, action, column
 from forebay_dashboards.text.causes import refusal
+from forebay_dashboards.text.fields import _PROBLEMS, _SENTENCES
 from forebay_pool.http.queue import QuotaBody
 from forebay_pool.model.types import Quota
-from forebay_service.bodies import body_of, first_fault
+from forebay_service.bodies import body_of, invalid
 from forebay_service.errors import RequestError
 from pydantic import ValidationError
+from pydantic_core.core_schema import ErrorType
 
 AN_OWNERS = Budget(1, Subject("acme", None, None), "USD", "month", "owner", 2 * 10**18, (50,), "refuse", 60, 0, "ada")
 PLAN = Terms("USD")
+PYDANTICS = set(get_args(ErrorType))
 
 
 def bounded_quota(**given: int) -> None:
     try:
         QuotaBody.model_validate(given)
     except ValidationError as error:
-        raise ValueError(first_fault(error, "body")) from None
+        raise invalid(error, "body") from None
 
 
 WRONG: tuple[Callable[[], object], ...] = (
@@ -67,13 +74,26 @@ WRONG: tuple[Callable[[], object], ...] = (
 
 @pytest.mark.parametrize("judge", WRONG)
 def test_what_a_service_says_is_wrong_in_a_field_is_told_in_the_readers_language(judge: Callable[[], object]) -> None:
-    with pytest.raises((RequestError, ValueError)) as refused:
+    with pytest.raises(RequestError) as refused:
         judge()
-    sentence = str(refused.value)
-    told = refusal("invalid", sentence)
+    sentence, fault = str(refused.value), refused.value.fault
+    assert fault is not None
+    told = refusal("invalid", sentence, Fault.model_validate_json(json.dumps(fault.row)))
     assert told == sentence == told.said("en")
     korean = told.said("ko")
     assert re.search("[가-힣]", korean), sentence
+    given = {number for number in re.findall(r"\d{2,}", korean) if number not in ("100", "2026", "11", "600", "000")}
+    assert given <= set(re.findall(r"\d{2,}", sentence)), korean
+
+
+def test_every_fault_that_a_service_tells_has_a_text_and_every_text_of_ours_is_of_such_a_fault() -> None:
+    told = set()
+    for package in (forebay_pool, forebay_billing):
+        for path in Path(str(package.__file__)).parent.rglob("*.py"):
+            told |= set(re.findall(r'\bFault\(\s*"(\w+)"', path.read_text(encoding="utf-8")))
+    ours = {code for code in {**_PROBLEMS, **_SENTENCES} if code not in PYDANTICS}
+    assert len(told) > 15 and told == ours
+    assert all(re.search("[가-힣]", make(defaultdict(lambda: "7")).said("ko")) for make in (*_PROBLEMS.values(), *_SENTENCES.values()))
 
 
 def test_each_thing_that_the_services_write_down_has_a_word() -> None:

@@ -16,7 +16,7 @@ from forebay_pool.__main__ import main as pool_main
 from forebay_service import errors
 from forebay_worker.__main__ import parser as worker_parser
 
-PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards")
+PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin")
 SOURCES = (".py", ".cpp", ".h")
 PREFIXES = ("FOREBAY_POOL_", "FOREBAY_BILLING_", "FOREBAY_DASHBOARDS_")
 
@@ -32,10 +32,10 @@ def options(command: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Ite
             yield from ((path, option) for option in action.option_strings)
 
 
-def test_every_command_and_option_of_forebay_is_in_the_toolkit_page(manual: Any) -> None:
-    page = manual.pages["docs/users/toolkit.md"]
+def test_every_command_and_option_of_forebay_is_on_its_page(manual: Any) -> None:
     missing = []
     for path, option in options(forebay_parser()):
+        page = manual.pages["docs/operators/commands.md" if path[:1] == ("admin",) else "docs/users/toolkit.md"]
         rows = [line for line in page.splitlines() if re.search(rf"`forebay {re.escape(' '.join(path))}", line)]
         if not any(option in row for row in rows):
             missing.append(f"forebay {' '.join(path)} {option}")

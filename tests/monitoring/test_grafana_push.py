@@ -149,7 +149,7 @@ def test_what_is_missing_before_anything_is_asked_is_told(tmp_path: Path, grafan
 
 def test_without_the_extra_one_is_told_what_to_install(grafana: Grafana) -> None:
     said = refusal(push(grafana, client=None))
-    assert "pip install 'forebay[grafana]'" in said and "No module named 'grafana_client'" in said
+    assert "pip install 'forebay-admin[grafana]'" in said and "No module named 'grafana_client'" in said
     assert not grafana.asked
 
 

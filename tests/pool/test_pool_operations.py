@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import WorkerGone
 from forebay_pool.model.health import Reading, judge
 from forebay_pool.model.instructions import Note
 from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.model.policies import ModelPolicy, Policy
 from forebay_pool.model.types import Device, Equivalent, Flavor
+from forebay_pool.views.rows import device_row, node_row, queue_row, session_row
 from forebay_wire import messages as wire
 
 GIB = 2**30
@@ -202,7 +204,7 @@ def test_a_cordoned_device_takes_no_lease_until_it_is_opened(world: Make) -> Non
 )
 def test_each_reading_means_what_its_band_says(reading: Reading, level: str, cause: str) -> None:
     verdict = judge(reading, errors_known=2)
-    assert (verdict.level, verdict.cause) == (level, cause)
+    assert (verdict.level, verdict.cause) == (level, cause or None)
 
 
 def test_a_hot_device_finishes_what_it_computes_and_serves_again_when_it_has_cooled(world: Make) -> None:
@@ -251,6 +253,36 @@ def test_what_an_operator_closed_stays_closed_when_it_has_cooled(world: Make) ->
     w.do(DeviceHealth(Reading("a/cpu:0", 40)))
     cordon = w.machine.fleet.seats["a/cpu:0"].cordon
     assert (cordon.by, cordon.cause) == ("operator", "a fan is loud; it is at 99 °C")
+
+
+def test_rows_tell_causes_by_codes_and_values_and_what_was_typed_without(world: Make) -> None:
+    w = world(cpus("a"))
+    seat = w.machine.fleet.seats["a/cpu:0"]
+    assert device_row(seat)["causes"] == []
+    w.do(DeviceHealth(Reading("a/cpu:0", 87)))
+    hot = {"message": "it is at 87 °C", "code": "hot", "values": {"celsius": 87}}
+    assert (device_row(seat)["cause"], device_row(seat)["causes"]) == ("it is at 87 °C", [hot])
+    w.do(DeviceSet("a/cpu:0", True, "it is at 5 °C"))
+    w.do(DeviceHealth(Reading("a/cpu:0", 99)))
+    typed = {"message": "it is at 5 °C", "code": None, "values": {}}
+    hotter = {"message": "it is at 99 °C", "code": "hot", "values": {"celsius": 99}}
+    assert (device_row(seat)["cause"], device_row(seat)["causes"]) == ("it is at 5 °C; it is at 99 °C", [typed, hotter])
+    w.do(NodeLost("a", Cause("ray_dead", "Ray counts it among the dead")))
+    assert node_row(seat.node)["causes"] == [{"message": "Ray counts it among the dead", "code": "ray_dead", "values": {}}]
+
+
+def test_rows_tell_waits_by_details_and_values(world: Make) -> None:
+    w = world(cpus("a"))
+    w.lease("s")
+    w.join("t")
+    w.acquire("t")
+    waiting = w.machine.sessions["t"]
+    held = {"device": "a/cpu:0", "flavor": "dev.1gb"}
+    for row in (session_row(waiting), queue_row(waiting)):
+        assert (row["code"], row["detail"], row["values"]) == ("shortage", "one_held", held)
+        assert row["reason"] == "a/cpu:0, the one device that serves dev.1gb, is held."
+    assert (session_row(w.machine.sessions["s"])["detail"], session_row(w.machine.sessions["s"])["values"]) == (None, {})
+    assert type(w.last("t").reason) is str and w.last("t").reason == session_row(waiting)["reason"]
 
 
 # Workers that lie

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
+from forebay_service.faults import Fault
 from sqlalchemy import Connection
 
 from forebay_billing.documents.budgets import alert_row, channel_health_json, channel_json
@@ -110,9 +111,9 @@ class ChannelHandler(BillingHandler):
 def check_address(target: str, settings: Settings) -> None:
     """Raises InvalidRequest for what is no e-mail address, and where no mail is sent."""
     if _ADDRESS.fullmatch(target) is None:
-        raise InvalidRequest("target: give one e-mail address, such as ops@example.com.")
+        raise InvalidRequest("target: give one e-mail address, such as ops@example.com.", Fault("no_address", "target"))
     if settings.smtp_host is None:
-        raise InvalidRequest("target: this installation sends no e-mail (setting smtp_host).")
+        raise InvalidRequest("target: this installation sends no e-mail (setting smtp_host).", Fault("mail_off", "target"))
 
 
 def _number(id: str) -> int:

@@ -6,6 +6,7 @@ import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from forebay_service.faults import Fault
 from forebay_wire.texts import NAME_CHARS_MAX
 from sqlalchemy import Connection
 
@@ -62,7 +63,8 @@ class ContactHandler(BillingHandler):
         body = self.body(ContactBody)
         _open(self.context.desk)
         if not 0 < len(tenant) <= NAME_CHARS_MAX:
-            raise InvalidRequest(f"tenant: a name has 1 to {NAME_CHARS_MAX} characters.")
+            sentence = f"tenant: a name has 1 to {NAME_CHARS_MAX} characters."
+            raise InvalidRequest(sentence, Fault("name_length", "tenant", {"most": NAME_CHARS_MAX}))
         now_ns = self.context.clock_ns()
 
         def work(books: Books) -> contacts.Contact:

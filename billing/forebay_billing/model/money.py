@@ -9,6 +9,8 @@ and so is an amount that is shown to the last digit, since few multiples of a gr
 
 from __future__ import annotations
 
+from forebay_service.faults import Fault
+
 from forebay_billing.errors import InvalidPrice
 from forebay_billing.model.currencies import DECIMALS
 
@@ -58,7 +60,8 @@ def decimals_of(currency: str) -> int:
     """Decimals of the currency's minor unit. Raises InvalidPrice for what is not a currency of ISO 4217."""
     decimals = DECIMALS.get(currency)
     if decimals is None:
-        raise InvalidPrice(f"{currency!r} is not a currency of ISO 4217; give a code such as USD, EUR or KRW.")
+        sentence = f"{currency!r} is not a currency of ISO 4217; give a code such as USD, EUR or KRW."
+        raise InvalidPrice(sentence, Fault("no_currency", values={"given": f"{currency!r}"}))
     return decimals
 
 

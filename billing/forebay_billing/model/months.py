@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
+from forebay_service.faults import Fault
+
 from forebay_billing.errors import InvalidRequest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,7 +28,8 @@ class Month(NamedTuple):
         """The month written ``YYYY-MM``. Raises InvalidRequest outside 1970-01 to 2261-12, where nanoseconds fit 64 bits."""
         match = _TEXT.fullmatch(text)
         if match is None or not 1970 <= int(match[1]) <= 2261:
-            raise InvalidRequest(f"month: {text!r} is not a month; write it as YYYY-MM, for example 2026-11.")
+            sentence = f"month: {text!r} is not a month; write it as YYYY-MM, for example 2026-11."
+            raise InvalidRequest(sentence, Fault("no_month", "month", {"given": f"{text!r}"}))
         return cls(int(match[1]), int(match[2]))
 
     @classmethod

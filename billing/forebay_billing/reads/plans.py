@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from forebay_service.faults import Fault
 from forebay_service.preconditions import ANYHOW, Precondition
 from sqlalchemy import Connection, Row, insert, select
 
@@ -84,7 +85,8 @@ def check_terms(tenant: str, terms: Terms, currency: str, book: PriceBook) -> No
     """Raises InvalidPlan, InvalidPrice, UnknownFlavor for terms that ``tenant``, which is billed in ``currency``, cannot have."""
     plans.check(terms)
     if terms.currency != currency:
-        raise InvalidPlan(f"The tenant {tenant} is billed in {currency}; a plan in {terms.currency} would change nothing for it.")
+        sentence = f"The tenant {tenant} is billed in {currency}; a plan in {terms.currency} would change nothing for it."
+        raise InvalidPlan(sentence, Fault("other_currency", values={"billed": currency, "given": terms.currency}))
     for flavor, _ in terms.free_seconds:
         book.check_flavor(flavor)
 

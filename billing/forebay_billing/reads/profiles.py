@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from forebay_service.faults import Fault
 from forebay_service.preconditions import ANYHOW, Precondition
 from sqlalchemy import Connection, Row, select
 
@@ -59,7 +60,8 @@ def change(books: Books, profile: Profile, who: str, now_ns: int, expected: Prec
     check_expected(expected, None if before is None else before.tag)
     check_profile(profile)
     if (None if before is None else before.profile.currency) != profile.currency and _has_books(books.connection, profile.tenant):
-        raise NotNow(f"The tenant {profile.tenant} has usage or credits already, so its currency stays as it is; leave it out.")
+        sentence = f"The tenant {profile.tenant} has usage or credits already, so its currency stays as it is; leave it out."
+        raise NotNow(sentence, Fault("currency_fixed"))
     made = Version(profile, 1 if before is None else before.version + 1, now_ns, who)
     books.append_profile(asdict(profile) | {"version": made.version, "changed_at_ns": now_ns, "changed_by": who})
     was = None if before is None else asdict(before.profile)

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from forebay_service.faults import Fault
+
 from forebay_billing.errors import Forbidden, InvalidRequest
 from forebay_billing.model.money import nano_text, round_half_even
 from forebay_billing.model.months import Month
@@ -261,13 +263,15 @@ def check_new(budget: Budget, others: Sequence[Budget]) -> None:
     """Raises InvalidRequest for a budget that says nothing sensible, Forbidden for one of an owner beyond what operators allow."""
     shares = budget.thresholds
     if len(shares) > THRESHOLDS_MAX or list(shares) != sorted(set(shares)) or any(not 1 <= share <= THRESHOLD_MAX for share in shares):
-        raise InvalidRequest(f"thresholds: give at most {THRESHOLDS_MAX} different per cents from 1 to {THRESHOLD_MAX}, the lowest first.")
+        sentence = f"thresholds: give at most {THRESHOLDS_MAX} different per cents from 1 to {THRESHOLD_MAX}, the lowest first."
+        raise InvalidRequest(sentence, Fault("thresholds", "thresholds", {"count": THRESHOLDS_MAX, "most": THRESHOLD_MAX}))
     if budget.subject.notebook is not None and budget.subject.user is None:
-        raise InvalidRequest("user: a notebook's budget names its user too.")
+        raise InvalidRequest("user: a notebook's budget names its user too.", Fault("user_needed", "user"))
     if budget.origin == "operator":
         return
     for other in others:
         binds = other.origin == "operator" and other.subject.covers(budget.subject) and other.currency == budget.currency
         if binds and other.window == budget.window and budget.limit_grains > other.limit_grains:
             limit = nano_text(other.limit_grains)
-            raise Forbidden(f"An operator allows {limit} {other.currency} for {other.subject}; a budget of yours may be that at most.")
+            sentence = f"An operator allows {limit} {other.currency} for {other.subject}; a budget of yours may be that at most."
+            raise Forbidden(sentence, Fault("operators_limit", values={"amount": f"{limit} {other.currency}", "whom": str(other.subject)}))

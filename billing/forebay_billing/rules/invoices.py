@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from forebay_service.faults import Fault
+
 from forebay_billing.errors import InvalidProfile
 from forebay_billing.model.money import cost_grains, decimal_text, decimals_of, grains_of_minor, minor_of, round_half_even
 from forebay_billing.model.months import Month
@@ -184,9 +186,10 @@ def check_profile(profile: Profile) -> None:
     if not profile.legal_name.strip():
         raise InvalidProfile("legal_name: an invoice is made out to somebody; give the name.")
     if not 0 <= profile.tax_bps <= BPS:
-        raise InvalidProfile(f"tax_bps: a rate is from 0 to {BPS} basis points (hundredths of a per cent); {profile.tax_bps} was given.")
+        sentence = f"tax_bps: a rate is from 0 to {BPS} basis points (hundredths of a per cent); {profile.tax_bps} was given."
+        raise InvalidProfile(sentence, Fault("per_cent_range", "tax_bps", {"given": profile.tax_bps, "most": BPS}))
     if profile.tax_bps and not profile.tax_label.strip():
-        raise InvalidProfile("tax_label: a tax above zero needs its name, such as VAT.")
+        raise InvalidProfile("tax_label: a tax above zero needs its name, such as VAT.", Fault("tax_name_needed", "tax_label"))
 
 
 def tax_part(taken_minor: int, made: Draft) -> int:

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from forebay_service.faults import Fault
+
 from forebay_billing.errors import InvalidPlan
 from forebay_billing.model.money import GRAINS_PER_NANO, decimal_text, decimals_of, divided
 from forebay_billing.model.months import Month
@@ -103,26 +105,36 @@ def check(terms: Terms) -> None:
     _check_bps("discount_bps", terms.discount_bps)
     for name, nano in (("free_nano", terms.free_nano), ("commitment_nano", terms.commitment_nano)):
         if not 0 <= nano <= NANO_MAX:
-            raise InvalidPlan(f"{name}: {nano} is not from 0 to {NANO_MAX} nano-units.")
+            raise _out_of_range(name, nano)
     flavors = [flavor for flavor, _ in terms.free_seconds]
     if len(set(flavors)) != len(flavors) or len(flavors) > FREE_FLAVORS_MAX:
-        raise InvalidPlan(f"free_seconds: name each flavor once, and at most {FREE_FLAVORS_MAX}.")
+        sentence = f"free_seconds: name each flavor once, and at most {FREE_FLAVORS_MAX}."
+        raise InvalidPlan(sentence, Fault("flavors_once", "free_seconds", {"most": FREE_FLAVORS_MAX}))
     for flavor, seconds in terms.free_seconds:
         if not 0 <= seconds <= SECONDS_MAX:
-            raise InvalidPlan(f"free_seconds: {seconds} of {flavor!r:.80} is not from 0 to {SECONDS_MAX} seconds.")
+            sentence = f"free_seconds: {seconds} of {flavor!r:.80} is not from 0 to {SECONDS_MAX} seconds."
+            values = {"given": seconds, "flavor": f"{flavor!r:.80}", "most": SECONDS_MAX}
+            raise InvalidPlan(sentence, Fault("seconds_range", "free_seconds", values))
     if len(terms.tiers) > TIERS_MAX:
-        raise InvalidPlan(f"tiers: a plan has at most {TIERS_MAX}; {len(terms.tiers)} were given.")
+        sentence = f"tiers: a plan has at most {TIERS_MAX}; {len(terms.tiers)} were given."
+        raise InvalidPlan(sentence, Fault("too_many", "tiers", {"given": len(terms.tiers), "most": TIERS_MAX}))
     for tier in terms.tiers:
         _check_bps("tiers", tier.discount_bps)
         if not 0 <= tier.from_nano <= NANO_MAX:
-            raise InvalidPlan(f"tiers: {tier.from_nano} is not from 0 to {NANO_MAX} nano-units.")
+            raise _out_of_range("tiers", tier.from_nano)
     if any(later.from_nano <= tier.from_nano for tier, later in pairwise(terms.tiers)):
-        raise InvalidPlan("tiers: each begins above the one before; give them in order of from_nano.")
+        raise InvalidPlan("tiers: each begins above the one before; give them in order of from_nano.", Fault("not_rising", "tiers"))
+
+
+def _out_of_range(name: str, nano: int) -> InvalidPlan:
+    sentence = f"{name}: {nano} is not from 0 to {NANO_MAX} nano-units."
+    return InvalidPlan(sentence, Fault("nano_range", name, {"given": nano, "most": NANO_MAX}))
 
 
 def _check_bps(name: str, bps: int) -> None:
     if not 0 <= bps <= BPS:
-        raise InvalidPlan(f"{name}: a discount is from 0 to {BPS} basis points (hundredths of a per cent); {bps} was given.")
+        sentence = f"{name}: a discount is from 0 to {BPS} basis points (hundredths of a per cent); {bps} was given."
+        raise InvalidPlan(sentence, Fault("per_cent_range", name, {"given": bps, "most": BPS}))
 
 
 def list_grains(usages: Iterable[Usage], currency: str) -> int:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
 
+from forebay_service.faults import Fault
 from forebay_service.preconditions import tag_of
 
 from forebay_billing.errors import InvalidPriceList
@@ -91,7 +92,7 @@ def price_list_of(text: str) -> PriceList:
                 for currency, priced in _values(currencies, name):
                     steps[name if part == "prices" else priced_model(name), currency] = tuple(_steps(priced, part))
     if sum(map(len, steps.values())) > STEPS_MAX:
-        raise InvalidPriceList(f"A price list has at most {STEPS_MAX} prices.")
+        raise InvalidPriceList(f"A price list has at most {STEPS_MAX} prices.", Fault("list_length", values={"most": STEPS_MAX}))
     return PriceList(steps)
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Generic, Protocol, TypeVar
 
+from forebay_service.faults import Fault
+
 from forebay_billing.errors import ClosedToPrices, InvalidPrice, KnownFlavor, UnknownFlavor
 from forebay_billing.model.money import decimals_of
 from forebay_billing.model.months import Month, time_text
@@ -138,10 +140,12 @@ class Book(Generic[V]):
         """
         decimals_of(currency)
         if amount_nano < 0:
-            raise InvalidPrice(f"A price cannot be below zero; {amount_nano} nano-units was given for {flavor.removeprefix(MODEL)}.")
+            sentence = f"A price cannot be below zero; {amount_nano} nano-units was given for {flavor.removeprefix(MODEL)}."
+            raise InvalidPrice(sentence, Fault("price_below_zero", values={"given": amount_nano}))
         if amount_nano > self.AMOUNT_NANO_MAX:
-            what = flavor.removeprefix(MODEL)
-            raise InvalidPrice(f"A price is at most {self.AMOUNT_NANO_MAX} nano-units; {amount_nano} was given for {what}.")
+            what, most = flavor.removeprefix(MODEL), self.AMOUNT_NANO_MAX
+            sentence = f"A price is at most {most} nano-units; {amount_nano} was given for {what}."
+            raise InvalidPrice(sentence, Fault("price_too_high", values={"given": amount_nano, "most": most}))
         earlier = self._versions.get((flavor, currency), [])
         number = 1 + max((v.version for v in earlier), default=0)
         if valid_from_ns is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import yaml
+from forebay_service.faults import Fault
 
 from forebay_billing.errors import InvalidPriceList
 
@@ -47,7 +48,8 @@ Node: TypeAlias = Scalar | Mapping | Sequence
 
 def wrong(line: int, sentence: str) -> InvalidPriceList:
     """The refusal of a line."""
-    return InvalidPriceList(f"Line {line} of the price list: {sentence}")
+    fault = Fault("list_line", values={"line": line, "problem": sentence})
+    return InvalidPriceList(f"Line {line} of the price list: {sentence}", fault)
 
 
 def tree_of(text: str) -> Node:

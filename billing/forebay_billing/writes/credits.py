@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from forebay_service.faults import Fault
 from sqlalchemy import Connection, Table, func, insert, select
 
 from forebay_billing.errors import InvalidCredit, NotNow
@@ -37,11 +38,13 @@ def grant(
     decimals_of(currency)
     effective = Month.of(now_ns).start_ns if effective_at_ns is None else effective_at_ns
     if not 0 < amount_minor <= AMOUNT_MINOR_MAX:
-        raise InvalidCredit(f"amount_minor: a credit is from 1 to {AMOUNT_MINOR_MAX} minor units; {amount_minor} was given.")
+        sentence = f"amount_minor: a credit is from 1 to {AMOUNT_MINOR_MAX} minor units; {amount_minor} was given."
+        raise InvalidCredit(sentence, Fault("amount_range", "amount_minor", {"given": amount_minor, "most": AMOUNT_MINOR_MAX}))
     if not 0 <= priority <= PRIORITY_MAX:
-        raise InvalidCredit(f"priority: from 0 (used first) to {PRIORITY_MAX}; {priority} was given.")
+        sentence = f"priority: from 0 (used first) to {PRIORITY_MAX}; {priority} was given."
+        raise InvalidCredit(sentence, Fault("priority_range", "priority", {"given": priority, "most": PRIORITY_MAX}))
     if expires_at_ns is not None and not max(now_ns, effective) < expires_at_ns <= TIME_NS_MAX:
-        raise InvalidCredit("expires_at_ns: a credit expires after now, and after it begins.")
+        raise InvalidCredit("expires_at_ns: a credit expires after now, and after it begins.", Fault("expires_early", "expires_at_ns"))
     if not 0 <= effective <= TIME_NS_MAX:
         raise InvalidCredit(f"effective_at_ns: {effective} is no time.")
     amount_grains = grains_of_minor(amount_minor, currency)

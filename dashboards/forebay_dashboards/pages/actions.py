@@ -109,8 +109,8 @@ class DeviceAction(ActionPage):
         if device is None:
             return None
         where = {"model": device.model, "node": device.node, "state": codes.word(device.state, "state")}
-        if device.cause:
-            return Text("%(model)s on %(node)s, %(state)s: %(cause)s", cause=cause(device.cause), **where)
+        if device.causes:
+            return Text("%(model)s on %(node)s, %(state)s: %(cause)s", cause=cause(device.causes), **where)
         return Text("%(model)s on %(node)s, %(state)s", **where)
 
     async def do(self, name: str, act: str) -> Text:

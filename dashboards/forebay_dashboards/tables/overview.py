@@ -137,7 +137,7 @@ def _node_alerts(nodes: Iterable[Node]) -> list[Alert]:
 def _story(node: Node) -> Text:
     words = {"lost": Text("It was given up"), "draining": Text("It is being drained")}
     story = words.get(node.state) or codes.word(node.state, "state")
-    return Text("%(story)s: %(cause)s", story=story, cause=cause(node.cause)) if node.cause else Text("%(story)s.", story=story)
+    return Text("%(story)s: %(cause)s", story=story, cause=cause(node.causes)) if node.causes else Text("%(story)s.", story=story)
 
 
 def _device_alerts(devices: Iterable[Device]) -> list[Alert]:
@@ -146,8 +146,8 @@ def _device_alerts(devices: Iterable[Device]) -> list[Alert]:
             "device",
             device.device,
             "closed" if device.cordoned else "look",
-            cause(device.cause) if device.cause else Text("No cause was given."),
+            cause(device.causes) if device.causes else Text("No cause was given."),
         )
         for device in devices
-        if device.state != "lost" and (device.cordoned or device.cause)
+        if device.state != "lost" and (device.cordoned or device.causes)
     ]

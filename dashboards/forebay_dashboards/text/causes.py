@@ -1,12 +1,17 @@
-"""What pool and billing say in English of refusals and of devices, in the reader's language. What is new is shown as sent."""
+"""Why something was refused, and why devices are closed, in the reader's language, by codes and values of pool and billing.
+
+What is new is shown as sent. No I/O.
+"""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from forebay_service.languages import Text, as_sent
 
-from forebay_dashboards.text.fields import refused_field
+from forebay_dashboards.rows import Cause, Fault
+from forebay_dashboards.text.fields import faulty
 
 _REFUSED = {
     "no_session": Text("There is no such session."),
@@ -28,33 +33,35 @@ _REFUSED = {
     "finalised": Text("An invoice for that time is final: let the plan begin later, and give back by a credit what is owed for before."),
     "payments_off": Text("This installation sends nothing to Stripe, or the tenant is not known there yet."),
 }
-"""By the code of a refusal; those that say what is wrong in a field have :mod:`fields`, as a code does not name it."""
-_HOT = re.compile(r"it is at (\d+) °C")
-_XID = re.compile(r"the driver reported Xid (\d+)")
-_XID_OF_PROGRAMS = re.compile(r"the driver reported Xid (\d+), which programs cause")
-_MEMORY = re.compile(r"(\d+) memory errors were not corrected \(ECC\)")
-_LOST = re.compile(r"the driver lost the device: (.+)", re.DOTALL)
+"""By the code of a refusal that has no fault; faults are in :mod:`fields`."""
+_CAUSES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
+    "hot": lambda given: Text("it is at %(celsius)s °C", celsius=given["celsius"]),
+    "xid": lambda given: Text("the driver reported Xid %(number)s", number=given["number"]),
+    "xid_of_programs": lambda given: Text("the driver reported Xid %(number)s, which programs cause", number=given["number"]),
+    "memory_errors": lambda given: Text("%(count)s memory errors were not corrected (ECC)", count=given["count"]),
+    "device_lost": lambda given: Text("the driver lost the device: %(reason)s", reason=given["reason"]),
+    "workers_over_memory": lambda given: Text(
+        "%(count)s workers in a row said that they hold more memory than they may", count=given["count"]
+    ),
+    "ray_dead": lambda given: Text("Ray counts it among the dead"),
+}
+"""By the code of what the pool itself judged of a device or a node."""
 
 
-def refusal(code: str, message: str) -> Text:
-    """Why something was refused: in English as the service says it, in other languages as its code says, or its sentence."""
-    return as_sent(message, _REFUSED.get(code) or refused_field(message))
+def refusal(code: str, message: str, fault: Fault | None = None) -> Text:
+    """Why something was refused: in English as the service says it, in other languages by its fault or its code, else as sent."""
+    return as_sent(message, (None if fault is None else faulty(fault)) or _REFUSED.get(code))
 
 
-def cause(sentence: str) -> Text:
-    """Why a device or a node is closed, or to be looked at: what the pool itself judged, by its sentence; what was typed, as typed."""
-    return as_sent(sentence, _judged(sentence))
+def cause(causes: Sequence[Cause]) -> Text:
+    """Why a device or a node is closed, or to be looked at: what the pool judged by its code, what was typed as typed."""
+    told = tuple(_told(one) for one in causes)
+    return Text.made("; ".join(told), lambda language: "; ".join(text.said(language) for text in told))
 
 
-def _judged(sentence: str) -> Text | None:
-    if found := _HOT.fullmatch(sentence):
-        return Text("it is at %(celsius)s °C", celsius=found[1])
-    if found := _XID.fullmatch(sentence):
-        return Text("the driver reported Xid %(number)s", number=found[1])
-    if found := _XID_OF_PROGRAMS.fullmatch(sentence):
-        return Text("the driver reported Xid %(number)s, which programs cause", number=found[1])
-    if found := _MEMORY.fullmatch(sentence):
-        return Text("%(count)s memory errors were not corrected (ECC)", count=found[1])
-    if found := _LOST.fullmatch(sentence):
-        return Text("the driver lost the device: %(reason)s", reason=found[1])
-    return None
+def _told(one: Cause) -> Text:
+    make = _CAUSES.get(one.code or "")
+    try:
+        return as_sent(one.message, make and make(one.values))
+    except KeyError:
+        return as_sent(one.message)

@@ -6,6 +6,7 @@ from forebay_service.languages import Text, as_sent, either, in_context
 
 from forebay_dashboards.errors import SERVICES
 from forebay_dashboards.rows import BudgetRow, Flavor, Session
+from forebay_dashboards.text.waits import waiting
 
 _STATES = {
     "idle": in_context("state", "idle"),
@@ -89,10 +90,10 @@ def word(code: str, about: str) -> Text:
 
 
 def why(session: Session) -> Text:
-    """Why a session waits: in English as the pool says it, in other languages as its code says."""
+    """Why a session waits: in English as the pool says it, in other languages by its detail and values, else as its code says."""
     if session.reason is None:
         return Text("no reason given")
-    return as_sent(session.reason, _WHY.get(session.code or ""))
+    return as_sent(session.reason, waiting(session.detail, session.values) or _WHY.get(session.code or ""))
 
 
 def unserved(flavor: Flavor) -> Text:

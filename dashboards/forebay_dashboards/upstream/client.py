@@ -16,6 +16,7 @@ from yarl import URL
 
 from forebay_dashboards.errors import SERVICES, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.metrics import UPSTREAM_CALLS
+from forebay_dashboards.rows import Fault
 from forebay_dashboards.text.causes import refusal
 
 T = TypeVar("T")
@@ -116,8 +117,9 @@ class Upstream:
         try:
             error = json.loads(await response.read())["error"]
             code = str(error["code"])
-            message = refusal(code, str(error["message"])[:MESSAGE_CHARACTERS_MAX])
-        except (ValueError, KeyError, TypeError):
+            fault = None if error.get("fault") is None else Fault.model_validate(error["fault"])
+            message = refusal(code, str(error["message"])[:MESSAGE_CHARACTERS_MAX], fault)
+        except (ValueError, KeyError, TypeError, AttributeError):
             logger.warning("action=unexpected_refusal service=%s status=%d", self.name, response.status)
         if response.status >= 500:
             logger.warning("action=upstream_failed service=%s status=%d problem=%r", self.name, response.status, str(message))

@@ -9,7 +9,8 @@ from typing import Any
 from forebay import process
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import FLAVOR_VARIABLE, Service
-from forebay.toolkit import invoices, pool
+from forebay.toolkit import pool
+from forebay.toolkit.billing import billing
 from forebay.toolkit.flavor import unknown
 
 Row = Mapping[str, Any]
@@ -47,10 +48,10 @@ def own_sessions() -> set[str]:
 def budgets() -> list[dict[str, Any]]:
     """Those that the user may see; none where no billing is named. Raises ForebayError."""
     try:
-        billing = invoices.billing()
+        books = billing()
     except NotConfigured:
         return []
-    return pool.rows(billing, "api/budgets")
+    return pool.rows(books, "api/budgets")
 
 
 def tightest(rows: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""``forebay``: runs programs on a virtual device, and shows and chooses devices."""
+"""``forebay``: runs programs on a virtual device, and shows and chooses devices. Other packages add commands by entry points."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 
 from forebay.errors import ForebayError
 from forebay.service import answered
-from forebay.toolkit import admin, device, doctor, flavor, profile, run, smi
+from forebay.toolkit import device, doctor, flavor, profile, run, smi
 
 EXIT_ERROR = 1
+EXIT_MISUSED = 2
+"""As argparse has it."""
 EXIT_INTERRUPTED = 130
 EXIT_UNREAD = 141
 """As of programs that the signal SIGPIPE ends: nobody reads what they write."""
 MISREAD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What reading an answer of another shape than expected raises."""
+COMMANDS = "forebay.commands"
+"""The group of entry points that add a command: each is a function of the parsers of ``forebay``."""
+APART = {"admin": "Operators' commands are not installed here; `pip install forebay-admin` brings them."}
+"""What is said of commands that come in a package of their own, where it is not installed."""
 ENVIRONMENT = """\
 environment:
   FOREBAY_URL     address of the pool, http(s)://host/prefix/, or `local`: start one in this machine when it is needed
@@ -37,15 +43,22 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"forebay {_version()}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (run, profile, smi, flavor, device, doctor, admin):
+    for module in (run, profile, smi, flavor, device, doctor):
         module.add_to(commands)
+    for found in sorted(entry_points(group=COMMANDS)):
+        found.load()(commands)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    lacking = _lacking(words)
+    if lacking is not None:
+        sys.stderr.write(f"forebay: {lacking}\n")
+        return EXIT_MISUSED
     try:
-        return _perform(arguments)
+        return _perform(words)
     except ForebayError as error:
         sys.stderr.write(f"forebay: {error}\n")
         return EXIT_ERROR
@@ -61,7 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
 
 
-def _perform(arguments: Sequence[str] | None) -> int:
+def _lacking(words: Sequence[str]) -> str | None:
+    """How to install the command that is asked for, where it is one of a package that is not here."""
+    sentence = APART.get(words[0]) if words else None
+    return None if sentence is None or entry_points(group=COMMANDS, name=words[0]) else sentence
+
+
+def _perform(arguments: Sequence[str]) -> int:
     """Commands take answers to be as ARCHITECTURE.md says; here alone it is told that one was not."""
     answered.set(None)
     try:

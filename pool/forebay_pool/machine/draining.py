@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from forebay_pool.machine.revoking import Revoking
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.instructions import Show
 from forebay_pool.model.types import Cordon, Lease, Seat
 from forebay_pool.placement.room import by_use, residents
@@ -11,17 +12,17 @@ from forebay_pool.placement.room import by_use, residents
 class Draining(Revoking):
     """Closes devices to new leases, and has those who are there leave."""
 
-    def _cordon(self, seat: Seat, cause: str, drains: bool, lasting: bool) -> None:
+    def _cordon(self, seat: Seat, cause: Cause, drains: bool, lasting: bool) -> None:
         """The device's health, or what its workers say, forbids new leases, and with ``drains`` open ones too."""
         known = seat.cordon
         if known is None:
-            seat.cordon = Cordon(cause, "health", drains, lasting)
+            seat.cordon = Cordon((cause,), "health", drains, lasting)
         elif known.drains < drains or known.lasting < lasting:
-            cause = cause if known.by == "health" else f"{known.cause}; {cause}"
-            seat.cordon = Cordon(cause, known.by, known.drains or drains, known.lasting or lasting)
+            causes = (cause,) if known.by == "health" else (*known.causes, cause)
+            seat.cordon = Cordon(causes, known.by, known.drains or drains, known.lasting or lasting)
         else:
             return
-        self._note("device_alert", device=seat.device.id, cause=cause)
+        self._note("device_alert", device=seat.device.id, cause=seat.cordon.cause)
         self._close_seat(seat)
         if drains:
             self._take_back(seat)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.types import Seat, Session, Worker
 from forebay_pool.placement.capacity import gib
 from forebay_pool.placement.room import by_use, residents
@@ -97,6 +98,7 @@ def ended_sentence(worker: Worker, account: Account) -> str:
     )
 
 
-def stays_sentence(seat: Seat) -> str:
+def stays_sentence(seat: Seat) -> Cause:
     """What somebody is told who waits for room that nobody may make."""
-    return f"{seat.device.id} is free, but the sessions that rest there may not be parked: their tenants' quotas for that are used up."
+    sentence = "%(device)s is free, but the sessions that rest there may not be parked: their tenants' quotas for that are used up."
+    return Cause("not_parkable", sentence, device=seat.device.id)

@@ -139,7 +139,7 @@ class Operations(Resuming):
         if seat is None:
             return
         if event.cordoned:
-            seat.cordon = Cordon(event.cause, "operator", seat.cordon is not None and seat.cordon.drains)
+            seat.cordon = Cordon((event.cause,), "operator", seat.cordon is not None and seat.cordon.drains)
         else:
             seat.cordon, seat.warning, seat.errors_known, seat.lies = None, None, seat.errors, 0
             self.fleet.found_dead(seat, 0)
@@ -155,15 +155,15 @@ class Operations(Resuming):
         seat.temperature_celsius = reading.temperature_celsius
         seat.errors = seat.errors if reading.uncorrectable_errors is None else reading.uncorrectable_errors
         verdict = judge(reading, seat.errors_known)
-        seat.warning = verdict.cause or None
-        if verdict.level in ("cordon", "drain"):
+        seat.warning = verdict.cause
+        if verdict.cause is not None and verdict.level in ("cordon", "drain"):
             self._cordon(seat, verdict.cause, drains=verdict.level == "drain", lasting=verdict.lasting)
         elif verdict.level == "good" and seat.cordon is not None and seat.cordon.by == "health" and not seat.cordon.lasting:
             seat.cordon = None
             self._note("device_opened", device=reading.device, cause="it has cooled down")
             self._seat_changed(seat)
         if (seat.warning, seat.temperature_celsius) != before:
-            if verdict.level == "warning" and before[0] is None:
+            if verdict.cause is not None and verdict.level == "warning" and before[0] is None:
                 self._note("device_alert", device=reading.device, cause=verdict.cause)
             self._out.append(Show(seat))
 

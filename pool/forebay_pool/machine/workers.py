@@ -7,6 +7,7 @@ from forebay_wire import messages as wire
 from forebay_pool.machine import refusals
 from forebay_pool.machine.draining import Draining
 from forebay_pool.machine.eviction import fate
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import SessionMoved, SessionParked, WorkerGone, WorkerSaid, WorkerUnlinked
 from forebay_pool.model.instructions import Kill, Show, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
@@ -101,7 +102,8 @@ class Workers(Draining):
         seat = self.fleet.seats[worker.device.id]
         seat.lies += 1
         if seat.lies >= LIES_MAX:
-            self._cordon(seat, f"{seat.lies} workers in a row said that they hold more memory than they may", drains=False, lasting=True)
+            sentence = "%(count)s workers in a row said that they hold more memory than they may"
+            self._cordon(seat, Cause("workers_over_memory", sentence, count=seat.lies), drains=False, lasting=True)
         self._fail(worker, f"it says that it holds {memory_bytes} bytes where it may hold {worker.reserved_bytes}")
         return True
 

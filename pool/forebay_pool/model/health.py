@@ -1,4 +1,4 @@
-"""What a device's readings mean: whether it may be leased, and the cause in a sentence. A pure function of readings.
+"""What a device's readings mean: whether it may be leased, and the cause. A pure function of readings.
 
 Temperatures follow the bands that operators of data-centre accelerators use: the devices slow down from the middle of the eighties on,
 and shut down near 100 degrees. Xids are the driver's error numbers, https://docs.nvidia.com/deploy/xid-errors/: those of
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from forebay_pool.model.causes import Cause
 
 WARN_CELSIUS = 86
 CORDON_CELSIUS = 94
@@ -46,7 +48,7 @@ class Verdict:
     """What follows for the device."""
 
     level: Level
-    cause: str = ""
+    cause: Cause | None = None
     lasting: bool = False
     """Whether it holds until an operator says otherwise; the others go when the readings do."""
 
@@ -57,16 +59,18 @@ GOOD = Verdict("good")
 def judge(reading: Reading, errors_known: int) -> Verdict:
     """The gravest that follows from the reading; ``errors_known`` uncorrectable errors were there when an operator last looked."""
     if reading.lost is not None:
-        return Verdict("drain", f"the driver lost the device: {reading.lost}", lasting=True)
+        return Verdict("drain", Cause("device_lost", "the driver lost the device: %(reason)s", reason=reading.lost), lasting=True)
     if reading.xid is not None and reading.xid not in APPLICATION_XIDS:
-        return Verdict("drain", f"the driver reported Xid {reading.xid}", lasting=True)
+        return Verdict("drain", Cause("xid", "the driver reported Xid %(number)s", number=reading.xid), lasting=True)
     errors = reading.uncorrectable_errors
     if errors is not None and errors > errors_known:
-        return Verdict("drain", f"{errors - errors_known} memory errors were not corrected (ECC)", lasting=True)
+        uncorrected = Cause("memory_errors", "%(count)s memory errors were not corrected (ECC)", count=errors - errors_known)
+        return Verdict("drain", uncorrected, lasting=True)
     celsius = reading.temperature_celsius
     if celsius is not None and celsius >= WARN_CELSIUS:
         level: Level = "drain" if celsius >= DRAIN_CELSIUS else "cordon" if celsius >= CORDON_CELSIUS else "warning"
-        return Verdict(level, f"it is at {celsius} °C")
+        return Verdict(level, Cause("hot", "it is at %(celsius)s °C", celsius=celsius))
     if reading.xid is not None:
-        return Verdict("warning", f"the driver reported Xid {reading.xid}, which programs cause")
+        sentence = "the driver reported Xid %(number)s, which programs cause"
+        return Verdict("warning", Cause("xid_of_programs", sentence, number=reading.xid))
     return GOOD

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from forebay_wire import messages as wire
 
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.records import fact
 
 WHOLE_MILLI = 1000
@@ -498,14 +499,19 @@ def tensor_bytes(session: Session) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """Why a device is not leased."""
+    """Why a device is not leased: what an operator typed, what its health says, or both."""
 
-    cause: str
+    causes: tuple[str, ...]
     by: Literal["operator", "health"]
     drains: bool = False
     """Whether its residents leave too, and its leases end."""
     lasting: bool = True
     """Whether it stays until an operator opens the device again."""
+
+    @property
+    def cause(self) -> str:
+        """All of them as one sentence."""
+        return "; ".join(self.causes)
 
 
 @fact
@@ -553,7 +559,7 @@ class Seat:
     """Place in the list of devices."""
     cordon: Cordon | None = None
     """Why no lease opens here; None while they do."""
-    warning: str | None = None
+    warning: Cause | None = None
     """What its last reading makes an operator look at."""
     temperature_celsius: int | None = None
     errors: int = 0

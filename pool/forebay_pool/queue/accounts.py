@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from forebay_wire import messages as wire
 
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.history import History, Spent
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.types import BudgetState, Lane, Lease, Quota, Session
@@ -176,14 +177,18 @@ class Account:
             return f"The quota of {self.name} is 0 device-seconds; ask an operator."
         return None
 
-    def why(self, bar: Bar, demand_milli: int, now_ns: int) -> str:
+    def why(self, bar: Bar, demand_milli: int, now_ns: int) -> Cause:
         """The bar, in a sentence."""
         if bar == "budget":
-            return self.budget_sentence or f"{self.name} has no budget left; work goes on once there is."
-        room = self.room_milli
+            sentence = self.budget_sentence or f"{self.name} has no budget left; work goes on once there is."
+            return Cause("budget", "%(sentence)s", sentence=sentence)
+        room, whom = self.room_milli, {"name": self.name, "whom": self.user or self.tenant}
         if room is not None and demand_milli > room:
-            return f"{self.name} holds {devices_text(self.held_milli)} of its quota of {devices_text(self.quota.devices_milli or 0)}."
-        return f"{self.name} has used its {self.quota.device_seconds} device-seconds within {self.quota.window_seconds} s."
+            most_milli = self.quota.devices_milli or 0
+            sentence = f"%(name)s holds {devices_text(self.held_milli)} of its quota of {devices_text(most_milli)}."
+            return Cause("quota_held", sentence, **whom, held_milli=self.held_milli, most_milli=most_milli)
+        bounds = {"seconds": self.quota.device_seconds or 0, "window": self.quota.window_seconds or 0}
+        return Cause("quota_used", "%(name)s has used its %(seconds)s device-seconds within %(window)s s.", **whom, **bounds)
 
     # The bench
 

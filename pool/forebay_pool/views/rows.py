@@ -14,6 +14,7 @@ from typing_extensions import TypedDict  # pydantic reads typing's own from Pyth
 
 from forebay_pool.machine.eviction import parked_bytes
 from forebay_pool.model.catalogue import ACCELERATORS
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.policies import ModelPolicy
 from forebay_pool.model.suggestions import Suggestion, is_accelerator, proposed_price
 from forebay_pool.model.types import (
@@ -69,6 +70,9 @@ class StandingRow(TypedDict):
     position: int | None
     reason: str | None
     code: WaitCode | None
+    detail: str | None
+    """Which of the sentences that the code may have, with its values."""
+    values: dict[str, str | int]
     ahead: int | None
     ahead_tenant: int | None
     estimate_seconds: float | None
@@ -126,6 +130,14 @@ class QuotaRow(TypedDict):
     budget: BudgetState
 
 
+class CauseRow(TypedDict):
+    """``code`` is None where an operator typed it."""
+
+    message: str
+    code: str | None
+    values: dict[str, str | int]
+
+
 class DeviceRow(TypedDict):
     device: str
     node: str
@@ -138,6 +150,8 @@ class DeviceRow(TypedDict):
     state: DeviceState
     cordoned: bool
     cause: str | None
+    """All causes as one sentence."""
+    causes: list[CauseRow]
     temperature_celsius: int | None
     free_milli: int
     lease: str | None
@@ -150,6 +164,7 @@ class NodeRow(TypedDict):
     switch: str
     state: NodeState
     cause: str | None
+    causes: list[CauseRow]
     devices: int
     closed: int
     free_milli: int
@@ -259,10 +274,13 @@ def session_row(session: Session) -> SessionRow:
 def _standing(session: Session) -> StandingRow:
     told = None if session.request is None else session.request.told
     estimate = None if told is None else told.estimate
+    why = cause_row("" if told is None else told.reason)
     return {
         "position": None if told is None else told.position,
         "reason": None if told is None else told.reason,
         "code": None if told is None else told.code,
+        "detail": why["code"],
+        "values": why["values"],
         "ahead": None if told is None else told.position - 1,
         "ahead_tenant": None if told is None else told.ahead_tenant,
         "estimate_seconds": None if estimate is None else estimate.middle,
@@ -323,6 +341,19 @@ def device_of(session: Session) -> str | None:
     return None if place is None else place.devices[0].model
 
 
+def cause_row(sentence: str) -> CauseRow:
+    if isinstance(sentence, Cause):
+        return {"message": sentence, "code": sentence.code, "values": dict(sentence.values)}
+    return {"message": sentence, "code": None, "values": {}}
+
+
+def _causes(seat: Seat) -> tuple[str, ...]:
+    """Why the device is closed; else what its last reading makes an operator look at."""
+    if seat.cordon is not None:
+        return seat.cordon.causes
+    return () if seat.warning is None else (seat.warning,)
+
+
 def device_row(seat: Seat) -> DeviceRow:
     leases = [session.lease.id for session in seat.holders if session.lease is not None]
     return {
@@ -337,6 +368,7 @@ def device_row(seat: Seat) -> DeviceRow:
         "state": seat.state,
         "cordoned": seat.cordon is not None,
         "cause": seat.cordon.cause if seat.cordon is not None else seat.warning,
+        "causes": [cause_row(cause) for cause in _causes(seat)],
         "temperature_celsius": seat.temperature_celsius,
         "free_milli": seat.open_milli,
         "lease": leases[0] if leases else None,
@@ -351,6 +383,7 @@ def node_row(node: Node) -> NodeRow:
         "switch": node.switch,
         "state": node.state,
         "cause": node.lost,
+        "causes": [] if node.lost is None else [cause_row(node.lost)],
         "devices": len(node.seats),
         "closed": sum(not seat.is_open for seat in node.seats),
         "free_milli": sum(seat.open_milli for seat in node.seats),

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forebay.toolkit.billing import billing as where_billing_is
 from forebay.toolkit.command import main
-from forebay.toolkit.invoices import billing as where_billing_is
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.service import Service

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay.errors import ForebayError
-from forebay.toolkit import amounts, pool
-from forebay.toolkit.actions import Parsers, action, asked, cells, part, show, things
-from forebay.toolkit.invoices import billing
+from forebay.toolkit import pool
+from forebay.toolkit.billing import billing
+
+from forebay_admin import amounts
+from forebay_admin.actions import Parsers, action, asked, cells, part, show, things
 
 HEADERS = ["Tenant", "Billed in", "This month", "At its end", "Owed", "Held", "Credit", "Tax", "Invoiced to"]
 PROFILE = {"legal_name": "--legal-name", "address": "--address", "tax_id": "--tax-id", "email": "--email", "tax_label": "--tax-name"}

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from forebay.errors import NotConfigured
-from forebay.service import URL_VARIABLE, Service, configured, service_at
 from forebay.toolkit import pool
-from forebay.toolkit.actions import Parsers, action, cells, part, show, things
+from forebay.toolkit.billing import billing
 
-BILLING_VARIABLE = "FOREBAY_BOOKS_URL"
-POOL_PATH, BILLING_PATH = "/services/pool/", "/services/billing/"
+from forebay_admin.actions import Parsers, action, cells, part, show, things
+
 INVOICE_HEADERS = ["Number", "Tenant", "Month", "State", "Total", "Open", "Currency", "Due"]
 CREDIT_HEADERS = ["Credit", "Tenant", "Kind", "Name", "Left", "Of", "Currency", "Priority", "Expires"]
 LINE_HEADERS = ["Line", "Amount", "Before rounding", "Key"]
@@ -27,21 +23,6 @@ def add_to(parsers: Parsers) -> None:
     """Adds both things."""
     _add_invoices(things(parsers, "invoices", "drafts, finalised invoices, and what became of them"))
     _add_credits(things(parsers, "credits", "prepaid and promotional credits"))
-
-
-def billing() -> Service:
-    """Where billing is: beside the hub's pool, unless a variable says. Raises NotConfigured."""
-    return replace(service_at(_billing_url()), name="billing service", variable=BILLING_VARIABLE)
-
-
-def _billing_url() -> str:
-    told = os.environ.get(BILLING_VARIABLE, "").strip()
-    if told:
-        return told
-    url = (configured() or "").split(",")[0].strip().rstrip("/") + "/"
-    if not url.endswith(POOL_PATH):
-        raise NotConfigured(f"Set {BILLING_VARIABLE} to billing's address; it cannot be told from {URL_VARIABLE}.")
-    return url.removesuffix(POOL_PATH) + BILLING_PATH
 
 
 def _add_invoices(actions: Parsers) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from forebay.errors import ForebayError
-from forebay.toolkit import amounts, pool
-from forebay.toolkit.actions import Parsers, action, asked, cells, part, show, things, time_text
-from forebay.toolkit.invoices import billing
+from forebay.toolkit import pool
+from forebay.toolkit.billing import billing
+
+from forebay_admin import amounts
+from forebay_admin.actions import Parsers, action, asked, cells, part, show, things, time_text
 
 Row = Mapping[str, Any]
 BUDGET_HEADERS = ["Id", "Of", "Currency", "Period", "Limit", "Spent", "Running", "Left", "Forecast", "At the limit", "State"]

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from forebay.errors import ForebayError, NotConfigured
-from forebay.toolkit.actions import Parsers, action, cells, show, things
+
+from forebay_admin.actions import Parsers, action, cells, show, things
 
 URL_VARIABLE = "FOREBAY_GRAFANA_URL"
 TOKEN_VARIABLE = "FOREBAY_GRAFANA_TOKEN"  # noqa: S105 the variable's name, not a token
@@ -28,7 +29,7 @@ MADE_BY_GRAFANA = ("id", "version")
 """What differs between a file and the same dashboard in Grafana."""
 HEADERS = ["Dashboard", "Title", "Folder", "Version", "Done"]
 LACKING = (
-    "Grafana's client is not installed ({}): pip install 'forebay[grafana]', better into a folder of its own, "
+    "Grafana's client is not installed ({}): pip install 'forebay-admin[grafana]', better into a folder of its own, "
     "since it brings another urllib3: pip install --target DIR grafana-client, and PYTHONPATH=DIR."
 )
 

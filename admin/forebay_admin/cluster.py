@@ -1,6 +1,6 @@
 """``forebay admin``: what operators do at the pool: nodes, devices, models, flavors, quotas, the queue and sessions.
 
-What they do at billing is in :mod:`forebay.toolkit.billing`.
+What they do at billing is in :mod:`forebay_admin.billing`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forebay_wire import messages
-
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import URL_VARIABLE, Service
-from forebay.toolkit import backup, billing, budgets, grafana, invoices, pool, table, tenants
-from forebay.toolkit.actions import Parsers
-from forebay.toolkit.actions import action as _action
-from forebay.toolkit.actions import cells as _table
-from forebay.toolkit.actions import part as _part
-from forebay.toolkit.actions import show as _show
-from forebay.toolkit.actions import things as _things
+from forebay.toolkit import pool, table
 from forebay.toolkit.smi import served_by
 from forebay.waiting import in_words, left
+from forebay_wire import messages
+
+from forebay_admin.actions import Parsers
+from forebay_admin.actions import action as _action
+from forebay_admin.actions import cells as _table
+from forebay_admin.actions import part as _part
+from forebay_admin.actions import show as _show
+from forebay_admin.actions import things as _things
 
 Row = Mapping[str, Any]
 HOUR_SECONDS = 3600
@@ -36,27 +36,18 @@ NOTHING_SUGGESTED = "The devices that are here have their flavors: there is noth
 NOTHING_MADE = "Nothing is made yet: `forebay admin flavors suggest --apply` makes all of them, with names those alone."
 NOT_BILLED = "A new flavor is not billed until it has a price: `forebay admin prices set NAME --per-hour 2.49 --currency USD --new`."
 QUOTA_HEADERS = ["Tenant", "User", "Devices", "Held", "Device hours", "Used", "Window", "Then", "Priority", "Weight", "Parks", "Parked"]
-DESCRIPTION = "What operators do. Needs a token with the scope custom:forebay:operate. Every action takes --json."
 
 
-def add_to(commands: Parsers) -> None:
-    """Adds the subcommand with its own."""
-    command = commands.add_parser("admin", help="for operators: nodes, devices, quotas, queue and more", description=DESCRIPTION)
-    things = command.add_subparsers(title="things", required=True, metavar="THING")
+def add_to(things: Parsers) -> None:
+    """Adds the subcommands."""
     _add_nodes(things)
     _add_devices(things)
     _add_models(things)
     _add_flavors(things)
     _add_quotas(things)
     _add_sessions(things)
-    invoices.add_to(things)
-    backup.add_to(things)
-    grafana.add_to(things)
     queue = _action(things, "queue", perform_queue, "who waits, at which position, and why")
     queue.add_argument("--tenant", help="of this tenant alone")
-    billing.add_to(things)
-    budgets.add_to(things)
-    tenants.add_to(things)
     _action(things, "forecast", perform_forecast, "what each flavor's demand will come to, if it goes on")
 
 

@@ -1,0 +1,81 @@
+"""Why a session waits, in the reader's language, by what the pool tells of it beside its English sentence. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from forebay_service.languages import Text
+
+_WHOLE_MILLI = 1000
+
+Values = Mapping[str, Any]
+
+_DETAILS: Mapping[str, Callable[[Values], Text]] = {
+    "unserved": lambda given: Text("No device here serves %(flavor)s at present.", flavor=given["flavor"]),
+    "all_closed": lambda given: Text(
+        "All %(count)s devices that serve %(flavor)s are closed.", count=given["count"], flavor=given["flavor"]
+    ),
+    "workers_limit": lambda given: Text(
+        "The pool runs %(workers)s workers, and %(most)s are allowed: it waits for a session to end.",
+        workers=given["workers"],
+        most=given["most"],
+    ),
+    "not_enough": lambda given: Text(
+        "Not enough is free for %(flavor)s; %(held)s of %(count)s devices are held.",
+        flavor=given["flavor"],
+        held=given["held"],
+        count=given["count"],
+    ),
+    "one_held": lambda given: Text(
+        "%(device)s, the one device that serves %(flavor)s, is held.", device=given["device"], flavor=given["flavor"]
+    ),
+    "all_held": lambda given: Text("All %(count)s devices that serve %(flavor)s are held.", count=given["count"], flavor=given["flavor"]),
+    "not_parkable": lambda given: Text(
+        "%(device)s is free, but the sessions that rest there may not be parked: their tenants' quotas for that are used up.",
+        device=given["device"],
+    ),
+    "held_there": lambda given: Text("%(device)s, where its tensors are, is held by another lease.", device=given["device"]),
+    "closed_there": lambda given: Text("%(device)s, where its tensors are, is closed.", device=given["device"]),
+    "ending_there": lambda given: Text("A worker on %(device)s, where its tensors are, is ending.", device=given["device"]),
+    "lease_drains": lambda given: Text("Its previous lease is still draining."),
+    "parking": lambda given: Text(
+        "%(device)s: what rests there (%(count)s of %(size)s together) must be parked to make room for %(need)s.",
+        device=given["device"],
+        count=given["count"],
+        size=given["size"],
+        need=given["need"],
+    ),
+    "freeing": lambda given: Text("%(device)s: the memory of a session that ended is being freed.", device=given["device"]),
+    "link_lost": lambda given: Text("%(device)s: a worker lost its link to the pool, and is waited for.", device=given["device"]),
+    "worker_starts": lambda given: Text("A worker is starting on %(device)s.", device=given["device"]),
+    "brought_back": lambda given: Text("Its tensors are being brought back to %(device)s.", device=given["device"]),
+    "moving": lambda given: Text("Its tensors move from %(device)s to %(target)s.", device=given["device"], target=given["target"]),
+    "store": lambda given: Text("Usage cannot be recorded at present; leases open again once it can."),
+    "gathering": lambda given: Text("The pool has just started; those who waited before are heard first."),
+    "quota_held": lambda given: Text(
+        "%(whom)s holds %(held)s of the %(most)s devices of the quota.",
+        whom=given["whom"],
+        held=_devices(given["held_milli"]),
+        most=_devices(given["most_milli"]),
+    ),
+    "quota_used": lambda given: Text(
+        "%(whom)s has used the quota's %(seconds)s device-seconds within %(window)s s.",
+        whom=given["whom"],
+        seconds=given["seconds"],
+        window=given["window"],
+    ),
+}
+
+
+def waiting(detail: str | None, values: Values) -> Text | None:
+    """None for what is new, lacks a value, or is told by its code alone."""
+    make = _DETAILS.get(detail or "")
+    try:
+        return make and make(values)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _devices(milli: int) -> str:
+    return f"{milli / _WHOLE_MILLI:g}"
