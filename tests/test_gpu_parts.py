@@ -158,6 +158,8 @@ def test_what_a_server_needs_is_what_our_packages_ask_for() -> None:
     assert {
         "websockets",
         "pydantic",
+        "pydantic-settings",
+        "babel",
         "sqlalchemy",
         "tornado",
         "ninja",

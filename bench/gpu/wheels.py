@@ -16,7 +16,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDER = CHECKOUT / "build" / "wheels-gpu"
-PACKAGES = ("wire", "device", "worker", "pool")
+PACKAGES = ("wire", "device", "worker", "service", "pool")
 EXTRAS = {"pool": "nvidia"}
 OPERATOR_DATABASE = ("numpy", "expecttest")
 """What ``torch.testing`` imports; their bounds are those of requirements/*.in."""
