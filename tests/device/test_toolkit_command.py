@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -11,126 +10,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from forebay.toolkit import device, table
-from forebay.toolkit.command import main, parser
-
-TOKEN = "a-token-of-the-test"
-MEDIUM = {
-    "name": "medium.128gb",
-    "memory_bytes": 131_040 * 2**20,
-    "equivalents": [
-        {"model": "MI250", "count": 1, "share_milli": 1000},
-        {"model": "MI210", "count": 2, "share_milli": 1000},
-        {"model": "A100", "count": 1, "share_milli": 250},
-    ],
-    "servable": False,
-    "reason": "medium.128gb needs 1 MI250; this installation has 1 cpu-dev.",
-    "price_nano_per_hour": 2_990_000_000,
-    "currency": "USD",
-}
-DEV = {
-    "name": "dev.1gb",
-    "memory_bytes": 2**30,
-    "equivalents": [{"model": "cpu-dev", "count": 1}],
-    "servable": True,
-    "reason": None,
-    "price_nano_per_hour": None,
-    "currency": None,
-}
-SESSIONS = [
-    {
-        "session": "s-1",
-        "tenant": "acme",
-        "user": "acme-member",
-        "flavor": "dev.1gb",
-        "state": "active",
-        "span": None,
-        "process": "python train.py " + "x" * 60,
-        "memory_bytes": 300 * 2**20,
-        "position": None,
-        "reason": None,
-        "since_ns": 0,
-        "device_model": "MI250",
-    },
-    {
-        "session": "s-2",
-        "tenant": "acme",
-        "user": "acme-member",
-        "flavor": "dev.1gb",
-        "state": "queued",
-        "span": None,
-        "process": "digits.ipynb",
-        "memory_bytes": 0,
-        "position": 2,
-        "reason": "all devices are held",
-        "since_ns": 0,
-    },
-]
-
-
-class RestPool(ThreadingHTTPServer):
-    """Keeps the choice that is put, and what else the test sets."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.choice: str | None = "dev.1gb"
-        self.refusal: tuple[int, bytes] | None = None
-        self.answers: dict[str, Any] = {"api/flavors": [DEV, MEDIUM], "api/sessions": SESSIONS, "health": {}}
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/services/pool"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: RestPool
-
-    def do_GET(self) -> None:
-        path = self.path.removeprefix("/services/pool/")
-        answers = {**self.server.answers, "api/choice": {"flavor": self.server.choice}}
-        self._answer(answers.get(path))
-
-    def do_PUT(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.server.refusal is None:
-            self.server.choice = body["flavor"]
-        self._answer(body)
-
-    do_POST = do_PUT
-
-    def _answer(self, found: Any) -> None:
-        status, content = (200, json.dumps(found).encode()) if found is not None else (404, b"no such page")
-        if self.headers["Authorization"] != f"token {TOKEN}":
-            status, content = 403, b"<html>forbidden</html>"
-        if self.server.refusal is not None:
-            status, content = self.server.refusal
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Quiet."""
+from forebay.toolkit.command import main
+from rest_pool import DEV, MEDIUM, SESSIONS, TOKEN, RestPool, served
 
 
 @pytest.fixture
 def rest_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[RestPool]:
-    server = RestPool()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    monkeypatch.setenv("FOREBAY_URL", server.url)
-    monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served() as server:
+        monkeypatch.setenv("FOREBAY_URL", server.url)
+        monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
+        yield server
 
 
 @pytest.fixture
@@ -234,35 +128,7 @@ def test_an_address_that_is_no_pool_is_said(rest_pool: RestPool, capsys: pytest.
     assert "is not a Forebay pool; check FOREBAY_URL" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("body", [b"", b"null", b"{}", b"[]"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        "admin nodes drain main",
-        "admin devices cordon main/cpu:0",
-        "admin models set MI250",
-        "admin quotas set acme",
-        "admin sessions revoke s-1",
-        "admin sessions move s-1",
-    ],
-)
-def test_what_something_else_answered_is_not_said_to_be_done(
-    rest_pool: RestPool, capsys: pytest.CaptureFixture[str], words: str, body: bytes
-) -> None:
-    rest_pool.refusal = (200, body)
-    assert main(words.split()) == 1
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", f"forebay: What answers at {rest_pool.url}/ is not a Forebay pool; check FOREBAY_URL.\n")
-
-
-LISTINGS = {
-    "smi": "api/sessions",
-    "flavor list": "api/flavors",
-    "admin queue": "api/queue",
-    "admin forecast": "api/forecast",
-    **{f"admin {name} list": f"api/{name}" for name in ("nodes", "devices", "models", "flavors", "quotas", "sessions")},
-    **{f"admin {name} list": f"api/{name}" for name in ("invoices", "credits", "budgets", "tenants")},
-}
+LISTINGS = {"smi": "api/sessions", "flavor list": "api/flavors"}
 
 
 @pytest.mark.parametrize(
@@ -272,28 +138,16 @@ LISTINGS = {
         ("smi", {**SESSIONS[0], "memory_bytes": "much"}),
         ("flavor list", {**DEV, "equivalents": [7]}),
         ("flavor list", {**DEV, "price_nano_per_hour": [1]}),
-        ("admin flavors list", {**DEV, "memory_bytes": 10**400}),
     ],
 )
 def test_a_row_of_another_shape_is_one_sentence(
-    rest_pool: RestPool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, row: dict[str, Any]
+    rest_pool: RestPool, capsys: pytest.CaptureFixture[str], words: str, row: dict[str, Any]
 ) -> None:
-    monkeypatch.setenv("FOREBAY_BOOKS_URL", rest_pool.url)
     rest_pool.answers[LISTINGS[words]] = [row]
     assert main(words.split()) == 1
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("forebay: The ") and said.err.count("\n") == 1
     assert f"at {rest_pool.url}/ answered what this release of forebay cannot read (" in said.err
-
-
-@pytest.mark.parametrize("answer", [[1], {"lines": 3}, "text", 7])
-def test_an_answer_that_is_no_invoice_is_one_sentence(
-    rest_pool: RestPool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: Any
-) -> None:
-    monkeypatch.setenv("FOREBAY_BOOKS_URL", rest_pool.url)
-    rest_pool.answers["api/invoices/F-1"] = answer
-    assert main(["admin", "invoices", "show", "F-1"]) == 1
-    assert "check FOREBAY_BOOKS_URL, and both releases." in capsys.readouterr().err
 
 
 def test_a_fault_of_the_command_itself_is_blamed_on_no_service(rest_pool: RestPool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +179,7 @@ def test_what_speaks_no_http_is_one_sentence(
         thread.start()
         monkeypatch.setenv("FOREBAY_URL", f"http://127.0.0.1:{server.getsockname()[1]}/")
         monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
-        assert main(["admin", "nodes", "list"]) == 1
+        assert main(["smi"]) == 1
         thread.join()
     said = capsys.readouterr().err
     assert said.startswith("forebay: The pool at http://127.0.0.1:") and "cannot be reached: " in said and said.count("\n") == 1
@@ -412,27 +266,6 @@ def test_an_address_that_cannot_be_read_is_one_sentence(
     monkeypatch.setenv("FOREBAY_URL", url)
     assert main(["smi"]) == 1
     assert f"FOREBAY_URL is {url!r}; it must be `local` or an address" in capsys.readouterr().err
-
-
-def test_help_is_there_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    every = list(commands_of(parser(), ()))
-    expected = {"run", "smi", "flavor set", "device add", "doctor", "admin nodes drain", "admin devices cordon", "admin flavors set"}
-    assert expected <= {" ".join(words) for words, _ in every}
-    for words, description in every:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "--help"])
-        assert ended.value.code == 0
-        said = capsys.readouterr().out
-        assert said.startswith(" ".join(["usage: forebay", *words])) and description and description.split()[0] in said, words
-
-
-def commands_of(command: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str | None]]:
-    """Each command with what it says it does."""
-    yield words, command.description
-    for action in command._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, under in action.choices.items():
-                yield from commands_of(under, (*words, name))
 
 
 def devices_of(capsys: pytest.CaptureFixture[str]) -> list[str | None]:
