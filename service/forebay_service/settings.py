@@ -177,7 +177,8 @@ def _sentence(error: ErrorDetails, sources: Sequence[Source], variables: _Enviro
     name = next(_names(setting, sources)) + (f" ({'.'.join((setting, *parts))})" if parts else "")
     if error["type"] == "extra_forbidden":
         return f"{name} names no setting"
-    return f"{name} cannot be used: {error['msg'].removeprefix('Value error, ')}"
+    problem = error["ctx"]["error"] if error["type"] == "value_error" else error["msg"]
+    return f"{name} cannot be used: {problem}"
 
 
 def _names(setting: str, sources: Sequence[Source]) -> Iterator[str]:
