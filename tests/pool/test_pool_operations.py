@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -269,6 +271,13 @@ def test_rows_tell_causes_by_codes_and_values_and_what_was_typed_without(world: 
     assert (device_row(seat)["cause"], device_row(seat)["causes"]) == ("it is at 5 °C; it is at 99 °C", [typed, hotter])
     w.do(NodeLost("a", Cause("ray_dead", "Ray counts it among the dead")))
     assert node_row(seat.node)["causes"] == [{"message": "Ray counts it among the dead", "code": "ray_dead", "values": {}}]
+
+
+@pytest.mark.parametrize("another", [copy.deepcopy, lambda cause: pickle.loads(pickle.dumps(cause))], ids=["copied", "sent"])  # noqa: S301 - our own
+def test_a_cause_keeps_its_code_and_values(another: Callable[[Cause], Cause]) -> None:
+    cause = Cause("hot", "it is at %(celsius)s °C, 5 %% above the bound", celsius=99)
+    same = another(cause)
+    assert (same, same.code, same.values) == ("it is at 99 °C, 5 % above the bound", "hot", {"celsius": 99})
 
 
 def test_rows_tell_waits_by_details_and_values(world: Make) -> None:

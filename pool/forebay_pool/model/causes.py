@@ -25,3 +25,7 @@ class Cause(str):
         cause = super().__new__(cls, sentence % values)
         cause.code, cause.values = code, values
         return cause
+
+    def __getnewargs_ex__(self) -> tuple[tuple[str, str], dict[str, str | int]]:
+        """So that it can be copied, and sent from node to node."""
+        return (self.code, self.replace("%", "%%")), dict(self.values)
