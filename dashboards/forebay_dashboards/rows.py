@@ -67,6 +67,8 @@ class Flavor(Row):
     """How many resident sessions of it a device may carry; None: as many as its memory holds."""
     servable: bool = False
     reason: str | None = None
+    withheld: bool = False
+    """Whether it takes several devices, which do not compute together yet."""
     computes_on_first: bool = False
     """Whether several devices are leased and billed, of which the first computes alone."""
 

@@ -46,6 +46,8 @@ class Offer(Answer):
     servable: bool
     equivalents: tuple[Equivalent, ...] = ()
     reason: str | None = None
+    withheld: bool = False
+    """Whether it takes several devices, which do not compute together yet."""
     computes_on_first: bool = False
     """Whether several devices are leased and billed, of which the first computes alone."""
     price_nano_per_hour: int | None = None
@@ -75,6 +77,8 @@ class Offer(Answer):
         """Why it cannot be served: in English as the pool says it, in other languages by what it would need."""
         if not self.reason:
             return Text("no device fits it")
+        if self.withheld:
+            return as_sent(self.reason, Text("several devices do not compute together yet"))
         needs = Text("needs %(devices)s, which is not here", devices=either([str(one) for one in self.equivalents]))
         return as_sent(self.reason, needs if self.equivalents else None)
 

@@ -12,6 +12,7 @@ from forebay_pool.model.policies import Policy
 from forebay_pool.model.types import Device, Equivalent, Flavor, Place
 from forebay_pool.store.database import Store
 from forebay_pool.store.flavors import FlavorBody
+from forebay_pool.views.rows import flavor_row
 from forebay_wire import messages as wire
 from pydantic import ValidationError
 
@@ -242,6 +243,8 @@ def test_a_flavor_that_takes_several_devices_is_not_offered_unless_the_operator_
     w.join("s", "whole")
     w.client("s", wire.ChooseFlavor(flavor="pair"))
     assert (w.last("s").code, w.machine.sessions["s"].flavor) == ("not_servable", "whole")
+    row = flavor_row(w.machine.fleet.flavors["pair"], w.machine.fleet, None, w.machine.outlook(w.machine.fleet.flavors["pair"], "acme"))
+    assert (row["servable"], row["withheld"], row["computes_on_first"], row["equivalents"][0]["count"]) == (False, True, False, 2)
     w.do(FlavorSet(PAIR))
     assert w.machine.fleet.why_not(w.machine.fleet.flavors["pair"]) is not None
     with_gangs = shared(2)

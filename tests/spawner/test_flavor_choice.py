@@ -122,6 +122,12 @@ def test_the_form_says_where_several_devices_are_billed_and_one_computes() -> No
     assert sentence in render_offers([SMALL, several], "small") and sentence not in render_offers([SMALL], "small")
 
 
+def test_what_takes_several_devices_is_refused_for_that_in_every_language() -> None:
+    said = "pair cannot be served: it takes 2 T4, and several devices do not compute together yet."
+    pair = Offer(name="pair", memory_bytes=2**30, servable=False, withheld=True, reason=said)
+    assert (pair.refusal, pair.refusal.said("ko")) == (said, "여러 장치는 아직 함께 계산하지 않습니다")
+
+
 def test_the_form_says_when_nothing_can_be_served() -> None:
     assert "tell an operator" in render_offers([ABSENT], None)
     assert 'role="alert"' in render_offers([], None)

@@ -102,6 +102,11 @@ class Flavor:
         """The equivalents by which it is offered."""
         return self.equivalents if self.gangs else tuple(one for one in self.equivalents if one.count == 1)
 
+    @property
+    def withheld(self) -> tuple[Equivalent, ...]:
+        """Those by which it is not."""
+        return () if self.gangs else tuple(one for one in self.equivalents if one.count > 1)
+
 
 @fact
 class Place:

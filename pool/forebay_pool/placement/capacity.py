@@ -53,7 +53,7 @@ class Capacity:
 
     def _judge(self, flavor: Flavor, barred: frozenset[str]) -> str | None:
         indexes = self._estate.indexes
-        withheld = [e for e in flavor.equivalents if e not in flavor.ways and e.model in indexes]
+        withheld = [e for e in flavor.withheld if e.model in indexes]
         here = [e for e in flavor.ways if e.model in indexes]
         absent = [e for e in flavor.ways if e.model not in indexes]
         reasons = []

@@ -200,6 +200,8 @@ class FlavorRow(TypedDict):
     residents_max: int | None
     servable: bool
     reason: str | None
+    withheld: bool
+    """Whether the reason is that it takes several devices, which do not compute together yet."""
     computes_on_first: bool
     """Whether a lease may hold, and bill, several devices, of which the first computes alone."""
     price_nano_per_hour: int | None
@@ -416,6 +418,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlo
         "residents_max": flavor.residents_max,
         "servable": why_not is None,
         "reason": why_not,
+        "withheld": why_not is not None and any(way.model in fleet.indexes for way in flavor.withheld),
         "computes_on_first": any(way.count > 1 and way.model in fleet.indexes for way in flavor.ways),
         "price_nano_per_hour": None if price is None else price.nano_per_hour,
         "currency": None if price is None else price.currency,
