@@ -55,7 +55,7 @@ class Capacity:
         indexes = self._estate.indexes
         withheld = [e for e in flavor.withheld if e.model in indexes]
         here = [e for e in flavor.ways if e.model in indexes]
-        absent = [e for e in flavor.ways if e.model not in indexes]
+        absent = [e for e in flavor.equivalents if e.model not in indexes]
         reasons = []
         for equivalent in here:
             reason = self._why_not_by(flavor, equivalent, indexes[equivalent.model], barred)
@@ -70,7 +70,8 @@ class Capacity:
         wanted = _some([wants(e) for e in absent], "other ways") or "a device that nobody named"
         counts = {model: sum(len(group.seats) for group in index.groups.values()) for model, index in indexes.items()}
         found = ", ".join(f"{count} {model}" for model, count in sorted(counts.items())) or "no device"
-        return f"{flavor.name} needs {wanted}; this installation has {found}."
+        beside = f", and {NOT_TOGETHER}" if flavor.withheld and not flavor.ways else ""
+        return f"{flavor.name} needs {wanted}; this installation has {found}{beside}."
 
     def _why_not_by(self, flavor: Flavor, equivalent: Equivalent, index: FreeIndex, barred: frozenset[str]) -> str | None:
         model, count = equivalent.model, equivalent.count

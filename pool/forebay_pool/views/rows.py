@@ -418,7 +418,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlo
         "residents_max": flavor.residents_max,
         "servable": why_not is None,
         "reason": why_not,
-        "withheld": why_not is not None and any(way.model in fleet.indexes for way in flavor.withheld),
+        "withheld": why_not is not None and any(not flavor.ways or way.model in fleet.indexes for way in flavor.withheld),
         "computes_on_first": any(way.count > 1 and way.model in fleet.indexes for way in flavor.ways),
         "price_nano_per_hour": None if price is None else price.nano_per_hour,
         "currency": None if price is None else price.currency,
