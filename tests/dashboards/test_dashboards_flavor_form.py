@@ -221,6 +221,7 @@ def price_of(cloud: Installation, flavor: str) -> int:
 
 
 def test_a_price_changed_on_the_page_is_that_of_the_next_lease_and_not_of_the_open_one(cloud: Installation) -> None:
+    eventually(lambda: {row["name"]: row for row in cloud.ask("pool", "operator", "GET", "api/flavors")}["dev.4gb"]["price_nano_per_hour"])
     with cloud.session("acme-member", "dev.4gb") as session:
         first = session.acquire()
         old = first.flavor.price_nano_per_hour
