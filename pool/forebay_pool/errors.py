@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_service.errors import PreconditionFailed, RequestError, Unavailable
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault, PreconditionFailed, RequestError, Unavailable
 
 
 class PoolError(Exception):

@@ -7,11 +7,29 @@ The codes are held against the table of ``docs/reference/http.md`` by a test.
 
 from __future__ import annotations
 
-from forebay_service.faults import Fault
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 
 class SettingsError(Exception):
     """The settings, or what they name (an address, a file, a database), do not allow a start; the message says what to change."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong: ``code`` names it, and is pydantic's own where pydantic found it."""
+
+    code: str
+    field: str | None = None
+    """Where it is, parts with dots between them; None where it is not one field's."""
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What stands in its sentence: numbers, texts, and lists of texts."""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"code": self.code, "field": self.field, "values": dict(self.values)}
 
 
 class RequestError(Exception):

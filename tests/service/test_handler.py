@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import httpx
 import pytest
 from forebay_service import errors
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 from forebay_service.handler import HealthHandler, JsonHandler, MetricsHandler, NotFoundHandler
 from forebay_service.identity import OPERATE, SERVICE, Identity, IdentityUnavailable, SeveralTenants
 from forebay_service.openapi import describe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 from sqlalchemy import Connection
 
 from forebay_billing.documents.budgets import alert_row, channel_health_json, channel_json

@@ -7,8 +7,7 @@ from datetime import tzinfo
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from forebay_service.bodies import first_fault
-from forebay_service.faults import fault_found
+from forebay_service.bodies import fault_found, first_fault
 from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX, Label, Line, Name
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as validated
@@ -599,4 +598,4 @@ def name_of(text: str, what: str) -> str:
     try:
         return _NAME.validate_python(text)
     except ValidationError as error:
-        raise InvalidRequest(first_fault(error, what), fault_found(error.errors(include_input=False, include_url=False)[0])) from None
+        raise InvalidRequest(first_fault(error, what), fault_found(error)) from None

@@ -6,7 +6,7 @@ import logging
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 from forebay_wire.texts import NAME_CHARS_MAX
 from sqlalchemy import Connection
 

@@ -9,7 +9,7 @@ and so is an amount that is shown to the last digit, since few multiples of a gr
 
 from __future__ import annotations
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 
 from forebay_billing.errors import InvalidPrice
 from forebay_billing.model.currencies import DECIMALS

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 
 from forebay_billing.errors import InvalidRequest
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 from forebay_service.preconditions import ANYHOW, Precondition
 from sqlalchemy import Connection, Row, insert, select
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 from forebay_service.preconditions import ANYHOW, Precondition
 from sqlalchemy import Connection, Row, select
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 
 from forebay_billing.errors import InvalidProfile
 from forebay_billing.model.money import cost_grains, decimal_text, decimals_of, grains_of_minor, minor_of, round_half_even

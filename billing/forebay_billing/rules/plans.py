@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 
 from forebay_billing.errors import InvalidPlan
 from forebay_billing.model.money import GRAINS_PER_NANO, decimal_text, decimals_of, divided

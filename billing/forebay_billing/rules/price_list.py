@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 from forebay_service.preconditions import tag_of
 
 from forebay_billing.errors import InvalidPriceList

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Generic, Protocol, TypeVar
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 
 from forebay_billing.errors import ClosedToPrices, InvalidPrice, KnownFlavor, UnknownFlavor
 from forebay_billing.model.money import decimals_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import yaml
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 
 from forebay_billing.errors import InvalidPriceList
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay_service.faults import Fault
+from forebay_service.errors import Fault
 from sqlalchemy import Connection, Table, func, insert, select
 
 from forebay_billing.errors import InvalidCredit, NotNow
