@@ -103,7 +103,26 @@ std::string text_of(c10::IntArrayRef sizes) {
 
 }  // namespace
 
+void Caller::check(Plan& plan, const wire::Words& words) {
+  here_ = false;
+  fill(plan, words);
+}
+
+void Caller::take_results(const Plan& plan) {
+  here_ = false;
+  storages_.check_room(plan.new_bytes);
+  next_new_ = 0;
+  c10::IValue nothing;
+  for (const auto& output : plan.outputs) take(output, nothing);
+  stack_.clear();
+}
+
 void Caller::bind(Plan& plan, const wire::Words& words) {
+  here_ = true;
+  fill(plan, words);
+}
+
+void Caller::fill(Plan& plan, const wire::Words& words) {
   const uint64_t* word = words.data();
   stack_.clear();
   tensors_.clear();
@@ -161,7 +180,7 @@ c10::IValue Caller::tensor(const ArgumentPlan& argument, const uint64_t*& word) 
     throw wire::WireError("a tensor reaches to byte " + std::to_string(static_cast<int64_t>(last)) + " of a storage of " +
                           std::to_string(entry.bytes()) + " bytes");
   }
-  if (!device_.computes() || trouble_) return at::Tensor();
+  if (!runs_here() || trouble_) return at::Tensor();
   try {
     const at::Tensor& view = entry.view(device_, layout, offset);
     tensors_.back().impl = view.unsafeGetTensorImpl();
@@ -175,7 +194,7 @@ c10::IValue Caller::tensor(const ArgumentPlan& argument, const uint64_t*& word) 
 c10::IValue Caller::scalar_tensor(ArgumentPlan& argument, const uint64_t*& word) {
   const c10::Scalar value = number(word, argument.dtype);
   tensors_.push_back({nullptr, nullptr, 0, nullptr});
-  if (!device_.computes() || trouble_) return at::Tensor();
+  if (!runs_here() || trouble_) return at::Tensor();
   try {
     if (!argument.scalar.defined() || !is_sole_owner(argument.scalar)) {
       argument.scalar = at::empty({}, at::TensorOptions().dtype(argument.dtype).device(at::kCPU));
@@ -268,13 +287,7 @@ void Caller::assemble_sparse(const Plan& plan) {
 }
 
 void Caller::run(Plan& plan) {
-  if (!device_.computes()) {
-    storages_.check_room(plan.new_bytes);
-    next_new_ = 0;
-    c10::IValue nothing;
-    for (const auto& output : plan.outputs) take(output, nothing);
-    return;
-  }
+  if (!device_.computes()) return take_results(plan);
   execute(plan);
   for (size_t index = 0; index < plan.outputs.size(); ++index) take(plan.outputs[index], stack_[index]);
   stack_.clear();
@@ -346,7 +359,7 @@ void Caller::take(const OutputPlan& output, c10::IValue& result) {
     case OutputTag::kSame:
       return take_same(output, result);
     case OutputTag::kList: {
-      if (!device_.computes()) {
+      if (!runs_here()) {
         for (const auto& item : output.items) take(item, result);
         return;
       }
@@ -371,7 +384,7 @@ void Caller::take_new(const OutputPlan& output, c10::IValue& result) {
   const uint64_t id = new_ids_[next_new_++];
   at::Tensor tensor;
   if (result.isTensor()) tensor = std::move(result).toTensor();
-  if (!device_.computes() || (!tensor.defined() && layout.numel == 0)) {
+  if (!runs_here() || (!tensor.defined() && layout.numel == 0)) {
     storages_.insert(id, output.storage_bytes);
     return;
   }
@@ -394,7 +407,7 @@ void Caller::take_new(const OutputPlan& output, c10::IValue& result) {
 }
 
 void Caller::take_same(const OutputPlan& output, const c10::IValue& result) const {
-  if (!device_.computes()) return;
+  if (!runs_here()) return;
   const auto& argument = tensors_[output.same];
   if (!result.isTensor() || !result.toTensor().defined() || argument.impl == nullptr) unpredicted("not the argument itself");
   const at::Tensor& tensor = result.toTensor();

@@ -24,6 +24,12 @@ class Caller {
   // Takes a call's words, as many as the plan says. Throws wire::WireError; any other trouble waits for `run`.
   void bind(Plan& plan, const wire::Words& words);
 
+  // As bind, of a call that another device may carry out: it cannot be run here.
+  void check(Plan& plan, const wire::Words& words);
+
+  // Takes the results of the checked call for made. Throws CommandError.
+  void take_results(const Plan& plan);
+
   // Runs the call that was bound, and takes over its results. Throws CommandError or what the operator throws.
   void run(Plan& plan);
 
@@ -42,6 +48,7 @@ class Caller {
 
   // The call that is being carried out; for any thread.
   const Running& running() const { return running_; }
+  Running& running() { return running_; }
 
   // Why an argument cannot be used, or null.
   const Cause& unusable() const { return unusable_; }
@@ -54,6 +61,8 @@ class Caller {
     const c10::TensorImpl* impl;
   };
 
+  bool runs_here() const { return here_ && device_.computes(); }
+  void fill(Plan& plan, const wire::Words& words);
   c10::IValue value(ArgumentPlan& argument, const uint64_t*& word);
   c10::IValue tensor(const ArgumentPlan& argument, const uint64_t*& word);
   c10::IValue scalar_tensor(ArgumentPlan& argument, const uint64_t*& word);
@@ -72,6 +81,7 @@ class Caller {
   const Device& device_;
   Storages& storages_;
   Running running_;
+  bool here_ = true;  // whether the present call is for this device
   torch::jit::Stack stack_;
   std::vector<TensorArgument> tensors_;
   std::vector<uint64_t> new_ids_;   // that the client chose for this call

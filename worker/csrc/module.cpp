@@ -65,9 +65,12 @@ py::tuple statistics_of(const Server& server) {
 }
 
 std::unique_ptr<Server> make_server(std::string kind, int index, std::string model, const std::string& address, std::optional<int> threads,
-                                    std::string spill_directory) {
+                                    std::string spill_directory, const std::vector<std::pair<std::string, std::string>>& others, bool scatter) {
   install_host_limit();
-  return std::make_unique<Server>(Device(std::move(kind), index, std::move(model)), address, threads, std::move(spill_directory));
+  std::vector<RankAddress> addresses;
+  for (const auto& [other, ticket] : others) addresses.push_back({other, ticket_of(ticket)});
+  return std::make_unique<Server>(Device(std::move(kind), index, std::move(model)), address, threads, std::move(spill_directory), std::move(addresses),
+                                  scatter ? Homes::kScatter : Homes::kFill);
 }
 
 }  // namespace
@@ -77,7 +80,8 @@ PYBIND11_MODULE(_executor, module) {
   module.attr("TORCH_VERSION") = TORCH_VERSION;
   using release = py::call_guard<py::gil_scoped_release>;
   py::class_<Server>(module, "Server")
-      .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory") = "")
+      .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory") = "",
+           py::arg("others") = py::list(), py::arg("scatter") = false)
       .def_property_readonly("address", &Server::address)
       .def_property_readonly("event_descriptor", &Server::event_descriptor)
       .def("assign",

@@ -185,12 +185,13 @@ const uint8_t* Storages::bytes_at(uint64_t id, int64_t offset, int64_t& bytes, s
   return staging.data() + offset % kPieceBytes;
 }
 
-Entry& Storages::admit(const Item& item) {
+Entry& Storages::admit(const Item& item, bool parked) {
   check_new(item.id);
   check_room(item.bytes);
   Entry& entry = insert(item.id, item.bytes);
   entry.cause_ = item.cause;
-  if (item.has_bytes) entry.memory_ = device_.allocate(item.bytes, /*zeroed=*/false);
+  if (item.has_bytes) entry.memory_ = parked ? device_.allocate_parked(item.bytes) : device_.allocate(item.bytes, /*zeroed=*/false);
+  parked_ = parked;
   return entry;
 }
 

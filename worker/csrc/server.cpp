@@ -38,11 +38,13 @@ Clock::duration seconds(double value) {
 
 }  // namespace
 
-Server::Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory)
+Server::Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory, std::vector<RankAddress> others, Homes homes)
     : device_(std::move(device)),
       threads_(threads),
       spill_directory_(std::move(spill_directory)),
       door_address_(address),
+      others_(std::move(others)),
+      homes_(homes),
       listener_(address),
       session_(device_, *this) {
   outlive_integer_divisions();
@@ -65,7 +67,10 @@ void Server::open(uint64_t epoch, int64_t limit_bytes) { order({Order::Kind::kOp
 void Server::close(uint64_t epoch) { order({Order::Kind::kClose, epoch, 0}); }
 void Server::park(int64_t host_bytes, int64_t spill_bytes) { order({Order::Kind::kPark, 0, 0, {host_bytes, spill_bytes}}); }
 void Server::restore() { order({Order::Kind::kRestore, 0, 0}); }
-void Server::end() { order({Order::Kind::kEnd, 0, 0}); }
+void Server::end() {
+  end_bell_.ring();
+  order({Order::Kind::kEnd, 0, 0});
+}
 
 void Server::order(Order order) {
   {
@@ -108,6 +113,7 @@ void Server::tell(Event event) {
 void Server::run(const Ticket& ticket, int64_t limit_bytes, const std::optional<Source>& source) {
   try {
     device_.enter(threads_);
+    join_others();
     session_.set_limit(limit_bytes);
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     const at::NoGradGuard no_grad;
@@ -124,10 +130,30 @@ void Server::run(const Ticket& ticket, int64_t limit_bytes, const std::optional<
   ended_signal_.notify_all();
 }
 
+void Server::join_others() {
+  if (others_.empty()) return;
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (const auto& other : others_) {
+    ranks.push_back(std::make_unique<Rank>(static_cast<int>(ranks.size()) + 1, other, [this](int socket, short events) { return wait_for_other(socket, events); }));
+  }
+  for (const auto& rank : ranks) rank->connect();
+  session_.join(std::move(ranks), homes_);
+}
+
+// False where this worker is to end. Orders wait, since the session is in the middle of a command.
+bool Server::wait_for_other(int socket, short events) {
+  std::array<pollfd, 2> polled{{{socket, events, 0}, {end_bell_.get(), POLLIN, 0}}};
+  ::poll(polled.data(), polled.size(), socket < 0 ? 0 : -1);
+  return !(polled[1].revents & POLLIN);
+}
+
 void Server::serve(const Ticket& ticket) {
   try {
     admit(ticket);
     converse();
+  } catch (const RankLost& error) {
+    refuse(error.what());
+    throw;
   } catch (const wire::WireError& error) {
     refuse(error.what());
   } catch (const ClientLost&) {
@@ -226,6 +252,7 @@ void Server::receive() {
     return arrival != Inbox::Arrival::kNothing || ordered_.load(std::memory_order_relaxed);
   };
   if (!look()) {
+    session_.settle_gang();
     rest();
     if (session_.moves_bulk()) {
       bulk_spinner_.until(look);

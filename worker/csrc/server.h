@@ -50,8 +50,9 @@ struct Statistics {
 
 class Server final : private Replies {
  public:
-  // Listens at once; peers wait until `assign`. Nothing is spilled where `spill_directory` is empty.
-  Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory);
+  // Listens at once; peers wait until `assign`. Nothing is spilled where `spill_directory` is empty. `others`: the workers of the session's other
+  // devices, which are this one's alone; it computes on all.
+  Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory, std::vector<RankAddress> others, Homes homes);
   ~Server() override;
 
   const std::string& address() const { return listener_.address(); }
@@ -87,6 +88,8 @@ class Server final : private Replies {
 
   void order(Order order);
   void run(const Ticket& ticket, int64_t limit_bytes, const std::optional<Source>& source);
+  void join_others();
+  bool wait_for_other(int socket, short events);
   void serve(const Ticket& ticket);
   void admit(const Ticket& ticket);
   Descriptor hear(Door& door);
@@ -133,6 +136,8 @@ class Server final : private Replies {
   std::optional<int> threads_;
   std::string spill_directory_;
   std::string door_address_;  // as it was asked for
+  std::vector<RankAddress> others_;
+  Homes homes_;
   Listener listener_;
   Descriptor client_;
   Session session_;
@@ -159,6 +164,7 @@ class Server final : private Replies {
   std::condition_variable ended_signal_;
   std::atomic<bool> ordered_{false};
   Bell orders_bell_;
+  Bell end_bell_;  // rings for good once it is to end
   Bell events_bell_;
   std::atomic<int64_t> epoch_{-1};
   std::atomic<int64_t> memory_bytes_{0};

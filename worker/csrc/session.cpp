@@ -1,5 +1,6 @@
 #include "session.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <system_error>
@@ -121,11 +122,12 @@ void Session::execute(wire::Reader& in) {
 
 void Session::set_limit(int64_t bytes) {
   storages_.set_limit(bytes);
-  set_host_limit(bytes);
+  set_host_limit(gang_ ? gang_->part_of(bytes) : bytes);
   if (device_.is_host()) fence_process(bytes);
 }
 
 void Session::settle() {
+  settle_gang();
   try {
     device_.synchronize();
   } catch (...) {
@@ -133,14 +135,23 @@ void Session::settle() {
   }
 }
 
+int64_t Session::park(const ParkingSpace& space, const std::string& spill_directory) {
+  if (gang_) gang_->fetch_all();
+  return storages_.park(space, spill_directory);
+}
+
 void Session::restore() {
-  if (storages_.parked()) storages_.restore();
+  if (!storages_.parked()) return;
+  if (gang_) gang_->spread();
+  storages_.restore();
 }
 
 void Session::define_operator(wire::Reader& in) {
+  const uint8_t* encoded = in.position();
   const std::string name = in.string();
   const std::string overload = in.string();
   const uint64_t hash = in.u64();
+  if (gang_) gang_->define_operator(encoded, static_cast<size_t>(in.position() - encoded));
   if (operators_.size() >= wire::kOperatorsMax) throw wire::WireError("more than " + std::to_string(wire::kOperatorsMax) + " operators");
   operators_.push_back(resolve(name, overload, hash));
 }
@@ -157,9 +168,11 @@ void Session::define_template(wire::Reader& in) {
     throw wire::WireError("templates of " + std::to_string(plan_items_) + " items and " + std::to_string(plan_bytes_) + " bytes; FORGET comes first");
   }
   plans_.push_back(std::move(plan));
+  if (gang_) gang_->define_template(source, operators_[source.op]);
 }
 
 void Session::forget() {
+  if (gang_) gang_->forget();
   plans_.clear();
   layouts_.clear();
   plan_items_ = 0;
@@ -209,7 +222,7 @@ void Session::come(uint64_t key, const std::vector<wire::Word>& kinds) {
 
 void Session::run(uint64_t key) {
   if (wire::is_allocation(key)) return allocate(words_.front(), static_cast<int64_t>(wire::key_value(key)));
-  call(*plans_[wire::key_value(key)]);
+  call(wire::key_value(key));
 }
 
 Plan& Session::plan_of(uint64_t number) {
@@ -287,10 +300,12 @@ void Session::call(wire::Reader& in) {
   come(wire::call_key(number), plan.words);
 }
 
-void Session::call(Plan& plan) {
+void Session::call(uint64_t number) {
+  Plan& plan = *plans_[number];
   moves_bulk_ = false;
   const uint64_t sequence = sequence_++;
   if (stopped_) return caller_.skip(plan, words_, stopped_);
+  if (gang_) return call_in_gang(number, sequence);
   caller_.bind(plan, words_);
   if (const Cause& before = lost_ ? lost_ : caller_.unusable()) return caller_.fail(announced(stop_after(*before)));
   try {
@@ -314,6 +329,7 @@ void Session::ask(wire::Reader& in) {
     caller_.skip_question(plan, words_);
     return tell(request, *stopped_);
   }
+  if (gang_ && !gathered_here(request, plan, sequence)) return;
   caller_.bind(plan, words_);
   if (const Cause& before = lost_ ? lost_ : caller_.unusable()) return tell(request, *stop_after(*before));
   wire::Writer told;
@@ -343,6 +359,7 @@ void Session::allocate(uint64_t id, int64_t bytes) {
   try {
     storages_.check_room(bytes);
     storages_.insert(id, bytes);
+    if (gang_) gang_->note_new(id);
   } catch (const CommandError& error) {
     storages_.insert_failed(id, announced(stop(error, "ALLOCATE", sequence_)));
   }
@@ -353,8 +370,10 @@ void Session::resize(wire::Reader& in) {
   const uint64_t id = in.varint();
   const auto bytes = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "the size of a storage"));
   Entry& entry = storages_.at(id);
+  if (gang_ && !stopped_) settle_gang();
   if (stopped_ && bytes <= entry.bytes()) return;  // what it holds stays
   try {
+    if (gang_) gang_->gather({id}, 0);
     storages_.resize(id, bytes);
   } catch (...) {
     entry.fall_short(stopped_ ? stopped_ : announced(stop_now("RESIZE", sequence_)));
@@ -392,6 +411,7 @@ void Session::write(wire::Reader& in) {
 std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t offset, size_t bytes) {
   traces_.cut();
   Entry& entry = storages_.at(storage);
+  if (gang_ && !stopped_) settle_gang();
   if (stopped_) return std::nullopt;
   if (const Cause& before = lost_ ? lost_ : entry.cause()) {
     announced(stop_after(*before));
@@ -401,8 +421,10 @@ std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t 
     check_range(entry, offset, bytes, "a WRITE");
     if (!device_.computes() || bytes == 0) return std::nullopt;
     const bool all = offset == 0 && static_cast<int64_t>(bytes) == entry.bytes();
-    const auto& memory = all ? entry.touch_unwritten(device_) : entry.touch(device_);
     const auto at = static_cast<int64_t>(offset), size = static_cast<int64_t>(bytes);
+    if (gang_) gang_->give_home(storage);
+    if (entry.home() != 0) return Upload{storage, at, size, device_.allocate_parked(size), 0};
+    const auto& memory = all ? entry.touch_unwritten(device_) : entry.touch(device_);
     if (device_.is_host()) return Upload{storage, at, size, memory, at};
     return Upload{storage, at, size, device_.allocate_staging(size), 0};
   } catch (const wire::WireError&) {
@@ -416,6 +438,7 @@ std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t 
 void Session::finish_upload(const Upload& upload) {
   Entry& entry = storages_.at(upload.storage);
   try {
+    if (entry.home() != 0) return gang_->write(upload.storage, entry, upload.offset, upload.target(), upload.bytes);
     const auto& memory = entry.touch(device_);
     if (!memory.is_alias_of(upload.memory)) device_.copy(memory, upload.offset, upload.memory, upload.at, upload.bytes);
   } catch (...) {
@@ -425,6 +448,7 @@ void Session::finish_upload(const Upload& upload) {
 
 std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& held) {
   Entry& entry = storages_.at(id);
+  if (gang_ && !stopped_) settle_gang();
   if (const Cause& before = stopped_ ? stopped_ : lost_ ? lost_ : entry.cause()) {
     tell(request, stopped_ ? *stopped_ : derived(*before));
     return std::nullopt;
@@ -432,6 +456,11 @@ std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint
   try {
     check_range(entry, offset, bytes, "a READ");
     if (!device_.computes() || bytes == 0) return zeros().data();
+    if (entry.home() != 0) {
+      held = device_.allocate_parked(static_cast<int64_t>(bytes));
+      gang_->read(id, entry, static_cast<int64_t>(offset), static_cast<int64_t>(bytes), static_cast<uint8_t*>(held.mutable_data()));
+      return held.data();
+    }
     const auto& memory = entry.touch(device_);
     if (device_.is_host()) {
       held = memory;
@@ -561,6 +590,7 @@ void Session::copy(wire::Reader& in) {
   if (id == source_id) throw wire::WireError("a COPY of storage " + std::to_string(id) + " to itself");
   Entry& entry = storages_.at(id);
   Entry& source = storages_.at(source_id);
+  if (gang_ && !stopped_) settle_gang();
   if (stopped_) return;
   if (const Cause& before = lost_ ? lost_ : source.cause() ? source.cause() : entry.cause()) {
     announced(stop_after(*before));
@@ -570,6 +600,9 @@ void Session::copy(wire::Reader& in) {
     check_range(source, source_offset, bytes, "a COPY");
     check_range(entry, offset, bytes, "a COPY");
     if (!device_.computes() || bytes == 0) return;
+    if (gang_ && gathered({std::min(id, source_id), std::max(id, source_id)}, 0).value() != 0) {
+      return gang_->copy(id, static_cast<int64_t>(offset), source_id, static_cast<int64_t>(source_offset), static_cast<int64_t>(bytes));
+    }
     const bool all = offset == 0 && static_cast<int64_t>(bytes) == entry.bytes();
     const auto& target = all ? entry.touch_unwritten(device_) : entry.touch(device_);
     device_.copy(target, static_cast<int64_t>(offset), source.touch(device_), static_cast<int64_t>(source_offset), static_cast<int64_t>(bytes));

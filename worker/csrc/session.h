@@ -16,6 +16,7 @@
 #include "call.h"
 #include "device.h"
 #include "failure.h"
+#include "gang.h"
 #include "plan.h"
 #include "shared_memory.h"
 #include "storage.h"
@@ -40,7 +41,12 @@ class Session {
  public:
   Session(Device& device, Replies& replies);
 
-  const Running& running() const { return caller_.running(); }
+  // Computes on other devices, too; of a session that has done nothing yet.
+  void join(std::vector<std::unique_ptr<Rank>> others, Homes homes);
+  // Waits until other devices have done what they were sent, and tells the client if something failed.
+  void settle_gang();
+
+  const Running& running() const { return std::as_const(caller_).running(); }
 
   // Whether what `execute` does next runs only under a lease; `in` is what it will read.
   bool is_device_work(wire::Reader in) const;
@@ -73,7 +79,7 @@ class Session {
   int64_t limit_bytes() const { return storages_.limit_bytes(); }
   // Waits for the device. A failure of the device stops the session.
   void settle();
-  int64_t park(const ParkingSpace& space, const std::string& spill_directory) { return storages_.park(space, spill_directory); }
+  int64_t park(const ParkingSpace& space, const std::string& spill_directory);
   bool is_parked() const { return storages_.parked(); }
   int64_t spilled_bytes() const { return storages_.spilled_bytes(); }
   void restore();
@@ -117,7 +123,18 @@ class Session {
   void take(wire::Step& step);
   void run(uint64_t key);
   void allocate(uint64_t id, int64_t bytes);
-  void call(Plan& plan);
+  void call(uint64_t number);
+
+  // With several devices: gang.h.
+  void call_in_gang(uint64_t number, uint64_t sequence);
+  void carry_out(uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence);
+  // The device that carries out what is given such storages, which lie there then. None where something failed before.
+  std::optional<int> gathered(const std::vector<uint64_t>& ids, int64_t fresh_bytes);
+  // Whether all that other devices were sent is carried out; else the session is stopped.
+  bool is_settled();
+  void never_make(const Plan& plan, const Cause& cause);
+  // For an ASK, whose storages come to this device. False where a failure was the answer.
+  bool gathered_here(uint64_t request, Plan& plan, uint64_t sequence);
 
   void send_storages(const std::function<void(const wire::Writer& head, const uint8_t* payload, size_t payload_bytes)>& send,
                      const std::vector<Storages::Item>& items);
@@ -160,6 +177,9 @@ class Session {
 
   Device& device_;
   Replies& replies_;
+  static const std::string kNoOperator;
+  const std::string* sent_operator_ = &kNoOperator;  // of the last call that another device was sent
+  std::unique_ptr<Gang> gang_;  // where there are several devices; outlives the storages, which may lie on them
   Storages storages_;
   Layouts layouts_;
   Caller caller_;

@@ -15,6 +15,7 @@
 
 #include "device.h"
 #include "failure.h"
+#include "rank.h"
 #include "spill.h"
 
 namespace forebay::worker {
@@ -53,6 +54,16 @@ class Entry {
   const c10::Storage& memory() const { return memory_; }
   bool has_memory() const { return static_cast<bool>(memory_); }
 
+  // Of a session with several devices: the one where its bytes lie, 0 for this one.
+  int home() const { return elsewhere_ ? elsewhere_->rank().number() : 0; }
+  // Whether it was touched; else it reads as zeros, and may be made anywhere.
+  bool holds_anything() const { return memory_ || elsewhere_ || !spilled_.empty(); }
+  void live_elsewhere(std::unique_ptr<RankMemory> memory) {
+    replace(c10::Storage(nullptr));
+    spilled_.clear();
+    elsewhere_ = std::move(memory);
+  }
+
   // The storage's memory, zeroed if it is new. May throw c10::OutOfMemoryError.
   const c10::Storage& touch(const Device& device);
   // As touch, for a caller that overwrites all of it.
@@ -64,6 +75,7 @@ class Entry {
   void adopt(const at::Tensor& tensor, uint64_t layout_id);
   void replace(c10::Storage memory) {
     memory_ = std::move(memory);
+    elsewhere_.reset();
     forget_views();
   }
   void forget_views() { views_ = {}; }
@@ -81,6 +93,7 @@ class Entry {
   Cause cause_;
   Cause shortfall_;
   c10::Storage memory_{nullptr};
+  std::unique_ptr<RankMemory> elsewhere_;
   std::vector<SpillFile::Place> spilled_;
   std::array<View, 2> views_;
   uint8_t next_view_ = 0;
@@ -135,8 +148,10 @@ class Storages {
   };
   std::vector<Item> items() const;
   const uint8_t* bytes_at(uint64_t id, int64_t offset, int64_t& bytes, std::vector<uint8_t>& staging);
-  // A storage that comes from another worker. Throws wire::WireError for an id that cannot be, c10::OutOfMemoryError.
-  Entry& admit(const Item& item);
+  // A storage that comes from another worker; to be parked here until it is restored, where that is said. Throws wire::WireError for an id that
+  // cannot be, c10::OutOfMemoryError.
+  Entry& admit(const Item& item, bool parked);
+  bool has(uint64_t id) const { return entries_.count(id) != 0; }
 
  private:
   struct Mix {

@@ -1,9 +1,10 @@
-"""``python -m forebay_worker``: one worker process, which serves one session on one device."""
+"""``python -m forebay_worker``: a worker, which serves one session on one device, or on several with a process for each."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -14,11 +15,13 @@ import re
 import signal
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from forebay_worker import drivers, pytorch, standalone
 from forebay_worker.errors import WorkerError
+from forebay_worker.gang import TICKET_VARIABLE, Gang
 from forebay_worker.pytorch import SeenDevice
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ LOG = logging.getLogger("forebay.worker")
 
 TOKEN_VARIABLE = "FOREBAY_WORKER_TOKEN"  # noqa: S105 # the variable's name, not a token
 CLIENT_VARIABLE = "FOREBAY_URL"
+DEFAULT_DEVICE = "cpu:0"
 PR_SET_PDEATHSIG = 1
 STOP_SECONDS_MAX = 5.0
 """How long the executor may take to reach its next command boundary when the worker must go."""
@@ -37,8 +41,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     result = argparse.ArgumentParser(
         prog="python -m forebay_worker",
-        description="Carries out the command stream of one virtual device on one device of this host.",
-        epilog=f"The worker's token is read from the environment variable {TOKEN_VARIABLE}.",
+        description="Carries out the command stream of one virtual device on one device of this host, or on several.",
+        epilog=f"The worker's token is read from the environment variable {TOKEN_VARIABLE}, a ticket also from {TICKET_VARIABLE}.",
     )
     what = result.add_mutually_exclusive_group(required=True)
     what.add_argument("--pool", metavar="URL[,URL]", help="the worker link of each pool, for example ws://127.0.0.1:8080/pool/api/worker")
@@ -46,13 +50,15 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--describe", action="store_true", help="print PyTorch's version, devices, and what drivers say, as JSON, and exit")
     result.add_argument("--worker", metavar="ID", help="the name the pool knows this worker by (with --pool)")
     devices = "cpu:0, cuda:N, hip:N, null:0, or NAME:N of an out-of-tree back end (default: cpu:0)"
-    result.add_argument("--device", metavar="KIND:N", default="cpu:0", help=devices)
+    result.add_argument("--device", metavar="KIND:N", action="append", help=f"{devices}; given again for each further one of a session")
     result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
     result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
     result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that memory has no place for")
     result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
     result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
-    result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the device's memory)")
+    result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the devices' memory)")
+    scatter = "storages and calls go to several devices in turn, not where they are best (with --standalone)"
+    result.add_argument("--scatter", action="store_true", help=scatter)
     result.add_argument(
         "--resume-seconds", metavar="S", type=float, default=0.0, help="live on for so long without a pool (default: 0, end with the pool)"
     )
@@ -88,32 +94,55 @@ def address_of(options: argparse.Namespace) -> str:
 
 def run(options: argparse.Namespace) -> None:
     """Serves until the session ends. Raises WorkerError."""
-    device = pytorch.find_device(options.device)
+    devices = [pytorch.find_device(name) for name in options.device]
+    with contextlib.ExitStack() as stack:
+        gang = gang_of(devices[1:], options)
+        if gang is not None:
+            stack.callback(gang.stop)
+            gang.start()
+        server = server_of(devices[0], gang, options)
+        stack.callback(remove_socket, server.address)
+        if server.address.startswith("unix:"):
+            open_socket(Path(server.address.removeprefix("unix:")))
+        try:
+            asyncio.run(serve(server, devices, gang, options))
+        finally:
+            server.end()
+            if not server.join(STOP_SECONDS_MAX):
+                LOG.error("an operator does not end", extra={"action": "abandon"})
+                stack.close()
+                os._exit(1)
+
+
+def gang_of(devices: Sequence[SeenDevice], options: argparse.Namespace) -> Gang | None:
+    """The processes of a session's other devices; None where there are none, or nothing is computed."""
+    if not devices or devices[0].kind == "null":
+        return None
+    passed = ("--log-level", options.log_level, *(() if options.threads is None else ("--threads", str(options.threads))))
+    return Gang(devices, options.socket_dir, options.worker or "device", passed)
+
+
+def server_of(device: SeenDevice, gang: Gang | None, options: argparse.Namespace) -> Server:
+    """The executor, which listens. Raises WorkerError."""
     executor = pytorch.load_executor(device.kind)
+    spill, others = str(options.spill_dir or ""), [] if gang is None else gang.others
     try:
-        spill = str(options.spill_dir or "")
-        server = executor.Server(device.kind, device.index, device.model, address_of(options), options.threads, spill)
+        return cast(
+            "Server",
+            executor.Server(device.kind, device.index, device.model, address_of(options), options.threads, spill, others, options.scatter),
+        )
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None
-    if server.address.startswith("unix:"):
-        open_socket(Path(server.address.removeprefix("unix:")))
-    try:
-        asyncio.run(serve(server, device, options))
-    finally:
-        server.end()
-        stopped = server.join(STOP_SECONDS_MAX)
-        remove_socket(server.address)
-        if not stopped:
-            LOG.error("an operator does not end", extra={"action": "abandon"})
-            os._exit(1)
 
 
-async def serve(server: Server, device: SeenDevice, options: argparse.Namespace) -> None:
-    """Serves the pool, or one client alone, until that ends or a signal comes."""
+async def serve(server: Server, devices: Sequence[SeenDevice], gang: Gang | None, options: argparse.Namespace) -> None:
+    """Serves the pool, or one client alone, until that ends, a process of another device does, or a signal comes."""
+    device = devices[0]
     if options.standalone:
-        limit_bytes = options.memory or device.memory_bytes
+        limit_bytes = options.memory or sum(one.memory_bytes for one in devices)
         pytorch.limit_accelerator_memory(device, limit_bytes)
-        work = asyncio.ensure_future(standalone.serve(server, bytes.fromhex(options.ticket), limit_bytes))
+        ticket = options.ticket or os.environ.pop(TICKET_VARIABLE)
+        work = asyncio.ensure_future(standalone.serve(server, bytes.fromhex(ticket), limit_bytes))
     else:
         from forebay_worker.link import Worker, WorkerLink  # not needed, and slow to load, without a pool
 
@@ -123,15 +152,22 @@ async def serve(server: Server, device: SeenDevice, options: argparse.Namespace)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, work.cancel)
+    tasks = [work] if gang is None else [work, asyncio.ensure_future(gang.watch())]
     try:
-        await work
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
     except asyncio.CancelledError:
         LOG.info("stopped by a signal", extra={"action": "stop"})
+    finally:
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def check(options: argparse.Namespace) -> None:
     """Raises WorkerError for options that do not go together."""
-    if options.standalone and not re.fullmatch("[0-9a-fA-F]{64}", options.ticket or ""):
+    if options.standalone and not re.fullmatch("[0-9a-fA-F]{64}", options.ticket or os.environ.get(TICKET_VARIABLE, "")):
         raise WorkerError("--ticket takes the 64 hex digits that the client will show")
     if options.pool and not options.worker:
         raise WorkerError("--worker takes the name that the pool knows this worker by")
@@ -160,6 +196,7 @@ def remove_socket(address: str) -> None:
 def main() -> int:
     """The exit status: 0 after a session, 1 where the worker could not work."""
     options = parser().parse_args()
+    options.device = options.device or [DEFAULT_DEVICE]
     os.environ.pop(CLIENT_VARIABLE, None)  # with it, torch would show this worker a virtual device in place of the real ones
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("websockets").setLevel(logging.WARNING)

@@ -8,7 +8,17 @@ The text is of ``left`` (address and ticket), ``refused`` and ``failed``."""
 class Server:
     event_descriptor: int
     address: str
-    def __init__(self, kind: str, index: int, model: str, address: str, threads: int | None, spill_directory: str = "") -> None: ...
+    def __init__(
+        self,
+        kind: str,
+        index: int,
+        model: str,
+        address: str,
+        threads: int | None,
+        spill_directory: str = "",
+        others: list[tuple[str, bytes]] = [],
+        scatter: bool = False,
+    ) -> None: ...
     def assign(
         self, ticket: bytes, limit_bytes: int, idle_release_seconds: float, source: tuple[str, bytes] | None = None
     ) -> None: ...

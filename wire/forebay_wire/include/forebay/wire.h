@@ -670,4 +670,72 @@ inline Template get_template(Reader& in) {
   return result;
 }
 
+namespace detail {
+
+inline void put_argument(Writer& out, const Argument& argument) {
+  out.tag(argument.tag);
+  switch (argument.tag) {
+    case Tag::kTensor:
+      return put_geometry(out, argument.geometry.dtype, argument.geometry.flags, argument.geometry.sizes, argument.geometry.strides);
+    case Tag::kScalarTensor:
+      out.u8(argument.dtype);
+      return out.u8(argument.flag);
+    case Tag::kTensorList:
+    case Tag::kScalarList:
+      out.varint(argument.items.size());
+      for (const auto& item : argument.items) put_argument(out, item);
+      return;
+    case Tag::kSparse:
+      put_sparse_head(out, argument.layout, argument.flag, argument.list);
+      for (const auto& part : argument.items) {
+        put_geometry(out, part.geometry.dtype, part.geometry.flags, part.geometry.sizes, part.geometry.strides);
+      }
+      return;
+    case Tag::kInt:
+      return out.zigzag(argument.integer);
+    case Tag::kBool:
+    case Tag::kDevice:
+      return out.u8(argument.flag);
+    case Tag::kIntList:
+      out.varint(argument.list.size());
+      for (const int64_t item : argument.list) out.zigzag(item);
+      return;
+    case Tag::kBoolList:
+      out.varint(argument.list.size());
+      for (const int64_t item : argument.list) out.u8(item != 0);
+      return;
+    case Tag::kDoubleList:
+      return out.varint(argument.count);
+    case Tag::kString:
+      return out.string(argument.text);
+    default:
+      return;
+  }
+}
+
+inline void put_output(Writer& out, const Output& output) {
+  out.tag(output.tag);
+  if (output.tag == OutputTag::kNew) {
+    put_geometry(out, output.geometry.dtype, output.geometry.flags, output.geometry.sizes, output.geometry.strides);
+    out.varint(static_cast<uint64_t>(output.storage_bytes));
+  } else if (output.tag == OutputTag::kSame) {
+    out.varint(output.same);
+  } else if (output.tag == OutputTag::kList) {
+    out.varint(output.items.size());
+    for (const auto& item : output.items) put_output(out, item);
+  }
+}
+
+}  // namespace detail
+
+// What get_template reads.
+inline void put_template(Writer& out, const Template& source) {
+  out.varint(source.op);
+  out.u8(source.flags);
+  out.varint(source.arguments.size());
+  for (const auto& argument : source.arguments) detail::put_argument(out, argument);
+  out.varint(source.outputs.size());
+  for (const auto& output : source.outputs) detail::put_output(out, output);
+}
+
 }  // namespace forebay::wire

@@ -1,0 +1,471 @@
+#include "gang.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <string_view>
+
+#include <forebay/out_of_memory.h>
+
+#include "bulk_copy.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr int kLevels = 4;  // of each device's memory
+
+// Operators whose result for an item of their lists depends on the same items of the other lists alone, by the beginning of their names.
+constexpr std::array<std::string_view, 3> kItemwise{"aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_"};
+
+bool is_itemwise(const std::string& name) {
+  return std::any_of(kItemwise.begin(), kItemwise.end(), [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; });
+}
+
+bool is_list(wire::Tag tag) { return tag == wire::Tag::kTensorList || tag == wire::Tag::kScalarList; }
+
+size_t words_of(const wire::Argument& argument) {
+  switch (argument.tag) {
+    case wire::Tag::kTensor:
+    case wire::Tag::kScalarComplex:
+      return 2;
+    case wire::Tag::kScalarTensor:
+      return c10::isComplexType(static_cast<c10::ScalarType>(argument.dtype)) ? 2 : 1;
+    case wire::Tag::kDouble:
+    case wire::Tag::kScalarDouble:
+    case wire::Tag::kScalarInt:
+    case wire::Tag::kScalarBool:
+      return 1;
+    case wire::Tag::kDoubleList:
+      return argument.count;
+    case wire::Tag::kTensorList:
+    case wire::Tag::kScalarList:
+    case wire::Tag::kSparse:
+      return std::accumulate(argument.items.begin(), argument.items.end(), size_t{0}, [](size_t sum, const auto& item) { return sum + words_of(item); });
+    default:
+      return 0;
+  }
+}
+
+size_t words_of(const wire::Output& output) {
+  if (output.tag == wire::OutputTag::kNew) return 1;
+  return std::accumulate(output.items.begin(), output.items.end(), size_t{0}, [](size_t sum, const auto& item) { return sum + words_of(item); });
+}
+
+// The length of all lists of an operator that takes their items one by one; 0 where it is none.
+size_t length_of_lists(const wire::Template& call) {
+  size_t length = 0;
+  for (const auto& argument : call.arguments) {
+    if (argument.tag == wire::Tag::kTensorList) length = std::max(length, argument.items.size());
+  }
+  const auto fits = [&](size_t items) { return items == length || items == 0; };
+  for (const auto& argument : call.arguments) {
+    if (is_list(argument.tag) && !fits(argument.items.size())) return 0;
+    if (argument.tag == wire::Tag::kDoubleList && !fits(argument.count)) return 0;
+  }
+  for (const auto& output : call.outputs) {
+    if (output.tag != wire::OutputTag::kNone && (output.tag != wire::OutputTag::kList || !fits(output.items.size()))) return 0;
+  }
+  return length;
+}
+
+// Some items of each list of a template, and of the words of a call of it.
+class Selection {
+ public:
+  Selection(const wire::Template& source, size_t length, std::vector<size_t> items) : source_(source), length_(length), items_(std::move(items)) {}
+
+  wire::Template definition() const {
+    wire::Template result = source_;
+    for (auto& argument : result.arguments) {
+      if (is_list(argument.tag)) select(argument.items);
+      if (argument.tag == wire::Tag::kDoubleList && argument.count == length_) argument.count = items_.size();
+    }
+    for (auto& output : result.outputs) select(output.items);
+    return result;
+  }
+
+  wire::Words words(const wire::Words& all) const {
+    wire::Words result;
+    auto word = all.begin();
+    for (const auto& argument : source_.arguments) {
+      if (argument.tag == wire::Tag::kDoubleList && argument.count == length_) {
+        for (const size_t item : items_) result.push_back(word[static_cast<std::ptrdiff_t>(item)]);
+        word += static_cast<std::ptrdiff_t>(length_);
+      } else if (is_list(argument.tag)) {
+        take(argument.items, word, result);
+      } else {
+        take_all(words_of(argument), word, result);
+      }
+    }
+    for (const auto& output : source_.outputs) take(output.items, word, result);
+    result.insert(result.end(), word, all.end());  // seed and counter
+    return result;
+  }
+
+ private:
+  using Word = wire::Words::const_iterator;
+
+  template <class Item>
+  void select(std::vector<Item>& list) const {
+    if (list.size() != length_) return;
+    std::vector<Item> selected;
+    for (const size_t item : items_) selected.push_back(list[item]);
+    list = std::move(selected);
+  }
+
+  static void take_all(size_t count, Word& word, wire::Words& result) {
+    result.insert(result.end(), word, word + static_cast<std::ptrdiff_t>(count));
+    word += static_cast<std::ptrdiff_t>(count);
+  }
+
+  template <class Item>
+  void take(const std::vector<Item>& list, Word& word, wire::Words& result) const {
+    auto next = items_.begin();
+    for (size_t item = 0; item < list.size(); ++item) {
+      const size_t count = words_of(list[item]);
+      if (next != items_.end() && *next == item) {
+        ++next;
+        take_all(count, word, result);
+      } else {
+        word += static_cast<std::ptrdiff_t>(count);
+      }
+    }
+  }
+
+  const wire::Template& source_;
+  size_t length_;
+  std::vector<size_t> items_;  // in order
+};
+
+template <class Use>
+void for_each_storage(const Plan& plan, const wire::Words& words, wire::Word kind, const Use& use) {
+  for (size_t index = 0; index < plan.words.size(); ++index) {
+    if (plan.words[index] == kind) use(words[index]);
+  }
+}
+
+}  // namespace
+
+std::vector<uint64_t> Gang::storages_of(const Plan& plan, const wire::Words& words) {
+  std::vector<uint64_t> ids;
+  for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) { ids.push_back(id); });
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+namespace {
+
+Definition encoded(const wire::Template& source) {
+  wire::Writer out;
+  wire::put_template(out, source);
+  wire::Reader in(out.bytes().data(), out.size());
+  Definition definition;
+  definition.op = in.varint();
+  definition.encoded.assign(in.position(), in.position() + in.left());
+  return definition;
+}
+
+}  // namespace
+
+int64_t Gang::part_of(int64_t limit_bytes) const {
+  const auto count = static_cast<int64_t>(size());
+  return limit_bytes / count + (limit_bytes % count != 0);
+}
+
+// Definitions.
+
+void Gang::define_operator(const uint8_t* bytes, size_t count) { operators_.push_back({0, {bytes, bytes + count}}); }
+
+void Gang::define_template(const wire::Template& source, c10::OperatorHandle op) {
+  templates_.push_back(source);
+  handles_.push_back(op);
+  definitions_.push_back(encoded(source));
+}
+
+void Gang::forget() {
+  for (const auto& other : others_) other->forget();
+  templates_.clear();
+  handles_.clear();
+  definitions_.clear();
+  slice_numbers_.clear();
+  slices_.clear();
+}
+
+Gang::Slice& Gang::slice_of(uint64_t number, const std::vector<size_t>& items) {
+  std::string key(reinterpret_cast<const char*>(&number), sizeof(number));
+  key.append(reinterpret_cast<const char*>(items.data()), items.size() * sizeof(size_t));
+  const auto [known, fresh] = slice_numbers_.try_emplace(std::move(key), slices_.size());
+  if (fresh) {
+    const auto& source = templates_[number];
+    const auto part = Selection(source, length_of_lists(source), items).definition();
+    slices_.push_back({encoded(part), make_plan(part, handles_[number], device_, layouts_)});
+  }
+  return slices_[known->second];
+}
+
+// What is carried out where.
+
+std::vector<Gang::Part> Gang::parts_of(uint64_t number, const Plan& plan, const wire::Words& words) {
+  const auto& source = templates_[number];
+  if (!is_itemwise(plan.op.schema().name())) return {};
+  const size_t length = length_of_lists(source);
+  std::vector<std::vector<int64_t>> bytes(length, std::vector<int64_t>(size(), 0));  // of each item at each device
+  auto word = words.begin();
+  for (const auto& argument : source.arguments) {
+    if (argument.tag != wire::Tag::kTensorList || argument.items.size() != length) {
+      word += static_cast<std::ptrdiff_t>(words_of(argument));
+      continue;
+    }
+    for (size_t item = 0; item < length; ++item) {
+      if (argument.items[item].tag == wire::Tag::kTensor) {
+        const Entry& entry = storages_.at(*word);
+        if (entry.holds_anything()) bytes[item][static_cast<size_t>(entry.home())] += entry.bytes();
+      }
+      word += static_cast<std::ptrdiff_t>(words_of(argument.items[item]));
+    }
+  }
+  std::vector<std::vector<size_t>> items(size());
+  for (size_t item = 0; item < length; ++item) {
+    items[static_cast<size_t>(std::max_element(bytes[item].begin(), bytes[item].end()) - bytes[item].begin())].push_back(item);
+  }
+  if (std::count_if(items.begin(), items.end(), [](const auto& list) { return !list.empty(); }) < 2) return {};
+  std::vector<Part> parts;
+  for (const auto& list : items) {
+    if (list.empty()) continue;
+    Slice& slice = slice_of(number, list);
+    const auto index = static_cast<uint64_t>(&slice - slices_.data());
+    parts.push_back({wire::kTemplatesMax + index, nullptr, Selection(source, length, list).words(words)});
+  }
+  for (auto& part : parts) part.plan = slices_[part.definition - wire::kTemplatesMax].plan.get();
+  return parts;
+}
+
+int64_t Gang::used(int place) const {
+  if (place > 0) return others_[static_cast<size_t>(place) - 1]->used_bytes();
+  return std::accumulate(others_.begin(), others_.end(), storages_.used_bytes(), [](int64_t left, const auto& other) { return left - other->used_bytes(); });
+}
+
+int Gang::roomiest() const {
+  int best = 0;
+  for (int place = 1; place < static_cast<int>(size()); ++place) {
+    if (room(place) > room(best)) best = place;
+  }
+  return best;
+}
+
+// `used`: bytes at each device.
+int Gang::home_for(int64_t bytes, const std::vector<int64_t>& used) {
+  const int count = static_cast<int>(size());
+  if (homes_ == Homes::kScatter) return turn_++ % count;
+  const int64_t part = part_of(storages_.limit_bytes());
+  for (int level = 1; level <= kLevels; ++level) {
+    for (int place = 0; place < count; ++place) {
+      if (used[static_cast<size_t>(place)] <= part / kLevels * level - bytes) return place;
+    }
+  }
+  return static_cast<int>(std::min_element(used.begin(), used.end()) - used.begin());
+}
+
+std::vector<int64_t> Gang::used() const {
+  std::vector<int64_t> bytes;
+  for (int place = 0; place < static_cast<int>(size()); ++place) bytes.push_back(used(place));
+  return bytes;
+}
+
+Gang::Load Gang::load_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const {
+  Load load{std::vector<int64_t>(size(), 0), 0, fresh_bytes};
+  for (const uint64_t id : ids) {
+    const Entry& entry = storages_.at(id);
+    if (!entry.holds_anything()) continue;
+    load.bytes += entry.bytes();
+    load.there[static_cast<size_t>(entry.home())] += entry.bytes();
+  }
+  return load;
+}
+
+int Gang::best_place(const Load& load) {
+  if (homes_ == Homes::kScatter || load.bytes == 0) return home_for(load.fresh_bytes, used());
+  return static_cast<int>(std::max_element(load.there.begin(), load.there.end()) - load.there.begin());
+}
+
+std::optional<int> Gang::place_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) {
+  const Load load = load_of(ids, fresh_bytes);
+  const int best = best_place(load);
+  if (load.needed(best) <= room(best)) return best;
+  for (int place = 0; place < static_cast<int>(size()); ++place) {
+    if (load.needed(place) <= room(place)) return place;
+  }
+  return std::nullopt;
+}
+
+int Gang::clear_place(const std::vector<uint64_t>& ids, int64_t fresh_bytes) {
+  const int best = best_place(load_of(ids, fresh_bytes));
+  clear(best, ids, fresh_bytes);
+  return best;
+}
+
+void Gang::clear(int place, const std::vector<uint64_t>& ids, int64_t fresh_bytes) { make_room(place, load_of(ids, fresh_bytes).needed(place), ids); }
+
+bool Gang::is_gathered(const std::vector<uint64_t>& ids, int place) const {
+  return std::all_of(ids.begin(), ids.end(), [&](uint64_t id) {
+    const Entry& entry = storages_.at(id);
+    return !entry.holds_anything() || entry.home() == place;
+  });
+}
+
+void Gang::make_room(int place, int64_t bytes, const std::vector<uint64_t>& but) {
+  std::vector<std::pair<int64_t, uint64_t>> others;  // the largest first
+  for (const auto& item : storages_.items()) {
+    const Entry& entry = storages_.at(item.id);
+    if (entry.holds_anything() && entry.home() == place && !std::binary_search(but.begin(), but.end(), item.id)) others.emplace_back(-item.bytes, item.id);
+  }
+  std::sort(others.begin(), others.end());
+  for (const auto& [minus, id] : others) {
+    if (bytes <= room(place)) return;
+    const int target = roomiest();
+    if (target != place && -minus <= room(target)) bring(id, target);
+  }
+  if (bytes <= room(place)) return;
+  const int64_t part = part_of(storages_.limit_bytes());
+  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, used(place), part) + ". Its " + std::to_string(size()) +
+                                                          " devices hold " + human_bytes(part) + " each, and one call runs on one of them");
+}
+
+// Storages and their homes.
+
+void Gang::demand(Rank& other) {
+  if (const auto failure = other.settle()) throw CommandError(failure->code, failure->message);
+}
+
+void Gang::give_home(uint64_t id) {
+  Entry& entry = storages_.at(id);
+  if (entry.holds_anything()) return;
+  auto used = this->used();
+  used.front() -= entry.bytes();  // as it was counted so far
+  bring(id, home_for(entry.bytes(), used));
+}
+
+void Gang::gather(const std::vector<uint64_t>& ids, int place) {
+  for (const uint64_t id : ids) bring(id, place);
+}
+
+void Gang::bring(uint64_t id, int place) {
+  Entry& entry = storages_.at(id);
+  if (entry.cause() || entry.home() == place) return;
+  if (!entry.holds_anything()) return entry.live_elsewhere(std::make_unique<RankMemory>(rank(place), id, entry.bytes(), /*made=*/false));
+  if (place == 0) {
+    auto memory = device_.allocate(entry.bytes(), /*zeroed=*/false);
+    BulkCopy copy(device_, entry.bytes());
+    copy.store(memory, [&](int64_t offset, uint8_t* data, int64_t bytes) { read(id, entry, offset, bytes, data); });
+    copy.finish();
+    return entry.replace(std::move(memory));
+  }
+  Rank& target = rank(place);
+  auto there = std::make_unique<RankMemory>(target, id, entry.bytes(), /*made=*/false);
+  if (entry.home() != 0) {
+    std::vector<uint8_t> piece(static_cast<size_t>(std::min<int64_t>(entry.bytes(), BulkCopy::kPartBytes)));
+    for (int64_t done = 0; done < entry.bytes();) {
+      const auto bytes = std::min<int64_t>(entry.bytes() - done, BulkCopy::kPartBytes);
+      read(id, entry, done, bytes, piece.data());
+      target.write(id, done, piece.data(), bytes);
+      done += bytes;
+    }
+  } else {
+    BulkCopy copy(device_, entry.bytes());
+    copy.fetch(entry.memory(), [&](int64_t offset, const uint8_t* data, int64_t bytes) { target.write(id, offset, data, bytes); });
+    copy.finish();
+  }
+  demand(target);  // before what it is copied from goes
+  entry.live_elsewhere(std::move(there));
+}
+
+void Gang::read(uint64_t id, const Entry& entry, int64_t offset, int64_t bytes, uint8_t* target) { rank(entry.home()).read(id, offset, bytes, target); }
+
+void Gang::write(uint64_t id, const Entry& entry, int64_t offset, const uint8_t* data, int64_t bytes) {
+  Rank& other = rank(entry.home());
+  other.write(id, offset, data, bytes);
+  demand(other);
+}
+
+void Gang::copy(uint64_t target, int64_t target_offset, uint64_t source, int64_t source_offset, int64_t bytes) {
+  Rank& other = rank(storages_.at(target).home());
+  other.copy(target, target_offset, source, source_offset, bytes);
+  demand(other);
+}
+
+void Gang::fetch_all() {
+  for (const auto& item : storages_.items()) {
+    Entry& entry = storages_.at(item.id);
+    if (entry.home() == 0) continue;
+    auto memory = device_.allocate_parked(item.bytes);
+    read(item.id, entry, 0, item.bytes, static_cast<uint8_t*>(memory.mutable_data()));
+    entry.replace(std::move(memory));
+  }
+  flush();
+}
+
+void Gang::spread() {
+  std::vector<uint64_t> ids;
+  for (const auto& item : storages_.items()) {
+    if (item.has_bytes) ids.push_back(item.id);
+  }
+  std::sort(ids.begin(), ids.end());
+  std::vector<int64_t> filled(size(), 0);
+  std::vector<uint8_t> staging;
+  for (const uint64_t id : ids) {
+    Entry& entry = storages_.at(id);
+    const int place = home_for(entry.bytes(), filled);
+    filled[static_cast<size_t>(place)] += entry.bytes();
+    if (place == 0) continue;
+    Rank& target = rank(place);
+    auto there = std::make_unique<RankMemory>(target, id, entry.bytes(), /*made=*/false);
+    for (int64_t done = 0; done < entry.bytes();) {
+      int64_t bytes = 0;
+      const uint8_t* data = storages_.bytes_at(id, done, bytes, staging);
+      target.write(id, done, data, bytes);
+      done += bytes;
+    }
+    demand(target);
+    entry.live_elsewhere(std::move(there));
+  }
+}
+
+// Calls on other devices.
+
+void Gang::call(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence) {
+  Rank& other = rank(place);
+  const Definition& source = definition < wire::kTemplatesMax ? definitions_[definition] : slices_[definition - wire::kTemplatesMax].definition;
+  sent_.push_back({other.calls(), sequence, {}});
+  other.call(definition, source, source.op, operators_[source.op], plan.words, words);
+  for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) {
+    Entry& entry = storages_.at(id);
+    entry.live_elsewhere(std::make_unique<RankMemory>(other, id, entry.bytes(), /*made=*/true));
+    sent_.back().fresh.push_back(id);
+  });
+}
+
+void Gang::note_new(uint64_t id) {
+  if (!sent_.empty()) sent_.back().fresh.push_back(id);
+}
+
+std::optional<Gang::Stopped> Gang::settle() {
+  if (active_ == 0) return std::nullopt;
+  auto failure = rank(active_).settle();
+  const auto sent = std::exchange(sent_, {});
+  if (!failure) return std::nullopt;
+  Stopped stopped{std::move(*failure), {}};
+  const uint64_t failed = stopped.failure.sequence;
+  for (const auto& one : sent) {
+    if (one.call < failed) continue;
+    if (one.call == failed) stopped.failure.sequence = one.sequence;
+    stopped.never_made.insert(stopped.never_made.end(), one.fresh.begin(), one.fresh.end());
+  }
+  return stopped;
+}
+
+void Gang::flush() {
+  for (const auto& other : others_) other->flush();
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,143 @@
+// Several devices of one session (a gang): where its storages lie, and which device carries out a call.
+//
+// Until a plan divides a step, one device computes at a time. A storage lies whole on one device, its home; a call runs where most of the
+// bytes lie that it is given, and the rest is brought there. Before another device goes on, all that was sent to the one before is known to
+// be carried out: so a failure is as precise as on one device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include <forebay/traces.h>
+#include <forebay/wire.h>
+
+#include "device.h"
+#include "failure.h"
+#include "plan.h"
+#include "rank.h"
+#include "storage.h"
+
+namespace forebay::worker {
+
+// Where storages of a session begin. kFill: where the first device has room, in steps of a quarter of each device's memory, so that what is made
+// together lies together and every device keeps room for what comes of it. kScatter: on each device in turn, and calls likewise, to try what
+// moves them.
+enum class Homes { kFill, kScatter };
+
+class Gang {
+ public:
+  Gang(std::vector<std::unique_ptr<Rank>> others, Homes homes, const Device& device, Storages& storages, Layouts& layouts)
+      : others_(std::move(others)), homes_(homes), device_(device), storages_(storages), layouts_(layouts) {}
+
+  size_t size() const { return others_.size() + 1; }
+  // The memory of each device, of a limit of all together.
+  int64_t part_of(int64_t limit_bytes) const;
+
+  void define_operator(const uint8_t* encoded, size_t bytes);
+  void define_template(const wire::Template& source, c10::OperatorHandle op);
+  void forget();
+
+  // A call, or a part of one, with what defines it.
+  struct Part {
+    uint64_t definition;
+    Plan* plan;
+    wire::Words words;
+  };
+  // The parts in which a call is carried out whose operator takes each item of its lists by itself: one for each device that its items lie on.
+  // None where it is carried out whole. Throws wire::WireError as making a plan does.
+  std::vector<Part> parts_of(uint64_t number, const Plan& plan, const wire::Words& words);
+
+  // The storages that a call is given, each once, in order.
+  static std::vector<uint64_t> storages_of(const Plan& plan, const wire::Words& words);
+  // Where a call is to be carried out that is given such storages and makes so many bytes more: 0 is this device, others from 1. None where no
+  // device has room for it as it is: then, once all is settled, clear_place makes room. Throws CommandError where that cannot be.
+  std::optional<int> place_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes);
+  int clear_place(const std::vector<uint64_t>& ids, int64_t fresh_bytes);
+  // As clear_place, of a device.
+  void clear(int place, const std::vector<uint64_t>& ids, int64_t fresh_bytes);
+  // Whether these storages lie on a device, but for those that hold nothing yet. If not, all must be settled before they are gathered there.
+  bool is_gathered(const std::vector<uint64_t>& ids, int place) const;
+  // Throws CommandError; then they lie where they lay, or where they were wanted.
+  void gather(const std::vector<uint64_t>& ids, int place);
+  // Gives a storage that holds nothing a home.
+  void give_home(uint64_t id);
+
+  // The device that the last calls were sent to, which may still be at work.
+  int active() const { return active_; }
+  void compute_at(int place) { active_ = place; }
+
+  // Sends a call to the other device `place`, whose storages must be there; takes its results for made.
+  void call(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence);
+  // A storage that came while calls may still be at work.
+  void note_new(uint64_t id);
+  // Waits until all that was sent is carried out.
+  struct Stopped {
+    Failure failure;
+    std::vector<uint64_t> never_made;  // came after the failing call, or of it; some may be gone
+  };
+  std::optional<Stopped> settle();
+  void flush();
+
+  // Bytes of a storage that lies on another device. All must be settled. Throw CommandError.
+  void read(uint64_t id, const Entry& entry, int64_t offset, int64_t bytes, uint8_t* target);
+  void write(uint64_t id, const Entry& entry, int64_t offset, const uint8_t* data, int64_t bytes);
+  void copy(uint64_t target, int64_t target_offset, uint64_t source, int64_t source_offset, int64_t bytes);
+
+  // Parking and back: all storages' bytes come to this process's memory, beside the device's; and get homes again.
+  void fetch_all();
+  void spread();
+
+ private:
+  // A call that was sent.
+  struct Sent {
+    uint64_t call;                // its number at the other device
+    uint64_t sequence;            // the client's
+    std::vector<uint64_t> fresh;  // storages that it makes, and that came after it
+  };
+  // What a call is given and makes, in bytes.
+  struct Load {
+    std::vector<int64_t> there;  // at each device
+    int64_t bytes;               // given
+    int64_t fresh_bytes;
+    // At a device, beside what lies there.
+    int64_t needed(int place) const { return fresh_bytes + bytes - there[static_cast<size_t>(place)]; }
+  };
+  struct Slice {
+    Definition definition;
+    std::unique_ptr<Plan> plan;
+  };
+
+  Rank& rank(int place) { return *others_[static_cast<size_t>(place) - 1]; }
+  int64_t used(int place) const;
+  std::vector<int64_t> used() const;
+  Load load_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const;
+  int best_place(const Load& load);
+  int64_t room(int place) const { return part_of(storages_.limit_bytes()) - used(place); }
+  int roomiest() const;
+  int home_for(int64_t bytes, const std::vector<int64_t>& used);
+  void bring(uint64_t id, int place);
+  // Moves others away from a device until it has room. Throws CommandError.
+  void make_room(int place, int64_t bytes, const std::vector<uint64_t>& but);
+  void demand(Rank& rank);
+  Slice& slice_of(uint64_t number, const std::vector<size_t>& items);
+
+  std::vector<std::unique_ptr<Rank>> others_;
+  Homes homes_;
+  int turn_ = 0;  // kScatter
+  const Device& device_;
+  Storages& storages_;
+  Layouts& layouts_;
+  int active_ = 0;
+  std::vector<Sent> sent_;  // since all was settled
+  std::vector<Definition> operators_;
+  std::vector<c10::OperatorHandle> handles_;
+  std::vector<wire::Template> templates_;
+  std::vector<Definition> definitions_;  // of the templates
+  std::unordered_map<std::string, uint64_t> slice_numbers_;
+  std::vector<Slice> slices_;
+};
+
+}  // namespace forebay::worker

@@ -1,0 +1,95 @@
+// A session with several devices: each command goes to the device where its storages lie, or they come to it.
+#include "session.h"
+
+namespace forebay::worker {
+
+const std::string Session::kNoOperator = "none";
+
+void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes) {
+  gang_ = std::make_unique<Gang>(std::move(others), homes, device_, storages_, layouts_);
+}
+
+void Session::settle_gang() {
+  if (gang_) is_settled();
+}
+
+bool Session::is_settled() {
+  if (stopped_) return false;
+  const Running::Call waiting(caller_.running(), *sent_operator_);
+  const auto stopped = gang_->settle();
+  if (!stopped) return true;
+  const Cause cause = announced(stop(stopped->failure));
+  for (const uint64_t id : stopped->never_made) {
+    if (storages_.has(id)) storages_.insert_failed(id, cause);
+  }
+  return false;
+}
+
+std::optional<int> Session::gathered(const std::vector<uint64_t>& ids, int64_t fresh_bytes) {
+  auto place = gang_->place_of(ids, fresh_bytes);
+  const bool stays = place && *place == gang_->active() && gang_->is_gathered(ids, *place);
+  if (!stays && !is_settled()) return std::nullopt;
+  if (!place) place = gang_->clear_place(ids, fresh_bytes);
+  gang_->gather(ids, *place);
+  gang_->compute_at(*place);
+  return place;
+}
+
+bool Session::gathered_here(uint64_t request, Plan& plan, uint64_t sequence) {
+  if (!is_settled()) {
+    caller_.skip_question(plan, words_);
+    tell(request, *stopped_);
+    return false;
+  }
+  try {
+    const auto ids = Gang::storages_of(plan, words_);
+    gang_->clear(0, ids, plan.new_bytes);
+    gang_->gather(ids, 0);
+    gang_->compute_at(0);
+    return true;
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    tell(request, *stop_now(plan.op.schema().name(), sequence, &plan));
+    return false;
+  }
+}
+
+void Session::call_in_gang(uint64_t number, uint64_t sequence) {
+  Plan& plan = *plans_[number];
+  caller_.check(plan, words_);
+  if (const Cause& before = lost_ ? lost_ : caller_.unusable()) return never_make(plan, announced(stop_after(*before)));
+  try {
+    auto parts = gang_->parts_of(number, plan, words_);
+    if (parts.empty()) carry_out(number, plan, words_, sequence);
+    for (auto part = parts.begin(); part != parts.end() && !stopped_; ++part) carry_out(part->definition, *part->plan, part->words, sequence);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    caller_.withdraw();
+    announced(stop_now(plan.op.schema().name(), sequence, &plan));
+  }
+  if (stopped_) never_make(plan, stopped_);
+}
+
+void Session::carry_out(uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence) {
+  const auto place = gathered(Gang::storages_of(plan, words), plan.new_bytes);
+  if (!place) return;  // stopped: the caller says what was never made
+  const TimedCall timed(timing_, sequence);
+  if (*place == 0) {
+    caller_.bind(plan, words);
+    return caller_.run(plan);
+  }
+  if (&words != &words_) caller_.check(plan, words);
+  caller_.take_results(plan);
+  gang_->call(*place, definition, plan, words, sequence);
+  sent_operator_ = &plan.op.schema().name();
+}
+
+void Session::never_make(const Plan& plan, const Cause& cause) {
+  for (size_t index = 0; index < plan.words.size(); ++index) {
+    if (plan.words[index] == wire::Word::kNew) storages_.insert_failed(words_[index], cause);
+  }
+}
+
+}  // namespace forebay::worker
