@@ -20,9 +20,10 @@ import pytest
 import torch
 from forebay_wire import stream
 
-sys.path.insert(0, str(Path(__file__).parent))  # for link_to_pool
+sys.path.insert(0, str(Path(__file__).parent))  # for devices, link_to_pool
 sys.path.append(str(Path(__file__).parent.parent))  # for standin
 
+from devices import TWO_DEVICES, options_of
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from standin import build
 
@@ -353,8 +354,6 @@ def socket_folder() -> Iterator[Path]:
 
 
 StartWorker = Callable[..., Worker]
-TWO_DEVICES = "cpu:0,cpu:0"
-"""Between which storages and calls are scattered."""
 STANDIN_FINDING = "standin:"
 
 
@@ -362,7 +361,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests of what a device does run on the host, on the stand-in for a GPU, and on two devices of one session."""
     if "device" in metafunc.fixturenames and not any("device" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")):
         everywhere = metafunc.definition.get_closest_marker("everywhere") or metafunc.config.getoption("--every-device")
-        metafunc.parametrize("device", ["cpu:0", "standin:0", TWO_DEVICES] if everywhere else ["cpu:0"])
+        several = [] if metafunc.definition.get_closest_marker("one_device") else [TWO_DEVICES]
+        metafunc.parametrize("device", ["cpu:0", "standin:0", *several] if everywhere else ["cpu:0"])
 
 
 @pytest.fixture(scope="session")
@@ -380,12 +380,6 @@ def device_environment(request: pytest.FixtureRequest, device: str) -> dict[str,
     return environment
 
 
-def devices_of(names: str) -> list[str]:
-    """A worker's options for devices that are named with commas between them."""
-    options = [option for name in names.split(",") for option in ("--device", name)]
-    return [*options, "--scatter"] if "," in names else options
-
-
 @pytest.fixture
 def start_worker(
     socket_folder: Path, single_threaded: None, device: str, device_environment: dict[str, str], tmp_path: Path
@@ -397,7 +391,7 @@ def start_worker(
     def start(device: str = ours, memory_bytes: int = MEMORY_BYTES, address: str | None = None) -> Worker:
         ticket = secrets.token_bytes(32)
         where = address or f"unix:{socket_folder}/{len(started)}.sock"
-        command = [sys.executable, "-m", "forebay_worker", "--standalone", where, "--threads", "1", *devices_of(device)]
+        command = [sys.executable, "-m", "forebay_worker", "--standalone", where, "--threads", "1", *options_of(device)]
         command += ["--ticket", ticket.hex(), "--memory", str(memory_bytes)]
         with (tmp_path / f"worker-{len(started)}.log").open("w") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=device_environment)

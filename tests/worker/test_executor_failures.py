@@ -209,6 +209,7 @@ def test_a_question_after_a_failure_is_not_carried_out_but_tells_of_it(client: A
     assert isinstance(client.reply(), stream.Outputs)
 
 
+@pytest.mark.one_device
 def test_too_large_an_allocation_says_what_to_do_and_the_session_goes_on(start_worker: Callable[..., Any]) -> None:
     client = start_worker(memory_bytes=16 * MIB).connect()
     with client.socket:
@@ -237,6 +238,7 @@ def fill(client: Any, elements: int, predicted: int | None = None) -> int:
 
 
 @pytest.mark.everywhere
+@pytest.mark.one_device
 def test_results_and_temporaries_count_against_the_limit(start_worker: Callable[..., Any]) -> None:
     client = start_worker(memory_bytes=16 * MIB).connect()
     with client.socket:

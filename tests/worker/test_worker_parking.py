@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from devices import options_of
 from forebay_wire import messages, stream
 from link_to_pool import WAIT_SECONDS_MAX, Pool
 
@@ -70,8 +71,10 @@ class Linked:
         self.pool.expect(messages.Drained)
 
     def memory_kib(self) -> int:
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+        """Of the worker and of the processes of its session's other devices."""
+        others = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        lines = [line for pid in (self.process.pid, *others) for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+        return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
     def spill_files(self) -> list[os.stat_result]:
         """Files without a name in the spill directory that the process has open."""
@@ -110,7 +113,7 @@ def start_on_pool(
     def start(*options: str, device: str = ours, spill: Path | None = None) -> Linked:
         pool, name = Pool(), f"w-{len(started)}"
         pools.append(pool)
-        command = [sys.executable, "-m", "forebay_worker", "--pool", pool.url, "--worker", name, "--device", device]
+        command = [sys.executable, "-m", "forebay_worker", "--pool", pool.url, "--worker", name, *options_of(device)]
         command += ["--socket-dir", str(socket_folder), "--threads", "1", "--spill-dir", str(spill or tmp_path), *options]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**device_environment, "FOREBAY_WORKER_TOKEN": "t"})
         started.append(process)

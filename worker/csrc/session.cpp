@@ -375,6 +375,8 @@ void Session::resize(wire::Reader& in) {
   try {
     if (gang_) gang_->gather({id}, 0);
     storages_.resize(id, bytes);
+  } catch (const wire::WireError&) {
+    throw;
   } catch (...) {
     entry.fall_short(stopped_ ? stopped_ : announced(stop_now("RESIZE", sequence_)));
   }
@@ -441,6 +443,8 @@ void Session::finish_upload(const Upload& upload) {
     if (entry.home() != 0) return gang_->write(upload.storage, entry, upload.offset, upload.target(), upload.bytes);
     const auto& memory = entry.touch(device_);
     if (!memory.is_alias_of(upload.memory)) device_.copy(memory, upload.offset, upload.memory, upload.at, upload.bytes);
+  } catch (const wire::WireError&) {
+    throw;
   } catch (...) {
     announced(stop_now("WRITE", sequence_));
   }

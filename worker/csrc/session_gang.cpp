@@ -75,6 +75,7 @@ void Session::call_in_gang(uint64_t number, uint64_t sequence) {
 void Session::carry_out(uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence) {
   const auto place = gathered(Gang::storages_of(plan, words), plan.new_bytes);
   if (!place) return;  // stopped: the caller says what was never made
+  const bool is_timed = timing_.is_noting();
   const TimedCall timed(timing_, sequence);
   if (*place == 0) {
     caller_.bind(plan, words);
@@ -84,6 +85,7 @@ void Session::carry_out(uint64_t definition, Plan& plan, const wire::Words& word
   caller_.take_results(plan);
   gang_->call(*place, definition, plan, words, sequence);
   sent_operator_ = &plan.op.schema().name();
+  if (is_timed) settle_gang();
 }
 
 void Session::never_make(const Plan& plan, const Cause& cause) {

@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
     result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
     result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the devices' memory)")
-    scatter = "storages and calls go to several devices in turn, not where they are best (with --standalone)"
+    scatter = "diagnosis: storages and calls go to several devices in turn, not where they are best"
     result.add_argument("--scatter", action="store_true", help=scatter)
     result.add_argument(
         "--resume-seconds", metavar="S", type=float, default=0.0, help="live on for so long without a pool (default: 0, end with the pool)"
