@@ -6,6 +6,7 @@ and its own differ. It knows no attribute of the state machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -463,9 +464,8 @@ class Auditor:
         process.share_milli = share_of(flavor, process.devices)
         process.memory_bytes = max(process.memory_bytes, message.memory_limit_bytes, process.parked_bytes)
         process.parked_bytes = 0
-        limit_bytes = min(flavor.memory_bytes, process.devices[0].memory_bytes)
         self._demand(process.share_milli > 0, f"{flavor.name} is not served by these devices", process.name, session)
-        self._demand(message.memory_limit_bytes == limit_bytes, "a lease has another limit than its flavor", process.name, session)
+        self._demand(message.memory_limit_bytes == flavor.memory_bytes, "a lease has another limit than its flavor", process.name, session)
 
     def _told_client(self, told: TellClient) -> None:
         match told.message:
@@ -616,7 +616,7 @@ class Auditor:
                 here.setdefault(device, []).append(process)
         for device, processes in here.items():
             milli = sum(process.share_milli for process in processes if process.executes is not None)
-            used_bytes = sum(process.memory_bytes for process in processes if process.devices[0] is device)
+            used_bytes = sum(math.ceil(process.memory_bytes / len(process.devices)) for process in processes)
             if milli > WHOLE_MILLI:
                 raise Caught(f"{device.id} is leased to {milli} thousandths", device.id, *names(processes))
             if used_bytes > device.memory_bytes:
@@ -629,7 +629,7 @@ class Auditor:
             taken_back = lease.worker.told_to_close == lease.epoch or not lease.worker.heard
             self._demand(not due or taken_back, f"lease {lease.name} stays on a drained node", lease.session, lease.worker.name)
         for process in self.processes.values():
-            drains = process.devices[0].node in self.closures.drains
+            drains = any(device.node in self.closures.drains for device in process.devices)
             busy = process.executes is not None or process.restoring or process.away
             if drains and process.heard and process.memory_bytes and not busy:
                 leaves = process.parking and self.now_ns <= process.told_to_park_ns + self.patience_ns

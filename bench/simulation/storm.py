@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -268,9 +269,9 @@ class Storm(Outages):
             here = [other for other in self.workers.values() if device in other.devices]
             if sum(self._share(other) for other in here if other.working) > WHOLE_MILLI:
                 raise Caught("more compute on one device than it has", device.id, *(other.name for other in here))
-        used_bytes = sum(other.device_bytes for other in self.workers.values() if other.device is worker.device)
-        if used_bytes > worker.device.memory_bytes:
-            raise Caught(f"{used_bytes} bytes are on the device", worker.name, worker.device.id)
+            used_bytes = sum(math.ceil(other.device_bytes / len(other.devices)) for other in here)
+            if used_bytes > device.memory_bytes:
+                raise Caught(f"{used_bytes} bytes are on the device", worker.name, device.id)
 
     def _share(self, worker: Worker) -> int:
         process = self.auditor.processes.get(worker.name)
@@ -291,7 +292,7 @@ def some_flavors(chance: random.Random, devices: list[Device]) -> dict[str, Flav
     for _ in range(chance.randint(2, 3)):
         count = chance.choice([1, 1, 1, 2]) if len(devices) > 1 else 1
         share = chance.choice([WHOLE_MILLI, WHOLE_MILLI, 500, 300]) if count == 1 else WHOLE_MILLI
-        most = max(device.memory_bytes for device in devices) // GIB
+        most = count * max(device.memory_bytes for device in devices) // GIB
         memory_bytes = chance.randint(1, most) * GIB * share // WHOLE_MILLI
         equivalents = tuple(
             Equivalent(model, count, share)

@@ -87,7 +87,7 @@ def test_each_kind_of_device_has_the_interpreter_that_is_named_for_it(prepare: P
     models = [model for _, model, _ in found_by(service)]
     assert models == ["cpu-dev", "NVIDIA A30", "MI210"], "what the other build sees of another kind is not lent"
     command = service._worker_command(None)
-    pythons = {device.kind: command.of("w-1", device)[0] for device in service.settings.all_devices()}
+    pythons = {device.kind: command.of("w-1", [device])[0] for device in service.settings.all_devices()}
     assert {kind: Path(python).name for kind, python in pythons.items()} == {"cpu": "python-own", "cuda": "python-own", "hip": "python-hip"}
 
 

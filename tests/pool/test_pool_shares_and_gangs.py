@@ -143,11 +143,40 @@ def test_a_gang_is_claimed_in_one_step_and_metered_with_its_count(shared: Make) 
     assert (record.devices, record.duration_ns) == (2, 2 * SECOND)
 
 
-def test_a_gangs_memory_is_that_of_its_first_device_as_long_as_nothing_spreads_it(shared: Make) -> None:
+def test_a_gang_has_its_flavors_memory_of_which_each_device_sets_aside_a_part(shared: Make) -> None:
     w = shared(2)
     worker = w.lease("a", flavor="pair")
-    assert w.ordered(worker)[0].memory_limit_bytes == 8 * GIB
-    assert w.ordered(worker)[1] == wire.Open(epoch=1, memory_limit_bytes=8 * GIB)
+    assert w.ordered(worker)[0].memory_limit_bytes == 12 * GIB
+    assert w.ordered(worker)[1] == wire.Open(epoch=1, memory_limit_bytes=12 * GIB)
+    assert [seat.reserved_bytes for seat in w.machine.fleet.seats.values()] == [6 * GIB, 6 * GIB]
+    w.drain("a")
+    assert [seat.reserved_bytes for seat in w.machine.fleet.seats.values()] == [6 * GIB, 6 * GIB], "it rests on both"
+
+
+def test_whoever_needs_any_device_of_a_resting_gang_has_it_parked(shared: Make) -> None:
+    w = shared(2)
+    worker = w.lease("a", flavor="pair")
+    w.drain("a")
+    for name in ("b", "c"):
+        w.join(name, "whole")
+        w.acquire(name)
+        w.settle()
+    assert sum(isinstance(message, wire.Park) for message in w.ordered(worker)) == 1
+    assert {w.machine.sessions[name].state for name in "bc"} == {"active"}
+    assert [seat.reserved_bytes for seat in w.machine.fleet.seats.values()] == [4 * GIB, 4 * GIB]
+
+
+def test_a_gang_has_those_parked_that_rest_on_any_of_its_devices(shared: Make) -> None:
+    w = shared(2)
+    workers = [w.lease(name, flavor="whole") for name in ("a", "b")]
+    for name in ("a", "b"):
+        w.drain(name)
+    w.join("c", "pair")
+    w.acquire("c")
+    assert [isinstance(w.ordered(worker)[-1], wire.Park) for worker in workers] == [True, True]
+    w.settle()
+    assert w.machine.sessions["c"].state == "active"
+    assert [seat.reserved_bytes for seat in w.machine.fleet.seats.values()] == [6 * GIB, 6 * GIB]
 
 
 def test_a_gang_takes_nothing_while_one_device_is_missing(shared: Make) -> None:
@@ -191,15 +220,14 @@ def test_all_devices_of_a_gang_wait_for_its_worker_to_be_gone(shared: Make) -> N
     assert [seat.state for seat in w.machine.fleet.seats.values()] == ["free", "free"]
 
 
-def test_tensors_that_no_device_of_a_gang_can_take_are_said_instead_of_waited_with(world: Make) -> None:
-    """Found by seed 2987 of the simulator: together the gang had room, but tensors are brought to its first device."""
-    large = Flavor("large", 12 * GIB, (Equivalent("big", 1),))
-    w = world([Device("main/cpu:9", "main", "cpu", 9, "big", 16 * GIB), *cpus(2)], [large, PAIR], heartbeat_seconds=1e6)
+def test_tensors_that_a_gangs_devices_cannot_take_are_said_instead_of_waited_with(world: Make) -> None:
+    large = Flavor("large", 20 * GIB, (Equivalent("big", 1),))
+    w = world([Device("main/cpu:9", "main", "cpu", 9, "big", 32 * GIB), *cpus(2)], [large, PAIR], heartbeat_seconds=1e6)
     worker = w.lease("s", flavor="large")
     w.client("s", wire.ChooseFlavor(flavor="pair"))
     assert w.machine.sessions["s"].flavor == "pair"  # as long as they fit
-    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=10 * GIB, busy_ns=0, commands=1))
-    sentence = "This session's tensors are 10.0 GiB on one device, and a device of pair has 8.0 GiB"
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=18 * GIB, busy_ns=0, commands=1))
+    sentence = "This session's tensors are 18.0 GiB, and the devices of pair hold 16.0 GiB"
     w.do(LeaseRevoked("s", "An operator takes it back."))
     w.wait(11)
     w.tick()
@@ -208,11 +236,12 @@ def test_tensors_that_no_device_of_a_gang_can_take_are_said_instead_of_waited_wi
     assert (type(refused), refused.request, refused.code) == (wire.Refused, 0, "not_servable")
     assert refused.message == f"{sentence}; free tensors first, or choose another flavor."
     w.acquire("s", 2)
-    assert (w.last("s").request, w.last("s").message[: len(sentence)]) == (2, sentence)
+    more = "This session holds 18.0 GiB, and pair has 12.0 GiB; free tensors first."
+    assert (w.last("s").request, w.last("s").message) == (2, more)
     w.client("s", wire.ChooseFlavor(flavor="large"))
     w.lease("s", 3)
     w.client("s", wire.ChooseFlavor(flavor="pair"))
-    assert (w.last("s").message[: len(sentence)], w.machine.sessions["s"].flavor) == (sentence, "large")
+    assert (w.last("s").message, w.machine.sessions["s"].flavor) == (more, "large")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -33,7 +33,7 @@ class Launcher(Protocol):
     """Where workers come from."""
 
     def start(self, worker: str, devices: tuple[Device, ...], token: str) -> None:
-        """Starts a worker for the devices, which computes on the first, and will link up with ``token``; returns at once."""
+        """Starts a worker for the devices, which will link up with ``token``; returns at once."""
 
     def adopt(self, worker: WorkerSnapshot) -> None:
         """Watches a worker that another pool started, as if it had been started here; ``on_exit`` follows at once if it is gone."""
@@ -64,12 +64,12 @@ class WorkerCommand:
     log_level: str
     spill_dir: Path | None = None
 
-    def of(self, worker: str, device: Device, host: str = "127.0.0.1") -> list[str]:
-        """``host`` is the address that the worker's node is reached at."""
+    def of(self, worker: str, devices: Sequence[Device], host: str = "127.0.0.1") -> list[str]:
+        """``host`` is the address that the node of the worker and its devices is reached at."""
         listen = ("--listen", f"tcp:{host}:0") if self.socket_dir is None else ("--socket-dir", str(self.socket_dir))
         return [
-            *(str(self.python_of(device.kind)), "-m", "forebay_worker", "--pool", self.pool_urls),
-            *("--worker", worker, "--device", device.local),
+            *(str(self.python_of(devices[0].kind)), "-m", "forebay_worker", "--pool", self.pool_urls),
+            *("--worker", worker, *(option for device in devices for option in ("--device", device.local))),
             *(*listen, "--log-level", self.log_level, "--resume-seconds", str(self.resume_seconds)),
             *(() if self.spill_dir is None else ("--spill-dir", str(self.spill_dir))),
         ]
@@ -138,7 +138,7 @@ class LocalLauncher:
         self._on_exit(worker, cause)
 
     async def _run(self, worker: str, devices: tuple[Device, ...], token: str) -> str:
-        command = self._command.of(worker, devices[0])
+        command = self._command.of(worker, devices)
         process = subprocess.Popen(
             self._account.command(command) if self._account else command,
             stdin=subprocess.DEVNULL,

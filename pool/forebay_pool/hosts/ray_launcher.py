@@ -198,7 +198,7 @@ class RayLauncher:
         return actor
 
     async def _begin(self, worker: str, actor: Any, node: RayNode, devices: tuple[Device, ...], token: str) -> None:
-        argv = self._command.of(worker, devices[0], node.address)
+        argv = self._command.of(worker, devices, node.address)
         pid = await _done(actor.start.remote(argv, self._inherit, {"FOREBAY_WORKER_TOKEN": token}))
         if pid is not None:
             self._on_start(worker, tuple(device.id for device in devices), token, pid, 0)

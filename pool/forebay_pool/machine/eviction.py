@@ -73,18 +73,18 @@ def eviction(seat: Seat, surplus_bytes: int, accounts: Accounts, serving: Servin
             break
         what = fate(worker, seat, accounts, serving, parked)
         if what == "park":
-            surplus_bytes -= worker.reserved_bytes
+            surplus_bytes -= worker.part_bytes
             parked.append(worker)
         elif what == "end":
             ends.append(worker)
     ended: list[Worker] = []
     for worker in ends:
         if surplus_bytes > 0:
-            surplus_bytes -= worker.reserved_bytes
+            surplus_bytes -= worker.part_bytes
             ended.append(worker)
-    for worker in sorted(parked, key=lambda worker: -worker.reserved_bytes):
-        if surplus_bytes + worker.reserved_bytes <= 0:
-            surplus_bytes += worker.reserved_bytes
+    for worker in sorted(parked, key=lambda worker: -worker.part_bytes):
+        if surplus_bytes + worker.part_bytes <= 0:
+            surplus_bytes += worker.part_bytes
             parked.remove(worker)
     return Eviction(parked, ended, surplus_bytes <= 0)
 

@@ -16,7 +16,7 @@ from forebay_pool.model.instructions import Keep, Launch, Show, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.metering import rate
 from forebay_pool.model.types import WHOLE_MILLI, Device, Lane, Lease, Make, Place, Request, Seat, Session, Standing, Worker, tensor_bytes
-from forebay_pool.placement.capacity import equivalents_for, memory_limit
+from forebay_pool.placement.capacity import equivalents_for, part_of
 from forebay_pool.placement.choice import UNBOUND, Bounds, in_want, spares_for
 from forebay_pool.placement.room import has_room, surplus_bytes
 from forebay_pool.queue.backfill import shadow_ns
@@ -224,8 +224,8 @@ class Granting(QueuePositions):
 
     def _advance(self, request: Request, place: Place) -> None:
         """Takes the next steps towards the grant: make room, get a worker ready; grants when both are done."""
-        session, seat = request.session, self.fleet.seats[place.devices[0].id]
-        roomy = self._make_room(seat, session)
+        session = request.session
+        roomy = all([self._make_room(seat, session) for seat in self.fleet.seats_of(place)])
         ready = self._has_worker(session, place, roomy) and roomy
         if ready and self.accounts.bar(session, request.span, 0, self._now) is not None:
             self._place_again(request)
@@ -235,19 +235,19 @@ class Granting(QueuePositions):
             self._tell_place(request)
 
     def _held_bytes(self, session: Session) -> int:
-        """What the session's tensors have set aside on their device, or took there before they were parked."""
+        """What the session's tensors have set aside on their devices, or took there before they were parked."""
         worker = session.worker
         return 0 if worker is None else max(worker.reserved_bytes, worker.parked_bytes or 0)
 
     def _need_bytes(self, session: Session, place: Place) -> int:
         """What is set aside for the session's next lease. It never shrinks while tensors are on the device."""
         stays = session.worker is not None and session.worker.devices == place.devices
-        limit_bytes = memory_limit(self.fleet.flavors[session.flavor], place.devices[0])
+        limit_bytes = self.fleet.flavors[session.flavor].memory_bytes
         return max(limit_bytes, self._held_bytes(session) if stays else tensor_bytes(session))
 
     def _make_room(self, seat: Seat, session: Session) -> bool:
         """Parks as many residents as it takes; True once there is room."""
-        if has_room(seat, session, seat.holders[session].memory_bytes):
+        if has_room(seat, session, seat.holders[session].part_bytes):
             return True
         leaving = eviction(seat, surplus_bytes(seat), self.accounts, self.fleet.serving)
         for worker in (*leaving.parked, *leaving.ended):
@@ -255,13 +255,16 @@ class Granting(QueuePositions):
         return False
 
     def _may_make_room(self, place: Place, session: Session) -> bool:
-        """Whether the residents that are in the way on the place's first device may leave it."""
+        """Whether the residents that are in the way on the place's devices may leave them."""
         if not self.accounts.bound_parking:
             return True
-        seat = self.fleet.seats[place.devices[0].id]
-        own = session.worker if session.worker is not None and session.worker.device is seat.device else None
-        need = self._need_bytes(session, place) - (0 if own is None else own.reserved_bytes)
-        return eviction(seat, surplus_bytes(seat) + need, self.accounts, self.fleet.serving, own).enough
+        part_bytes = part_of(self._need_bytes(session, place), len(place.devices))
+        return all([self._may_clear(seat, session, part_bytes) for seat in self.fleet.seats_of(place)])
+
+    def _may_clear(self, seat: Seat, session: Session, need_bytes: int) -> bool:
+        own = session.worker if session.worker is not None and session.worker.id in seat.workers else None
+        surplus = surplus_bytes(seat) + need_bytes - (0 if own is None else own.part_bytes)
+        return eviction(seat, surplus, self.accounts, self.fleet.serving, own).enough
 
     def _has_worker(self, session: Session, place: Place, roomy: bool) -> bool:
         """Whether the session's worker is ready to be opened; takes the next step towards it."""
@@ -374,8 +377,7 @@ class Granting(QueuePositions):
         )
         self._list_lease(lease)
         self.fleet.found_dead(seats[0], 0)
-        limit_bytes = memory_limit(flavor, place.devices[0])
-        self._out.append(TellWorker(worker.id, open_message(lease.epoch, limit_bytes)))
+        self._out.append(TellWorker(worker.id, open_message(lease.epoch, flavor.memory_bytes)))
         self._tell_granted(lease)
         self._out.append(Keep(lease))
         self._keep(session)
@@ -460,9 +462,14 @@ class Granting(QueuePositions):
         """Whatever changed on the seat: leases being opened there go on, and what is free goes to whose turn it is."""
         for session in list(seat.holders):
             request = session.request
-            if request is not None and request.place is not None and request.place.devices[0] is seat.device:
+            if request is not None and request.place is not None:
                 self._advance(request, request.place)
         self._free_up(seat)
+
+    def _settle_all(self, worker: Worker) -> None:
+        """As :meth:`_settle`, of each of the worker's devices."""
+        for device in worker.devices:
+            self._settle(self.fleet.seats[device.id])
 
     def _free_up(self, *seats: Seat) -> None:
         """Something of the seats may be free: they are offered to the line at the end of the event."""

@@ -7,7 +7,6 @@ from collections import Counter
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.types import WHOLE_MILLI, Lease, Make, Seat, Session, Worker, tensor_bytes
-from forebay_pool.placement.capacity import memory_limit
 from forebay_pool.placement.choice import spares_for, spares_left
 from forebay_pool.placement.free_index import FreeIndex
 from forebay_pool.placement.room import residents
@@ -77,7 +76,7 @@ def _check_lease(machine: StateMachine, session: Session, lease: Lease) -> None:
     _demand(machine, lease.state == "open" or worker.deadline_ns is not None, "a lease closes without a deadline", *ids)
     _demand(machine, worker.devices == lease.place.devices, "a lease is open on other devices than its worker", *ids)
     _demand(machine, worker.state == "bound" and not worker.parking, "a lease is open on an unready worker", *ids)
-    _demand(machine, worker.reserved_bytes >= memory_limit(lease.flavor, lease.device), "a lease has less memory than its flavor", *ids)
+    _demand(machine, worker.reserved_bytes >= lease.flavor.memory_bytes, "a lease has less memory than its flavor", *ids)
 
 
 def _check_seat(machine: StateMachine, seat: Seat, ticked: bool) -> None:
@@ -86,12 +85,10 @@ def _check_seat(machine: StateMachine, seat: Seat, ticked: bool) -> None:
     _demand(machine, fits, "more memory is set aside than the device has", name)
     used = sum(hold.share_milli for hold in seat.holders.values()) + sum(seat.draining.values())
     _demand(machine, 0 <= seat.free_milli == WHOLE_MILLI - used, f"{used}/1000 of a device are used, {seat.free_milli} are free", name)
-    held_bytes = sum(hold.memory_bytes for hold in seat.holders.values())
+    held_bytes = sum(hold.part_bytes for hold in seat.holders.values())
     _demand(machine, seat.held_bytes == held_bytes <= seat.device.memory_bytes, f"{held_bytes} bytes of a device are held", name)
     _demand(machine, seat.open_milli == (seat.free_milli if seat.is_open else 0), "a closed device is leased, or an open one is not", name)
-    own = [worker for worker in seat.workers.values() if worker.device is seat.device]
-    _demand(machine, seat.own_workers == own, "a device's own workers are others than those that compute there", name)
-    taken = held_bytes + sum(w.reserved_bytes for w in seat.own_workers if w.session is None or w.session not in seat.holders)
+    taken = held_bytes + sum(w.part_bytes for w in seat.workers.values() if w.session is None or w.session not in seat.holders)
     _demand(machine, seat.taken_bytes == taken, f"{seat.taken_bytes} bytes of a device are counted as taken, {taken} are", name)
     _demand(machine, seat.spares == len(spares_for(seat, (seat.device,))), "the count of started workers is wrong", name)
     listed = bool(seat.open_milli) and spares_left(seat) > 0

@@ -9,7 +9,6 @@ from functools import lru_cache
 from forebay_wire import messages as wire
 
 from forebay_pool.model.types import Flavor, Kind, Lease, Limits, Price, Session, Worker
-from forebay_pool.placement.capacity import memory_limit
 
 END, LEAVE, RESTORE = wire.End(), wire.Leave(), wire.Restore()
 MESSAGES_MAX = 1_024
@@ -62,7 +61,7 @@ def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits)
     return wire.Assign(
         session=session.id,
         ticket=ticket(session, worker),
-        memory_limit_bytes=memory_limit(flavor, worker.device),
+        memory_limit_bytes=flavor.memory_bytes,
         idle_release_seconds=limits.idle_release_seconds,
         heartbeat_seconds=limits.heartbeat_seconds,
         source=None if session.image is None else session.image.source,

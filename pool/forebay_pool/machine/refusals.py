@@ -73,13 +73,14 @@ def why_not(session: Session, flavor: Flavor, fleet: Fleet) -> str | None:
 
 
 def why_not_brought(session: Session, flavor: Flavor, fleet: Fleet) -> str | None:
-    """Why no device can take what the session brings, although some serve the flavor: a gang has more memory than its first device."""
+    """Why no devices can take what the session brings, although some serve the flavor: it may have had more memory before."""
     worker, held_bytes = session.worker, tensor_bytes(session)
     if not held_bytes or (worker is not None and equivalents_for(worker.devices, flavor)):
         return None
     makes = fleet.makes_of(flavor.name)
-    most_bytes = max((memory_bytes for model, memory_bytes in makes if fleet.policy.allows(model, session.tenant)), default=held_bytes)
+    memory_of = [(e.count * memory_bytes, model) for e in flavor.ways for model, memory_bytes in makes if model == e.model]
+    most_bytes = max((memory_bytes for memory_bytes, model in memory_of if fleet.policy.allows(model, session.tenant)), default=held_bytes)
     if held_bytes <= most_bytes:
         return None
-    where = f"This session's tensors are {gib(held_bytes)} on one device, and a device of {flavor.name} has {gib(most_bytes)}"
+    where = f"This session's tensors are {gib(held_bytes)}, and the devices of {flavor.name} hold {gib(most_bytes)}"
     return f"{where}; free tensors first, or choose another flavor."

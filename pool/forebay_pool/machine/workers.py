@@ -68,7 +68,7 @@ class Workers(Draining):
         if worker.state == "assigning" and worker.session is not None and worker.session.id == message.session:
             worker.state, worker.deadline_ns = "bound", None
             self._taken_over(worker, worker.session)
-            self._settle(self.fleet.seats[worker.device.id])
+            self._settle_all(worker)
 
     def _heartbeat(self, message: wire.Heartbeat) -> None:
         worker, memory_bytes = self._worker, message.memory_bytes
@@ -114,7 +114,7 @@ class Workers(Draining):
             worker.spilled_bytes = message.spilled_bytes
             if worker.session is not None:
                 self._go_on(worker.session)
-            self._settle(self.fleet.seats[worker.device.id])
+            self._settle_all(worker)
 
     def _note_parked(self, worker: Worker, parked_bytes: int) -> None:
         """Its device is free of it; whoever calls this settles the seat."""
@@ -131,7 +131,7 @@ class Workers(Draining):
         if worker.restoring:
             worker.restoring, worker.deadline_ns, worker.spilled_bytes = False, None, 0
             self._empty(self.fleet.seats[worker.device.id])
-            self._settle(self.fleet.seats[worker.device.id])
+            self._settle_all(worker)
 
     def _go_on(self, session: Session) -> None:
         """The next step towards the lease that is being opened for the session, if there is one."""
@@ -258,10 +258,8 @@ class Workers(Draining):
 
     def _show_and_settle(self, worker: Worker) -> None:
         """Something changed on the worker's devices."""
-        for device in worker.devices:
-            seat = self.fleet.seats[device.id]
-            self._out.append(Show(seat))
-            self._settle(seat)
+        self._out += (Show(self.fleet.seats[device.id]) for device in worker.devices)
+        self._settle_all(worker)
 
     def _fail(self, worker: Worker, cause: str, by_program: bool = False) -> None:
         """The worker is taken for dead, and killed; its device is not leased again before it is gone.

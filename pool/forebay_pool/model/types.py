@@ -110,10 +110,9 @@ class Flavor:
 
 @fact
 class Place:
-    """The devices that a request claims in one step, all or none; a worker computes on the first of them.
+    """The devices that a request claims in one step, all or none, and each of which holds an equal part of its session's memory.
 
-    Until a planner spreads a trace over a gang (the design's "One virtual device, many GPUs"), the other devices of a gang are
-    held and nothing is set aside on them: the session's memory is what the first one can hold.
+    Until a planner divides a trace (the design's "One virtual device, many GPUs"), one device of a gang computes at a time.
     """
 
     devices: tuple[Device, ...]
@@ -273,7 +272,7 @@ class Worker:
     deadline_ns: int | None = None
     """When it must have answered what it was asked last, or is killed."""
     reserved_bytes: int = 0
-    """Device memory set aside for it; 0 while it is warm or parked."""
+    """Memory set aside for it, of all its devices; 0 while it is warm or parked."""
     memory_bytes: int = 0
     """Device memory it said it holds."""
     call: str = ""
@@ -306,13 +305,18 @@ class Worker:
     ticket: str = ""
     """What the client presents to it, once somebody asked."""
     device: Device = field(init=False)
-    """The first: it computes there, and keeps tensors."""
+    """The first: its process speaks for all, and parks tensors on its host."""
     names: tuple[str, ...] = field(init=False)
     """The devices' ids."""
 
     def __post_init__(self) -> None:
         self.device = self.devices[0]
         self.names = tuple([device.id for device in self.devices])
+
+    @property
+    def part_bytes(self) -> int:
+        """What is set aside for it on each of its devices."""
+        return -(-self.reserved_bytes // len(self.devices))
 
     @property
     def is_in_motion(self) -> bool:
@@ -524,9 +528,15 @@ class Hold:
     """What a lease that is open, or being opened, keeps of a device."""
 
     share_milli: int
-    memory_bytes: int
+    part_bytes: int
+    """Of this device's memory."""
     devices: tuple[Device, ...]
     """All that the lease holds."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of all its devices."""
+        return self.part_bytes * len(self.devices)
 
 
 @dataclass(slots=True, eq=False)
@@ -579,8 +589,6 @@ class Seat:
     """Workers that held a lease, were told to end, and may still be executing; each with its share in thousandths."""
     workers: dict[str, Worker] = field(default_factory=dict)
     """All that may use the device, gangs' workers included."""
-    own_workers: list[Worker] = field(default_factory=list)
-    """Those that compute and keep tensors here: this device is their first."""
     free_milli: int = WHOLE_MILLI
     """What neither holders nor draining workers have, in thousandths."""
     open_milli: int = WHOLE_MILLI
@@ -625,4 +633,4 @@ class Seat:
 
     @property
     def reserved_bytes(self) -> int:
-        return sum(worker.reserved_bytes for worker in self.own_workers)
+        return sum(worker.part_bytes for worker in self.workers.values())

@@ -118,9 +118,9 @@ def equivalents_for(devices: tuple[Device, ...], flavor: Flavor) -> list[Equival
     return [e for e in flavor.ways if e.count == count and all(suits(device, flavor, e) for device in devices)]
 
 
-def memory_limit(flavor: Flavor, device: Device) -> int:
-    """What a session may hold on the first device of its place: the flavor's memory, or all of the device where a gang's is more."""
-    return min(flavor.memory_bytes, device.memory_bytes)
+def part_of(memory_bytes: int, count: int) -> int:
+    """What each of so many devices holds of that together."""
+    return -(-memory_bytes // count)
 
 
 def _some(names: list[str], others: str) -> str:

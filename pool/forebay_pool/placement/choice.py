@@ -11,7 +11,7 @@ from forebay_pool.model.policies import Policy
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import WHOLE_MILLI, Device, Equivalent, Flavor, Kind, Make, Place, Seat, Session, Worker
 from forebay_pool.placement.candidates import Bucket, Size
-from forebay_pool.placement.capacity import memory_limit, suits
+from forebay_pool.placement.capacity import part_of, suits
 from forebay_pool.placement.fragmentation import Demand
 from forebay_pool.placement.free_index import FreeIndex, Group, seat_order
 from forebay_pool.placement.ranking import Candidate, ForebayRanking, Rank, Ranking, candidate
@@ -39,13 +39,15 @@ class Bounds(NamedTuple):
 
     most_milli: float = math.inf
     least_bytes: int = 0
-    """Memory that its first device has at least."""
+    """Memory that its devices have together at least, each an equal part."""
     kept: Kept | None = None
     avoid: Collection[str] = ()
     """Ids of devices that it should do without."""
 
     def allow(self, place: Place) -> bool:
-        small = len(place.devices) * place.share_milli <= self.most_milli and self.least_bytes <= place.devices[0].memory_bytes
+        part_bytes = part_of(self.least_bytes, len(place.devices))
+        holds = all(part_bytes <= device.memory_bytes for device in place.devices)
+        small = holds and len(place.devices) * place.share_milli <= self.most_milli
         return small and not ((self.avoid or self.kept is not None) and any(map(self.bar, place.devices)))
 
     def bar(self, device: Device) -> bool:
@@ -61,9 +63,10 @@ class Need(NamedTuple):
     """The surcharge of the equivalent's model, for the tenant that asks."""
     bounds: Bounds
 
-    def bytes_on(self, device: Device) -> int:
-        """What is set aside on the device, if it is the place's first: the flavor's memory, and what the tensors take already."""
-        return max(memory_limit(self.flavor, device), self.bounds.least_bytes)
+    @property
+    def part_bytes(self) -> int:
+        """What is set aside on each device of the place: of the flavor's memory, and of what the tensors take already."""
+        return part_of(max(self.flavor.memory_bytes, self.bounds.least_bytes), self.equivalent.count)
 
 
 UNBOUND = Bounds()
@@ -72,18 +75,15 @@ UNBOUND = Bounds()
 class Best:
     """The best place of those that were looked at."""
 
-    def __init__(self, ranking: Ranking, demand: Demand, policy: Policy, least_bytes: int) -> None:
+    def __init__(self, ranking: Ranking, demand: Demand, policy: Policy) -> None:
         self.place: Place | None = None
         self._rank: Rank | None = None
         self._ranking = ranking
         self._demand = demand
         self._policy = policy
-        self._least_bytes = least_bytes
 
     def meet(self, seats: list[Seat], found: Candidate) -> None:
         """Takes the candidate if it is better; ``seats`` are its place, itself first."""
-        if found.seat.device.memory_bytes < self._least_bytes:
-            return  # it may be smaller than the one the session had
         rank = (found.seat.failures, *self._ranking.rank(found, self._demand, self._policy))
         if self._rank is None or rank < self._rank:
             self._rank = rank
@@ -142,7 +142,7 @@ class Placement:
         self, flavor: Flavor, tenant: str, policy: Policy, tariff: Tariff, room_for_workers: bool, bounds: Bounds
     ) -> Place | None:
         """The best place: fewest failures of workers, then as the ranking says; None if there is none now."""
-        best = Best(self._ranking, self._demand, policy, bounds.least_bytes)
+        best = Best(self._ranking, self._demand, policy)
         for equivalent in flavor.ways:
             if equivalent.model not in self.indexes or not policy.allows(equivalent.model, tenant):
                 continue
@@ -219,30 +219,22 @@ def _best_seats(index: FreeIndex, bucket: Bucket, need: Need) -> list[Seat]:
 def _seats_of(group: Group, share_milli: int, need: Need) -> list[Seat]:
     """The best of the group's devices with so much free, as many as it takes; none if those that will do are too few."""
     count, best = need.equivalent.count, group.best[share_milli]
-    if count == 1 and _holds(best, need) and _fits(best, need):
+    if count == 1 and _fits(best, need):
         return [best]
-    return _led((seat for seat in group.seats if seat.open_milli == share_milli and _fits(seat, need)), need)
+    return _together((seat for seat in group.seats if seat.open_milli == share_milli and _fits(seat, need)), count)
 
 
-def _led(seats: Iterable[Seat], need: Need) -> list[Seat]:
-    """As many of the seats as it takes, the best that holds the tensors first; none if they are too few, or none does."""
-    fitting, count = sorted(seats, key=seat_order), need.equivalent.count
-    first = next((seat for seat in fitting if _holds(seat, need)), None)
-    if first is None or len(fitting) < count:
-        return []
-    return [first, *[seat for seat in fitting if seat is not first][: count - 1]]
-
-
-def _holds(seat: Seat, need: Need) -> bool:
-    """Whether the tensors that the session brings fit on the device: those of one model in a node need not have the same memory."""
-    return need.bounds.least_bytes <= seat.device.memory_bytes
+def _together(seats: Iterable[Seat], count: int) -> list[Seat]:
+    """As many of the seats as it takes, the best first; none if they are too few."""
+    fitting = sorted(seats, key=seat_order)
+    return fitting[:count] if len(fitting) >= count else []
 
 
 def _fits(seat: Seat, need: Need) -> bool:
     """Whether the share and the memory are free, residents not counted."""
     if seat.open_milli < need.equivalent.share_milli or not suits(seat.device, need.flavor, need.equivalent):
         return False
-    if seat.held_bytes and seat.held_bytes + need.bytes_on(seat.device) > seat.device.memory_bytes:
+    if seat.held_bytes + need.part_bytes > seat.device.memory_bytes:  # those of one model in a node need not have the same memory
         return False
     return not need.bounds.bar(seat.device)
 
@@ -260,18 +252,14 @@ def _gang_apart(index: FreeIndex, need: Need, policy: Policy) -> list[Seat]:
     near = [] if switch is None else _gather(index.fullest(switch), need)
     if len(near) < count and policy.gang_spread == "any":
         near = _gather(index.fullest(None), need)
-    return _led(near, need)
+    return _together(near, count)
 
 
 def _gather(groups: Iterator[Group], need: Need) -> list[Seat]:
     """As many whole devices as the gang takes, from the nodes with most first, so that it lies in few nodes."""
     count = need.equivalent.count
     seats = (seat for group in islice(groups, count + GROUPS_MAX) for seat in _whole_seats(group, need))
-    near = list(islice(seats, count))
-    if any(_holds(seat, need) for seat in near):
-        return near
-    first = next((seat for seat in seats if _holds(seat, need)), None)
-    return [] if first is None else [first, *near[:-1]]
+    return list(islice(seats, count))
 
 
 def _whole_seats(group: Group, need: Need) -> list[Seat]:

@@ -13,7 +13,7 @@ from forebay_pool.errors import InvariantBroken
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Make, Node, Place, Seat, Session, Worker
-from forebay_pool.placement.capacity import Capacity, equivalents_for, gib, memory_limit, suits
+from forebay_pool.placement.capacity import Capacity, equivalents_for, gib, part_of, suits
 from forebay_pool.placement.choice import UNBOUND, Bounds, Placement
 from forebay_pool.placement.expected_ends import Ends
 from forebay_pool.placement.fragmentation import Demand
@@ -185,17 +185,17 @@ class Fleet:
         return [self.seats[devices[0].id]] if len(devices) == 1 else [self.seats[device.id] for device in devices]
 
     def take(self, place: Place, session: Session, memory_bytes: int) -> None:
-        """Claims the whole place for the session, with so much memory on its first device. Raises before anything is leased twice."""
+        """Claims the whole place for the session, with so much memory of all its devices. Raises before anything is leased twice."""
         seats = self.seats_of(place)
-        first = seats[0]
+        part_bytes = part_of(memory_bytes, len(seats))
         for seat in seats:
             if seat.free_milli < place.share_milli or session in seat.holders:
                 raise InvariantBroken(f"{seat.device.id} has {seat.free_milli}/1000 free and cannot be taken for session {session.id}")
-        if first.held_bytes + memory_bytes > first.device.memory_bytes:
-            raise InvariantBroken(f"{first.device.id} has not {gib(memory_bytes)} for session {session.id} beside {gib(first.held_bytes)}")
+            if seat.held_bytes + part_bytes > seat.device.memory_bytes:
+                raise InvariantBroken(f"{seat.device.id} has not {gib(part_bytes)} for session {session.id} beside {gib(seat.held_bytes)}")
         for seat in seats:
-            seat.holders[session] = hold = Hold(place.share_milli, memory_bytes if seat is first else 0, place.devices)
-            seat.held_bytes += hold.memory_bytes
+            seat.holders[session] = hold = Hold(place.share_milli, part_bytes, place.devices)
+            seat.held_bytes += hold.part_bytes
             self._give_free(seat, -hold.share_milli)
             self.changed(seat)
         self.ends.hold(session, place)
@@ -208,7 +208,7 @@ class Fleet:
         """Gives the session's place back."""
         for seat in self.seats_of(place):
             hold = seat.holders.pop(session)
-            seat.held_bytes -= hold.memory_bytes
+            seat.held_bytes -= hold.part_bytes
             self._give_free(seat, hold.share_milli)
             self.changed(seat)
         self.ends.leave(session)
@@ -217,15 +217,16 @@ class Fleet:
         """Sets memory aside for the worker, in place of what was."""
         if worker.reserved_bytes != memory_bytes:
             worker.reserved_bytes = memory_bytes
-            self.changed(self.seats[worker.device.id])
+            for device in worker.devices:
+                self.changed(self.seats[device.id])
 
     def changed(self, seat: Seat) -> None:
         """Takes note of whatever was done to the seat."""
         seat.open_milli = seat.free_milli if seat.is_open else 0
         taken_bytes, holders = seat.held_bytes, seat.holders
-        for worker in seat.own_workers:
+        for worker in seat.workers.values():
             if worker.session is None or worker.session not in holders:
-                taken_bytes += worker.reserved_bytes
+                taken_bytes += worker.part_bytes
         seat.taken_bytes = taken_bytes
         self.placement.changed(seat)
 
@@ -256,8 +257,8 @@ class Fleet:
         """The worker's devices, if they are free for its session now, which took ``held_bytes`` there."""
         seats = [self.seats[device.id] for device in worker.devices]
         open_milli = min([seat.open_milli for seat in seats])
-        need_bytes = max(held_bytes, memory_limit(flavor, worker.device))
-        if not open_milli or seats[0].held_bytes + need_bytes > worker.device.memory_bytes:
+        part_bytes = part_of(max(held_bytes, flavor.memory_bytes), len(seats))
+        if not open_milli or any([seat.held_bytes + part_bytes > seat.device.memory_bytes for seat in seats]):
             return None
         for equivalent in equivalents_for(worker.devices, flavor):
             if open_milli >= equivalent.share_milli:
@@ -297,7 +298,7 @@ class Fleet:
     def nearest_flavor(self, worker: Worker) -> Flavor | None:
         """The smallest flavor that the worker's devices serve, and that holds what is set aside for it there; None if there is none."""
         served = [flavor for flavor in self.flavors.values() if equivalents_for(worker.devices, flavor)]
-        enough = [flavor for flavor in served if memory_limit(flavor, worker.device) >= worker.reserved_bytes]
+        enough = [flavor for flavor in served if flavor.memory_bytes >= worker.reserved_bytes]
         return min(enough, key=lambda flavor: (flavor.memory_bytes, flavor.name), default=None)
 
     # Workers
@@ -306,7 +307,6 @@ class Fleet:
         self.workers[worker.id] = worker
         for device in worker.devices:
             self.seats[device.id].workers[worker.id] = worker
-        self.seats[worker.device.id].own_workers.append(worker)
         self._count_spare(worker, 1)
 
     def doubt(self, worker: Worker, unsure: bool) -> None:
@@ -322,7 +322,6 @@ class Fleet:
         if worker.spare:
             self._count_spare(worker, -1)
         del self.workers[worker.id]
-        self.seats[worker.device.id].own_workers.remove(worker)
         for device in worker.devices:
             seat = self.seats[device.id]
             del seat.workers[worker.id]

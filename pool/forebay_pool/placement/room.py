@@ -10,9 +10,9 @@ from forebay_pool.model.types import Limits, Node, Seat, Session, Worker
 def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:
     """Whether the session's memory fits beside what is set aside for the others on the device."""
     own = session.worker
-    for worker in seat.own_workers:
+    for worker in seat.workers.values():
         if worker is not own:
-            need_bytes += worker.reserved_bytes
+            need_bytes += worker.part_bytes
     return need_bytes <= seat.device.memory_bytes
 
 
@@ -20,7 +20,7 @@ def residents(seat: Seat) -> list[Worker]:
     """The workers whose sessions rest on the device, and do not leave it yet."""
     return [
         worker
-        for worker in seat.own_workers
+        for worker in seat.workers.values()
         if worker.session is not None and worker.session not in seat.holders and worker.reserved_bytes
         if not worker.is_in_motion and not worker.unsure
     ]
@@ -28,7 +28,7 @@ def residents(seat: Seat) -> list[Worker]:
 
 def surplus_bytes(seat: Seat) -> int:
     """What is set aside on the device beyond its memory, for all who hold it and all who rest there."""
-    return seat.held_bytes + sum(worker.reserved_bytes for worker in residents(seat)) - seat.device.memory_bytes
+    return seat.held_bytes + sum(worker.part_bytes for worker in residents(seat)) - seat.device.memory_bytes
 
 
 def by_use(workers: Iterable[Worker]) -> list[Worker]:
@@ -40,7 +40,7 @@ def by_use(workers: Iterable[Worker]) -> list[Worker]:
 
 def parking_space(worker: Worker, node: Node, limits: Limits) -> tuple[int, int]:
     """What is left on the worker's host for its session: bytes of memory, and of disk."""
-    others = [other for seat in node.seats for other in seat.own_workers if other is not worker]
+    others = [other for seat in node.seats for other in seat.workers.values() if other is not worker and other.device is seat.device]
     on_disk = sum(other.spilled_bytes for other in others)
     in_memory = sum((other.parked_bytes or 0) - other.spilled_bytes for other in others)
     coming = sum(other.reserved_bytes for other in others if other.parking)

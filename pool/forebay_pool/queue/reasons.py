@@ -69,16 +69,16 @@ def why_placing(seat: Seat, session: Session) -> Why:
     if moving is not None:
         return Why("restoring", moving)
     code: WaitCode = "restoring" if session.worker is not None and session.worker.parked_bytes is not None else "starting"
-    parking = [worker for worker in seat.own_workers if worker.parking]
+    parking = [worker for worker in seat.workers.values() if worker.parking]
     if parking:
-        total, need = sum(worker.reserved_bytes for worker in parking), seat.holders[session].memory_bytes
+        total, need = sum(worker.part_bytes for worker in parking), seat.holders[session].part_bytes
         who = "a resident session" if len(parking) == 1 else f"{len(parking)} resident sessions"
         sentence = f"%(device)s: {who} (%(size)s) must be parked to make room for %(need)s."
         return Why(code, Cause("parking", sentence, device=seat.device.id, count=len(parking), size=gib(total), need=gib(need)))
-    leaving = [worker for worker in seat.own_workers if worker.state == "ending" and worker.reserved_bytes]
+    leaving = [worker for worker in seat.workers.values() if worker.state == "ending" and worker.reserved_bytes]
     if leaving:
         return Why(code, Cause("freeing", "%(device)s: the memory of a session that ended is being freed.", device=seat.device.id))
-    if any(worker.away_ns is not None and worker.session in seat.holders for worker in seat.own_workers):
+    if any(worker.away_ns is not None and worker.session in seat.holders for worker in seat.workers.values()):
         return Why(code, Cause("link_lost", "%(device)s: a worker lost its link to the pool, and is waited for.", device=seat.device.id))
     return Why(code, Cause("worker_starts", "A worker is starting on %(device)s.", device=seat.device.id))
 

@@ -375,7 +375,7 @@ def device_row(seat: Seat) -> DeviceRow:
         "free_milli": seat.open_milli,
         "lease": leases[0] if leases else None,
         "leases": leases,
-        "residents": [w.session.id for w in seat.own_workers if w.session is not None and w.session.state == "resident"],
+        "residents": [w.session.id for w in seat.workers.values() if w.session is not None and w.session.state == "resident"],
     }
 
 
