@@ -70,7 +70,7 @@ class Flavor(Row):
     withheld: bool = False
     """Whether it takes several devices, which do not compute together yet."""
     computes_on_first: bool = False
-    """Whether several devices are leased and billed, of which the first computes alone."""
+    """Whether several devices are leased and billed, of which one computes at a time."""
 
     @property
     def named(self) -> tuple[Equivalent, ...]:

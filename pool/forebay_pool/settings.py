@@ -94,7 +94,7 @@ class Settings(ServiceSettings):
     placement_preference: Preference = Field("cheapest", description="Among equal places: cheapest, fastest, or packed (fullest node).")
     gang_spread: GangSpread = Field("any", description="How far apart devices that are leased together may be: node, switch, or any.")
     gangs_compute_on_first: bool = Field(
-        False, description="Whether flavors are offered that take several devices, which are all billed, although the first computes alone."
+        False, description="Whether flavors are offered that take several devices, which are all billed, although one computes at a time."
     )
     launcher: Literal["local", "ray"] = Field("local", description="Who starts workers: local (child processes), or ray (a Ray cluster).")
     ray_address: str = Field(

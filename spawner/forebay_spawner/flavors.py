@@ -49,7 +49,7 @@ class Offer(Answer):
     withheld: bool = False
     """Whether it takes several devices, which do not compute together yet."""
     computes_on_first: bool = False
-    """Whether several devices are leased and billed, of which the first computes alone."""
+    """Whether several devices are leased and billed, of which one computes at a time."""
     price_nano_per_hour: int | None = None
     currency: str | None = None
     waiting: int = 0

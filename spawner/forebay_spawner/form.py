@@ -92,7 +92,7 @@ def _card(offer: Offer, chosen: str | None) -> Markup:
     facts = [_FACT.format(style="", text=Text("%(memory)s, %(rate)s", memory=offer.memory, rate=rate))]
     if offer.servable:
         facts += [_fact(Text("Served by %(devices)s", devices=offer.served_by))] if offer.equivalents else []
-        facts += [_fact(Text("Of several devices the first one computes alone; all are billed."))] if offer.computes_on_first else []
+        facts += [_fact(Text("Of several devices one computes at a time; all are billed."))] if offer.computes_on_first else []
         facts.append(_fact(Text("Now: %(wait)s", wait=offer.wait)))
     else:
         facts.append(_fact(offer.refusal))

@@ -71,7 +71,7 @@ def test_a_suggestion_is_added_by_keyboard_and_the_table_shows_it(chrome: Browse
     page.wait_for_selector("#flavors a[data-edits='small.80gb']")
     assert made(gpu_cloud) == ["small.80gb"] and flavors(gpu_cloud)["small.80gb"]["servable"] is True
     two = page.inner_text("#flavors tr:has(a[data-edits='medium.128gb'])")
-    assert "Of several devices the first one computes alone; all are billed." in two
+    assert "Of several devices one computes at a time; all are billed." in two
     assert mishaps(page) == []
     context.close()
 

@@ -65,7 +65,7 @@ def test_flavor_list_marks_the_choice_and_says_rate_and_why_not(rest_pool: RestP
     assert out.endswith("Not available:\n  medium.128gb needs 1 MI250; this installation has 1 cpu-dev.\n")
     rest_pool.answers["api/flavors"] = [DEV | {"computes_on_first": True}, MEDIUM]
     assert main(["flavor", "list"]) == 0
-    assert "\nOf several devices the first one computes alone, and all are billed: dev.1gb.\n" in capsys.readouterr().out
+    assert "\nOf several devices one computes at a time, and all are billed: dev.1gb.\n" in capsys.readouterr().out
 
 
 def test_flavor_set_keeps_the_choice_at_the_pool(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from forebay_wire import messages as wire
+from forebay_wire import stream
 
 ray = pytest.importorskip("ray")
 from forebay_pool.hosts.probes import Drivers, HostWatch, NamedDevice  # noqa: E402
@@ -212,6 +213,44 @@ def test_a_gang_holds_devices_of_several_nodes_and_gives_all_of_them_back(on_ray
             await client.hears(wire.LeaseClosed)
             await running.until(running.records)
             assert running.records()[0]["devices"] == 2
+
+    asyncio.run(scenario())
+
+
+def filled(granted: wire.Granted) -> socket.socket:
+    """The client's connection to a worker, after two storages of which no device of the lease holds more than one."""
+    host, port = granted.address.removeprefix("tcp:").rsplit(":", 1)
+    peer = socket.create_connection((host, int(port)), timeout=60)
+    writer = stream.CommandWriter()
+    writer.add(stream.Hello(bytes.fromhex(granted.ticket), "2.13.0"))
+    peer.sendall(stream.frame(writer.take()))
+    assert isinstance(stream.decode_reply(stream.read_frame(peer) or b""), stream.Welcome)
+    for storage in (1, 2):
+        writer.add(stream.Allocate(storage, 400 << 20))
+        writer.add(stream.Write(storage, 0, bytes([storage])))
+    for storage in (1, 2):
+        writer.add(stream.Read(storage, storage, 0, 2))
+    peer.sendall(stream.frame(writer.take()))
+    for storage in (1, 2):
+        reply = stream.decode_reply(stream.read_frame(peer) or b"")
+        assert isinstance(reply, stream.Data) and reply.data == bytes([storage, 0])
+    return peer
+
+
+def test_a_gang_on_two_nodes_holds_what_neither_device_holds_and_ends_with_either(on_ray: Callable[..., Any]) -> None:
+    async def scenario() -> None:
+        async with on_ray() as running:
+            await put_flavor(running, "pair", {"model": "cpu-dev", "count": 2})
+            client, granted = await lease(running, "pair")
+            with await asyncio.to_thread(filled, granted) as peer:
+                (other,) = [one for one in psutil.process_iter(["cmdline"]) if "--standalone" in (one.info["cmdline"] or ())]
+                assert other.memory_info().rss > 400 << 20
+                other.kill()
+                assert (await client.hears(wire.LeaseClosed)).reason == "failed"
+                await client.hears(wire.SessionLost)
+                said = stream.decode_reply(await asyncio.to_thread(stream.read_frame, peer) or b"")
+            assert said == stream.Refused("device 2 of this session has ended; the session's tensors are lost")
+            assert not running.records() or running.records()[0]["close_reason"] == "failed"
 
     asyncio.run(scenario())
 

@@ -118,7 +118,7 @@ def test_the_form_preselects_the_choice_and_disables_what_cannot_be_served() -> 
 
 def test_the_form_says_where_several_devices_are_billed_and_one_computes() -> None:
     several = Offer(name="pair", memory_bytes=2**30, servable=True, computes_on_first=True)
-    sentence = "Of several devices the first one computes alone; all are billed."
+    sentence = "Of several devices one computes at a time; all are billed."
     assert sentence in render_offers([SMALL, several], "small") and sentence not in render_offers([SMALL], "small")
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("forebay.worker")
 
 TOKEN_VARIABLE = "FOREBAY_WORKER_TOKEN"  # noqa: S105 # the variable's name, not a token
+OTHERS_VARIABLE = "FOREBAY_OTHER_TICKETS"
 CLIENT_VARIABLE = "FOREBAY_URL"
 DEFAULT_DEVICE = "cpu:0"
 PR_SET_PDEATHSIG = 1
@@ -51,6 +52,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--worker", metavar="ID", help="the name the pool knows this worker by (with --pool)")
     devices = "cpu:0, cuda:N, hip:N, null:0, or NAME:N of an out-of-tree back end (default: cpu:0)"
     result.add_argument("--device", metavar="KIND:N", action="append", help=f"{devices}; given again for each further one of a session")
+    others = f"where the process of a device on another host listens (--standalone), again for each; tickets: {OTHERS_VARIABLE}"
+    result.add_argument("--other", metavar="ADDRESS", action="append", default=[], help=others)
     result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
     result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
     result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that memory has no place for")
@@ -95,12 +98,13 @@ def address_of(options: argparse.Namespace) -> str:
 def run(options: argparse.Namespace) -> None:
     """Serves until the session ends. Raises WorkerError."""
     devices = [pytorch.find_device(name) for name in options.device]
+    elsewhere = others_elsewhere(options)
     with contextlib.ExitStack() as stack:
         gang = gang_of(devices[1:], options)
         if gang is not None:
             stack.callback(gang.stop)
             gang.start()
-        server = server_of(devices[0], gang, options)
+        server = server_of(devices[0], [*([] if gang is None else gang.others), *elsewhere], options)
         stack.callback(remove_socket, server.address)
         if server.address.startswith("unix:"):
             open_socket(Path(server.address.removeprefix("unix:")))
@@ -122,10 +126,18 @@ def gang_of(devices: Sequence[SeenDevice], options: argparse.Namespace) -> Gang 
     return Gang(devices, options.socket_dir, options.worker or "device", passed)
 
 
-def server_of(device: SeenDevice, gang: Gang | None, options: argparse.Namespace) -> Server:
+def others_elsewhere(options: argparse.Namespace) -> list[tuple[str, bytes]]:
+    """Addresses and tickets of the processes on other hosts. Raises WorkerError."""
+    tickets = [ticket for ticket in os.environ.pop(OTHERS_VARIABLE, "").split(",") if ticket]
+    if len(tickets) != len(options.other):
+        raise WorkerError(f"{len(options.other)} --other, and {len(tickets)} tickets in {OTHERS_VARIABLE}")
+    return [(address, bytes.fromhex(ticket)) for address, ticket in zip(options.other, tickets, strict=True)]
+
+
+def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argparse.Namespace) -> Server:
     """The executor, which listens. Raises WorkerError."""
     executor = pytorch.load_executor(device.kind)
-    spill, others = str(options.spill_dir or ""), [] if gang is None else gang.others
+    spill = str(options.spill_dir or "")
     try:
         return cast(
             "Server",

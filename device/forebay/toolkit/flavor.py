@@ -54,7 +54,7 @@ def text(flavors: Sequence[Row], chosen: str | None) -> str:
     lines = [table.render(["", "Flavor", "Memory", "Rate", "Served by", "Available"], rows)]
     first = [str(flavor["name"]) for flavor in flavors if flavor.get("servable") and flavor.get("computes_on_first")]
     if first:
-        lines.append(f"\nOf several devices the first one computes alone, and all are billed: {', '.join(first)}.")
+        lines.append(f"\nOf several devices one computes at a time, and all are billed: {', '.join(first)}.")
     reasons = [str(flavor.get("reason") or f"{flavor['name']}: no device serves it.") for flavor in flavors if not flavor.get("servable")]
     return "\n".join([*lines, *(["", "Not available:", *(f"  {reason}" for reason in reasons)] if reasons else [])])
 

@@ -75,6 +75,14 @@ class WorkerCommand:
         ]
 
 
+    def of_another(self, device: Device, host: str) -> list[str]:
+        """The process of a device on another node than its worker's, which connects to it; its ticket is in its environment."""
+        return [
+            *(str(self.python_of(device.kind)), "-m", "forebay_worker", "--standalone", f"tcp:{host}:0"),
+            *("--device", device.local, "--log-level", self.log_level),
+        ]
+
+
 class LocalLauncher:
     """Workers are child processes of the pool, each the leader of its own process group. They die with the pool, or outlive it for the
     seconds in which the next one may take them over; a worker that nobody takes over ends by itself. They run under ``account``, which the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,9 @@ LINES_KEPT = 1_000
 LINE_CHARACTERS_MAX = 4_096
 DRAIN_SECONDS_MAX = 1.0
 """How long the output of an ended worker is waited for, should a child of its own keep the pipe open."""
+READY = '{"event": "ready"'
+"""How the line begins by which a worker without a pool says where it listens."""
+LOOK_SECONDS = 0.05
 LINGER_SECONDS = 60.0
 """An actor whose worker ended, and that no pool has ended since, ends itself."""
 
@@ -49,6 +53,16 @@ class Host:
         while self._lines:
             lines.append(self._lines.popleft())
         return lines
+
+    def address(self) -> str | None:
+        """Where the process listens that was started as ``--standalone``, once it says so; None where it ended instead."""
+        while True:
+            for line in list(self._lines):
+                if line.startswith(READY):
+                    self._lines.remove(line)
+                    return str(json.loads(line)["address"])
+            if self._ended.wait(LOOK_SECONDS):
+                return None
 
     def _live(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
         """In a thread of its own: the kernel ends the worker when the thread that started it ends."""

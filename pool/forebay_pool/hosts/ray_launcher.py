@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -38,6 +40,9 @@ OUTPUT_SECONDS = 1.0
 """How often workers' output is fetched."""
 CONNECT_SECONDS_MAX = 60.0
 KNOCK_SECONDS_MAX = 10.0
+TICKET_BYTES = 32
+WORD_SECONDS = 5.0
+"""How long a worker has to tell its client that a device of it is gone, before it is ended."""
 AUTO = "auto"
 """Ray finds the cluster on this host by itself, or says that there is none."""
 
@@ -171,13 +176,33 @@ class RayLauncher:
     async def _run(self, worker: str, devices: tuple[Device, ...], token: str) -> str:
         nodes = [self._node(device.node) for device in devices]
         group = _gang(worker, nodes, self._lifetime) if len(nodes) > 1 else None
+        others: list[Other] = []
         try:
             if group is not None:
                 await _done(group.ready())
+            apart = [index for index, node in enumerate(nodes) if node is not nodes[0]]
+            others = [Other(self._actor(other_name(worker, index), nodes[index], group, index), devices[index].id) for index in apart]
+            addresses = [await self._begin_other(other, devices[index], nodes[index]) for other, index in zip(others, apart, strict=True)]
             actor = self._actor(worker, nodes[0], group)
-            return await self._end_of(worker, actor, nodes[0], self._begin(worker, actor, nodes[0], devices, token))
+            return await self._end_of(worker, actor, nodes[0], others, self._begin(worker, actor, nodes[0], devices, token, addresses))
         finally:
+            self._end_others(others)
             self._dissolve(group)
+
+    def _end_others(self, others: Sequence[Other]) -> None:
+        for other in others:
+            if not self._left:
+                ray.kill(other.actor, no_restart=True)
+
+    async def _begin_other(self, other: Other, device: Device, node: RayNode) -> tuple[str, str]:
+        """Starts the process of a device on another node; where it listens, and its ticket. Raises LookupError where it ends instead."""
+        ticket = secrets.token_hex(TICKET_BYTES)
+        argv = self._command.of_another(device, node.address)
+        await _done(other.actor.start.remote(argv, self._inherit, {"FOREBAY_WORKER_TICKET": ticket}))
+        address = await _done(other.actor.address.remote())
+        if address is None:
+            raise LookupError(f"the process of {other.device} ended: {await _done(other.actor.wait.remote())}")
+        return address, ticket
 
     def _dissolve(self, group: PlacementGroup | None) -> None:
         if group is not None and not self._left:
@@ -188,18 +213,22 @@ class RayLauncher:
         """Of actors and groups: they outlive a pool that another one may take over from."""
         return "detached" if self._command.resume_seconds else None
 
-    def _actor(self, worker: str, node: RayNode, group: PlacementGroup | None) -> Any:
+    def _actor(self, name: str, node: RayNode, group: PlacementGroup | None, bundle: int = 0) -> Any:
         where: dict[str, Any] = {"label_selector": on_node(node)}
         if group is not None:
-            where = {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)}
+            where = {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)}
         own = {"num_cpus": SHARE_OF_A_CPU, "num_gpus": 0, "max_restarts": 0, "max_concurrency": CALLS_AT_A_TIME}
         host: Any = ray.remote(ray_host.Host)
-        actor: Any = host.options(name=worker, lifetime=self._lifetime, **own, **where).remote()
+        actor: Any = host.options(name=name, lifetime=self._lifetime, **own, **where).remote()
         return actor
 
-    async def _begin(self, worker: str, actor: Any, node: RayNode, devices: tuple[Device, ...], token: str) -> None:
-        argv = self._command.of(worker, devices, node.address)
-        pid = await _done(actor.start.remote(argv, self._inherit, {"FOREBAY_WORKER_TOKEN": token}))
+    async def _begin(
+        self, worker: str, actor: Any, node: RayNode, devices: tuple[Device, ...], token: str, others: Sequence[tuple[str, str]]
+    ) -> None:
+        argv = self._command.of(worker, [device for device in devices if device.node == devices[0].node], node.address)
+        argv += [option for address, _ in others for option in ("--other", address)]
+        environ = {"FOREBAY_WORKER_TOKEN": token, "FOREBAY_OTHER_TICKETS": ",".join(ticket for _, ticket in others)}
+        pid = await _done(actor.start.remote(argv, self._inherit, environ))
         if pid is not None:
             self._on_start(worker, tuple(device.id for device in devices), token, pid, 0)
 
@@ -210,12 +239,16 @@ class RayLauncher:
         except ValueError:
             return "it ended while no pool was there"
         group = get_placement_group(worker.id) if len(worker.devices) > 1 else None
+        others = _others_of(worker)
         try:
-            return await self._end_of(worker.id, actor, self._node(worker.devices[0].partition("/")[0]), asyncio.sleep(0))
+            return await self._end_of(worker.id, actor, self._node(worker.devices[0].partition("/")[0]), others, asyncio.sleep(0))
         finally:
+            self._end_others(others)
             self._dissolve(group)
 
-    async def _end_of(self, worker: str, actor: Any, node: RayNode, beginning: Coroutine[Any, Any, None]) -> str:
+    async def _end_of(
+        self, worker: str, actor: Any, node: RayNode, others: Sequence[Other], beginning: Coroutine[Any, Any, None]
+    ) -> str:
         """Begins, and returns once the actor's worker has ended."""
         self._actors[worker] = actor
         if worker in self._killed:
@@ -223,7 +256,7 @@ class RayLauncher:
         output = asyncio.create_task(self._log_output(worker, actor))
         try:
             await beginning
-            return str(await _done(actor.wait.remote()))
+            return await _first_end(actor, others)
         except (ActorDiedError, ActorUnschedulableError):
             return "killed" if worker in self._killed else f"its actor on node {node.name} died"
         except ActorUnavailableError:
@@ -252,6 +285,44 @@ class RayLauncher:
                 await asyncio.sleep(OUTPUT_SECONDS)
                 for line in await _done(actor.output.remote()):
                     log.info("%s: %s", worker, line, extra={"action": "worker_output", "worker": worker})
+
+
+@dataclass(frozen=True)
+class Other:
+    """The process of a device that is on another node than its worker's first one."""
+
+    actor: Any
+    device: str
+    """Its id."""
+
+
+def other_name(worker: str, index: int) -> str:
+    """Of the actor that runs the process of the worker's device of that number."""
+    return f"{worker}.{index}"
+
+
+def _others_of(worker: WorkerSnapshot) -> list[Other]:
+    found = []
+    for index, device in enumerate(worker.devices):
+        with contextlib.suppress(ValueError):  # it is on the first one's node
+            found.append(Other(ray.get_actor(other_name(worker.id, index), namespace=NAMESPACE), device))
+    return found
+
+
+async def _first_end(actor: Any, others: Sequence[Other]) -> str:
+    """How the worker's process ended, or the first of those of its other devices, of which it is told a little later."""
+    main = asyncio.ensure_future(_done(actor.wait.remote()))
+    ends = {asyncio.ensure_future(_done(other.actor.wait.remote())): other for other in others}
+    try:
+        done, _ = await asyncio.wait([main, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if main in done:
+            return str(main.result())
+        await asyncio.wait([main], timeout=WORD_SECONDS)
+        return f"the process of {ends[done.pop()].device} ended"
+    finally:
+        for one in (main, *ends):
+            one.cancel()
+        await asyncio.gather(main, *ends, return_exceptions=True)
 
 
 def _gang(worker: str, nodes: Sequence[RayNode], lifetime: str | None) -> PlacementGroup:

@@ -33,7 +33,7 @@ class Policy:
     preference: Preference = "cheapest"
     gang_spread: GangSpread = "any"
     gangs: bool = True
-    """Whether flavors are offered that take several devices. As yet these do not compute together: a worker computes on the first one."""
+    """Whether flavors are offered that take several devices. As yet one of these computes at a time."""
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)
 
     def allows(self, model: str, tenant: str) -> bool:

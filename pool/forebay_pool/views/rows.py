@@ -203,7 +203,7 @@ class FlavorRow(TypedDict):
     withheld: bool
     """Whether the reason is that it takes several devices, which do not compute together yet."""
     computes_on_first: bool
-    """Whether a lease may hold, and bill, several devices, of which the first computes alone."""
+    """Whether a lease may hold, and bill, several devices, of which one computes at a time."""
     price_nano_per_hour: int | None
     currency: str | None
     waiting: int
