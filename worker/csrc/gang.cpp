@@ -183,6 +183,10 @@ void Gang::define_template(const wire::Template& source, c10::OperatorHandle op)
   definitions_.push_back(encoded(source));
 }
 
+void Gang::settings(uint64_t bits) {
+  for (const auto& other : others_) other->settings(bits);
+}
+
 void Gang::forget() {
   for (const auto& other : others_) other->forget();
   templates_.clear();
@@ -225,20 +229,38 @@ std::vector<Gang::Part> Gang::parts_of(uint64_t number, const Plan& plan, const 
       word += static_cast<std::ptrdiff_t>(words_of(argument.items[item]));
     }
   }
-  std::vector<std::vector<size_t>> items(size());
-  for (size_t item = 0; item < length; ++item) {
-    items[static_cast<size_t>(std::max_element(bytes[item].begin(), bytes[item].end()) - bytes[item].begin())].push_back(item);
-  }
-  if (std::count_if(items.begin(), items.end(), [](const auto& list) { return !list.empty(); }) < 2) return {};
+  const auto lists = divided(bytes);
+  if (lists.size() < 2) return {};
   std::vector<Part> parts;
-  for (const auto& list : items) {
-    if (list.empty()) continue;
+  for (const auto& list : lists) {
     Slice& slice = slice_of(number, list);
     const auto index = static_cast<uint64_t>(&slice - slices_.data());
     parts.push_back({wire::kTemplatesMax + index, nullptr, Selection(source, length, list).words(words)});
   }
   for (auto& part : parts) part.plan = slices_[part.definition - wire::kTemplatesMax].plan.get();
   return parts;
+}
+
+// The items of lists, put together by where most bytes of each lie; no more together than a device has room for at any time.
+// `bytes`: of each item at each device.
+std::vector<std::vector<size_t>> Gang::divided(const std::vector<std::vector<int64_t>>& bytes) const {
+  const int64_t most = part_of(storages_.limit_bytes()) / kLevels;
+  std::vector<std::vector<size_t>> lists;
+  for (size_t place = 0; place < size(); ++place) {
+    int64_t together = most + 1;  // a list begins
+    for (size_t item = 0; item < bytes.size(); ++item) {
+      const auto& there = bytes[item];
+      if (std::max_element(there.begin(), there.end()) - there.begin() != static_cast<std::ptrdiff_t>(place)) continue;
+      const int64_t size = std::accumulate(there.begin(), there.end(), int64_t{0});
+      if (together + size > most) {
+        lists.emplace_back();
+        together = 0;
+      }
+      lists.back().push_back(item);
+      together += size;
+    }
+  }
+  return lists;
 }
 
 int64_t Gang::used(int place) const {
@@ -292,11 +314,12 @@ int Gang::best_place(const Load& load) {
 std::optional<int> Gang::place_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) {
   const Load load = load_of(ids, fresh_bytes);
   const int best = best_place(load);
-  if (load.needed(best) <= room(best)) return best;
+  if (load.needed(best) <= spare_room(best)) return best;
+  std::optional<int> next;
   for (int place = 0; place < static_cast<int>(size()); ++place) {
-    if (load.needed(place) <= room(place)) return place;
+    if (load.needed(place) <= spare_room(place) && (!next || load.needed(place) < load.needed(*next))) next = place;
   }
-  return std::nullopt;
+  return next;
 }
 
 int Gang::clear_place(const std::vector<uint64_t>& ids, int64_t fresh_bytes) {
@@ -322,9 +345,9 @@ void Gang::make_room(int place, int64_t bytes, const std::vector<uint64_t>& but)
   }
   std::sort(others.begin(), others.end());
   for (const auto& [minus, id] : others) {
-    if (bytes <= room(place)) return;
+    if (bytes <= spare_room(place)) return;
     const int target = roomiest();
-    if (target != place && -minus <= room(target)) bring(id, target);
+    if (target != place && -minus <= spare_room(target)) bring(id, target);
   }
   if (bytes <= room(place)) return;
   const int64_t part = part_of(storages_.limit_bytes());

@@ -39,6 +39,8 @@ class Gang {
   void define_operator(const uint8_t* encoded, size_t bytes);
   void define_template(const wire::Template& source, c10::OperatorHandle op);
   void forget();
+  // As SETTINGS says.
+  void settings(uint64_t bits);
 
   // A call, or a part of one, with what defines it.
   struct Part {
@@ -46,7 +48,8 @@ class Gang {
     Plan* plan;
     wire::Words words;
   };
-  // The parts in which a call is carried out whose operator takes each item of its lists by itself: one for each device that its items lie on.
+  // The parts in which a call is carried out whose operator takes each item of its lists by itself: by the devices that its items lie on, and in as
+  // many as a device has room for.
   // None where it is carried out whole. Throws wire::WireError as making a plan does.
   std::vector<Part> parts_of(uint64_t number, const Plan& plan, const wire::Words& words);
 
@@ -116,7 +119,10 @@ class Gang {
   Load load_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const;
   int best_place(const Load& load);
   int64_t room(int place) const { return part_of(storages_.limit_bytes()) - used(place); }
+  // As room, without what operators keep for the time that they run, as far as it can be left free.
+  int64_t spare_room(int place) const { return room(place) - part_of(storages_.limit_bytes()) / 8; }
   int roomiest() const;
+  std::vector<std::vector<size_t>> divided(const std::vector<std::vector<int64_t>>& bytes) const;
   int home_for(int64_t bytes, const std::vector<int64_t>& used);
   void bring(uint64_t id, int place);
   // Moves others away from a device until it has room. Throws CommandError.

@@ -111,6 +111,11 @@ void Rank::forget() {
   templates_.clear();
 }
 
+void Rank::settings(uint64_t bits) {
+  say(wire::Command::kSettings);
+  out_.varint(bits);
+}
+
 void Rank::allocate(uint64_t id, int64_t bytes) {
   say(wire::Command::kAllocate);
   out_.varint(id);

@@ -56,6 +56,7 @@ class Rank {
   void call(uint64_t number, const Definition& definition, uint64_t op, const Definition& op_definition, const std::vector<wire::Word>& kinds,
             const wire::Words& words);
   void forget();
+  void settings(uint64_t bits);
   void allocate(uint64_t id, int64_t bytes);
   void free(uint64_t id) { freed_.push_back(id); }
   void write(uint64_t id, int64_t offset, const uint8_t* data, int64_t bytes);

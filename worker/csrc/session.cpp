@@ -519,6 +519,7 @@ void Session::tell_times(wire::Reader& in) {
 void Session::settings(wire::Reader& in) {
   const uint64_t bits = in.bounded(wire::kSettingsMax, "the settings");
   traces_.cut();
+  if (gang_) gang_->settings(bits);
   if (!device_.is_host()) apply_settings(bits);
 }
 
