@@ -19,8 +19,8 @@ from place import CHECKOUT, Place
 
 NUMBERS = "60706-61183"
 """Of FOREBAY_UIDS. Neither Debian's useradd nor systemd gives them out (https://systemd.io/UIDS-GIDS: unused), and containers have them."""
-GROUP, SERVICES, WORKERS = "@group", "@services", "@workers"
-"""The first three names of a register; no login begins with ``@``."""
+GROUP, SERVICES, WORKERS, PROXY = "@group", "@services", "@workers", "@proxy"
+"""The first four names of a register; no login begins with ``@``."""
 ACCELERATORS = ("/dev/kfd", "/dev/dri/renderD*", "/dev/nvidia*", "/dev/nvidia-caps/*")
 """What drivers of GPUs are opened by."""
 PYTHON = CHECKOUT / ".venv" / "bin" / "python"
@@ -35,8 +35,8 @@ class AccountsError(Exception):
 def range_of(text: str) -> range:
     """What FOREBAY_UIDS says. Raises AccountsError."""
     first, dash, last = text.partition("-")
-    if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) - 3 and int(last) < 2**31):
-        raise AccountsError(f"FOREBAY_UIDS={text} cannot be used; give the first and the last of at least four numbers, as in {NUMBERS}")
+    if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) - 4 and int(last) < 2**31):
+        raise AccountsError(f"FOREBAY_UIDS={text} cannot be used; give the first and the last of at least five numbers, as in {NUMBERS}")
     return range(int(first), int(last) + 1)
 
 
@@ -107,6 +107,10 @@ class Accounts:
     @property
     def services(self) -> int:
         return self.register.of(SERVICES)
+
+    @property
+    def proxy(self) -> int:
+        return self.register.of(PROXY)
 
     @property
     def device_users(self) -> tuple[int, ...]:
@@ -186,7 +190,7 @@ def found(place: Place, environment: Mapping[str, str], euid: int) -> tuple[Acco
     if euid != 0:
         return None, f"Everything runs as your own user (uid {euid}), {SHARED}."
     register = register_of(place, environment)
-    group, services, workers = (register.of(name) for name in (GROUP, SERVICES, WORKERS))
+    group, services, workers, _ = (register.of(name) for name in (GROUP, SERVICES, WORKERS, PROXY))
     problem = obstacle(place, services, group)
     if problem is not None:
         return None, f"Everything runs as root, since {problem}, {SHARED}."
@@ -224,17 +228,19 @@ def take_over(place: Place, accounts: Accounts) -> int:
     """
     place.state.chmod(0o710)
     os.chown(place.state, 0, accounts.group)
-    homes, sockets = place.state / "homes", place.state / "sockets"
-    for folder in (homes, sockets):
+    homes, sockets, proxy = (place.state / name for name in ("homes", "sockets", "proxy"))
+    for folder in (homes, sockets, proxy):
         folder.mkdir(exist_ok=True)
     homes.chmod(0o711)
+    os.chown(proxy, 0, accounts.proxy)
+    proxy.chmod(0o750)
     os.chown(sockets, accounts.services, accounts.workers)
     sockets.chmod(0o771)
     owners = {place.state / name: accounts.services for name in ("pool", "billing")}
     owners |= {home: accounts.register.of(home.name) for home in homes.iterdir() if home.is_dir() and not home.name.startswith(".")}
     changed = sum(give(folder, uid, past_root=folder.parent == place.state) for folder, uid in owners.items())
     for path in place.state.iterdir():
-        if path not in (*owners, homes, sockets):
+        if path not in (*owners, homes, sockets, proxy):
             path.chmod(0o700 if path.is_dir() else 0o600)
     return changed
 
