@@ -39,9 +39,11 @@ STUCK_SECONDS_MAX = 600
 """A process that tells of no test for so long is ended with the test that it is at."""
 PLUGIN = "public_suites_plugin"
 PLUGIN_SOURCE = '''
-import json, os, re, zlib
+import contextlib, json, os, re, zlib
+from pathlib import Path
 import pytest
 from torch.testing._internal import common_cuda, common_mkldnn, common_nn
+from torch.testing._internal.opinfo.core import OpInfo
 
 def put(module, name, value):
     """What tests of another release import from PyTorch's testing library, where this one has it no more."""
@@ -62,9 +64,34 @@ def forget_former_operators():
             return original(case, test, [one for one in named if tuple(one[:2]) in here])
         setattr(common_utils, name, apply)
 
+def give_pairs_of_samples():
+    """Samples came with one context, of a subtest; now a second one stands beside it, of what fails by itself."""
+    original = OpInfo._sample_callback_fn
+
+    @contextlib.contextmanager
+    def both(contexts, case):
+        with contextlib.ExitStack() as stack:
+            for context in contexts:
+                stack.enter_context(context(case))
+            yield
+
+    def made(self, use_subtests, device):
+        make = original(self, use_subtests, device)
+
+        def pair(sample, index):
+            sample, *contexts = make(sample, index)
+            return sample, lambda case: both(contexts, case)
+
+        return pair if use_subtests else make
+
+    OpInfo._sample_callback_fn = made
+
 def pytest_sessionstart(session):
-    if any("functorch" in name for name in session.config.args):
+    files = [name for name in session.config.args if "functorch" in name]
+    if files:
         forget_former_operators()
+    if any("in sample_inputs_itr" in text and "skip_xfail_ctx" not in text for text in map(Path.read_text, map(Path, files))):
+        give_pairs_of_samples()
 
 DONE = set(json.loads(open(os.environ["SUITE_DONE"]).read()))
 TOLD = open(os.environ["SUITE_TOLD"], "a", buffering=1)

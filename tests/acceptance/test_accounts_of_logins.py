@@ -199,7 +199,7 @@ def test_the_proxy_reads_its_own_files_and_nothing_else_of_the_installation_and_
 
 
 def test_a_proxy_that_is_killed_is_back_under_its_account_with_all_routes(
-    apart: Apart, eventually: Callable[[Callable[[], Any]], Any]
+    apart: Apart, kernel_type: Any, eventually: Callable[[Callable[[], Any]], Any]
 ) -> None:
     proxy = apart.process("traefik --configfile")
     uid = proxy.uids().real
@@ -217,6 +217,10 @@ def test_a_proxy_that_is_killed_is_back_under_its_account_with_all_routes(
     assert eventually(served)
     again = apart.process("traefik --configfile")
     assert again.pid != proxy.pid and again.uids().real == uid
+    for name, kernel in apart.kernels.items():  # connections through the old one are gone
+        kernel.close()
+        apart.kernels[name] = kernel_type(apart.people[name], "digits.ipynb")
+    assert len(set(uids(apart).values())) == len(PEOPLE)
 
 
 def test_the_machines_own_proc_is_as_it_was(machines_proc: list[str], apart: Apart) -> None:
