@@ -312,6 +312,7 @@ SQUARE = torch.tensor([[2.0, 0.0, 0.0], [0.5, 1.5, 0.0], [0.25, 1.0, 1.25]])
 PIXELS = torch.arange(96.0).reshape(2, 3, 4, 4) / 50
 SEGMENTED = torch.arange(12.0).reshape(2, 6) / 4
 NOBODY = torch.zeros(0, 2, 3, 8)
+TOLD_BY_DEVICE = (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
 VALID: list[tuple[str, Any, tuple[Any, ...]]] = [
     ("attention in an empty batch", FLASH, (NOBODY, NOBODY, NOBODY, 0.0, True, None, None)),
     (
@@ -372,7 +373,11 @@ VALID: list[tuple[str, Any, tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("op", "values"), [case[1:] for case in VALID], ids=[case[0] for case in VALID])
-def test_a_valid_call_keeps_its_contract_and_gives_pytorch_s_result(client: Client, op: Any, values: tuple[Any, ...]) -> None:
+def test_a_valid_call_keeps_its_contract_and_gives_pytorch_s_result(
+    client: Client, device: str, op: Any, values: tuple[Any, ...]
+) -> None:
+    if op in TOLD_BY_DEVICE and device != "cpu:0":
+        pytest.skip("sizes of what it gives for its gradient are not the host's, so programs ask for them")
     expected, answered = client.run(op, *values)
     assert isinstance(client.sync(), stream.Done)
     torch.testing.assert_close(answered, expected, equal_nan=True)
