@@ -190,20 +190,20 @@ def found(place: Place, environment: Mapping[str, str], euid: int) -> tuple[Acco
     if euid != 0:
         return None, f"Everything runs as your own user (uid {euid}), {SHARED}."
     register = register_of(place, environment)
-    group, services, workers, _ = (register.of(name) for name in (GROUP, SERVICES, WORKERS, PROXY))
+    group, services, workers, proxy = (register.of(name) for name in (GROUP, SERVICES, WORKERS, PROXY))
     problem = obstacle(place, services, group)
     if problem is not None:
         return None, f"Everything runs as root, since {problem}, {SHARED}."
     unhidden = refused([*account_command(services, [group], "--hide"), "true"])
     namespace, joined = keep_namespace(services, workers, (group, *device_groups()))
     accounts = Accounts(register, unhidden is None, namespace)
-    who = f"services under {services}, workers under {workers}" if namespace is not None else f"services and workers under {services}"
+    served = f"services under {services}, workers under {workers}" if namespace is not None else f"services and workers under {services}"
     notes = [
         f"workers have no account of their own ({joined})" if namespace is None else "",
         f"they see each other's processes, though not what is in them ({unhidden})" if unhidden else "",
     ]
     but = "".join(f"; {note}" for note in notes if note)
-    return accounts, f"Started as root: each login runs under a uid of its own, {who}, none of them reads another's files{but}."
+    return accounts, f"Started as root: each login runs under a uid of its own, {served}, the proxy under {proxy}, none of them reads another's files{but}."
 
 
 def keep_namespace(services: int, workers: int, groups: Iterable[int]) -> tuple[int | None, str | None]:

@@ -114,6 +114,7 @@ def uids(apart: Apart) -> dict[str, int]:
 def test_the_start_says_in_one_sentence_who_runs_as_whom(apart: Apart) -> None:
     (line,) = [line for line in apart.cloud.printed.splitlines() if "root" in line]
     assert line.startswith("Started as root: each login runs under a uid of its own, services under "), line
+    assert f", the proxy under {apart.process('traefik --configfile').uids().real}, none of them reads" in line
     assert "had other owners" not in apart.cloud.printed
 
 
