@@ -197,13 +197,14 @@ def found(place: Place, environment: Mapping[str, str], euid: int) -> tuple[Acco
     unhidden = refused([*account_command(services, [group], "--hide"), "true"])
     namespace, joined = keep_namespace(services, workers, (group, *device_groups()))
     accounts = Accounts(register, unhidden is None, namespace)
-    served = f"services under {services}, workers under {workers}" if namespace is not None else f"services and workers under {services}"
+    ours = f"services under {services}, workers under {workers}" if namespace is not None else f"services and workers under {services}"
     notes = [
         f"workers have no account of their own ({joined})" if namespace is None else "",
         f"they see each other's processes, though not what is in them ({unhidden})" if unhidden else "",
     ]
     but = "".join(f"; {note}" for note in notes if note)
-    return accounts, f"Started as root: each login runs under a uid of its own, {served}, the proxy under {proxy}, none of them reads another's files{but}."
+    who = f"each login runs under a uid of its own, {ours}, the proxy under {proxy}, none of them reads another's files"
+    return accounts, f"Started as root: {who}{but}."
 
 
 def keep_namespace(services: int, workers: int, groups: Iterable[int]) -> tuple[int | None, str | None]:
