@@ -220,7 +220,7 @@ def test_where_metrics_have_a_token_they_are_told_to_it_and_to_those_who_may_fro
         answers = [bank.get("metrics", headers=headers), *(bank.get("metrics", headers={**headers, **by(token)}) for token in tokens)]
         assert [answer.status_code for answer in answers] == [401, 200, 200, 403, 401, 401, 401]
         assert SCRAPE_TOKEN not in "".join(answer.text for answer in answers)
-    assert bank.get("api/names/a/b", headers=by(SCRAPE_TOKEN)).status_code == 401
+    assert bank.put("api/amounts", headers=by(SCRAPE_TOKEN), json={"amount": 7}).status_code == 401
 
 
 def test_a_token_for_metrics_is_long_or_there_is_none_and_is_not_shown() -> None:
