@@ -39,9 +39,11 @@ STUCK_SECONDS_MAX = 600
 """A process that tells of no test for so long is ended with the test that it is at."""
 PLUGIN = "public_suites_plugin"
 PLUGIN_SOURCE = '''
-import json, os
+import contextlib, json, os, re, zlib
+from pathlib import Path
 import pytest
 from torch.testing._internal import common_cuda, common_mkldnn, common_nn
+from torch.testing._internal.opinfo.core import OpInfo
 
 def put(module, name, value):
     """What tests of another release import from PyTorch's testing library, where this one has it no more."""
@@ -52,14 +54,57 @@ put(common_cuda, "tf32_is_not_fp32", lambda: False)
 put(common_mkldnn, "bf32_on_and_off", lambda *precision: lambda test: test)
 put(common_nn, "new_module_tests", [])
 
+def forget_former_operators():
+    """functorch's tests name operators that are to be skipped, and stop where this release has one of them no more."""
+    import common_utils
+    entries = [entry for name, database in vars(common_utils).items() if name.endswith("op_db") for entry in database]
+    here = {(entry.name, entry.variant_test_name) for entry in entries}
+    for name in ("skipOps", "opsToleranceOverride"):
+        def apply(case, test, named, original=getattr(common_utils, name)):
+            return original(case, test, [one for one in named if tuple(one[:2]) in here])
+        setattr(common_utils, name, apply)
+
+def give_pairs_of_samples():
+    """Samples came with one context, of a subtest; now a second one stands beside it, of what fails by itself."""
+    original = OpInfo._sample_callback_fn
+
+    @contextlib.contextmanager
+    def both(contexts, case):
+        with contextlib.ExitStack() as stack:
+            for context in contexts:
+                stack.enter_context(context(case))
+            yield
+
+    def made(self, use_subtests, device):
+        make = original(self, use_subtests, device)
+
+        def pair(sample, index):
+            sample, *contexts = make(sample, index)
+            return sample, lambda case: both(contexts, case)
+
+        return pair if use_subtests else make
+
+    OpInfo._sample_callback_fn = made
+
+def pytest_sessionstart(session):
+    files = [name for name in session.config.args if "functorch" in name]
+    if files:
+        forget_former_operators()
+    if any("in sample_inputs_itr" in text and "skip_xfail_ctx" not in text for text in map(Path.read_text, map(Path, files))):
+        give_pairs_of_samples()
+
 DONE = set(json.loads(open(os.environ["SUITE_DONE"]).read()))
 TOLD = open(os.environ["SUITE_TOLD"], "a", buffering=1)
 
 def tell(**said):
     TOLD.write(json.dumps(said) + "\\n")
 
+def in_sample(nodeid):
+    """One in so many, by a checksum of the name without the kind of device, so that a test and its twin are both in it."""
+    return zlib.crc32(re.sub("cpu|cuda", "", nodeid.lower()).encode()) % int(os.environ["SUITE_ONE_IN"]) == 0
+
 def pytest_collection_modifyitems(items):
-    items[:] = [item for item in items if item.nodeid not in DONE]
+    items[:] = [item for item in items if item.nodeid not in DONE and in_sample(item.nodeid)]
 
 def pytest_runtest_logstart(nodeid):
     tell(begins=nodeid)
@@ -98,18 +143,18 @@ class Outcomes:
         self.ended[test], self.texts[test] = "failed", f"the process ended with status {status}"
 
 
-def environment(device: bool, tests: Path, folder: Path) -> dict[str, str]:
+def environment(device: bool, tests: Path, folder: Path, one_in: int) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
     paths = os.pathsep.join([str(folder), str(tests), str(tests / "functorch")])
     kind = {"PYTORCH_TESTING_DEVICE_ONLY_FOR": "cuda" if device else "cpu"} | (
         {"FOREBAY_URL": "local", "FOREBAY_FLAVOR": FLAVOR} if device else {}
     )
-    told = {"SUITE_DONE": str(folder / "done.json"), "SUITE_TOLD": str(folder / "told.jsonl")}
+    told = {"SUITE_DONE": str(folder / "done.json"), "SUITE_TOLD": str(folder / "told.jsonl"), "SUITE_ONE_IN": str(one_in)}
     return kept | kind | told | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
 
-def run(tests: Path, file: str, device: bool, only: str) -> Outcomes:
-    """All tests of a file, in as many processes as it takes."""
+def run(tests: Path, file: str, device: bool, only: str, one_in: int) -> Outcomes:
+    """The tests of a file, in as many processes as it takes."""
     outcomes = Outcomes()
     with tempfile.TemporaryDirectory(prefix="fb-suite-") as name:
         folder = Path(name)
@@ -117,7 +162,7 @@ def run(tests: Path, file: str, device: bool, only: str) -> Outcomes:
         while True:
             (folder / "done.json").write_text(json.dumps(list(outcomes.ended)))
             (folder / "told.jsonl").write_text("")
-            status = _one_process(tests, file, only, environment(device, tests, folder), folder / "told.jsonl")
+            status = _one_process(tests, file, only, environment(device, tests, folder, one_in), folder / "told.jsonl")
             with (folder / "told.jsonl").open() as told:
                 current = outcomes.hear(line for line in told if line.endswith("\n"))
             if current is not None:
@@ -191,10 +236,10 @@ def table(rows: list[Compared]) -> str:
     return "\n".join(lines)
 
 
-def measure(tests: Path, file: str, only: str, kept: Path) -> Compared:
+def measure(tests: Path, file: str, only: str, one_in: int, kept: Path) -> Compared:
     """Runs a file on both, and keeps what came of it."""
     with ThreadPoolExecutor() as both:
-        cpu, device = both.map(lambda on_device: run(tests, file, on_device, only), (False, True))
+        cpu, device = both.map(lambda on_device: run(tests, file, on_device, only, one_in), (False, True))
     kept.write_text(json.dumps({"cpu": asdict(cpu), "device": asdict(device)}, indent=1))
     return compare(file, cpu, device)
 
@@ -204,14 +249,15 @@ def main() -> int:
     parser.add_argument("tests", type=Path, help="the folder test of PyTorch's sources")
     parser.add_argument("files", nargs="*", default=list(FILES), help="files or folders in it")
     parser.add_argument("--only", default="", help="only tests that match this expression of pytest -k")
+    parser.add_argument("--one-in", type=int, default=1, metavar="N", help="only one in N tests, always the same ones")
     parser.add_argument("--output", type=Path, default=Path("build/public-suites"), help="where outcomes are kept, a JSON file each")
     parser.add_argument("--failed", action="store_true", help="also print which tests failed, and the last line of why")
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     rows = []
     for file in asked.files:
-        kept = asked.output / (file.replace("/", "-").removesuffix(".py") + ("" if not asked.only else "-part") + ".json")
-        rows.append(measure(asked.tests.resolve(), file, asked.only, kept))
+        kept = asked.output / (file.replace("/", "-").removesuffix(".py") + ("-part" if asked.only or asked.one_in > 1 else "") + ".json")
+        rows.append(measure(asked.tests.resolve(), file, asked.only, asked.one_in, kept))
         print(table(rows[-1:]).splitlines()[-1], flush=True)
         for test, why in rows[-1].failed.items() if asked.failed else ():
             print(f"  {test}: {why.strip().splitlines()[-1] if why.strip() else 'no reason'}", flush=True)

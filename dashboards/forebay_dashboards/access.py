@@ -55,13 +55,9 @@ def may_read_statement(visitor: Identity, tenant: str) -> bool:
     return visitor.tenant == tenant
 
 
-def may_scrape(bearer: Identity | None, nearby: bool) -> bool:
-    """Metrics are for programs on this host that come straight, and for the token of an operator or a service."""
-    if nearby:
-        return True
-    if bearer is None:
-        return False
-    return bearer.may(OPERATE) or bearer.may(SERVICE)
+def sees_all(bearer: Identity | None) -> bool:
+    """Whether a token is that of an operator or a service, who may read what metrics tell of all tenants."""
+    return bearer is not None and (bearer.may(OPERATE) or bearer.may(SERVICE))
 
 
 def require(view: View, visitor: Identity) -> None:

@@ -19,8 +19,8 @@ from place import CHECKOUT, Place
 
 NUMBERS = "60706-61183"
 """Of FOREBAY_UIDS. Neither Debian's useradd nor systemd gives them out (https://systemd.io/UIDS-GIDS: unused), and containers have them."""
-GROUP, SERVICES, WORKERS = "@group", "@services", "@workers"
-"""The first three names of a register; no login begins with ``@``."""
+GROUP, SERVICES, WORKERS, PROXY = "@group", "@services", "@workers", "@proxy"
+"""The first four names of a register; no login begins with ``@``."""
 ACCELERATORS = ("/dev/kfd", "/dev/dri/renderD*", "/dev/nvidia*", "/dev/nvidia-caps/*")
 """What drivers of GPUs are opened by."""
 PYTHON = CHECKOUT / ".venv" / "bin" / "python"
@@ -35,8 +35,8 @@ class AccountsError(Exception):
 def range_of(text: str) -> range:
     """What FOREBAY_UIDS says. Raises AccountsError."""
     first, dash, last = text.partition("-")
-    if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) - 3 and int(last) < 2**31):
-        raise AccountsError(f"FOREBAY_UIDS={text} cannot be used; give the first and the last of at least four numbers, as in {NUMBERS}")
+    if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) - 4 and int(last) < 2**31):
+        raise AccountsError(f"FOREBAY_UIDS={text} cannot be used; give the first and the last of at least five numbers, as in {NUMBERS}")
     return range(int(first), int(last) + 1)
 
 
@@ -107,6 +107,10 @@ class Accounts:
     @property
     def services(self) -> int:
         return self.register.of(SERVICES)
+
+    @property
+    def proxy(self) -> int:
+        return self.register.of(PROXY)
 
     @property
     def device_users(self) -> tuple[int, ...]:
@@ -186,20 +190,21 @@ def found(place: Place, environment: Mapping[str, str], euid: int) -> tuple[Acco
     if euid != 0:
         return None, f"Everything runs as your own user (uid {euid}), {SHARED}."
     register = register_of(place, environment)
-    group, services, workers = (register.of(name) for name in (GROUP, SERVICES, WORKERS))
+    group, services, workers, proxy = (register.of(name) for name in (GROUP, SERVICES, WORKERS, PROXY))
     problem = obstacle(place, services, group)
     if problem is not None:
         return None, f"Everything runs as root, since {problem}, {SHARED}."
     unhidden = refused([*account_command(services, [group], "--hide"), "true"])
     namespace, joined = keep_namespace(services, workers, (group, *device_groups()))
     accounts = Accounts(register, unhidden is None, namespace)
-    who = f"services under {services}, workers under {workers}" if namespace is not None else f"services and workers under {services}"
+    ours = f"services under {services}, workers under {workers}" if namespace is not None else f"services and workers under {services}"
     notes = [
         f"workers have no account of their own ({joined})" if namespace is None else "",
         f"they see each other's processes, though not what is in them ({unhidden})" if unhidden else "",
     ]
     but = "".join(f"; {note}" for note in notes if note)
-    return accounts, f"Started as root: each login runs under a uid of its own, {who}, none of them reads another's files{but}."
+    who = f"each login runs under a uid of its own, {ours}, the proxy under {proxy}, none of them reads another's files"
+    return accounts, f"Started as root: {who}{but}."
 
 
 def keep_namespace(services: int, workers: int, groups: Iterable[int]) -> tuple[int | None, str | None]:
@@ -224,17 +229,19 @@ def take_over(place: Place, accounts: Accounts) -> int:
     """
     place.state.chmod(0o710)
     os.chown(place.state, 0, accounts.group)
-    homes, sockets = place.state / "homes", place.state / "sockets"
-    for folder in (homes, sockets):
+    homes, sockets, proxy = (place.state / name for name in ("homes", "sockets", "proxy"))
+    for folder in (homes, sockets, proxy):
         folder.mkdir(exist_ok=True)
     homes.chmod(0o711)
+    os.chown(proxy, 0, accounts.proxy)
+    proxy.chmod(0o750)
     os.chown(sockets, accounts.services, accounts.workers)
     sockets.chmod(0o771)
     owners = {place.state / name: accounts.services for name in ("pool", "billing")}
     owners |= {home: accounts.register.of(home.name) for home in homes.iterdir() if home.is_dir() and not home.name.startswith(".")}
     changed = sum(give(folder, uid, past_root=folder.parent == place.state) for folder, uid in owners.items())
     for path in place.state.iterdir():
-        if path not in (*owners, homes, sockets):
+        if path not in (*owners, homes, sockets, proxy):
             path.chmod(0o700 if path.is_dir() else 0o600)
     return changed
 

@@ -10,13 +10,14 @@ from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.proxy import KeptTraefik
 from forebay_hub.services import python_service
 from forebay_hub.tenants import read_directory
+from forebay_hub.tokens import ensure_token
 from forebay_service.account import Account
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from accounts import SERVICES as SERVICE_ACCOUNT  # noqa: E402 - lies beside this file
-from accounts import Accounts  # noqa: E402 - as above
+from accounts import PROXY, Accounts  # noqa: E402 - lies beside this file
+from accounts import SERVICES as SERVICE_ACCOUNT  # noqa: E402 - as above
 from place import CHECKOUT, SERVICES, Place  # noqa: E402 - as above
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821 - JupyterHub provides it
@@ -34,6 +35,9 @@ environments = {
         "FOREBAY_DASHBOARDS_BILLING_URL": place.service_url("billing"),
     },
 }
+metrics_token = ensure_token(place.state / "scrape-token")
+for service in SERVICES:
+    environments[service][f"FOREBAY_{service.upper()}_METRICS_TOKEN"] = metrics_token
 accounts = Accounts.from_environment(place, os.environ)
 
 
@@ -63,6 +67,7 @@ configure(
             )
             for service in SERVICES
         ),
+        metrics_token=metrics_token,
     ),
 )
 
@@ -77,12 +82,15 @@ c.LoginsAuthenticator.logins_file = str(place.state / "logins.json")
 ensure_logins(place.state / "logins.json", directory.people)
 
 c.JupyterHub.proxy_class = KeptTraefik
+proxy_files = place.state / "proxy"
+proxy_files.mkdir(exist_ok=True)
+c.KeptTraefik.account = account_of(PROXY)
 c.TraefikProxy.traefik_api_url = place.url_of("proxy")
 c.TraefikProxy.traefik_api_username = "hub"
 c.TraefikProxy.traefik_api_password = secrets.token_hex(32)
-c.TraefikProxy.static_config_file = str(place.state / "proxy.toml")
-c.TraefikFileProviderProxy.dynamic_config_file = str(place.state / "routes.toml")
-(place.state / "routes.toml").unlink(missing_ok=True)  # left by a hub that was killed, it would bring back the old password
+c.TraefikProxy.static_config_file = str(proxy_files / "proxy.toml")
+c.TraefikFileProviderProxy.dynamic_config_file = str(proxy_files / "routes.toml")
+(proxy_files / "routes.toml").unlink(missing_ok=True)  # left by a hub that was killed, it would bring back the old password
 c.TraefikProxy.extra_static_config = {
     "global": {"checkNewVersion": False, "sendAnonymousUsage": False},
     "entryPoints": {"http": {"transport": {"respondingTimeouts": {"readTimeout": "0s"}}}},

@@ -8,25 +8,30 @@ from typing import Any
 
 from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP
 
-from forebay_hub.roles import SCOPES, SERVER_TOKEN_SCOPES, roles
+from forebay_hub.roles import METRICS_ROLE, METRICS_SERVICE, SCOPES, SERVER_TOKEN_SCOPES, roles
 from forebay_hub.services import ManagedService
 from forebay_hub.tenants import Directory
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Whom an installation serves, and the services that JupyterHub starts."""
+    """Whom an installation serves, and the services that JupyterHub starts. ``metrics_token``, if there is one, reads the hub's metrics."""
 
     directory: Directory
     services: tuple[ManagedService, ...]
+    metrics_token: str = ""
 
 
 def configure(c: Any, settings: Settings) -> None:
     """Writes tenants, scopes, roles and services into a JupyterHub configuration object."""
     c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}
     c.JupyterHub.load_groups = settings.directory.groups
-    c.JupyterHub.load_roles = [role.spec for role in roles(settings.directory, [service.name for service in settings.services])]
+    table = roles(settings.directory, [service.name for service in settings.services])
     c.JupyterHub.services = _specs(settings.services)
+    if settings.metrics_token:
+        table.append(METRICS_ROLE)
+        c.JupyterHub.services.append({"name": METRICS_SERVICE, "api_token": settings.metrics_token})
+    c.JupyterHub.load_roles = [role.spec for role in table]
     c.JupyterHub.default_url = landing
     c.Spawner.server_token_scopes = list(SERVER_TOKEN_SCOPES)
     c.Authenticator.allowed_users = set(settings.directory.people)

@@ -1,4 +1,7 @@
-"""JupyterHub's proxy as the hub keeps it: traefik is watched, buried, and started again; it ends with the hub."""
+"""JupyterHub's proxy as the hub keeps it: traefik is watched, buried, and started again; it ends with the hub.
+
+It faces the network, so it may have an account of its own, of which it needs its two files and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,56 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
 
+from forebay_service.account import Account
 from forebay_service.keeper import Pauses, ending, say
 from jupyterhub_traefik_proxy.fileprovider import TraefikFileProviderProxy
+from jupyterhub_traefik_proxy.traefik_utils import TraefikConfigFileHandler
+from traitlets import Instance
 
 WATCH_SECONDS = 0.5
+
+
+def hand_over(path: str, account: Account) -> None:
+    """Lets the account's group read a file of ours, and nobody else. Raises OSError."""
+    os.chown(path, os.getuid(), account.uid)
+    os.chmod(path, 0o640)
+
+
+class RoutesFile(TraefikConfigFileHandler):  # type: ignore[misc] # no type information in that package
+    """The routes, which the proxy reads anew whenever the file is replaced: so each is readable to its account before it stands there."""
+
+    def __init__(self, path: str, account: Account) -> None:
+        super().__init__(path)
+        self._account = account
+
+    def atomic_dump(self, data: Mapping[str, Any]) -> None:
+        """Raises OSError."""
+        path = Path(self.file_path)
+        with NamedTemporaryFile("w", prefix=f"{path.name}-", dir=path.parent, delete=False) as draft:
+            try:
+                self._dump(data, draft)
+                draft.flush()
+                hand_over(draft.name, self._account)
+                os.replace(draft.name, path)
+            except BaseException:
+                os.unlink(draft.name)
+                raise
 
 
 class KeptTraefik(TraefikFileProviderProxy):  # type: ignore[misc] # no type information in that package
     """Traefik reads its routes from the file that the hub writes, so that one which is started again serves them all at once."""
 
+    account = Instance(
+        Account,
+        allow_none=True,
+        config=True,
+        help="What the proxy runs as, where the hub is root. Its group must be able to read the folder of the two configuration files.",
+    )
     _watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -31,9 +74,21 @@ class KeptTraefik(TraefikFileProviderProxy):  # type: ignore[misc] # no type inf
                 await self._watching
         await super().stop()
 
+    async def _setup_traefik_static_config(self) -> None:
+        """The first that is done when it starts."""
+        await super()._setup_traefik_static_config()
+        if self.account is not None:
+            hand_over(self.static_config_file, self.account)
+            self.dynamic_config_handler = RoutesFile(self.dynamic_config_file, self.account)
+
     def _start_traefik(self) -> None:
-        command = [sys.executable, "-m", "forebay_service.leash", "traefik", "--configfile", os.path.abspath(self.static_config_file)]
-        self.traefik_process = subprocess.Popen(command, env={**os.environ, **self.traefik_env})
+        command = ["traefik", "--configfile", os.path.abspath(self.static_config_file)]
+        variables = dict(os.environ)
+        if self.account is not None:
+            command = self.account.command(command)
+            variables = {"PATH": os.environ.get("PATH", os.defpath)}  # the hub's others are not its
+        command = [sys.executable, "-m", "forebay_service.leash", *command]
+        self.traefik_process = subprocess.Popen(command, env={**variables, **self.traefik_env})
 
     async def _watch(self) -> None:
         """Until cancelled."""

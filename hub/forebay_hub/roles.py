@@ -68,6 +68,12 @@ class Role:
         }
 
 
+METRICS_SERVICE = "prometheus"
+METRICS_ROLE = Role(
+    "forebay-metrics", "Prometheus, which reads the hub's metrics and nothing else", ("read:metrics",), services=(METRICS_SERVICE,)
+)
+
+
 def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
     """Every role of an installation with these people and services."""
     visits = tuple(f"access:services!service={name}" for name in services)

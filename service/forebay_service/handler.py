@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 from typing import Any, ClassVar, TypeVar
@@ -38,6 +39,14 @@ def token_in(headers: HTTPHeaders) -> str:
 def is_local(request: HTTPServerRequest) -> bool:
     """Whether a program on this host asks straight, and not a proxy for somebody."""
     return request.remote_ip in LOOPBACK and "X-Forwarded-For" not in request.headers
+
+
+def may_scrape(request: HTTPServerRequest, metrics_token: str) -> bool:
+    """Whether the metrics are told without asking JupyterHub: to the token for them, and where there is none, to programs on this host.
+
+    So they are there while JupyterHub is not.
+    """
+    return hmac.compare_digest(token_in(request.headers).encode(), metrics_token.encode()) if metrics_token else is_local(request)
 
 
 def error_document(error: RequestError) -> dict[str, Any]:
@@ -216,14 +225,15 @@ class HealthHandler(JsonHandler):
 
 
 class MetricsHandler(JsonHandler):
-    """``GET metrics``: without a token from this host itself, never through a proxy, since it tells of all tenants."""
+    """``GET metrics``: to the setting ``metrics_token``, or without one from this host itself, but never through a proxy, since it tells
+    of all tenants; and to operators and services."""
 
     async def exposition(self) -> bytes:
         """All figures, in Prometheus' text format."""
         raise NotImplementedError
 
     async def get(self) -> None:
-        if not is_local(self.request):
+        if not may_scrape(self.request, self.context.settings.metrics_token):
             await self.bearer(SERVICE, OPERATE)
         text = await self.exposition()
         self.set_header("Content-Type", CONTENT_TYPE_LATEST)

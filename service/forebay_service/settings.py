@@ -42,6 +42,7 @@ def _lower(value: object) -> object:
 
 Prefix = Annotated[str, Field(pattern=r"^/([^\s?#]*/)?$")]
 PREFIX = "Path that all endpoints stand under, with a slash at both ends."
+MetricsToken = Annotated[str, Field(pattern=r"^([!-~]{16,})?$")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
 
 
@@ -57,6 +58,9 @@ class ServiceSettings(BaseModel):
     port: int = Field(0, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     prefix: Prefix = Field("/", description=PREFIX)
     hub_api_url: str | None = Field(None, pattern="^https?://", description="JupyterHub's API, which tells whose token it is.")
+    metrics_token: MetricsToken = Field(
+        "", repr=False, description="Who reads the metrics sends it; none: programs on this host need none."
+    )
     log_level: LogLevel = Field("info", description="Least serious log record that is written: debug, info, warning or error.")
 
     @classmethod

@@ -114,23 +114,26 @@ def uids(apart: Apart) -> dict[str, int]:
 def test_the_start_says_in_one_sentence_who_runs_as_whom(apart: Apart) -> None:
     (line,) = [line for line in apart.cloud.printed.splitlines() if "root" in line]
     assert line.startswith("Started as root: each login runs under a uid of its own, services under "), line
+    assert f", the proxy under {apart.process('traefik --configfile').uids().real}, none of them reads" in line
     assert "had other owners" not in apart.cloud.printed
 
 
-def test_logins_services_and_workers_have_uids_of_their_own_and_the_hub_is_root(apart: Apart) -> None:
+def test_logins_services_workers_and_the_proxy_have_uids_of_their_own_and_the_hub_is_root(apart: Apart) -> None:
     apart.kernels[PEOPLE[0]].run("import torch; torch.ones(3, device='cuda')")
     logins = set(uids(apart).values())
     services = {apart.process(f"-m forebay_{name} --config").uids().real for name in ("pool", "billing", "dashboards")}
     workers = {apart.process("-m forebay_worker").uids().real}
+    proxy = {apart.process("traefik --configfile").uids().real}
     assert len(logins) == 2 and len(services) == len(workers) == 1
-    assert len({0} | logins | services | workers) == 5
+    assert len({0} | logins | services | workers | proxy) == 6
     assert apart.process("-m jupyterhub").uids().real == 0
 
 
 def test_no_cell_reads_anothers_home_or_what_is_the_hubs_or_a_services(apart: Apart) -> None:
     state = apart.cloud.state
     one, other = PEOPLE
-    files = ["cookie_secret", "hub.sqlite", "logins.json", "uids.json", "proxy.toml", "routes.toml", "log/hub.log", "up.lock"]
+    files = ["cookie_secret", "hub.sqlite", "logins.json", "uids.json", "log/hub.log", "up.lock"]
+    files += ["proxy", "proxy/proxy.toml", "proxy/routes.toml"]
     files += ["pool", "pool/pool.sqlite", "billing", "billing/billing.sqlite3", "sockets", f"homes/{other}", f"homes/{other}/digits.ipynb"]
     paths = [str(state / file) for file in files]
     assert all(Path(path).exists() for path in paths)
@@ -179,6 +182,46 @@ def test_the_services_do_not_read_each_others_surroundings_and_workers_nothing_o
     for path in (f"/proc/{pool.pid}/environ", str(apart.cloud.state / "pool" / "pool.sqlite")):
         reading = subprocess.run(["cat", path], user=as_worker, group=as_worker, extra_groups=[group], capture_output=True, text=True)
         assert "Permission denied" in reading.stderr
+
+
+def test_the_proxy_reads_its_own_files_and_nothing_else_of_the_installation_and_none_of_the_hubs_variables(apart: Apart) -> None:
+    proxy, state = apart.process("traefik --configfile"), apart.cloud.state
+    hub = apart.process("-m jupyterhub")
+    names = ("cookie_secret", "hub.sqlite", "logins.json", "pool/pool.sqlite", "billing", f"homes/{PEOPLE[0]}/digits.ipynb")
+    group = {"user": proxy.uids().real, "group": proxy.gids().real, "extra_groups": [state.stat().st_gid]}
+    for path in (*(state / name for name in names), Path(f"/proc/{hub.pid}/environ")):
+        reading = subprocess.run(["cat", str(path)], capture_output=True, text=True, **group)
+        assert "Permission denied" in reading.stderr, path
+    for name in ("proxy.toml", "routes.toml"):
+        assert subprocess.run(["cat", str(state / "proxy" / name)], capture_output=True, check=True, **group).stdout
+    writing = subprocess.run(["touch", str(state / "proxy" / "routes.toml"), str(state / "proxy" / "other")], capture_output=True, **group)
+    assert writing.stderr.decode().count("Permission denied") == 2
+    assert set(proxy.environ()) <= {"PATH", "LC_CTYPE"}, "the second is Python's own"
+
+
+def test_a_proxy_that_is_killed_is_back_under_its_account_with_all_routes(
+    apart: Apart, kernel_type: Any, eventually: Callable[[Callable[[], Any]], Any]
+) -> None:
+    proxy = apart.process("traefik --configfile")
+    uid = proxy.uids().real
+    assert uid != 0
+    proxy.kill()
+    psutil.wait_procs([proxy], timeout=10)
+
+    def served() -> bool:
+        try:
+            pages = [httpx.get(f"{apart.cloud.url}/{path}", timeout=5) for path in ("hub/health", "services/pool/health")]
+        except httpx.HTTPError:
+            return False
+        return all(page.status_code == httpx.codes.OK for page in pages)
+
+    assert eventually(served)
+    again = apart.process("traefik --configfile")
+    assert again.pid != proxy.pid and again.uids().real == uid
+    for name, kernel in apart.kernels.items():  # connections through the old one are gone
+        kernel.close()
+        apart.kernels[name] = kernel_type(apart.people[name], "digits.ipynb")
+    assert len(set(uids(apart).values())) == len(PEOPLE)
 
 
 def test_the_machines_own_proc_is_as_it_was(machines_proc: list[str], apart: Apart) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 pytestmark = pytest.mark.acceptance
+
+PROMETHEUS = Path(__file__).parents[2] / "deploy" / "prometheus" / "prometheus.yml"
 
 
 def test_the_start_prints_address_and_every_login(cloud: Any) -> None:
@@ -95,3 +99,19 @@ def test_a_new_notebook_has_what_people_expect_in_one_and_words_opens_without_a_
         assert "[transformers]" not in kernel.run(cell), "printed to stderr, which is red"
     step = "tokens_here = tokens[:16][None].to(device)\nprint(model(input_ids=tokens_here, labels=tokens_here).loss.item() > 0)"
     assert kernel.run(step) == "True\n"
+
+
+def test_metrics_are_told_to_the_token_that_prometheus_is_given_and_to_no_program_without(cloud: Any) -> None:
+    """By the shipped configuration, whose ports are those of an installation at 8000."""
+    token = cloud.state / "scrape-token"
+    assert token.stat().st_mode & 0o777 == 0o600
+    first = httpx.URL(cloud.url).port
+    assert first is not None
+    for job in yaml.safe_load(PROMETHEUS.read_text())["scrape_configs"]:
+        (target,) = job["static_configs"][0]["targets"]
+        host, _, port = target.partition(":")
+        page = f"http://{host}:{first + int(port) - 8000}{job['metrics_path']}"
+        assert (job["authorization"]["type"], job["authorization"]["credentials_file"]) == ("token", token.name)
+        codes = [httpx.get(page, headers={"Authorization": f"token {sent}"}).status_code for sent in (token.read_text().strip(), "x" * 64)]
+        assert codes[0] == httpx.codes.OK and codes[1] in (401, 403), page
+        assert httpx.get(page).status_code in (401, 403), page

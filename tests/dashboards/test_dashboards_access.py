@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from dashboards_installation import PEOPLE, Installation
-from forebay_dashboards.access import Owner, View, may_open, may_read_statement, may_scrape, may_see
+from forebay_dashboards.access import Owner, View, may_open, may_read_statement, may_see, sees_all
 from forebay_dashboards.service import ROUTES
 from forebay_service.identity import Identity, identity_of
 from tornado.web import RequestHandler
@@ -143,9 +143,8 @@ def test_statements_are_for_the_tenants_admins_and_operators() -> None:
 
 
 def test_metrics_are_for_this_host_and_for_tokens_of_operators_and_services() -> None:
-    assert may_scrape(None, nearby=True)
-    assert not may_scrape(None, nearby=False)
-    assert [name for name in ("acme-owner", "operator", "service") if may_scrape(visitor(name), nearby=False)] == ["operator", "service"]
+    assert not sees_all(None)
+    assert [name for name in ("acme-owner", "operator", "service") if sees_all(visitor(name))] == ["operator", "service"]
 
 
 @pytest.mark.parametrize("path", PAGES)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from forebay_hub.configuration import Settings, configure
 from forebay_hub.roles import SCOPES, roles
 from forebay_hub.tenants import Directory, Tenant, directory_of, read_directory
+from forebay_hub.tokens import ensure_token
 from forebay_service.errors import SettingsError
 from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
+from traitlets.config import Config
 
 ACME = {"acme": {"owners": ["ann"], "billing": ["cyd"], "members": ["bob"]}}
 
@@ -81,3 +84,23 @@ def test_what_a_tenants_people_hold_they_hold_of_that_tenant_alone(role: str, us
 def test_no_role_inherits() -> None:
     table = roles(directory_of({"operators": ["op"], "tenants": ACME}), ["pool", "billing"])
     assert not [role for role in table if "inherit" in role.scopes]
+
+
+@pytest.mark.parametrize("token", ["", "0123456789abcdef"])
+def test_with_a_token_for_metrics_the_hub_knows_a_service_that_may_read_them_and_nothing_else(token: str) -> None:
+    c = Config()
+    configure(c, Settings(directory_of({"operators": ["op"], "tenants": ACME}), (), metrics_token=token))
+    assert c.JupyterHub.services == ([{"name": "prometheus", "api_token": token}] if token else [])
+    held = [(role["name"], role["scopes"]) for role in c.JupyterHub.load_roles if "prometheus" in role["services"]]
+    assert held == ([("forebay-metrics", ["read:metrics"])] if token else [])
+
+
+def test_a_token_is_made_once_and_is_the_owners_alone(tmp_path: Path) -> None:
+    file = tmp_path / "scrape-token"
+    token = ensure_token(file)
+    assert len(token) == 64 and ensure_token(file) == token
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text("")
+    assert ensure_token(file) not in ("", token)
+    file.write_text("chosen-by-an-operator\n")
+    assert ensure_token(file) == "chosen-by-an-operator"

@@ -16,12 +16,14 @@ from forebay_service.handler import HealthHandler, JsonHandler, MetricsHandler, 
 from forebay_service.identity import OPERATE, SERVICE, Identity, IdentityUnavailable, SeveralTenants
 from forebay_service.openapi import describe
 from forebay_service.routes import Route, handlers, rules
-from pydantic import BaseModel, ConfigDict, Field
+from forebay_service.settings import ServiceSettings
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
 BODY_BYTES_MAX = 1000
+SCRAPE_TOKEN = "prometheus-reads-the-metrics"
 
 
 class Authenticator:
@@ -36,8 +38,13 @@ class Authenticator:
         return Identity(token, "user", "acme", scopes[token]) if token in scopes else None
 
 
+class Settings(ServiceSettings):
+    package = "forebay_bank"
+
+
 class Context(NamedTuple):
     authenticator: Authenticator
+    settings: Settings
 
 
 class Amount(BaseModel):
@@ -104,11 +111,12 @@ ROUTES = (
 )
 
 
-@pytest.fixture(scope="module")
-def bank() -> Iterator[httpx.Client]:
+@pytest.fixture(scope="module", params=[""])
+def bank(request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
     """A service of ten lines, under the path of a proxy."""
     loop, sockets = asyncio.new_event_loop(), bind_sockets(0, "127.0.0.1")
-    given = {"context": Context(Authenticator())}
+    settings = Settings(metrics_token=request.param)
+    given = {"context": Context(Authenticator(), settings)}
 
     async def serve() -> HTTPServer:
         application = Application(
@@ -203,6 +211,22 @@ def test_metrics_are_for_this_host_and_through_a_proxy_for_those_who_may(bank: h
     proxied = {"X-Forwarded-For": "10.1.1.1"}
     statuses = [bank.get("metrics", headers={**proxied, **by(token)}).status_code for token in ("operator", "ada", "stranger")]
     assert statuses == [200, 403, 401]
+
+
+@pytest.mark.parametrize("bank", [SCRAPE_TOKEN], indirect=True)
+def test_where_metrics_have_a_token_they_are_told_to_it_and_to_those_who_may_from_this_host_too(bank: httpx.Client) -> None:
+    tokens = (SCRAPE_TOKEN, "operator", "ada", "stranger", SCRAPE_TOKEN[:-1], f"{SCRAPE_TOKEN}x")
+    for headers in ({}, {"X-Forwarded-For": "10.1.1.1"}):
+        answers = [bank.get("metrics", headers=headers), *(bank.get("metrics", headers={**headers, **by(token)}) for token in tokens)]
+        assert [answer.status_code for answer in answers] == [401, 200, 200, 403, 401, 401, 401]
+        assert SCRAPE_TOKEN not in "".join(answer.text for answer in answers)
+    assert bank.put("api/amounts", headers=by(SCRAPE_TOKEN), json={"amount": 7}).status_code == 401
+
+
+def test_a_token_for_metrics_is_long_or_there_is_none_and_is_not_shown() -> None:
+    with pytest.raises(ValidationError):
+        Settings(metrics_token="short")
+    assert SCRAPE_TOKEN not in repr(Settings(metrics_token=SCRAPE_TOKEN))
 
 
 def test_a_table_with_two_handlers_for_a_path_is_refused() -> None:

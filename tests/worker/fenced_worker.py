@@ -1,4 +1,7 @@
-"""Two workers whose memory is fenced (``fence.cpp``) and which differ in what unwritten memory holds; each call goes to both."""
+"""Two workers whose memory is fenced (``fence.cpp``) and which differ in what unwritten memory holds; each call goes to both.
+
+One of the stand-in for a GPU needs no fence: that memory is closed to the host.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,9 +73,12 @@ class Encoding(Recording):
 
 @dataclass
 class FencedWorker:
-    library: Path
+    library: Path | None
+    """The fence; none: the memory has one of its own."""
     fill: int
     address: str
+    device: str = "cpu:0"
+    variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     process: subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,16 +87,17 @@ class FencedWorker:
     def start(self) -> None:
         ticket = secrets.token_bytes(32)
         command = [sys.executable, "-m", "forebay_worker", "--standalone", f"unix:{self.address}", "--threads", "1"]
-        command += ["--ticket", ticket.hex(), "--memory", str(MEMORY_BYTES)]
-        fence = {"LD_PRELOAD": str(self.library), "FENCE_FILL": str(self.fill), "FENCE_STORAGE_BYTES": str(STORAGE_BYTES)}
+        command += ["--ticket", ticket.hex(), "--memory", str(MEMORY_BYTES), "--device", self.device]
+        fence = {"FENCE_FILL": str(self.fill), "FENCE_STORAGE_BYTES": str(STORAGE_BYTES)}
+        fence |= {} if self.library is None else {"LD_PRELOAD": str(self.library)}
         Path(self.address).unlink(missing_ok=True)
-        environment = {**os.environ, **fence, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        environment = {**self.variables, **fence, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
         assert self.process.stdout
         line = self.process.stdout.readline()
         peer = connect(json.loads(line)["address"])
         peer.settimeout(ANSWER_SECONDS_MAX)
-        self.client = Client(peer, ticket)
+        self.client = Client(peer, ticket, self.device)
         assert isinstance(self.client.hello(), stream.Welcome)
 
     def stop(self) -> None:

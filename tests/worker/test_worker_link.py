@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import STANDIN_FINDING
 from forebay_wire import messages, stream
 from forebay_wire.messages import Assign, Close, End, Open, Park, Restore
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
@@ -23,6 +24,10 @@ from link_to_pool import WAIT_SECONDS_MAX, Pool
 TICKET = bytes(range(32))
 TOKEN = "the-workers-own-token"
 FOUR = Geometry(6, (4,), (1,))
+MODELS = {
+    "cpu:0": messages.DeviceModel(kind="cpu", model="cpu-dev"),
+    "standin:0": messages.DeviceModel(kind="standin", model="stand-in"),
+}
 
 
 @pytest.fixture
@@ -36,22 +41,29 @@ StartLinked = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def start_linked(pool: Pool, socket_folder: Path) -> Iterator[StartLinked]:
-    """Starts workers that call the pool; they end with the test."""
+def start_linked(pool: Pool, socket_folder: Path, device: str, device_environment: dict[str, str]) -> Iterator[StartLinked]:
+    """Starts workers that call the pool; they end with the test, which fails where the stand-in found a mistake."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*options: str, device: str = "cpu:0", token: str = TOKEN) -> subprocess.Popen[str]:
+    def start(*options: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "forebay_worker", "--pool", pool.url, "--worker", "w-1", "--device", device]
         command += ["--socket-dir", str(socket_folder), "--threads", "1", *options]
-        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "FOREBAY_WORKER_TOKEN": token}))
+        environment = {**device_environment, "FOREBAY_WORKER_TOKEN": TOKEN}
+        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment))
         return started[-1]
 
     yield start
-    for process in started:
+    said = "".join(ended(process) for process in started)
+    assert STANDIN_FINDING not in said, said
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """Ends a worker; what it wrote to standard error that the test has not read."""
+    process.terminate()
+    try:
+        return process.communicate(timeout=WAIT_SECONDS_MAX)[1]
+    finally:
         process.kill()
-        process.wait()
-        if process.stderr:
-            process.stderr.close()
 
 
 def assign(pool: Pool, idle_release_seconds: float = 600, heartbeat_seconds: float = 0.2) -> messages.Ready:
@@ -101,17 +113,18 @@ def linked_client(pool: Pool, start_linked: StartLinked, make_client: Callable[[
         yield client
 
 
-def test_a_worker_says_who_it_is_and_shows_its_token(pool: Pool, start_linked: StartLinked, socket_folder: Path) -> None:
+def test_a_worker_says_who_it_is_and_shows_its_token(pool: Pool, start_linked: StartLinked, socket_folder: Path, device: str) -> None:
     process = start_linked()
     ready = pool.expect(messages.Ready)
     assert ready.worker == "w-1"
     assert ready.address == f"unix:{socket_folder}/w-1.sock"
     assert ready.torch == torch.__version__
-    assert ready.device == messages.DeviceModel(kind="cpu", model="cpu-dev")
+    assert ready.device == MODELS[device]
     assert ready.pid == process.pid
     assert pool.tokens == [f"token {TOKEN}"]
 
 
+@pytest.mark.everywhere
 def test_work_waits_for_the_lease_and_bookkeeping_does_not(pool: Pool, linked_client: Any) -> None:
     client = linked_client
     client.send(stream.Allocate(900, 16), stream.Free((900,)), stream.Sync(1))
@@ -129,6 +142,7 @@ def test_work_waits_for_the_lease_and_bookkeeping_does_not(pool: Pool, linked_cl
     assert torch.frombuffer(bytearray(reply.data), dtype=torch.float32).tolist() == [2.0] * 4
 
 
+@pytest.mark.everywhere
 def test_a_mark_drains_the_lease_and_later_work_starves(pool: Pool, linked_client: Any) -> None:
     client = linked_client
     open_lease(pool, 1)
@@ -156,6 +170,7 @@ def test_a_mark_that_overtakes_the_pool_s_word_of_its_lease_drains_it_at_once(po
     assert pool.expect(messages.Drained).epoch == 1
 
 
+@pytest.mark.everywhere
 def test_close_stops_at_a_command_boundary(pool: Pool, linked_client: Any) -> None:
     client = linked_client
     open_lease(pool, 1)
@@ -198,6 +213,7 @@ def test_a_lease_that_nobody_uses_is_idle_too(pool: Pool, start_linked: StartLin
     assert pool.expect(messages.Idle).epoch == 1
 
 
+@pytest.mark.everywhere
 def test_heartbeats_tell_epoch_memory_and_commands(pool: Pool, linked_client: Any) -> None:
     client = linked_client
     open_lease(pool, 3)
@@ -211,6 +227,7 @@ def test_heartbeats_tell_epoch_memory_and_commands(pool: Pool, linked_client: An
     assert beat.busy_ns > 0
 
 
+@pytest.mark.parametrize("device", ["cpu:0"])  # on others a call has returned while its kernel still runs
 def test_heartbeats_tell_which_operator_a_call_is_in_that_lasts(pool: Pool, linked_client: Any) -> None:
     client = linked_client
     open_lease(pool, 1)
@@ -231,6 +248,7 @@ def test_heartbeats_tell_which_operator_a_call_is_in_that_lasts(pool: Pool, link
         pass
 
 
+@pytest.mark.everywhere
 def test_a_parked_session_finds_its_tensors_again(pool: Pool, linked_client: Any) -> None:
     client = linked_client
     open_lease(pool, 1)

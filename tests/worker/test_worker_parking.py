@@ -198,6 +198,7 @@ def test_what_is_parked_beyond_the_hosts_share_goes_to_disk_and_comes_back_as_it
         check(client, made)
 
 
+@pytest.mark.everywhere
 def test_a_disk_that_takes_no_more_leaves_the_rest_in_memory(start_on_pool: Start, small_disk: Path) -> None:
     worker = start_on_pool(spill=small_disk)
     client = worker.serve()

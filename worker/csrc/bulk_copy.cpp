@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -16,6 +17,14 @@ constexpr int64_t kThreadsBytes = int64_t{1} << 20;  // of a copy, for each thre
 
 void copy_side_by_side(uint8_t* target, const uint8_t* source, int64_t bytes) {
   at::parallel_for(0, bytes, kThreadsBytes, [&](int64_t begin, int64_t end) { std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin)); });
+}
+
+BulkCopy::~BulkCopy() {
+  if (std::none_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) { return piece.used > 0; })) return;
+  try {
+    device_.synchronize();
+  } catch (const std::exception&) {  // the device is lost, and copies nothing any more
+  }
 }
 
 void BulkCopy::fetch(const c10::Storage& source, const Take& take) {

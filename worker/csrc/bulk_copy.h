@@ -26,6 +26,10 @@ class BulkCopy {
 
   // `bytes`: of all storages together, for which smaller pieces may do.
   BulkCopy(const Device& device, int64_t bytes) : device_(device), piece_bytes_(std::min(bytes, kPartBytes)) {}
+  // Waits for what an exception has kept finish() from waiting for: the device reads from the pieces, and writes to them, until its copies end.
+  ~BulkCopy();
+  BulkCopy(const BulkCopy&) = delete;
+  BulkCopy& operator=(const BulkCopy&) = delete;
 
   // Hands all bytes of a storage to `take`, in order, in parts of kPartBytes and a last one; the later ones by a later call.
   void fetch(const c10::Storage& source, const Take& take);

@@ -55,7 +55,7 @@ Term term_of(std::string_view text) {
     }
   }
   const size_t relation = text.find_first_of("=~<>#%^&|;@$'`?,");
-  if (text[relation] == '=' || text[relation] == '~') {
+  if (text[relation] == '=' || text[relation] == '~' || text[relation] == '^') {
     for (; text.find_last_of("/!+0^-") == text.size() - 1; text.remove_suffix(1)) {
       term.rows |= text.back() == '/';
       term.dense |= text.back() == '!';
@@ -441,13 +441,14 @@ void note_apart(Plan& plan) {
   }
 }
 
-void note_bounds(Plan& plan) {
+void note_bounds(Plan& plan, bool of_elements) {
   Check check(plan);
   if (!check.run().empty()) return;
   for (const Term& term : terms_of(plan)) {
     if (!check.has(term.argument)) continue;
     const size_t index = check.index_of(term.argument);
     if (term.relation == ',') plan.bounds.push_back({index, 1, 0, Bound::Kind::kZero});
+    if (!of_elements) continue;
     if (plan.arguments[index].tag != Tag::kTensor || plan.arguments[index].layout->numel == 0) continue;
     if (term.relation == '%') {
       if (!term.flag.empty() && !check.flag_holds(term)) continue;

@@ -15,7 +15,7 @@ std::string breach_of_contract(const Plan& plan);
 // Adds the arguments whose elements a kernel takes for neighbours, and that are not.
 void note_apart(Plan& plan);
 
-// Adds what check_bounds has to look at before each call.
-void note_bounds(Plan& plan);
+// Adds what check_bounds has to look at before each call: numbers, and with of_elements whole numbers in tensors, where the host can look at them.
+void note_bounds(Plan& plan, bool of_elements);
 
 }  // namespace forebay::worker

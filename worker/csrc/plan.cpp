@@ -259,10 +259,9 @@ std::unique_ptr<Plan> make_plan(const wire::Template& source, c10::OperatorHandl
   check_sparse_use(*plan);
   plan->breach = breach_of_contract(*plan);
   note_apart(*plan);
-  if (device.is_host() && device.computes()) {
-    note_bounds(*plan);
-    note_partial_writes(*plan);
-  }
+  const bool host_computes = device.is_host() && device.computes();
+  note_bounds(*plan, host_computes);
+  if (host_computes) note_partial_writes(*plan);
   return plan;
 }
 

@@ -527,7 +527,7 @@ ROUTES = (
     *PAYMENTS,
     _route("GET", "api/openapi.json", Description, "This description", dict[str, Any], scopes=None),
     _route(
-        *("GET", "metrics", health.MetricsPage, "Metrics for Prometheus; from this host itself without a token", str),
+        *("GET", "metrics", health.MetricsPage, "Metrics for Prometheus; to `metrics_token`, or without one from this host", str),
         scopes=STAFF,
         media=("text/plain",),
     ),

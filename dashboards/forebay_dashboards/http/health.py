@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from forebay_service.handler import is_local
+from forebay_service.handler import may_scrape
 from forebay_service.identity import Identity, IdentityRefused, identity_of
 from forebay_service.languages import Text
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from forebay_dashboards.access import may_scrape
+from forebay_dashboards.access import sees_all
 from forebay_dashboards.http.handler import Answer, Problem
 from forebay_dashboards.http.templating import STATIC_FILES, static_content
 
@@ -27,13 +27,12 @@ class HealthProbe(Answer):
 
 
 class MetricsProbe(Answer):
-    """Free for programs on this host that come straight; through the proxy only with an operator's or service's token."""
+    """Told to the setting ``metrics_token``, or without one to programs on this host that come straight; and to operators and services."""
 
     page = "metrics"
 
     async def get(self) -> None:
-        nearby = is_local(self.request)
-        if not may_scrape(None if nearby else await self._bearer(), nearby):
+        if not may_scrape(self.request, self.services.settings.metrics_token) and not sees_all(await self._bearer()):
             sentence = Text("Metrics are read with the token of an operator or a service.")
             raise Problem(HTTPStatus.FORBIDDEN, Text("Not yours to open"), sentence)
         self.set_header("Content-Type", CONTENT_TYPE_LATEST)

@@ -177,7 +177,7 @@ ROUTES = (
     ),
     Route("GET", "api/openapi.json", Description, "This description", dict[str, Any], scopes=None),
     Route(
-        *("GET", "metrics", health.MetricsPage, "Metrics for Prometheus; from this host itself without a token", str),
+        *("GET", "metrics", health.MetricsPage, "Metrics for Prometheus; to `metrics_token`, or without one from this host", str),
         scopes=STAFF,
         media=("text/plain",),
     ),
