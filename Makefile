@@ -15,7 +15,7 @@ export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 BIN := .venv/bin
 BEGAN := $(shell date +%s)
 ROOMS := device acceptance pool billing service programs dashboards simulation worker generic admin lab house docs monitoring standin hub spawner wire
-PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
+PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_admin forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
@@ -64,7 +64,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
 	$(PYTEST) --every-device tests/worker -k standin
-	$(PYTEST) --search-seeds tests/simulation
+	$(PYTEST) --full-sweep --search-seeds tests/simulation
 	PYTHONPATH=bench $(BIN)/python -m simulation.seeds --count 10000
 	PYTHONPATH=bench:tests/billing $(BIN)/python -m simulation.seeds --world money --count 5000
 
