@@ -31,6 +31,8 @@ FEW_COSTLY_EXAMPLES = 12
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell leaves it for what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests press Ctrl-C, also in what they start
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of one operator wait in a loop for each other while other tests have the processors
+
 MEMORY = Path("/dev/shm")
 MEMORY_FREE_BYTES = 4 << 30
 """What the tests of a room may write at once, with room to spare."""
