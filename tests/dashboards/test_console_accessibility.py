@@ -7,7 +7,6 @@ from browsing import CONSOLE_PAGES, grave_faults, mishaps, sign_in
 from dashboards_installation import Hub, Installation, eventually
 from playwright.sync_api import Browser
 
-
 SCREENS = [
     (1440, "light"),
     (390, "dark"),
