@@ -72,6 +72,7 @@ os.environ["XDG_CONFIG_HOME"] = _configuration.name
 """What the user of this machine keeps (``forebay device add``) is no part of a test; set before any test imports torch, which reads it."""
 
 
+@pytest.hookimpl(trylast=True)  # after --hypothesis-profile
 def pytest_configure(config: pytest.Config) -> None:
     """``@settings(settings.get_profile("costly"))`` makes more examples with --full-sweep."""
     examples = COSTLY_EXAMPLES if config.getoption("--full-sweep") else FEW_COSTLY_EXAMPLES
