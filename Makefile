@@ -14,8 +14,9 @@ export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 
 BIN := .venv/bin
 BEGAN := $(shell date +%s)
-ROOMS := device acceptance pool billing service programs dashboards simulation worker generic admin lab house docs monitoring standin hub spawner wire
-PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
+ROOMS := acceptance device pool dashboards worker programs billing lab simulation house generic standin docs monitoring service admin hub spawner wire
+JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_admin forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
@@ -36,11 +37,10 @@ up: setup ## start the cloud, print its address and the demo logins; Ctrl-C stop
 check: ## what to run while working, in two minutes: style, types, who may import whom, and the tests of what needs no process
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint test-pure
 
-test: ## set up, lint, and run every test, a room of them beside another one
+test: ## set up, lint, and run every test, several rooms of them side by side
 	@$(SETUP) --dev
-	@$(MAKE) --no-print-directory lint
-	@echo "$(words $(ROOMS)) rooms of tests, two at a time; what each says comes when it is done"
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going $(ROOMS:%=test-%) 3>&1
+	@echo "$(words $(ROOMS)) rooms of tests and lint, $(JOBS) at a time; what each says comes when it is done"
+	@$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=target --keep-going $(ROOMS:%=test-%) lint 3>&1
 	@echo "make test took $$((($$(date +%s) - $(BEGAN)) / 60)) min"
 
 # what failed runs once more, alone: some tests look at the clock, and others may have had the processors
@@ -64,7 +64,10 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
 	$(PYTEST) --every-device tests/worker -k standin
-	$(PYTEST) --search-seeds tests/simulation
+	$(PYTEST) --full-sweep tests/billing
+	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_openapi.py pool_state_machine_properties.py queue_properties.py)
+	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,console_accessibility.py languages_in_browser.py)
+	$(PYTEST) --full-sweep --search-seeds tests/simulation
 	PYTHONPATH=bench $(BIN)/python -m simulation.seeds --count 10000
 	PYTHONPATH=bench:tests/billing $(BIN)/python -m simulation.seeds --world money --count 5000
 

@@ -6,11 +6,15 @@ import os
 import pwd
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from hypothesis import settings
@@ -20,8 +24,45 @@ settings.register_profile("searching", database=None, deadline=None, print_blob=
 settings.load_profile("repeatable")
 """Every run tries the same examples; ``pytest --hypothesis-profile=searching`` looks for new ones."""
 
+COSTLY_EXAMPLES = 60
+FEW_COSTLY_EXAMPLES = 12
+"""Without --full-sweep: of examples that take a tenth of a second and more."""
+
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell leaves it for what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests press Ctrl-C, also in what they start
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of one operator wait in a loop for each other while other tests have the processors
+
+MEMORY = Path("/dev/shm")
+MEMORY_FREE_BYTES = 4 << 30
+"""What the tests of a room may write at once, with room to spare."""
+
+
+def _is_fit_for_files(folder: Path) -> bool:
+    """Whether the tests' files fit there, and programs among them run."""
+    if not folder.is_dir():
+        return False
+    disk = os.statvfs(folder)
+    return not disk.f_flag & os.ST_NOEXEC and min(disk.f_bavail * disk.f_frsize, psutil.virtual_memory().available) >= MEMORY_FREE_BYTES
+
+
+if "TMPDIR" not in os.environ and _is_fit_for_files(MEMORY):
+    os.environ["TMPDIR"] = str(MEMORY)  # databases wait for the disk at each commit: 4 ms on a disk, 10 µs here
+    tempfile.tempdir = None
+
+_new_context = ssl.create_default_context
+
+
+@cache
+def _context_of(purpose: ssl.Purpose, cafile: str) -> ssl.SSLContext:
+    return _new_context(purpose, cafile=cafile)
+
+
+def _shared_context(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, *, cafile: str | None = None, **more: Any) -> ssl.SSLContext:
+    return _new_context(purpose, **more) if cafile is None or more else _context_of(purpose, cafile)
+
+
+ssl.create_default_context = _shared_context  # httpx reads all certificates for each client, also of plain HTTP: 30 ms
 
 _pip = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pip" / "pip.conf"
 if _pip.is_file():
@@ -31,12 +72,19 @@ os.environ["XDG_CONFIG_HOME"] = _configuration.name
 """What the user of this machine keeps (``forebay device add``) is no part of a test; set before any test imports torch, which reads it."""
 
 
+@pytest.hookimpl(trylast=True)  # after --hypothesis-profile
+def pytest_configure(config: pytest.Config) -> None:
+    """``@settings(settings.get_profile("costly"))`` makes more examples with --full-sweep."""
+    examples = COSTLY_EXAMPLES if config.getoption("--full-sweep") else FEW_COSTLY_EXAMPLES
+    settings.register_profile("costly", settings(), max_examples=examples)
+
+
 def pytest_unconfigure() -> None:
     _configuration.cleanup()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--full-sweep", action="store_true", help="all dtypes and layouts of PyTorch's databases, every hostile call")
+    parser.addoption("--full-sweep", action="store_true", help="all dtypes, layouts, screens, seeds and examples, every hostile call")
     parser.addoption("--every-device", action="store_true", help="the worker's tests on the stand-in for a GPU too, all of them")
     parser.addoption("--search-seeds", action="store_true", help="find anew which seed of the simulators catches what")
     parser.addoption("--hostile-calls", type=int, default=12, metavar="N", help="hostile calls of each operator")
@@ -57,6 +105,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left = [item for item in items if item.get_closest_marker("full_sweep")]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
+
+
+@pytest.fixture(scope="session")
+def full_sweep(pytestconfig: pytest.Config) -> bool:
+    """Whether to try all there is, which takes hours."""
+    return bool(pytestconfig.getoption("--full-sweep"))
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from forebay_pool.model.health import Reading
-from gpu import faults, smi, table, wheels
+from gpu import smi, table, wheels
 from gpu.checks import OutOfTime, Report
 from gpu.figures import FIGURES, PARTS
 from gpu.operators import compare
+from gpu.parts import faults
 from gpu.trial import NOT_REHEARSED
 
 CHECKOUT = Path(__file__).resolve().parents[1]

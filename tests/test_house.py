@@ -21,8 +21,8 @@ LOWEST = "Core"
 
 
 def modules_by_folder() -> dict[Path, list[str]]:
-    """The names of the modules and folders in each folder of the packages; what migrations are called is a number."""
-    patterns = [f"{package}/*.py" for package in PACKAGES]
+    """The names of the modules and folders in each folder of packages and benchmarks; what migrations are called is a number."""
+    patterns = [f"{package}/*.py" for package in (*PACKAGES, "bench")]
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     found: dict[Path, set[str]] = defaultdict(set)

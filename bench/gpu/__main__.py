@@ -48,7 +48,7 @@ def run(part: str, options: argparse.Namespace, facts: dict[str, Any], seconds: 
     names = [figure.words for figure in FIGURES.values() if figure.part == part]
     with tempfile.TemporaryDirectory(prefix="fb-", dir=options.folder) as root, report.figures(*names):
         trial = Trial(options.device, facts["memory_bytes"], sizes_of(options.device), Path(root), report)
-        importlib.import_module(f"gpu.{part}").run(trial, options.compile_seconds)
+        importlib.import_module(f"gpu.parts.{part}").run(trial, options.compile_seconds)
     print(f"-- {part}: {report.failures} of {len(report.checks)} failed, {time.monotonic() - began:.0f} s", flush=True)
     return report.failures
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from place import CHECKOUT
 
 SERVER = CHECKOUT / ".venv"
+UV = SERVER / "bin" / "uv"
 NOTEBOOK = SERVER / "notebook"
 GRAFANA = SERVER / "grafana"
 BUILD = CHECKOUT / "build"
@@ -174,14 +175,27 @@ def make_environment(folder: Path, torch: str, index: str | None) -> None:
     """A virtual environment with PyTorch, which is installed first and apart: everything else is pinned around it."""
     if not (folder / "bin" / "pip").exists():
         run(sys.executable, "-m", "venv", folder)
-    where = ("--index-url", index) if index else ()
-    run(folder / "bin" / "python", "-m", "pip", "install", torch, *where)
-    run(folder / "bin" / "python", "-m", "pip", "install", "numpy", "uv")
+    if not UV.exists():
+        run(folder / "bin" / "python", "-m", "pip", "install", "uv")
+    run(UV, "pip", "install", "--no-deps", "--python", folder / "bin" / "python", *torch_wheels(torch, index))
+
+
+def torch_wheels(torch: str, index: str | None) -> list[Path]:
+    """PyTorch and what it needs: found by pip, which is told of builds in ways that uv does not know, once for both environments."""
+    folder = WHEELS / "torch"
+    asked = folder / "asked"
+    if not asked.exists() or asked.read_text(encoding="utf-8") != f"{torch} {index}":
+        shutil.rmtree(folder, ignore_errors=True)
+        where = ("--index-url", index) if index else ()
+        run(SERVER / "bin" / "python", "-m", "pip", "download", "--dest", folder, torch, *where)
+        run(SERVER / "bin" / "python", "-m", "pip", "download", "--dest", folder, "--no-deps", "numpy")
+        asked.write_text(f"{torch} {index}", encoding="utf-8")
+    return sorted(folder.glob("*.whl"))
 
 
 def install_requirements(folder: Path, lock: Path) -> None:
-    """Compiled at once: accounts other than this one cannot leave bytecode there, and would compile at every start."""
-    run(folder / "bin" / "uv", "pip", "install", "--compile-bytecode", "--python", folder / "bin" / "python", "-r", lock)
+    """All is compiled at once: accounts other than this one cannot leave bytecode there, and would compile at every start."""
+    run(UV, "pip", "install", "--compile-bytecode", "--python", folder / "bin" / "python", "-r", lock)
 
 
 def build_wheel(package: str) -> None:
@@ -196,7 +210,7 @@ def build_wheel(package: str) -> None:
 def install_grafana_client(lock: Path) -> None:
     """Grafana's client, in a folder that nobody looks into unasked: it brings another urllib3."""
     shutil.rmtree(GRAFANA, ignore_errors=True)
-    run(SERVER / "bin" / "uv", "pip", "install", "--python", SERVER / "bin" / "python", "--target", GRAFANA, "-r", lock)
+    run(UV, "pip", "install", "--python", SERVER / "bin" / "python", "--target", GRAFANA, "-r", lock)
 
 
 def install_services() -> None:
@@ -309,6 +323,7 @@ def install(torch: str, index: str | None, lock: str) -> None:
             print("failed", flush=True)
             raise
         print(f"{time.monotonic() - started:.0f} s", flush=True)
+    shutil.rmtree(WHEELS / "torch", ignore_errors=True)
     if not machine.npm:
         print(f"Note: {WITHOUT_NPM}", flush=True)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from forebay import process
 
 if TYPE_CHECKING:
-    from forebay.notebook.attendant import Attendant
+    from forebay.notebook.presenter import Presenter
 
 
 def activate() -> None:
@@ -61,7 +61,7 @@ def _install() -> None:
     pytorch_build.load_late_kernels()
     devices = VirtualDevices(wanted())
     try:
-        devices.start(_attendant)
+        devices.start(_presenter)
         facade.install(devices)
     except Exception:
         facade.withdraw()
@@ -69,7 +69,7 @@ def _install() -> None:
     process.installed = devices
 
 
-def _attendant(shell: object) -> Attendant:
+def _presenter(shell: object) -> Presenter:
     """What shows in a notebook's shell what the devices do."""
     from forebay import notebook
 

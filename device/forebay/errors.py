@@ -31,6 +31,14 @@ class ForkedProcess(ForebayError):
     """A forked child wants to use the virtual device of its parent."""
 
 
+class CommandBroken(ForebayError):
+    """A command of another package cannot be loaded; every other command works."""
+
+    def __init__(self, command: str, package: str, reason: Exception) -> None:
+        what = f"{type(reason).__name__}: {reason}".removesuffix(".")
+        super().__init__(f"The command {command} comes from the package {package}, which does not load ({what}); install it again.")
+
+
 class NotOnVirtualDevice(ForebayError):
     """A function of ``torch.cuda`` has no meaning on a virtual device."""
 

@@ -60,7 +60,7 @@ class DeviceStream:
         _C.lose(message, self._index)
 
 
-class Attendant(Protocol):
+class Presenter(Protocol):
     """Who shows in a shell what the devices do."""
 
     @property
@@ -84,23 +84,23 @@ class VirtualDevices:
         self._sessions: dict[int, Session] = {}
         self._making = threading.RLock()
 
-    def start(self, attendant_of: Callable[[object], Attendant] | None = None) -> None:
-        """Takes over the CUDA key and follows cells, forks and the end of the process; a shell's attendant shows what the devices do."""
+    def start(self, presenter_of: Callable[[object], Presenter] | None = None) -> None:
+        """Takes over the CUDA key and follows cells, forks and the end of the process; a shell's presenter shows what the devices do."""
         _C.install(len(self._flavors))
         _C.set_lease_callback(self.acquire)
         shell = running_shell()
         if shell is not None:
-            if attendant_of is not None:
-                self._show(attendant_of(shell))
+            if presenter_of is not None:
+                self._show(presenter_of(shell))
             self.spans.follow(shell)
         os.register_at_fork(after_in_child=self._forked_child)
         known_calls.keep()
         atexit.register(self.close)
 
 
-    def _show(self, attendant: Attendant) -> None:
-        self.journal, self._new_line = attendant.journal, attendant.new_line
-        self.spans.follower = attendant.lines
+    def _show(self, presenter: Presenter) -> None:
+        self.journal, self._new_line = presenter.journal, presenter.new_line
+        self.spans.follower = presenter.lines
 
     def acquire(self, index: int) -> None:
         """Blocks until a lease is open for a device and the current span: the callback of its command stream."""

@@ -79,17 +79,48 @@ def test_an_unknown_command_is_still_told_by_what_there_is(notebook: Path) -> No
     assert done.returncode == 2 and "invalid choice: 'administrate'" in done.stderr and "admin'" not in done.stderr.partition("(")[2]
 
 
-def test_another_package_adds_a_command(notebook: Path, tmp_path: Path) -> None:
-    (tmp_path / "greeting.py").write_text(
-        "def add_to(commands):\n"
-        "    commands.add_parser('greet', help='say hello').set_defaults(perform=lambda arguments: print('hello') or 3)\n"
-    )
-    record = tmp_path / "greeting-1.dist-info"
+GREETING = """
+def add_to(commands):
+    commands.add_parser("greet", help="say hello").set_defaults(perform=lambda arguments: print("hello") or 3)
+"""
+
+
+def install_greeting(folder: Path, source: str) -> None:
+    """A package that adds the command ``greet``."""
+    (folder / "greeting.py").write_text(source)
+    record = folder / "greeting-1.dist-info"
     record.mkdir()
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1\n")
     (record / "entry_points.txt").write_text("[forebay.commands]\ngreet = greeting:add_to\n")
+
+
+def test_another_package_adds_a_command(notebook: Path, tmp_path: Path) -> None:
+    install_greeting(tmp_path, GREETING)
     done = forebay(notebook, "greet", beside=tmp_path)
     assert (done.returncode, done.stdout) == (3, "hello\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("def add_to(commands):\n    raise RuntimeError('It is too old.')\n", "RuntimeError: It is too old"),
+    ],
+    ids=["it cannot be imported", "it cannot add its command"],
+)
+def test_a_package_that_does_not_load_is_named_where_its_command_is_asked_for_and_all_others_work(
+    notebook: Path, tmp_path: Path, source: str, reason: str
+) -> None:
+    install_greeting(tmp_path, source)
+    for words in (["greet"], ["greet", "--help"]):
+        done = forebay(notebook, *words, beside=tmp_path)
+        assert (done.returncode, done.stdout) == (1, ""), done.stderr
+        sentence = f"The command greet comes from the package greeting, which does not load ({reason}); install it again."
+        assert done.stderr == f"forebay: {sentence}\n"
+    helped = forebay(notebook, "--help", beside=tmp_path)
+    assert helped.returncode == 0 and "doctor" in helped.stdout and not helped.stderr
+    shown = forebay(notebook, "device", "list", beside=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, ""), shown.stderr
 
 
 def test_set_up_gives_the_package_to_servers_alone(monkeypatch: pytest.MonkeyPatch) -> None:

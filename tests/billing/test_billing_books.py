@@ -181,7 +181,7 @@ def deliver(data: st.DataObject, engines: Engines, records: list[UsageRecord], a
     assert (accepted, duplicates) == (len(records), len(again))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(settings.get_profile("costly"))
 @given(data=st.data())
 def test_any_order_and_repetition_of_deliveries_gives_the_same_segments_ledger_and_statements(
     data: st.DataObject, usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
@@ -206,7 +206,7 @@ def test_any_order_and_repetition_of_deliveries_gives_the_same_segments_ledger_a
     assert seen[0] == seen[1]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(settings.get_profile("costly"))
 @given(data=st.data())
 def test_corrections_take_back_exactly_what_was_posted(
     data: st.DataObject, usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]
@@ -235,7 +235,7 @@ def test_corrections_take_back_exactly_what_was_posted(
         assert sum(row.cost_grains for row in rows) == owed
 
 
-@settings(max_examples=15, deadline=None)
+@settings(settings.get_profile("costly"))
 @given(data=st.data())
 def test_what_arrives_after_a_month_was_finalised_is_billed_in_the_next_open_one(
     data: st.DataObject, usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]

@@ -174,7 +174,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, endings=st.lists(st.sampled_from(["drained", "failed"]), min_size=4, max_size=4))
-@settings(max_examples=60)
+@settings(settings.get_profile("costly"))
 def test_any_order_and_repetition_ends_without_holds_and_owes_what_the_records_cost(
     fresh_books: Any, usage: Usage, steps: Any, endings: list[str]
 ) -> None:

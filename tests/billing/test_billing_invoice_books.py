@@ -403,7 +403,7 @@ def test_every_line_leads_to_its_cells(books: Books, usage: Callable[..., UsageR
         invoices_reads.line_of(made.draft, "tax")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(settings.get_profile("costly"))
 @given(st.randoms(use_true_random=False), st.integers(0, 400), st.integers(0, 400))
 def test_the_order_and_repetition_of_deliveries_make_the_same_invoice(
     fresh_books: Any, usage: Callable[..., UsageRecord], chance: random.Random, prepaid: int, gift: int

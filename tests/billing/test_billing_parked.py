@@ -90,7 +90,7 @@ def told(engines: Engines) -> Any:
         return statement, drafts, charges, usage_reads.posted(connection, REVENUE, None)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(settings.get_profile("costly"))
 @given(data=st.data())
 def test_any_order_and_repetition_gives_the_same_amounts(
     data: st.DataObject, usage: Callable[..., UsageRecord], fresh_books: Callable[[], Any]

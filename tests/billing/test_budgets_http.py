@@ -453,7 +453,7 @@ def test_every_order_of_arrival_gives_the_same_alerts_once(fresh_books: Callable
     expected = play((0, 1, 2, 3, 4, 5), (False,) * 6)
     assert len(expected) == 6
 
-    @settings(max_examples=40)
+    @settings(settings.get_profile("costly"))
     @given(st.permutations(range(6)), st.tuples(*[st.booleans()] * 6))
     def check(order: list[int], looks: tuple[bool, ...]) -> None:
         assert play(tuple(order), looks) == expected

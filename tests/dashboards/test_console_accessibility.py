@@ -7,9 +7,15 @@ from browsing import CONSOLE_PAGES, grave_faults, mishaps, sign_in
 from dashboards_installation import Hub, Installation, eventually
 from playwright.sync_api import Browser
 
+SCREENS = [
+    (1440, "light"),
+    (390, "dark"),
+    pytest.param(1440, "dark", marks=pytest.mark.full_sweep),
+    pytest.param(390, "light", marks=pytest.mark.full_sweep),
+]
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_nothing_keeps_anybody_from_using_the_console(chrome: Browser, cloud: Installation, hub: Hub, width: int, scheme: str) -> None:
     context = chrome.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)  # type: ignore[arg-type]
     found = {}

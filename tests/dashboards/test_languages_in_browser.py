@@ -69,7 +69,7 @@ def test_statement_and_draft_invoice_are_no_wider_than_a_telephone(chrome: Brows
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.full_sweep)])
 def test_in_korean_nothing_sticks_out_on_a_telephone_and_nothing_keeps_anybody_from_using_it(
     chrome: Browser, cloud: Installation, hub: Hub, scheme: str
 ) -> None:

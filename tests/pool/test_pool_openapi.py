@@ -20,7 +20,6 @@ from schemathesis import checks as conforms
 from tornado.web import RequestHandler
 
 Make = Callable[..., Any]
-EXAMPLES = 60
 EVENTS = "text/event-stream"
 BY_SCOPE = {COMPUTE: "ada", SERVICE: "dashboards", OPERATE: "operator"}
 HAS_TENANT = ("api/session", "api/choice")
@@ -175,7 +174,7 @@ class Siege:
 
         @given(case=cases, parameters=st.none() | known, who=who)
         @settings(
-            max_examples=EXAMPLES if varies else 10,
+            max_examples=settings.get_profile("costly").max_examples if varies else 10,
             deadline=None,
             database=None,
             derandomize=True,

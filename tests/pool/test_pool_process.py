@@ -26,8 +26,8 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 from websockets.asyncio.client import connect
 
-WRITTEN_SECONDS = 0.5
-"""A closed lease is on disk long before."""
+WRITTEN_SECONDS_MAX = 20.0
+"""A lease is on disk long before."""
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -126,7 +126,17 @@ def test_a_killed_pool_takes_its_workers_with_it(start: Start, tmp_path: Path, f
     assert gone and not alive
 
 
-async def hold_and_kill(address: dict[str, Any], process: subprocess.Popen[str]) -> str:
+def wait_for_row(state: Path, table: str) -> None:
+    """Until the pool has written a row there."""
+    deadline = time.monotonic() + WRITTEN_SECONDS_MAX
+    database = sqlite3.connect(state / "pool.sqlite")
+    while database.execute(f"select count(*) from {table}").fetchone() == (0,):  # noqa: S608 - of two names below
+        assert time.monotonic() < deadline, f"nothing is written in {table}"
+        time.sleep(0.01)
+    database.close()
+
+
+async def hold_and_kill(address: dict[str, Any], process: subprocess.Popen[str], state: Path) -> str:
     """Kills the pool while a lease is open; the lease."""
     url = address["url"].replace("http", "ws", 1) + "api/session"
     headers = {"Authorization": f"token {address['token']}"}
@@ -135,7 +145,7 @@ async def hold_and_kill(address: dict[str, Any], process: subprocess.Popen[str])
         await link.send(wire.Acquire(request=1, span=wire.Span(id="s", kind="process", label="x")).encode())
         while not isinstance(granted := wire.to_client(await asyncio.wait_for(link.recv(), 30)), wire.Granted):
             continue
-        await asyncio.sleep(WRITTEN_SECONDS)
+        await asyncio.to_thread(wait_for_row, state, "open_leases")
         process.kill()
         await asyncio.to_thread(process.communicate)
     return granted.lease
@@ -147,8 +157,8 @@ def test_a_lease_that_was_open_when_the_pool_was_killed_ends_at_its_last_confirm
     state = tmp_path / "state"
     process, address = embedded(start, state, fake_python)
     asyncio.run(lease(address, mark=True))
-    time.sleep(WRITTEN_SECONDS)
-    asyncio.run(hold_and_kill(address, process))
+    wait_for_row(state, "lease_segments")
+    asyncio.run(hold_and_kill(address, process, state))
     (state / "pool.json").unlink()
     process, address = embedded(start, state, fake_python)
     headers = {"Authorization": f"token {address['token']}"}

@@ -623,10 +623,8 @@ class BrokenHistory(PoolHistory):
 
 
 TestBrokenHistory = BrokenHistory.TestCase
-TestBrokenHistory.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
+TestBrokenHistory.settings = settings(settings.get_profile("costly"), stateful_step_count=60, suppress_health_check=[HealthCheck.too_slow])
 TestPoolHistory = PoolHistory.TestCase
 TestPoolHistory.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    settings.get_profile("costly"), stateful_step_count=60, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -146,6 +146,4 @@ class QueueHistory(PoolHistory):
 
 
 TestQueueHistory = QueueHistory.TestCase
-TestQueueHistory.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
+TestQueueHistory.settings = settings(settings.get_profile("costly"), stateful_step_count=60, suppress_health_check=[HealthCheck.too_slow])

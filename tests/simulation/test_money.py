@@ -39,6 +39,8 @@ FirstCaught = Callable[[int, Callable[[int], StoryTold | None]], tuple[int, Stor
 """As ``conftest.py`` has it."""
 
 SEEDS = 200
+"""With --full-sweep; else FEW_SEEDS."""
+FEW_SEEDS = 40
 FOUND = (51, 827, 942, 1579, 3357, 3400, 3949)
 """Seeds that found something once."""
 MUTANT_SEEDS = 40
@@ -54,7 +56,7 @@ LEAST = {
     "pool died at commit.before": 60, "pool died at commit.after": 50, "pool died at usage.before": 15, "pool died at usage.after": 3,
     "billing died at commit.before": 60, "billing died at commit.after": 50,
 }  # fmt: skip
-"""So often all seeds together come where they are to come."""
+"""So often SEEDS together come where they are to come; FEW_SEEDS, half as often for each seed."""
 POINTS = 12
 """So many seeds pass every point at which anything may die."""
 LATE = 27
@@ -63,11 +65,13 @@ LATE = 27
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_two_hundred_seeds_of_deaths_bill_every_nanosecond_once() -> None:
+def test_seeds_of_deaths_bill_every_nanosecond_once(full_sweep: bool) -> None:
     reached: Counter[str] = Counter()
-    assert play_many(0, SEEDS, os.cpu_count() or 1, "money", reached) == 0
-    seldom = {name: reached[name] for name, least in LEAST.items() if reached[name] < least}
-    assert not seldom, f"the seeds prove little: {seldom}, and they ought to be {LEAST}"
+    seeds = SEEDS if full_sweep else FEW_SEEDS
+    assert play_many(0, seeds, os.cpu_count() or 1, "money", reached) == 0
+    share = 1.0 if full_sweep else FEW_SEEDS / SEEDS / 2  # few seeds scatter
+    seldom = {name: reached[name] for name, least in LEAST.items() if reached[name] < int(least * share)}
+    assert not seldom, f"{seeds} seeds prove little: {seldom}, and {SEEDS} ought to give {LEAST}"
 
 
 @pytest.mark.parametrize("seed", FOUND)

@@ -10,33 +10,46 @@ import pytest
 from forebay_wire import stream
 
 REPORT = """
-import sys
+import os, sys
 import torch
 from forebay_worker import _executor
-_executor.apply_settings(int(sys.argv[1]))
-cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-print(
-    cuda.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision,
-    cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction, cuda.allow_fp16_accumulation,
-    cudnn.enabled, cudnn.benchmark, cudnn.deterministic,
-    torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
-    torch.backends.cuda.matmul.allow_tf32,
-)
+
+def report(bits):
+    _executor.apply_settings(bits)
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    print(
+        cuda.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision,
+        cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction, cuda.allow_fp16_accumulation,
+        cudnn.enabled, cudnn.benchmark, cudnn.deterministic,
+        torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cuda.matmul.allow_tf32, flush=True,
+    )
+
+for bits in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        report(int(bits))
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        sys.exit(f"the process for {bits} failed")
 """
 NAMES = ("ieee", "tf32")
+CASES = (0, *(1 << place for place in range(10)), 0b11000000000, stream.SETTINGS_MAX)
 
 
-def reported(bits: int) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", REPORT, str(bits)], capture_output=True, text=True, timeout=120)
+@pytest.fixture(scope="module")
+def reported() -> dict[int, list[str]]:
+    """What each case sets, in a fork of one process that has imported PyTorch."""
+    done = subprocess.run([sys.executable, "-c", REPORT, *map(str, CASES)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return {bits: line.split() for bits, line in zip(CASES, done.stdout.splitlines(), strict=True)}
 
 
-@pytest.mark.parametrize("bits", [0, *(1 << place for place in range(10)), 0b11000000000, stream.SETTINGS_MAX])
-def test_each_bit_sets_what_it_stands_for_and_nothing_else(bits: int) -> None:
+@pytest.mark.parametrize("bits", CASES)
+def test_each_bit_sets_what_it_stands_for_and_nothing_else(bits: int, reported: dict[int, list[str]]) -> None:
     flags = [str(bool(bits >> place & 1)) for place in range(3, 11)]
     precisions = [NAMES[bits >> place & 1] for place in range(3)]
-    assert reported(bits) == [*precisions, *flags, str(bool(bits & 1))], "and kernels that ask by PyTorch's older names are answered"
+    assert reported[bits] == [*precisions, *flags, str(bool(bits & 1))], "and kernels that ask by PyTorch's older names are answered"
 
 
 def test_more_settings_than_there_are_end_the_session(client: Any) -> None:

@@ -7,8 +7,9 @@ from dataclasses import asdict, replace
 
 from sqlalchemy import Connection
 
-from forebay_billing.documents import focus, invoice_pdf, invoices
+from forebay_billing.documents import focus, invoices
 from forebay_billing.documents.invoices import Sheet
+from forebay_billing.documents.pdf import pdf_of_sheet
 from forebay_billing.errors import NotNow, UnknownRecord
 from forebay_billing.http.bodies import (
     CellsQuery,
@@ -62,7 +63,7 @@ class _InvoiceHandler(BillingHandler):
             self.set_header("Content-Security-Policy", PAGE_POLICY)
             self._send("text/html; charset=utf-8", None, invoices.html(sheet))
         else:
-            self._send("application/pdf", f"{name}.pdf", invoice_pdf.pdf(sheet))
+            self._send("application/pdf", f"{name}.pdf", pdf_of_sheet(sheet))
 
     def _send(self, kind: str, file: str | None, body: str | bytes) -> None:
         self.set_header("Content-Type", kind)

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from forebay_billing.documents import report_pdf
 from forebay_billing.documents.monthly_report import report_of
+from forebay_billing.documents.pdf import pdf_of_report
 from forebay_billing.errors import InvalidRequest, UnknownRecipient
 from forebay_billing.http.alerts import check_address
 from forebay_billing.http.bodies import NoQuery, RecipientBody, RecipientsQuery, ReportQuery
@@ -41,7 +41,7 @@ class ReportHandler(BillingHandler):
         if tenant != identity.tenant:
             await store.check_tenant(tenant)
         report = await store.read(lambda connection: report_of(connection, tenant, month))
-        body = await asyncio.to_thread(report_pdf.pdf, report)
+        body = await asyncio.to_thread(pdf_of_report, report)
         self.set_header("Content-Type", "application/pdf")
         self.set_header("Content-Disposition", f'attachment; filename="{file_name(report)}"')
         self.finish(body)

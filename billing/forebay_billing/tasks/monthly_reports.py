@@ -12,8 +12,8 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from forebay_billing import failpoints
-from forebay_billing.documents import report_pdf
 from forebay_billing.documents.monthly_report import Report, report_of
+from forebay_billing.documents.pdf import pdf_of_report
 from forebay_billing.ledger.books import Books
 from forebay_billing.rules.retries import GIVE_UP_NS, backoff_seconds
 from forebay_billing.settings import Settings
@@ -94,7 +94,7 @@ class MonthlyReports:
             raise Undelivered("No mail server is set (setting smtp_host).")
         tenant, now_ns = mailing.recipient.tenant, self._clock_ns()
         report = await self._store.read(lambda connection: report_of(connection, tenant, mailing.month))
-        attachment = Attachment(file_name(report), "application/pdf", await asyncio.to_thread(report_pdf.pdf, report))
+        attachment = Attachment(file_name(report), "application/pdf", await asyncio.to_thread(pdf_of_report, report))
         subject = f"Usage of {tenant} in {mailing.month}"
         text = f"{subject} is attached: by day, member, flavor and notebook, at list prices.\nWhat is owed is on the month's invoice.\n"
         id = f"forebay-report-{mailing.recipient.id}-{mailing.month}"

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.notebook.attendant import Attendant
+from forebay.notebook.presenter import Presenter
 
-attendant: Attendant | None = None
-"""The attendant of this process's shell."""
+presenter: Presenter | None = None
+"""The presenter of this process's shell."""
 
 
-def attend(shell: Any) -> Attendant:
-    """The attendant of a shell, made the first time."""
-    global attendant
-    if attendant is None:
-        attendant = Attendant(shell)
-        attendant.begin()
-    return attendant
+def attend(shell: Any) -> Presenter:
+    """The presenter of a shell, made the first time."""
+    global presenter
+    if presenter is None:
+        presenter = Presenter(shell)
+        presenter.begin()
+    return presenter
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -27,8 +27,8 @@ LINE_SHOWN_CHARS = 32
 CELL_USAGE = "usage: %%gpu [flavor=NAME] [profile [--top N] [--json FILE]]"
 
 
-class Attendant(Protocol):
-    """What the magics need of the shell's attendant."""
+class Presenter(Protocol):
+    """What the magics need of the shell's presenter."""
 
     home: Mapping[str, Any] | None
 
@@ -70,13 +70,13 @@ def wish(line: str) -> Wish:
     return Wish(flavor, parser.parse_args(words))
 
 
-def register(shell: Any, attendant: Attendant) -> None:
+def register(shell: Any, presenter: Presenter) -> None:
     """Adds the magics to an IPython shell."""
 
     def flavor(line: str) -> None:
         """%flavor: all sizes of the device; %flavor NAME: chooses one for this notebook's device."""
         with _in_one_sentence():
-            _flavor(line.strip(), attendant)
+            _flavor(line.strip(), presenter)
 
     def gpu(line: str, cell: str | None = None) -> None:
         """%gpu: state, spend and last cells; %gpu quiet | loud: without, with a line below cells.
@@ -85,7 +85,7 @@ def register(shell: Any, attendant: Attendant) -> None:
         """
         if cell is None:
             with _in_one_sentence():
-                _gpu(line.strip(), attendant)
+                _gpu(line.strip(), presenter)
         else:
             with _in_one_sentence():
                 wanted = wish(line)
@@ -106,40 +106,40 @@ def _in_one_sentence() -> Iterator[None]:
         raise UsageError(str(error)) from None
 
 
-def _flavor(name: str, attendant: Attendant) -> None:
+def _flavor(name: str, presenter: Presenter) -> None:
     from forebay.notebook import service_calls
     from forebay.toolkit.flavor import text
 
     if not name:
-        devices = attendant.journal.devices()
+        devices = presenter.journal.devices()
         held = devices[0].flavor.name if 0 in devices and devices[0].flavor is not None else None
         rows = service_calls.flavors()
         print(text(rows, held or next((str(row["name"]) for row in rows if row["chosen"]), None)))
         return
-    attendant.home = row = service_calls.choose(name)
+    presenter.home = row = service_calls.choose(name)
     price = table.rate(row.get("price_nano_per_hour"), row.get("currency"))
-    print(attendant.texts("chosen", flavor=name, memory=table.memory(row["memory_bytes"]), rate=price))
+    print(presenter.texts("chosen", flavor=name, memory=table.memory(row["memory_bytes"]), rate=price))
 
 
-def _gpu(word: str, attendant: Attendant) -> None:
+def _gpu(word: str, presenter: Presenter) -> None:
     if word in ("quiet", "loud"):
-        attendant.hush(word == "quiet")
-        print(attendant.texts(word))
+        presenter.hush(word == "quiet")
+        print(presenter.texts(word))
     elif word:
         raise ValueError(f"%gpu: {word!r} is not known; {GPU_USAGE}")
     else:
-        attendant.look()
-        print(status(attendant.snapshot(), attendant))
+        presenter.look()
+        print(status(presenter.snapshot(), presenter))
 
 
-def status(now: Snapshot, attendant: Attendant) -> str:
+def status(now: Snapshot, presenter: Presenter) -> str:
     """How the devices stand, as text."""
-    texts = attendant.texts
+    texts = presenter.texts
     if process.installed is None:
         return texts("no_device", why=now["failure"] or (texts("not_set") if not now["configured"] else "import torch"))
     headers = [texts(key) for key in ("device", "flavor", "state", "rate", "memory")]
     money = amounts.cost({each["currency"]: each["nano"] for each in now["spent"]}, texts)
-    lines = [table.render(headers, [_device(device, attendant) for device in now["devices"]])]
+    lines = [table.render(headers, [_device(device, presenter) for device in now["devices"]])]
     lines.append(texts("spent", device=amounts.seconds(now["device_ns"]), cost=money))
     budget = now["budget"]
     if budget is not None and budget["left_nano"] is not None:
@@ -148,22 +148,22 @@ def status(now: Snapshot, attendant: Attendant) -> str:
         lines.append(budget["sentence"])
     if now["cells"]:
         headers = [texts(key) for key in ("cell", "flavor", "device_time", "waited", "cost")]
-        lines.append(table.render(headers, [_used(cell, attendant) for cell in now["cells"]]))
+        lines.append(table.render(headers, [_used(cell, presenter) for cell in now["cells"]]))
     return "\n".join(lines)
 
 
-def _device(device: Snapshot, attendant: Attendant) -> Sequence[str]:
-    flavor, state = device["flavor"] or {}, attendant.texts(device["state"])
+def _device(device: Snapshot, presenter: Presenter) -> Sequence[str]:
+    flavor, state = device["flavor"] or {}, presenter.texts(device["state"])
     if device["queued"] is not None:
         state = f"{state}: {device['queued']['reason']}"
     price = table.rate(flavor.get("price_nano_per_hour"), flavor.get("currency")) if flavor else "-"
     return [f"cuda:{device['device']}", flavor.get("name") or "-", state, price, table.memory(device["memory_bytes"])]
 
 
-def _used(cell: Snapshot, attendant: Attendant) -> Sequence[str]:
-    number = attendant.texts("between") if cell["cell"] is None else f"[{cell['cell']}]"
-    money = amounts.cost({each["currency"]: each["nano"] for each in cell["cost"]}, attendant.texts)
-    shown = attendant.texts("computing") if cell["open"] else amounts.seconds(cell["device_ns"])
+def _used(cell: Snapshot, presenter: Presenter) -> Sequence[str]:
+    number = presenter.texts("between") if cell["cell"] is None else f"[{cell['cell']}]"
+    money = amounts.cost({each["currency"]: each["nano"] for each in cell["cost"]}, presenter.texts)
+    shown = presenter.texts("computing") if cell["open"] else amounts.seconds(cell["device_ns"])
     number = f"{number} {_shortened(cell['first_line'])}" if cell["first_line"] else number
     return [number, cell["flavor"], shown, amounts.seconds(cell["waited_ns"]), money]
 

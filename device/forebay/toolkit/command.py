@@ -6,9 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from typing import Any
 
-from forebay.errors import ForebayError
+from forebay.errors import CommandBroken, ForebayError
 from forebay.service import answered
 from forebay.toolkit import device, doctor, flavor, profile, run, smi
 
@@ -46,8 +47,26 @@ def parser() -> argparse.ArgumentParser:
     for module in (run, profile, smi, flavor, device, doctor):
         module.add_to(commands)
     for found in sorted(entry_points(group=COMMANDS)):
-        found.load()(commands)
+        _fault_of_adding(found, commands)  # told by `_check_asked` where it is asked for
     return top
+
+
+def _fault_of_adding(found: EntryPoint, commands: Any) -> Exception | None:
+    """Adds another package's command; what is wrong with that package, whatever it is, if it cannot be added."""
+    try:
+        found.load()(commands)
+    except Exception as error:
+        return error
+    return None
+
+
+def _check_asked(words: Sequence[str]) -> None:
+    """Raises CommandBroken if the command that is asked for is one of a package that does not load."""
+    for found in entry_points(group=COMMANDS, name=words[0]) if words else ():
+        error = _fault_of_adding(found, argparse.ArgumentParser().add_subparsers())
+        if error is not None:
+            package = found.value if found.dist is None else found.dist.name
+            raise CommandBroken(found.name, package, error)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,6 +102,7 @@ def _lacking(words: Sequence[str]) -> str | None:
 def _perform(arguments: Sequence[str]) -> int:
     """Commands take answers to be as ARCHITECTURE.md says; here alone it is told that one was not."""
     answered.set(None)
+    _check_asked(arguments)
     try:
         parsed = parser().parse_args(arguments)
         return int(parsed.perform(parsed))

@@ -19,7 +19,7 @@ from forebay_pool.model.types import GOES_ON, Parking, SegmentEnd, Session, Work
 from forebay_pool.placement.room import parking_space
 
 
-class Parkings(Leases):
+class ParkedSessions(Leases):
     """Parks sessions, opens and ends stretches of parked time, and meters them."""
 
     def _park(self, worker: Worker) -> None:

@@ -11,7 +11,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.machine.eviction import fate, stays_sentence
 from forebay_pool.machine.messages import flavor_message, resume_key
-from forebay_pool.machine.parking import Parkings
+from forebay_pool.machine.parking import ParkedSessions
 from forebay_pool.model.events import Look
 from forebay_pool.model.types import Request, Seat, Session, Standing
 from forebay_pool.placement.room import residents
@@ -32,7 +32,7 @@ UNESTIMATED = ("quota", "budget", "store")
 """Waits whose end no lease's length tells."""
 
 
-class QueuePositions(Parkings):
+class QueuePositions(ParkedSessions):
     """Goes through the line, a bounded part at a time."""
 
     _walk: Iterator[tuple[Request, Standing] | None] | None = None

@@ -35,7 +35,7 @@ Answer = Callable[[Mapping[str, Any]], None]
 log = logging.getLogger(__name__)
 
 
-class Attendant:
+class Presenter:
     """Has two threads, begun when they are needed: one tells what changed, the other asks the service for who wants to know."""
 
     def __init__(self, shell: Any) -> None:
@@ -199,4 +199,4 @@ class Attendant:
 
 
 def _to_nobody(_data: Mapping[str, Any]) -> None:
-    """Answers what the attendant asks itself."""
+    """Answers what the presenter asks itself."""

@@ -1,0 +1,1 @@
+"""The parts, a module each, whose ``run`` takes the part's figures."""
