@@ -12,6 +12,7 @@ constexpr size_t kLookBackPeriods = 16;  // for how little was alive
 template <typename At>
 std::vector<size_t> prefix_matches(size_t size, const At& at) {
   std::vector<size_t> found(size, 0);
+  found[0] = size;
   for (size_t index = 1, left = 0, right = 0; index < size; ++index) {
     size_t length = index < right ? std::min(right - index, found[index - left]) : 0;
     while (index + length < size && at(length) == at(index + length)) ++length;
@@ -24,9 +25,11 @@ std::vector<size_t> prefix_matches(size_t size, const At& at) {
   return found;
 }
 
-bool is_less(const Alive& one, const Alive& other) { return one.storages != other.storages ? one.storages < other.storages : one.bytes < other.bytes; }
-
 }  // namespace
+
+bool Course::has_less(const Moment& one, const Moment& other) {
+  return one.alive.storages != other.alive.storages ? one.alive.storages < other.alive.storages : one.alive.bytes < other.alive.bytes;
+}
 
 void Course::note(uint64_t key, const wire::Words& words, const std::vector<wire::Word>& kinds, uint64_t base, Alive alive) {
   uint64_t newest = moments_.empty() ? base : newest_;
@@ -50,10 +53,11 @@ std::optional<Repetition> Course::repetition(bool settled) const {
     const size_t repeated = std::max(period, kRepeatedMin);
     if (like_end[period] < repeated || !keeps_storages(period, repeated)) continue;
     if (like_beginning.empty()) like_beginning = repeated_beginnings();
-    const auto begins = boundary(period, like_beginning, settled);
-    if (!begins) continue;
-    const size_t repeats_from = size() - like_end[period] - period;
-    return Repetition{period, *begins, repeats_from + (*begins - repeats_from) % period};
+    const size_t from = size() - like_end[period] - period;
+    for (const size_t boundary : boundaries(period, like_beginning)) {
+      const Repetition found{period, boundary, from + (boundary - from) % period};
+      if (!settled || leaves_nothing(found)) return found;
+    }
   }
   return std::nullopt;
 }
@@ -87,33 +91,29 @@ bool Course::keeps_storages(size_t period, size_t count) const {
   return 2 * same >= old;
 }
 
-// Where a round of the last but one begins: as the segment did, or where the least is alive.
-std::optional<size_t> Course::boundary(size_t period, const std::vector<size_t>& like_beginning, bool settled) const {
-  const size_t round = size() - 2 * period;
-  const auto likest = std::max_element(like_beginning.begin() + static_cast<std::ptrdiff_t>(round),
-                                       like_beginning.begin() + static_cast<std::ptrdiff_t>(round + period));
-  const size_t aligned = round == 0 ? 0 : static_cast<size_t>(likest - like_beginning.begin());
-  const bool has_aligned = round == 0 || 2 * *likest >= period;
-  const auto fewer = [](const Moment& one, const Moment& other) { return is_less(one.alive, other.alive); };
-  const auto at = [this](size_t index) { return moments_.begin() + static_cast<std::ptrdiff_t>(index); };
-  const auto least = static_cast<size_t>(std::min_element(at(round), at(round + period), fewer) - moments_.begin());
-  if (!settled) return has_aligned ? aligned : least;
+// Where a round may begin, of the last but one: as the segment did, or where the least is alive.
+std::vector<size_t> Course::boundaries(size_t period, const std::vector<size_t>& like_beginning) const {
+  const auto round = static_cast<std::ptrdiff_t>(size() - 2 * period), next = round + static_cast<std::ptrdiff_t>(period);
+  std::vector<size_t> found;
+  const auto likest = std::max_element(like_beginning.begin() + round, like_beginning.begin() + next);
+  if (2 * *likest >= period) found.push_back(static_cast<size_t>(likest - like_beginning.begin()));
+  found.push_back(static_cast<size_t>(std::min_element(moments_.begin() + round, moments_.begin() + next, has_less) - moments_.begin()));
+  return found;
+}
 
-  const size_t back = kLookBackPeriods * period + kRepeatedMin;
-  const auto from = at(back < size() ? size() - back : 0);
-  const auto less_bytes = [](const Moment& one, const Moment& other) { return one.alive.bytes < other.alive.bytes; };
-  const auto [emptiest, fullest] = std::minmax_element(from, moments_.end(), less_bytes);
-  const int64_t spread = fullest->alive.bytes - emptiest->alive.bytes;
-  const auto periods = static_cast<int64_t>(size() / period);
-  // A round may leave a result behind that the program keeps, such as a loss.
-  const auto is_back_at = [&](size_t index, const Alive& before) {
-    const Alive& now = moments_[index].alive;
-    return now.storages <= before.storages + periods && now.bytes <= before.bytes + spread / 8;
-  };
-  const Alive& low = std::min_element(from, moments_.end(), fewer)->alive;
-  if (has_aligned && (is_back_at(aligned, moments_.front().alive) || is_back_at(aligned, low))) return aligned;
-  if (is_back_at(least, low)) return least;
-  return std::nullopt;
+// Whether as much is alive where a round begins as when the first one did, and as at the segment's beginning or at the least since. A round
+// may keep one storage, such as its loss.
+bool Course::leaves_nothing(const Repetition& found) const {
+  const size_t back = kLookBackPeriods * found.period + kRepeatedMin;
+  const auto from = back < size() ? moments_.end() - static_cast<std::ptrdiff_t>(back) : moments_.begin();
+  const auto has_less_bytes = [](const Moment& one, const Moment& other) { return one.alive.bytes < other.alive.bytes; };
+  const auto [emptiest, fullest] = std::minmax_element(from, moments_.end(), has_less_bytes);
+  const int64_t bytes = (fullest->alive.bytes - emptiest->alive.bytes) / 8;
+  const auto storages = static_cast<int64_t>(size() / found.period);
+  const auto exceeds = [&](const Alive& one, const Alive& other) { return one.storages > other.storages + storages || one.bytes > other.bytes + bytes; };
+  const Alive& now = moments_[found.boundary].alive;
+  if (exceeds(moments_[found.first].alive, now)) return false;
+  return !exceeds(now, moments_.front().alive) || !exceeds(now, std::min_element(from, moments_.end(), has_less)->alive);
 }
 
 }  // namespace forebay

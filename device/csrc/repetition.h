@@ -50,7 +50,9 @@ class Course {
   std::vector<size_t> repeated_ends() const;
   std::vector<size_t> repeated_beginnings() const;
   bool keeps_storages(size_t period, size_t count) const;
-  std::optional<size_t> boundary(size_t period, const std::vector<size_t>& like_beginning, bool settled) const;
+  std::vector<size_t> boundaries(size_t period, const std::vector<size_t>& like_beginning) const;
+  bool leaves_nothing(const Repetition& found) const;
+  static bool has_less(const Moment& one, const Moment& other);
 
   std::vector<Moment> moments_;
   std::vector<uint64_t> storages_;
