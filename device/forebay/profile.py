@@ -125,7 +125,8 @@ class Profile:
     def as_json(self) -> dict[str, Any]:
         """The fields of this class, and the sums."""
         segments = [{**asdict(segment), "tier": segment.tier} for segment in self.segments]
-        return {**asdict(self), "segments": segments, "recording_ns": self.recording_ns, "lease_ns": self.lease_ns, "program_ns": self.program_ns}
+        sums = {"recording_ns": self.recording_ns, "lease_ns": self.lease_ns, "program_ns": self.program_ns}
+        return {**asdict(self), "segments": segments, **sums}
 
 
 class Profiler:

@@ -1,4 +1,7 @@
-"""A step of a program is one segment, whatever the program looks like, and comes again as one: layers, micro-batches and time steps within are not its end."""
+"""A step of a program is one segment, whatever the program looks like, and comes again as one.
+
+Layers, micro-batches and time steps within it are not its end.
+"""
 
 from __future__ import annotations
 
