@@ -54,7 +54,7 @@ def counted(check: Callable[..., None]) -> Callable[..., None]:
 
 
 @counted
-def is_one_segment_from_the_third_time_on(step: Step) -> None:
+def check_one_segment_from_the_third_time_on(step: Step) -> None:
     """Of a step whose result is read."""
     for _ in range(2):
         step().item()
@@ -66,7 +66,7 @@ def is_one_segment_from_the_third_time_on(step: Step) -> None:
 
 
 @counted
-def is_known_by_its_loop(step: Step, rounds: int, calls: int | None = None) -> None:
+def check_known_by_its_loop(step: Step, rounds: int, calls: int | None = None) -> None:
     """Of a step whose result nobody reads: of ``rounds`` more all but the first and the last few are one segment of ``calls`` calls."""
 
     def loop(count: int) -> None:
@@ -127,26 +127,26 @@ def training(net: nn.Module, foreach: bool = True, clip: bool = False, autocast:
 @pytest.mark.parametrize("layers", [44, 96])
 @pytest.mark.parametrize("options", [{}, {"foreach": False}, {"clip": True}, {"autocast": True}], ids=str)
 def test_a_step_of_many_equal_layers_is_one_segment(layers: int, options: dict[str, bool]) -> None:
-    is_one_segment_from_the_third_time_on(training(blocks(layers), **options))
+    check_one_segment_from_the_third_time_on(training(blocks(layers), **options))
 
 
 @pytest.mark.parametrize("layers", [44, 96])
 def test_a_step_of_many_transformer_blocks_is_one_segment(layers: int) -> None:
-    is_one_segment_from_the_third_time_on(training(attention_blocks(layers)))
+    check_one_segment_from_the_third_time_on(training(attention_blocks(layers)))
 
 
 @pytest.mark.parametrize("layers", [4, 44])
 def test_a_step_whose_loss_nobody_reads_is_one_segment(layers: int) -> None:
-    is_known_by_its_loop(training(blocks(layers)), 20)
+    check_known_by_its_loop(training(blocks(layers)), 20)
 
 
 @pytest.mark.parametrize("foreach", [True, False])
 def test_four_micro_batches_and_their_update_are_one_segment(foreach: bool) -> None:
-    is_one_segment_from_the_third_time_on(training(blocks(24), foreach, micro_batches=4))
+    check_one_segment_from_the_third_time_on(training(blocks(24), foreach, micro_batches=4))
 
 
 def test_micro_batches_of_a_loop_that_nobody_reads_are_one_segment_with_their_update() -> None:
-    is_known_by_its_loop(training(blocks(12), micro_batches=4), 20)
+    check_known_by_its_loop(training(blocks(12), micro_batches=4), 20)
 
 
 def test_two_networks_that_train_by_turns_are_one_segment() -> None:
@@ -165,8 +165,8 @@ def test_two_networks_that_train_by_turns_are_one_segment() -> None:
         optimizers[0].step()
         return loss.detach()
 
-    is_one_segment_from_the_third_time_on(step)
-    is_known_by_its_loop(step, 30)
+    check_one_segment_from_the_third_time_on(step)
+    check_known_by_its_loop(step, 30)
 
 
 def test_a_recurrent_network_over_many_time_steps_is_one_segment() -> None:
@@ -184,7 +184,7 @@ def test_a_recurrent_network_over_many_time_steps_is_one_segment() -> None:
         optimizer.step()
         return loss.detach()
 
-    is_one_segment_from_the_third_time_on(step)
+    check_one_segment_from_the_third_time_on(step)
 
 
 def test_a_network_that_makes_one_token_a_step_is_one_segment_a_token() -> None:
@@ -196,8 +196,8 @@ def test_a_network_that_makes_one_token_a_step_is_one_segment_a_token() -> None:
         token.copy_(net(table(token)).argmax(-1))
         return token
 
-    is_one_segment_from_the_third_time_on(step)
-    is_known_by_its_loop(step, 40)
+    check_one_segment_from_the_third_time_on(step)
+    check_known_by_its_loop(step, 40)
 
 
 @counted
@@ -222,7 +222,7 @@ def test_steps_are_segments_again_after_an_evaluation() -> None:
     found = came(epoch)
     assert sum(times * size for (_, size), times in found.items()) == calls_of(epoch)
     assert came(epoch) == found, "an epoch comes as the one before"
-    is_known_by_its_loop(step, 20, calls)
+    check_known_by_its_loop(step, 20, calls)
     assert came(epoch) == came(epoch)
 
 
@@ -260,7 +260,7 @@ def test_gpt_2_is_one_segment_a_step() -> None:
         optimizer.step()
         return loss.detach()
 
-    is_one_segment_from_the_third_time_on(step)
+    check_one_segment_from_the_third_time_on(step)
 
 
 @counted
