@@ -166,20 +166,6 @@ void CommandStream::time_calls(size_t calls) {
   appended();
 }
 
-void CommandStream::tell_times(const std::function<void(wire::Reader&)>& take) {
-  const WithoutGil free;
-  const WaitClock clock(waited_ns_);
-  const auto receive_lock = lock_to_receive();
-  const uint64_t request = new_request();
-  {
-    const std::lock_guard lock(mutex_);
-    open_frame();
-    pending_.command(Command::kTellTimes);
-    pending_.varint(request);
-    appended();
-  }
-  flush(Wait::kYes);
-  receive(request, [&](wire::Reply, wire::Reader& body) { take(body); });
-}
+void CommandStream::tell_times(const std::function<void(wire::Reader&)>& take) { ask_aside(Command::kTellTimes, take); }
 
 }  // namespace forebay

@@ -79,6 +79,15 @@ py::dict statistics(int device) {
                   "templates"_a = Recorder::of(stream.device()).templates());
 }
 
+py::list segments(int device) {
+  py::list result;
+  for (const auto& segment : stream_of(device).segments()) {
+    result.append(py::dict("identity"_a = segment.identity, "times"_a = segment.times, "calls"_a = segment.calls, "allocations"_a = segment.allocations,
+                           "words"_a = segment.words, "varying"_a = segment.varying, "births"_a = segment.births, "frees"_a = segment.frees));
+  }
+  return result;
+}
+
 py::list end_profile_for_python() {
   py::list result;
   for (const auto& total : end_profile()) {
@@ -129,6 +138,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("begin_profile", &forebay::begin_profile);
   module.def("end_profile", &forebay::end_profile_for_python);
   module.def("statistics", &forebay::statistics, device);
+  module.def("segments", &forebay::segments, device);
   module.def(
       "default_generator", [](int index) { return py::reinterpret_steal<py::object>(THPGenerator_Wrap(forebay::default_generator(stream_of(index).device()))); }, device);
 }

@@ -463,6 +463,28 @@ void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64
   });
 }
 
+void CommandStream::ask_aside(Command command, const std::function<void(wire::Reader&)>& take) {
+  const WithoutGil free;
+  const WaitClock clock(waited_ns_);
+  const auto receive_lock = lock_to_receive();
+  const uint64_t request = new_request();
+  {
+    const std::lock_guard lock(mutex_);
+    open_frame();
+    pending_.command(command);
+    pending_.varint(request);
+    appended();
+  }
+  flush(Wait::kYes);
+  receive(request, [&](Reply, wire::Reader& body) { take(body); });
+}
+
+std::vector<wire::Segment> CommandStream::segments() {
+  std::vector<wire::Segment> told;
+  if (connected()) ask_aside(Command::kTellSegments, [&](wire::Reader& body) { told = wire::get_segments(body); });
+  return told;
+}
+
 // Sending
 
 void CommandStream::flush(Wait wait) {

@@ -16,6 +16,7 @@
 
 #include "deduplication.h"
 #include "failures.h"
+#include "forebay/segments.h"
 #include "forebay/spin.h"
 #include "forebay/wire.h"
 #include "locations.h"
@@ -133,6 +134,8 @@ class CommandStream {
   // The worker notes when it carries out the next calls; what it noted comes with `tell_times`, without a lease.
   void time_calls(size_t calls);
   void tell_times(const std::function<void(wire::Reader&)>& take);
+  // What came so far, in segments; without a lease.
+  std::vector<wire::Segment> segments();
   // Appends by `append(request)` under the lock, notes the location of the call whose number that returns, and gives the body of
   // the OUTPUTS reply to `take`.
   void ask(uint64_t generation, const std::function<uint64_t(uint64_t)>& append, const std::function<void(wire::Reader&)>& take);
@@ -146,6 +149,8 @@ class CommandStream {
   friend struct Streams;
 
   void await(std::optional<uint64_t> own);
+  // Asks by a command that has nothing but the number of its answer, and needs no lease.
+  void ask_aside(wire::Command command, const std::function<void(wire::Reader&)>& take);
   [[noreturn]] void refuse_generation();
   [[noreturn]] void fail_connection(const std::string& what);
   void abandon(const std::string& message);

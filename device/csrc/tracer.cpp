@@ -1,8 +1,8 @@
 #include "tracer.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "storage.h"
 #include "stream.h"
 
 namespace forebay {
@@ -10,10 +10,12 @@ namespace {
 
 using wire::Command;
 
-// A program that neither reads nor uploads for so many calls may be a loop: its repetition is looked for at each doubling.
-constexpr size_t kSearchFrom = 1024;
-constexpr size_t kSegmentMax = 8192;
-constexpr size_t kSegmentMin = 256;  // a shorter repetition is taken several times over
+// A program that neither reads nor uploads for so many calls may be a loop: that is looked for then, and each time so many more came.
+constexpr size_t kSearchFrom = 2048;
+constexpr size_t kSearchEvery = 1024;
+constexpr uint64_t kSearchesMax = 3;     // where the same steps come again and again
+constexpr size_t kSegmentMax = 32768;
+constexpr size_t kSegmentMin = 16;       // a shorter loop is taken several times over
 
 }  // namespace
 
@@ -28,6 +30,7 @@ void Tracer::settle() {
 void Tracer::step(uint64_t key, const wire::Words& words, const std::vector<wire::Word>& kinds) {
   wire::Step* step = traces_.find(key);
   if (step == nullptr) return step_in_full(key, words, kinds);
+  note(key, words, kinds);
   traces_.compare(*step, words, changes_);
   const bool frees_expected = frees_as_expected(*step);
   if (frees_expected && changes_.empty() && step == traces_.likely()) {
@@ -42,6 +45,7 @@ void Tracer::step(uint64_t key, const wire::Words& words, const std::vector<wire
 }
 
 void Tracer::step_in_full(uint64_t key, const wire::Words& words, const std::vector<wire::Word>& kinds) {
+  note(key, words, kinds);
   settle();
   say_frees();
   auto& out = stream_.frame();
@@ -51,7 +55,7 @@ void Tracer::step_in_full(uint64_t key, const wire::Words& words, const std::vec
   out.varint(wire::key_value(key));
   for (size_t index = first; index < words.size(); ++index) wire::put_word(out, kinds[index], words[index]);
   const wire::Words freed = std::exchange(said_frees_, {});
-  count(traces_.come(key, kinds, words, freed));
+  came(traces_.come(key, kinds, words, freed));
 }
 
 // The worker was told of the step, or will be as one of those it expects.
@@ -60,7 +64,7 @@ void Tracer::take(wire::Step& step, const wire::Words& words) {
   traces_.take(step, words, said_frees_);
   said_frees_.clear();
   unsaid_frees_.clear();
-  count(&step);
+  came(&step);
 }
 
 void Tracer::put_step(const wire::Step& step) {
@@ -98,14 +102,19 @@ void Tracer::put_frees(const wire::Words& storages) {
 }
 
 void Tracer::cut() {
+  end_segment();
+  round_.clear();
+}
+
+void Tracer::end_segment() {
   settle();
   if (traces_.full()) {
     put_cut(true);
     traces_.clear();
   }
   traces_.cut();
-  keys_.clear();
-  repeats_in_ = 0;
+  course_.clear();
+  path_.clear();
 }
 
 void Tracer::put_cut(bool forget) {
@@ -118,43 +127,73 @@ void Tracer::put_cut(bool forget) {
 void Tracer::clear() {
   settle();
   traces_.clear();
-  keys_.clear();
-  repeats_in_ = 0;
+  course_.clear();
+  path_.clear();
+  round_.clear();
 }
 
 void Tracer::reset() {
   traces_.reset();
-  keys_.clear();
-  repeats_in_ = 0;
+  course_.clear();
+  path_.clear();
+  round_.clear();
   following_ = 0;
   said_frees_.clear();
   unsaid_frees_.clear();
 }
 
-// After a step: cuts where a program that gives no other reason to repeats itself.
-void Tracer::count(wire::Step* step) {
-  keys_.push_back(step == nullptr ? 0 : step->key);
-  const size_t length = keys_.size();
-  bool ends = step != nullptr && step->ends;
-  if (repeats_in_ > 0 && --repeats_in_ == 0) {
-    ends = true;
-    if (step != nullptr) step->ends = true;
-  }
-  size_t period = 0;
-  if (!ends && repeats_in_ == 0 && length >= kSearchFrom && (length & (length - 1)) == 0) period = repetition();
-  if (!ends && period == 0 && length < kSegmentMax) return;
-  put_cut(false);
-  cut();
-  repeats_in_ = period == 0 ? 0 : (kSegmentMin + period - 1) / period * period;
+bool Tracer::is_long() const { return course_.size() >= kSegmentMax || course_.words() >= wire::kStepWordsMax; }
+
+void Tracer::note(uint64_t key, const wire::Words& words, const std::vector<wire::Word>& kinds) {
+  const auto use = memory_use(stream_.device());
+  course_.note(key, words, kinds, traces_.base(), {use.alive, use.allocated});
 }
 
-// How many steps lie between a step of this segment and the same one before, all through its second half; 0 if none.
-size_t Tracer::repetition() const {
-  const size_t half = keys_.size() / 2;
-  for (size_t period = 1; period <= half; ++period) {
-    if (std::equal(keys_.begin() + static_cast<std::ptrdiff_t>(half), keys_.end(), keys_.begin() + static_cast<std::ptrdiff_t>(half - period))) return period;
+// After a step: cuts where a program that gives no other reason to goes round in a loop.
+void Tracer::came(wire::Step* step) {
+  path_.push_back(step);
+  bool ends = step != nullptr && step->ends;
+  if (!round_.empty()) {
+    ends |= ends_round(step);
+  } else if (!ends) {
+    ends = finds_loop(step);
   }
-  return 0;
+  if (!ends && (!is_long() || !round_.empty())) return;
+  put_cut(false);
+  end_segment();
+}
+
+// Of a loop that was found: the rest of the round that it was found in, and the next one, which is a segment.
+bool Tracer::ends_round(wire::Step* step) {
+  if (course_.key(course_.size() - 1) != round_[rounded_]) {
+    round_.clear();
+    return false;
+  }
+  if (++rounded_ < round_.size()) return false;
+  rounded_ = 0;
+  if (round_is_segment_) {
+    if (step != nullptr) step->ends = true;
+    round_.clear();
+  }
+  round_is_segment_ = true;
+  return true;
+}
+
+// Whether a round of a loop, which is known from now on, ends with this step.
+bool Tracer::finds_loop(const wire::Step* step) {
+  const size_t length = course_.size();
+  const bool searches = length >= kSearchFrom && length % kSearchEvery == 0 && (step == nullptr || step->came <= kSearchesMax);
+  if (!searches && !is_long()) return false;
+  const auto found = course_.repetition(!is_long());
+  if (!found) return false;
+  const size_t rounds = (kSegmentMin + found->period - 1) / found->period;
+  for (size_t index = 0; index < rounds * found->period; ++index) round_.push_back(course_.key(found->boundary + index % found->period));
+  size_t first = found->first;
+  while (first < kSegmentMin) first += found->period;
+  if (path_[first - 1] != nullptr) path_[first - 1]->ends = true;
+  rounded_ = (length - found->boundary) % found->period;
+  round_is_segment_ = rounded_ == 0;
+  return round_is_segment_;
 }
 
 }  // namespace forebay

@@ -8,6 +8,7 @@
 
 #include "forebay/traces.h"
 #include "forebay/wire.h"
+#include "repetition.h"
 
 namespace forebay {
 
@@ -47,8 +48,13 @@ class Tracer {
   void put_frees(const wire::Words& storages);
   void put_step(const wire::Step& step);
   void put_cut(bool forget);
-  void count(wire::Step* step);
-  size_t repetition() const;
+  void note(uint64_t key, const wire::Words& words, const std::vector<wire::Word>& kinds);
+  void came(wire::Step* step);
+  bool ends_round(wire::Step* step);
+  bool finds_loop(const wire::Step* step);
+  void end_segment();
+  // So long that it is cut anyway.
+  bool is_long() const;
 
   CommandStream& stream_;
   wire::Traces traces_;
@@ -56,8 +62,11 @@ class Tracer {
   wire::Words said_frees_;              // since the last step
   wire::Words unsaid_frees_;
   std::vector<wire::Change> changes_;
-  std::vector<uint64_t> keys_;          // of this segment
-  size_t repeats_in_ = 0;               // steps until the repetition that was found ends; 0: none
+  Course course_;                       // of this segment
+  std::vector<wire::Step*> path_;       // likewise; null where a step is not kept
+  std::vector<uint64_t> round_;         // keys of what goes round, of one segment; empty: no loop was found
+  size_t rounded_ = 0;                  // of them, how many came
+  bool round_is_segment_ = false;       // it is a whole one that comes now
   uint64_t expected_steps_ = 0;
 };
 

@@ -40,6 +40,24 @@ class Statistics(TypedDict):
     busy_ns: int
     """How long the worker has carried out commands, as it said at the last synchronisation."""
 
+class Segment(TypedDict):
+    """Steps that came between two cuts (``docs/wire.md``, SEGMENTS)."""
+
+    identity: int
+    """The same for the same steps, in any session."""
+    times: int
+    """How often it came, since client and worker dropped their steps last."""
+    calls: int
+    allocations: int
+    words: int
+    """That its steps bind."""
+    varying: int
+    """Of them, numbers that came otherwise than the time before."""
+    births: int
+    """Storages that it makes."""
+    frees: int
+    """Storages that are freed before its steps."""
+
 class Activity(TypedDict):
     """What one profiled stretch of the program did with a device at one source line, or with one operator."""
 
@@ -125,6 +143,9 @@ def resize_storage(storage: torch.UntypedStorage, nbytes: int, /) -> None:
 def memory(device: int = 0) -> Memory: ...
 def reset_peak_memory(device: int = 0) -> None: ...
 def statistics(device: int = 0) -> Statistics: ...
+def segments(device: int = 0) -> list[Segment]:
+    """Those that came to an end in this session, in no particular order; empty without a worker. Waits for all that was recorded before."""
+
 def begin_profile() -> None:
     """Begins to note where time goes. Raises RuntimeError where that has begun already."""
 

@@ -13,6 +13,9 @@ from forebay import _C
 
 RECORD, LEASE = "record", "lease"
 
+Comings = dict[int, int]
+"""How often each segment of a device came, by its identity."""
+
 
 @dataclass(frozen=True)
 class Operator:
@@ -61,6 +64,33 @@ class DeviceUse:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """Calls that came between two cuts of the command stream, a training step for one, each time the same."""
+
+    device: int
+    identity: str
+    """16 hexadecimal digits, the same for the same calls in any session."""
+    times: int
+    """How often it came in the stretch."""
+    came_before: bool
+    calls: int
+    """Each time."""
+    words: int
+    """What its calls bind: storages, offsets, numbers."""
+    varying: int
+    """Of them, numbers that came otherwise than the time before."""
+    births: int
+    """Storages that it makes."""
+    frees: int
+    """Storages that are freed on its way."""
+
+    @property
+    def tier(self) -> int:
+        """How the worker carried it out the last time: 0 call by call as it read them, 1 as a segment that it had."""
+        return int(self.came_before or self.times > 1)
+
+
+@dataclass(frozen=True)
 class Profile:
     """One stretch of a program. Recording and waits hold nothing twice; with several threads at work they may be more than ``wall_ns``."""
 
@@ -70,6 +100,8 @@ class Profile:
     """The longest first."""
     operators: tuple[Operator, ...]
     """The one that took longest to record first."""
+    segments: tuple[Segment, ...]
+    """The one with the most calls, of all times, first."""
 
     @property
     def recording_ns(self) -> int:
@@ -92,7 +124,9 @@ class Profile:
 
     def as_json(self) -> dict[str, Any]:
         """The fields of this class, and the sums."""
-        return {**asdict(self), "recording_ns": self.recording_ns, "lease_ns": self.lease_ns, "program_ns": self.program_ns}
+        segments = [{**asdict(segment), "tier": segment.tier} for segment in self.segments]
+        sums = {"recording_ns": self.recording_ns, "lease_ns": self.lease_ns, "program_ns": self.program_ns}
+        return {**asdict(self), "segments": segments, **sums}
 
 
 class Profiler:
@@ -101,6 +135,7 @@ class Profiler:
     def __init__(self) -> None:
         self._began = 0
         self._before: list[_C.Statistics] = []
+        self._came: list[Comings] = []
 
     def start(self) -> None:
         """Begins once the work that is recorded so far is done. Raises RuntimeError where a profile is being taken already."""
@@ -108,6 +143,7 @@ class Profiler:
         _C.begin_profile()
         try:
             self._before = _settled()
+            self._came = _comings()
         except BaseException:
             _C.end_profile()
             raise
@@ -122,6 +158,7 @@ class Profiler:
         finally:
             activities = _C.end_profile()
         wall = time.perf_counter_ns() - self._began
+        segments = [] if failure else [segment for index, came in enumerate(self._came) for segment in _segments(index, came)]
         devices = (_use(index, *pair) for index, pair in enumerate(zip(self._before, after, strict=True)))
         waits = (_wait(activity) for activity in activities if activity["activity"] != RECORD)
         recorded = (activity for activity in activities if activity["activity"] == RECORD)
@@ -131,6 +168,7 @@ class Profiler:
             devices=tuple(device for device in devices if device.calls or device.bytes_up or device.bytes_down),
             waits=tuple(sorted(_by_line(waits), key=lambda wait: -wait.ns)),
             operators=tuple(sorted(operators, key=lambda operator: -operator.recording_ns)),
+            segments=tuple(sorted(segments, key=lambda segment: -segment.calls * segment.times)),
         ), failure
 
 
@@ -144,6 +182,30 @@ def _settled() -> list[_C.Statistics]:
         if _C.connected(index):
             _C.synchronize(index)
     return _statistics()
+
+
+def _comings() -> list[Comings]:
+    return [{segment["identity"]: segment["times"] for segment in _C.segments(index)} for index in range(_C.device_count())]
+
+
+def _segments(device: int, came: Comings) -> Iterable[Segment]:
+    """Those of the stretch, before which so many of each had come."""
+    for segment in _C.segments(device):
+        before = came.get(segment["identity"], 0)
+        if before > segment["times"]:
+            before = 0  # the steps were dropped within the stretch
+        if segment["times"] > before:
+            yield Segment(
+                device=device,
+                identity=f"{segment['identity']:016x}",
+                times=segment["times"] - before,
+                came_before=before > 0,
+                calls=segment["calls"],
+                words=segment["words"],
+                varying=segment["varying"],
+                births=segment["births"],
+                frees=segment["frees"],
+            )
 
 
 def _use(index: int, before: _C.Statistics, after: _C.Statistics) -> DeviceUse:

@@ -52,6 +52,27 @@ def test_an_item_in_a_loop_is_named_with_its_line_and_count() -> None:
     assert not [wait for wait in profile.waits if wait.kind == "read"], "an item is not told twice"
 
 
+def test_the_rounds_of_a_loop_are_told_as_one_segment_that_came_so_often() -> None:
+    read_in_a_loop()
+    profile = profile_of(read_in_a_loop)
+    segment = profile.segments[0]
+    assert (segment.times, segment.calls, segment.births, segment.varying) == (STEPS - 1, 2, 2, 0), (
+        "the first round begins with what it adds to"
+    )
+    assert segment.came_before and segment.tier == 1
+    assert segment.identity in profile_report.text(profile, 10)
+    assert profile.as_json()["segments"][0]["tier"] == 1
+    again = profile_of(read_in_a_loop).segments[0]
+    assert (again.identity, again.times) == (segment.identity, STEPS - 1)
+
+
+def test_what_came_once_is_of_tier_0() -> None:
+    x = torch.ones(7, 3, device="cuda")
+    profile = profile_of(lambda: (x.atan() / 3).cosh().sum().item())
+    assert {(segment.times, segment.tier) for segment in profile.segments} == {(1, 0)}
+    assert sum(segment.calls for segment in profile.segments) == 4
+
+
 def test_calls_are_counted_by_operator_and_device() -> None:
     profile = profile_of(read_in_a_loop)
     calls = {operator.name: operator.calls for operator in profile.operators}

@@ -98,3 +98,61 @@ def test_random_steps_go_on_counting(client: Any) -> None:
     second = floats(client.read(INPUT, 16))
     client.send(stream.Call(draw, (stream.View(INPUT), 0.0, 1.0), stream.Random(5, 1)))
     assert floats(client.read(INPUT, 16)) == second != first
+
+
+def told(client: Any) -> dict[int, stream.Segment]:
+    """The segments that came, by how many steps they are."""
+    client.send(stream.TellSegments(77))
+    reply = client.reply()
+    assert isinstance(reply, stream.Segments) and reply.request == 77
+    return {segment.calls + segment.allocations: segment for segment in reply.segments}
+
+
+def test_segments_are_counted_and_described(client: Any) -> None:
+    mul, neg = begin(client)
+    client.sync()
+    client.send(*segment(mul, neg, 3), stream.Cut(), stream.Follow(3), stream.Cut())
+    client.send(stream.Step(1), stream.Follow(1), stream.Step(None, (stream.Change(0, OTHER),)), stream.Cut())
+    client.send(stream.Step(1, (stream.Change(2, bits(4.0)),)), stream.Cut())
+    segments = told(client)
+    assert (segments[3].times, segments[1].times) == (3, 1)
+    assert (segments[3].calls, segments[3].births, segments[3].frees) == (3, 2, 1)
+    assert segments[3].words == 2 * 4 + 2, "storage, offset, number and new storage; storage and offset"
+    assert (segments[3].varying, segments[1].varying) == (1, 1), "the first step of both varies"
+
+
+def test_a_segment_has_its_identity_in_any_session_and_whatever_the_numbers_of_its_templates(start_worker: Any) -> None:
+    identities = []
+    for unused in (0, 2):
+        with (client := start_worker().connect()).socket:
+            client.hello()
+            for number in range(unused):
+                geometry = Geometry(6, (number + 5,), (1,))
+                client.template(
+                    Template(client.operator(aten.neg_.default), (Argument(Tag.TENSOR, geometry=geometry),), (Output(OutputTag.SAME),))
+                )
+            mul, neg = begin(client)
+            assert isinstance(client.sync(), stream.Done)
+            client.send(*segment(mul, neg, 3), stream.Cut(), *segment(mul, neg, 7)[:2], stream.Cut())
+            identities.append({steps: found.identity for steps, found in told(client).items()})
+    assert identities[0] == identities[1]
+    assert identities[0][3] != identities[0][2]
+
+
+@pytest.mark.everywhere
+def test_segments_are_counted_on_while_the_stream_is_stopped(client: Any) -> None:
+    mul, neg = begin(client)
+    client.send(*segment(mul, neg, 3), stream.Sync(1))
+    assert isinstance(client.reply(), stream.Done)
+    client.hears = False
+    client.send(stream.Allocate(5, 1 << 40), stream.Cut(), stream.Step(1, (stream.Change(0, 5),)), stream.Follow(2), stream.Cut())
+    client.send(stream.Step(1, (stream.Change(0, INPUT),)), stream.Follow(2), stream.Cut())
+    assert told(client)[3].times == 3, "a client counts its calls, whether they are carried out or not"
+
+
+def test_segments_are_forgotten_with_their_steps(client: Any) -> None:
+    mul, neg = begin(client)
+    client.send(*segment(mul, neg, 3), stream.Cut())
+    assert told(client)[3].times == 1
+    client.send(stream.Cut(forget=True))
+    assert told(client) == {}

@@ -34,6 +34,7 @@ from forebay_wire.images import (
     get_image_reply,
     put_image_reply,
 )
+from forebay_wire.segments import get_segments, put_segments, put_segments_command
 from forebay_wire.storages import get_storage_command, put_numbers, put_storage_command
 from forebay_wire.timing import get_times, get_timing_command, put_times, put_timing_command
 from forebay_wire.traces import get_trace_command, put_trace_command
@@ -74,12 +75,15 @@ from forebay_wire.vocabulary import (
     Refused,
     Reply,
     Resize,
+    Segment,
+    Segments,
     Settings,
     Share,
     Shared,
     Step,
     Sync,
     Tag,
+    TellSegments,
     TellTimes,
     Template,
     Time,
@@ -143,12 +147,15 @@ __all__ = [
     "Refused",
     "Reply",
     "Resize",
+    "Segment",
+    "Segments",
     "Settings",
     "Share",
     "Shared",
     "Step",
     "Sync",
     "Tag",
+    "TellSegments",
     "TellTimes",
     "Template",
     "Time",
@@ -256,6 +263,8 @@ class CommandWriter:
                 put_trace_command(out, command)
             case Time() | TellTimes():
                 put_timing_command(out, command)
+            case TellSegments():
+                put_segments_command(out, command)
             case Settings():
                 out.u8(26)
                 out.varint(command.bits)
@@ -447,6 +456,8 @@ class CommandReader:
                 return get_timing_command(reader, opcode)
             case 26:
                 return Settings(reader.bounded(SETTINGS_MAX, "the settings"))
+            case 27:
+                return TellSegments(reader.varint())
         return get_storage_command(reader, opcode)
 
     def _bound(self, reader: Reader) -> tuple[int, tuple[Binding, ...], Random | None]:
@@ -560,6 +571,8 @@ def encode_reply(reply: Reply) -> bytes:
             put_numbers(out, 71, reply.request, reply.bytes)
         case Times():
             put_times(out, reply)
+        case Segments():
+            put_segments(out, reply)
         case _:
             put_image_reply(out, reply)
     return out.bytes()
@@ -623,6 +636,8 @@ def _reply(reader: Reader) -> Reply:
             return Shared(reader.varint(), reader.bounded(SHARED_BYTES_MAX, "the size of a shared area"))
         case 76:
             return get_times(reader)
+        case 77:
+            return get_segments(reader)
     if opcode in IMAGE_OPCODES:
         return get_image_reply(reader, opcode)
     raise WireError(f"an unknown reply {opcode}")

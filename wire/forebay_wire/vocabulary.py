@@ -329,6 +329,13 @@ class TellTimes:
 
 
 @dataclass(frozen=True)
+class TellSegments:
+    """Answered by :class:`Segments`."""
+
+    request: int
+
+
+@dataclass(frozen=True)
 class Settings:
     """How the device is to compute from here on: bits of ``docs/wire.md``, SETTINGS."""
 
@@ -337,7 +344,21 @@ class Settings:
 
 StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Heard | Share | WriteShared | ReadShared | Copy | Leave
 Command = (
-    Hello | Fetch | Operator | DefineTemplate | Call | Ask | Forget | Follow | Step | Cut | Time | TellTimes | Settings | StorageCommand
+    Hello
+    | Fetch
+    | Operator
+    | DefineTemplate
+    | Call
+    | Ask
+    | Forget
+    | Follow
+    | Step
+    | Cut
+    | Time
+    | TellTimes
+    | TellSegments
+    | Settings
+    | StorageCommand
 )
 
 
@@ -433,4 +454,30 @@ class Times:
     calls: tuple[CallTime, ...]
 
 
-Reply = Welcome | Refused | Data | Done | Outputs | Failure | Shared | Times | ImageReply
+@dataclass(frozen=True)
+class Segment:
+    """Steps that came between two cuts, and came again."""
+
+    identity: int
+    """The same for the same steps, in any session."""
+    times: int
+    """How often they came, since the steps were dropped last."""
+    calls: int
+    allocations: int
+    words: int
+    """That the steps bind."""
+    varying: int
+    """Of them, numbers that came otherwise than the time before."""
+    births: int
+    """Storages that the steps make."""
+    frees: int
+    """Storages that are freed before the steps."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    request: int
+    segments: tuple[Segment, ...]
+
+
+Reply = Welcome | Refused | Data | Done | Outputs | Failure | Shared | Times | Segments | ImageReply

@@ -88,6 +88,7 @@ struct Plan {
   std::vector<Bound> bounds;      // of its contract, to be looked at in each call
   PartialWrites partial_writes = PartialWrites::kNone;
   std::vector<SparseArgument> sparse;
+  uint64_t identity = 0;          // of the template, whatever its number
 };
 
 // Geometries of all templates, each kept once.

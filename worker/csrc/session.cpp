@@ -10,6 +10,7 @@
 #include "description.h"
 #include "memory.h"
 #include "operators.h"
+#include "segments.h"
 #include "settings.h"
 
 namespace forebay::worker {
@@ -37,6 +38,13 @@ bool waits_for_lease(Command command) {
     default:
       return false;
   }
+}
+
+// Of a template: its operator's schema, and what is written behind the operator's number.
+uint64_t template_identity(const c10::OperatorHandle& op, wire::Reader in, const uint8_t* end) {
+  in.varint();
+  const auto* begin = reinterpret_cast<const char*>(in.position());
+  return wire::identity_of({begin, static_cast<size_t>(end - in.position())}, wire::identity_of(c10::toString(op.schema())));
 }
 
 // What a null device reads.
@@ -79,6 +87,8 @@ void Session::execute(wire::Reader& in) {
       return timing_.begin(in.bounded(wire::kTimesMax, "the number of calls to time"));
     case Command::kTellTimes:
       return tell_times(in);
+    case Command::kTellSegments:
+      return tell_segments(in);
     case Command::kSettings:
       return settings(in);
     case Command::kHello:
@@ -157,13 +167,14 @@ void Session::define_operator(wire::Reader& in) {
 }
 
 void Session::define_template(wire::Reader& in) {
-  const size_t before = in.left();
+  const wire::Reader before = in;
   const auto source = wire::get_template(in);
   if (source.op >= operators_.size()) throw wire::WireError("operator " + std::to_string(source.op) + " is not defined");
   if (plans_.size() >= wire::kTemplatesMax) throw wire::WireError("more than " + std::to_string(wire::kTemplatesMax) + " templates; FORGET comes first");
   auto plan = make_plan(source, operators_[source.op], device_, layouts_);
   plan_items_ += plan->items;
-  plan_bytes_ += before - in.left();
+  plan_bytes_ += before.left() - in.left();
+  plan->identity = template_identity(plan->op, before, in.position());
   if (plan_items_ > wire::kTemplatesItemsMax || plan_bytes_ > wire::kTemplatesBytesMax) {
     throw wire::WireError("templates of " + std::to_string(plan_items_) + " items and " + std::to_string(plan_bytes_) + " bytes; FORGET comes first");
   }
@@ -513,6 +524,14 @@ void Session::tell_times(wire::Reader& in) {
   head.reply(wire::Reply::kTimes);
   head.varint(request);
   timing_.tell(head);
+  replies_.send(head, nullptr, 0);
+}
+
+void Session::tell_segments(wire::Reader& in) {
+  wire::Writer head;
+  head.reply(wire::Reply::kSegments);
+  head.varint(in.varint());
+  wire::put_segments(head, segments_of(traces_, [this](uint64_t number) { return plans_[number]->identity; }));
   replies_.send(head, nullptr, 0);
 }
 

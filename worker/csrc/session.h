@@ -109,6 +109,7 @@ class Session {
   void read(wire::Reader& in);
   void sync(wire::Reader& in);
   void tell_times(wire::Reader& in);
+  void tell_segments(wire::Reader& in);
   void settings(wire::Reader& in);
   void share(wire::Reader& in);
   void write_shared(wire::Reader& in);

@@ -20,6 +20,8 @@ def text(profile: Profile, top: int) -> str:
         parts.append(_waits(profile.waits, top))
     if profile.operators:
         parts.append(_operators(profile, top))
+    if profile.segments:
+        parts.append(_segments(profile, top))
     return "\n".join(parts) + "\n"
 
 
@@ -73,6 +75,26 @@ def _operators(profile: Profile, top: int) -> str:
         for operator in profile.operators[:top]
     ]
     return table.render(["Operator", "Calls", "Recording", "Each"], rows) + _more(len(profile.operators) - top, "operators")
+
+
+def _segments(profile: Profile, top: int) -> str:
+    """What repeats itself between reads and uploads: of a training loop that goes well its step, and little else."""
+    rows = [
+        [
+            segment.identity,
+            f"{segment.calls:,}",
+            f"{segment.times:,}",
+            str(segment.tier),
+            f"{segment.words:,}",
+            f"{segment.varying:,}",
+            f"{segment.births:,}",
+            f"{segment.frees:,}",
+            f"cuda:{segment.device}",
+        ]
+        for segment in profile.segments[:top]
+    ]
+    head = ["Segment", "Calls", "Times", "Tier", "Words", "Varying", "Makes", "Frees", "Device"]
+    return table.render(head, rows) + _more(len(profile.segments) - top, "segments")
 
 
 def _place(wait: Wait) -> str:

@@ -20,6 +20,7 @@ struct Slot {
   uint64_t last = 0;
   Word kind = Word::kNumber;
   bool moves = false;  // a storage whose id grows as the ids of new storages do
+  bool varies = false;  // a number that came otherwise than the time before
 };
 
 // A call of a template, or an ALLOCATE.
@@ -30,6 +31,8 @@ struct Step {
   std::vector<Slot> freed;  // storages freed between the step before and this one
   std::vector<Step*> next;
   Step* likely = nullptr;   // the one of `next` that was taken last
+  uint64_t came = 0;        // how many times
+  uint64_t ended = 0;       // how many times a segment ended with it
   bool ends = false;        // the client cuts here: a repetition of its own ended
 };
 
@@ -82,11 +85,13 @@ class Traces {
 
   // The next segment begins.
   void cut() {
+    if (here_ != nullptr) ++here_->ended;
     here_ = &root_;
     base_ = next_storage_;
   }
   void clear() {
     root_ = Step();
+    here_ = &root_;
     steps_.clear();
     words_ = 0;
     cut();
@@ -98,6 +103,10 @@ class Traces {
     next_counter_ = 0;
     cut();
   }
+  // Before all steps; no segment ends with it.
+  const Step& root() const { return root_; }
+  // The first storage that is new in this segment.
+  uint64_t base() const { return base_; }
   bool full() const { return steps_.size() >= kStepsMax || words_ >= kStepWordsMax; }
 
   // The step of this key that came here before, or null.
@@ -172,12 +181,14 @@ class Traces {
       if (slot.kind == Word::kStorage) {
         learn(slot, words[index], step);
       } else {
+        slot.varies |= step.came > 0 && is_number(slot.kind) && slot.last != words[index];
         slot.last = words[index];
         count(slot.kind, words[index]);
       }
     }
     learn_freed(step, freed);
     step.base = base_;
+    ++step.came;
     here_->likely = &step;
     here_ = &step;
   }
@@ -225,6 +236,8 @@ class Traces {
     const Step& step_;
     uint64_t next_storage_;
   };
+
+  static bool is_number(Word kind) { return kind == Word::kBits || kind == Word::kNumber || kind == Word::kByte; }
 
   uint64_t stored(const Slot& slot, const Step& step) const { return slot.moves ? slot.last + (base_ - step.base) : slot.last; }
 

@@ -18,7 +18,7 @@
 namespace forebay::wire {
 
 constexpr uint32_t kMagic = 0x59414246;  // "FBAY"
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 
 constexpr size_t kFrameHeaderBytes = 4;
 constexpr size_t kFrameBytesMax = size_t{16} << 20;
@@ -73,6 +73,7 @@ enum class Command : uint8_t {
   kTellTimes = 24,
   kHeard = 25,
   kSettings = 26,
+  kTellSegments = 27,
 };
 
 // Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.
@@ -107,6 +108,7 @@ enum class Reply : uint8_t {
   kStorages = 74,
   kBytes = 75,
   kTimes = 76,
+  kSegments = 77,
 };
 
 enum class FailureCode : uint8_t {

@@ -1,0 +1,57 @@
+"""What a loop is, by the code that decides it, over programs whose loops are known; and that each of its rules is needed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import forebay_wire
+import pytest
+
+SOURCES = Path(__file__).parents[2] / "device" / "csrc"
+STEPS = {
+    "few-layers": 3 * 2 + 1 + 3 * 2 + 3,
+    "layers": 800 * 2 + 1 + 800 * 2 + 800,
+    "micro-batches": 20 * (60 * 2 + 1 + 60 * 2) + 19 * 60 + 60,
+    "time-steps": 900 * 2 + 1 + 900 * 3 - 1 + 1,
+    "batches": 20 * 2 + 1 + 20 * 2 + 20,
+    "losses": 20 * 2 + 1 + 20 * 2 + 20 + 1,
+    "inference": 1 + 1200 * 2 + 1,
+}
+"""Calls of a step of each program of ``check_repetition.cpp``."""
+
+
+def found(folder: Path, source: str) -> dict[str, tuple[int, int]]:
+    """Of each program the period, and where in a step it begins, with this text of ``repetition.cpp``."""
+    compiler = shutil.which("g++")
+    assert compiler, "g++ builds the extensions, so it must be here"
+    changed, program = folder / "repetition.cpp", folder / "check"
+    changed.write_text(source)
+    flags = ["-std=c++20", "-O0", "-Wall", "-Wextra", "-D_GLIBCXX_ASSERTIONS", f"-I{forebay_wire.include_dir()}", f"-I{SOURCES}"]
+    check = Path(__file__).with_name("check_repetition.cpp")
+    subprocess.run([compiler, *flags, str(check), str(changed), "-o", str(program)], check=True, timeout=120)
+    printed = subprocess.run([program], check=True, capture_output=True, text=True, timeout=60).stdout
+    return {name: (int(period), int(offset)) for name, period, offset in (line.split() for line in printed.splitlines())}
+
+
+def test_a_round_of_the_loop_is_the_step_from_where_it_begins(tmp_path: Path) -> None:
+    assert found(tmp_path, (SOURCES / "repetition.cpp").read_text()) == {name: (calls, 0) for name, calls in STEPS.items()}
+
+
+@pytest.mark.parametrize(
+    ("rule", "without", "mistaken"),
+    [
+        (" || !keeps_storages(period, repeated)", "", {"inference"}),
+        ("if (!settled || leaves_nothing(found))", "", {"micro-batches", "time-steps"}),
+        ("if (exceeds(moments_[found.first].alive, now)) return false;", "", {"time-steps"}),
+        ("return 2 * same >= old;", "return same == old;", {"batches"}),
+    ],
+)
+def test_without_one_of_its_rules_what_a_step_repeats_within_is_taken_for_the_loop(
+    tmp_path: Path, rule: str, without: str, mistaken: set[str]
+) -> None:
+    source = (SOURCES / "repetition.cpp").read_text()
+    assert rule in source
+    told = found(tmp_path, source.replace(rule, without))
+    assert {name for name, (period, _) in told.items() if period != STEPS[name]} >= mistaken

@@ -1,0 +1,37 @@
+"""What a client asks of the segments that came, and is told: ``docs/wire.md``, TELL_SEGMENTS and SEGMENTS."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+from forebay_wire import _stream
+from forebay_wire._stream import Reader, Writer
+from forebay_wire.vocabulary import Segment, Segments, TellSegments
+
+COUNTS = 7
+"""Whole numbers behind a segment's identity."""
+
+
+def put_segments_command(out: Writer, command: TellSegments) -> None:
+    """Appends the command with its opcode."""
+    out.u8(27)
+    out.varint(command.request)
+
+
+def put_segments(out: Writer, reply: Segments) -> None:
+    """Appends the reply with its opcode."""
+    out.u8(77)
+    out.varint(reply.request)
+    out.varint(len(reply.segments))
+    for segment in reply.segments:
+        identity, *counts = astuple(segment)
+        out.u64(identity)
+        for count in counts:
+            out.varint(count)
+
+
+def get_segments(reader: Reader) -> Segments:
+    """Reads what comes after the opcode. Raises WireError."""
+    request = reader.varint()
+    number = reader.count(_stream.STEPS_MAX, "the number of segments")
+    return Segments(request, tuple(Segment(reader.u64(), *(reader.varint() for _ in range(COUNTS))) for _ in range(number)))
