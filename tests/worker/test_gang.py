@@ -33,7 +33,7 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def same(ours: tuple[Any, Any]) -> None:
+def check_same(ours: tuple[Any, Any]) -> None:
     here, there = ours
     assert len(here) == len(there)
     for one, other in zip(here, there, strict=True):
@@ -64,18 +64,14 @@ def test_operators_of_lists_take_each_item_where_it_lies(start_worker: Callable[
         client.hello()
         lists = [[torch.randn(5 + index) for index in range(11)] for _ in range(4)]
         for _ in range(3):
-            same(client.run(aten._foreach_add.List, lists[0], lists[1], alpha=2))
-            same(client.run(aten._foreach_mul_.Scalar, lists[0], 0.5))
-            same(client.run(aten._foreach_addcdiv_.ScalarList, lists[0], lists[1], lists[2], [0.1 * index for index in range(11)]))
-            same(client.run(aten._foreach_norm.Scalar, lists[3], 2))
-            same(client.run(aten._foreach_lerp_.Scalar, lists[1], lists[2], 0.3))
+            check_same(client.run(aten._foreach_add.List, lists[0], lists[1], alpha=2))
+            check_same(client.run(aten._foreach_mul_.Scalar, lists[0], 0.5))
+            check_same(client.run(aten._foreach_addcdiv_.ScalarList, lists[0], lists[1], lists[2], [0.1 * index for index in range(11)]))
+            check_same(client.run(aten._foreach_norm.Scalar, lists[3], 2))
+            check_same(client.run(aten._foreach_lerp_.Scalar, lists[1], lists[2], 0.3))
         steps = [torch.tensor(float(index)) for index in range(1, 12)]
-        same(
-            client.run(
-                aten._fused_adamw_.default, *lists[:3], [tensor.abs() for tensor in lists[3]], [], steps, lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.1, eps=1e-8, amsgrad=False,
-                maximize=False,
-            )
-        )  # fmt: skip
+        rates = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, "eps": 1e-8, "amsgrad": False, "maximize": False}
+        check_same(client.run(aten._fused_adamw_.default, *lists[:3], [tensor.abs() for tensor in lists[3]], [], steps, **rates))
 
 
 SQUARE = Geometry(6, (ELEMENTS, ELEMENTS), (ELEMENTS, 1))

@@ -10,6 +10,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <forebay/image.h>
 #include <forebay/traces.h>
 #include <forebay/wire.h>
 

@@ -1,0 +1,95 @@
+// What a session is on its way from one worker to another (docs/wire.md, Moving): the frames that answer a FETCH.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <forebay/wire.h>
+
+namespace forebay::wire {
+
+// What there is between commands, but for the bytes of storages.
+struct ImageHead {
+  uint64_t sequence = 0;  // of the next CALL or ASK
+  uint64_t failures = 0;  // so far; the number of the last one
+  uint64_t causes = 0;
+  uint64_t unheard = 0;   // the cause that the client has not said it heard of, from 1; 0: none
+  uint64_t storages = 0;
+  int64_t bytes = 0;      // that follow
+};
+
+struct ImageCause {
+  uint8_t code = 0;
+  uint64_t sequence = 0;
+  std::string op;
+  std::string message;
+  std::string inputs;
+};
+
+struct ImageStorage {
+  uint64_t id = 0;
+  int64_t bytes = 0;
+  uint64_t cause = 0;      // why it was never made, from 1; 0: none
+  bool has_bytes = false;  // its bytes follow; else it reads as zeros
+};
+
+inline void put_image_head(Writer& out, const ImageHead& head) {
+  out.reply(Reply::kImage);
+  out.varint(head.sequence);
+  out.varint(head.failures);
+  out.varint(head.causes);
+  out.varint(head.unheard);
+  out.varint(head.storages);
+  out.varint(static_cast<uint64_t>(head.bytes));
+}
+
+inline ImageHead get_image_head(Reader& in) {
+  ImageHead head;
+  head.sequence = in.varint();
+  head.failures = in.varint();
+  head.causes = in.bounded(kStoragesMax + 1, "the number of causes");
+  head.unheard = in.bounded(head.causes, "the number of a cause");
+  head.storages = in.bounded(kStoragesMax, "the number of storages");
+  head.bytes = static_cast<int64_t>(in.bounded(kStorageBytesMax, "the size of an image"));
+  return head;
+}
+
+inline void put_image_cause(Writer& out, const ImageCause& cause) {
+  out.reply(Reply::kCause);
+  out.u8(cause.code);
+  out.u64(cause.sequence);
+  out.string(cause.op);
+  out.string(cause.message);
+  out.string(cause.inputs);
+}
+
+inline ImageCause get_image_cause(Reader& in) {
+  ImageCause cause;
+  cause.code = in.u8();
+  if (cause.code < static_cast<uint8_t>(FailureCode::kOperator) || cause.code > static_cast<uint8_t>(FailureCode::kLinalg)) {
+    throw WireError("a failure of unknown code " + std::to_string(cause.code));
+  }
+  cause.sequence = in.u64();
+  cause.op = in.string();
+  cause.message = in.string(kMessageBytesMax);
+  cause.inputs = in.string(kMessageBytesMax);
+  return cause;
+}
+
+inline void put_image_storage(Writer& out, const ImageStorage& storage) {
+  out.varint(storage.id);
+  out.varint(static_cast<uint64_t>(storage.bytes));
+  out.varint(storage.cause);
+  out.u8(storage.has_bytes);
+}
+
+inline ImageStorage get_image_storage(Reader& in, uint64_t causes) {
+  ImageStorage storage;
+  storage.id = in.varint();
+  storage.bytes = static_cast<int64_t>(in.bounded(kStorageBytesMax, "the size of a storage"));
+  storage.cause = in.bounded(causes, "the number of a cause");
+  storage.has_bytes = in.u8() != 0;
+  return storage;
+}
+
+}  // namespace forebay::wire
