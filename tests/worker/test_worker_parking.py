@@ -316,6 +316,28 @@ def test_a_session_leaves_one_worker_and_goes_on_at_another(start_on_pool: Start
     assert old.process.wait(WAIT_SECONDS_MAX) == 0
 
 
+def test_a_session_goes_on_with_other_numbers_of_devices(start_on_pool: Start) -> None:
+    """From one to three, to two, and back to one."""
+    source, made, workers = None, {}, []
+    for devices in ("cpu:0", "cpu:0,cpu:0,cpu:0", "cpu:0,cpu:0", "cpu:0"):
+        worker = start_on_pool(device=devices)
+        workers.append(worker)
+        worker.assign(source)
+        worker.pool.expect(messages.Assigned)
+        client = worker.client()
+        with client.socket:
+            worker.open()
+            made = made or fill(client)
+            check(client, made)
+            client.send(stream.Leave(client.request()))
+            assert isinstance(client.reply(), stream.Done)
+            left = worker.pool.expect(messages.Left)
+            source = messages.Source(address=left.address, ticket=left.ticket)
+    for worker in workers:
+        worker.pool.send(messages.End())
+        assert worker.process.wait(WAIT_SECONDS_MAX) == 0
+
+
 def test_a_worker_that_dies_in_the_middle_of_a_fetch_leaves_the_image_for_the_next(start_on_pool: Start) -> None:
     old = start_on_pool()
     client = old.serve()
