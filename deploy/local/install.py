@@ -175,9 +175,10 @@ def make_environment(folder: Path, torch: str, index: str | None) -> None:
     """A virtual environment with PyTorch, which is installed first and apart: everything else is pinned around it."""
     if not (folder / "bin" / "pip").exists():
         run(sys.executable, "-m", "venv", folder)
+    wheels = torch_wheels(torch, index)
     if not UV.exists():
         run(folder / "bin" / "python", "-m", "pip", "install", "uv")
-    run(UV, "pip", "install", "--no-deps", "--python", folder / "bin" / "python", *torch_wheels(torch, index))
+    run(UV, "pip", "install", "--no-deps", "--python", folder / "bin" / "python", *wheels)
 
 
 def torch_wheels(torch: str, index: str | None) -> list[Path]:

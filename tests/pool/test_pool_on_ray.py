@@ -237,13 +237,20 @@ def filled(granted: wire.Granted) -> socket.socket:
     return peer
 
 
+def others_of(granted: wire.Granted) -> list[psutil.Process]:
+    """The processes of a lease's devices on other nodes than its worker's."""
+    running = [(process, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+    hosts = {f"tcp:127.0.0.{number}:0" for number in range(2, 10)} - {f"{granted.address.rpartition(':')[0]}:0"}
+    return [process for process, command in running if "--standalone" in command and hosts & set(command)]
+
+
 def test_a_gang_on_two_nodes_holds_what_neither_device_holds_and_ends_with_either(on_ray: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with on_ray() as running:
             await put_flavor(running, "pair", {"model": "cpu-dev", "count": 2})
             client, granted = await lease(running, "pair")
             with await asyncio.to_thread(filled, granted) as peer:
-                (other,) = [one for one in psutil.process_iter(["cmdline"]) if "--standalone" in (one.info["cmdline"] or ())]
+                (other,) = others_of(granted)
                 assert other.memory_info().rss > 400 << 20
                 other.kill()
                 assert (await client.hears(wire.LeaseClosed)).reason == "failed"

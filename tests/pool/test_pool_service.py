@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -533,6 +534,26 @@ async def _heard(reader: asyncio.StreamReader) -> str:
 def _events(text: str) -> list[tuple[str, Any]]:
     lines = text.splitlines()
     return [(line[7:], json.loads(after[6:])) for line, after in pairwise(lines) if line.startswith("event: ")]
+
+
+@pytest.mark.parametrize("path", ["api/session", "api/worker"])
+def test_a_peer_that_goes_before_its_link_is_open_is_no_error(pool: Make, path: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with pool() as running:
+            url = urlsplit(running.service.url)
+            head = ["Host: pool", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAA"]
+            request = "\r\n".join([f"GET {url.path}{path} HTTP/1.1", *head, "Authorization: token ada", "", ""])
+            for turn in range(20):
+                _, writer = await asyncio.open_connection(url.hostname, url.port)
+                writer.write(request.encode())
+                if turn % 2:
+                    await writer.drain()
+                    await asyncio.sleep(0.001 * turn)
+                writer.transport.abort()
+            assert await running.get("api/sessions") == []
+
+    asyncio.run(scenario())
+    assert "Uncaught" not in caplog.text
 
 
 def test_metrics_and_health_are_there_and_name_no_user(pool: Make) -> None:

@@ -44,10 +44,21 @@ class _LinkHandler(WebSocketHandler, Api):
         super().initialize(context)
         self._pending = 0
         self._over = False
+        self._opened = False
+        self._breach = False
 
     def open(self, *args: str, **kwargs: str) -> None:
         self.set_nodelay(True)
-        self._breach = False
+        self._opened = True
+
+    def on_close(self) -> None:
+        self._over = True
+        if self._opened:  # a peer may go before
+            self.closed()
+
+    def closed(self) -> None:
+        """The link that was open is over."""
+        raise NotImplementedError
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Refuses as all of the pool does what Tornado would refuse in plain text: a request that opens no WebSocket (RFC 6455, 4.2.1)."""
@@ -246,8 +257,7 @@ class SessionLink(_LinkHandler):
         known = (self.identity.name, self.tenant)
         return identity is not None and (identity.name, identity.tenant) == known and identity.may(COMPUTE)
 
-    def on_close(self) -> None:
-        self._over = True
+    def closed(self) -> None:
         if self.close_code is None and not self._breach:
             self._away(stalled=False)
         else:
@@ -322,8 +332,7 @@ class WorkerLink(_LinkHandler):
     def check(self, now: float) -> None:
         """Workers' silence is the state machine's to judge, by their heartbeats."""
 
-    def on_close(self) -> None:
-        self._over = True
+    def closed(self) -> None:
         if self._breach:
             self.shell.apply(WorkerUnlinked(self.worker, "a message that is far too long"))
         self.shell.link_closed(self.worker, self)
