@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.model.events import FlavorSet, LeaseRevoked, SessionLeft, WorkerGone
+from forebay_pool.model.events import FlavorSet, LeaseRevoked, QuotaSet, SessionLeft, WorkerGone
+from forebay_pool.model.node_events import NodeDrain
 from forebay_pool.model.policies import Policy
-from forebay_pool.model.types import Device, Equivalent, Flavor, Place
+from forebay_pool.model.types import Device, Equivalent, Flavor, Place, Quota
 from forebay_pool.store.database import Store
 from forebay_pool.store.flavors import FlavorBody
 from forebay_pool.views.rows import flavor_row
@@ -164,6 +165,21 @@ def test_whoever_needs_any_device_of_a_resting_gang_has_it_parked(shared: Make) 
     assert sum(isinstance(message, wire.Park) for message in w.ordered(worker)) == 1
     assert {w.machine.sessions[name].state for name in "bc"} == {"active"}
     assert [seat.reserved_bytes for seat in w.machine.fleet.seats.values()] == [4 * GIB, 4 * GIB]
+
+
+@pytest.mark.parametrize("node", ["a", "b"])
+@pytest.mark.parametrize("computes", [True, False])
+def test_a_gang_leaves_where_the_node_of_any_device_is_emptied_whatever_its_quota_says(world: Make, node: str, computes: bool) -> None:
+    devices = [Device(f"{name}/cpu:0", name, "cpu", 0, "cpu-dev", 8 * GIB) for name in ("a", "b")]
+    w = world(devices, [PAIR])
+    w.do(QuotaSet("acme", None, Quota(parked_bytes=0)))
+    worker, drained = w.lease("s", flavor="pair"), wire.Drained(epoch=1, memory_bytes=GIB)
+    if not computes:
+        w.worker(worker, drained)
+    w.do(NodeDrain(node, True))
+    if computes:
+        w.worker(worker, drained)
+    assert isinstance(w.ordered(worker)[-1], wire.Park)
 
 
 def test_a_gang_has_those_parked_that_rest_on_any_of_its_devices(shared: Make) -> None:

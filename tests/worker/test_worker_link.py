@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import STANDIN_FINDING
+from devices import TWO_DEVICES, options_of
 from forebay_wire import messages, stream
 from forebay_wire.messages import Assign, Close, End, Open, Park, Restore
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
@@ -27,6 +28,7 @@ FOUR = Geometry(6, (4,), (1,))
 MODELS = {
     "cpu:0": messages.DeviceModel(kind="cpu", model="cpu-dev"),
     "standin:0": messages.DeviceModel(kind="standin", model="stand-in"),
+    TWO_DEVICES: messages.DeviceModel(kind="cpu", model="cpu-dev"),
 }
 
 
@@ -46,7 +48,7 @@ def start_linked(pool: Pool, socket_folder: Path, device: str, device_environmen
     started: list[subprocess.Popen[str]] = []
 
     def start(*options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "forebay_worker", "--pool", pool.url, "--worker", "w-1", "--device", device]
+        command = [sys.executable, "-m", "forebay_worker", "--pool", pool.url, "--worker", "w-1", *options_of(device)]
         command += ["--socket-dir", str(socket_folder), "--threads", "1", *options]
         environment = {**device_environment, "FOREBAY_WORKER_TOKEN": TOKEN}
         started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment))

@@ -7,6 +7,8 @@ import contextlib
 import json
 from typing import TYPE_CHECKING
 
+from forebay_worker.errors import WorkerError
+
 if TYPE_CHECKING:
     from forebay_worker._executor import Server
 
@@ -15,7 +17,7 @@ IDLE_SECONDS = 1e9
 
 
 async def serve(executor: Server, ticket: bytes, limit_bytes: int) -> None:
-    """Returns when the client is gone or the executor failed."""
+    """Returns when the client is gone. Raises WorkerError when the executor failed."""
     rung = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(executor.event_descriptor, rung.set)
@@ -29,7 +31,9 @@ async def serve(executor: Server, ticket: bytes, limit_bytes: int) -> None:
             rung.clear()
             for kind, number, amount, spilled, text in executor.take_events():
                 tell(event=kind, epoch=number, number=amount, spilled=spilled, text=text)
-                if kind in ("client_gone", "failed"):
+                if kind == "failed":
+                    raise WorkerError(text)
+                if kind == "client_gone":
                     return
                 if kind == "drained":
                     epoch += 1

@@ -159,6 +159,6 @@ class Parking(Api):
         seat = None if worker is None else machine.fleet.seats[worker.device.id]
         if worker is None or seat is None or worker not in residents(seat):
             raise RequestRefused(409, "not_resident", "This session does not rest on a device: it computes, or has nothing there.")
-        if fate(worker, seat, machine.accounts, machine.fleet.serving) != "park":
+        if fate(worker, machine.fleet, machine.accounts) != "park":
             raise RequestRefused(409, "parking_full", "A quota bounds what may be parked for this session, and is used up.")
         return worker

@@ -41,18 +41,19 @@ class Draining(Revoking):
                 self._place_again(request)
         self._empty(seat)
 
-    def _empty(self, seat: Seat) -> None:
-        """Parks who rests on the device, if they must leave it."""
-        for resident in residents(seat) if seat.empties else ():
-            self._park(resident)
+    def _empty(self, *seats: Seat) -> None:
+        """Parks who rests on the devices, where they must leave them."""
+        for seat in seats:
+            for resident in residents(seat) if seat.empties else ():
+                self._park(resident)
 
     def _let_rest(self, lease: Lease) -> None:
-        """The lease's session rests on the device, or is parked where that is being emptied; so are others beyond its flavor's bound."""
-        seat, worker = self.fleet.seats[lease.device.id], lease.session.worker
-        if worker is not None and seat.empties:
+        """The lease's session rests on its devices, or is parked where one is being emptied; so are others beyond its flavor's bound."""
+        seats, worker = self.fleet.seats_of(lease.place), lease.session.worker
+        if worker is not None and any(seat.empties for seat in seats):
             self._park(worker)
         most = lease.flavor.residents_max
-        if most is not None:
+        for seat in seats if most is not None else ():
             rest = [w for w in residents(seat) if w.session is not None and w.session.flavor == lease.flavor.name]
             for resident in by_use(rest)[: max(0, len(rest) - most)]:
                 self._park(resident)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.types import Seat, Session, Worker
 from forebay_pool.placement.capacity import gib
+from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import by_use, residents
 from forebay_pool.queue.accounts import Account, Accounts
 
@@ -51,16 +52,17 @@ def fullness(worker: Worker, accounts: Accounts, serving: Serving, chosen: Itera
     return None
 
 
-def fate(worker: Worker, seat: Seat, accounts: Accounts, serving: Serving, chosen: Iterable[Worker] = ()) -> Fate:
-    """What becomes of the session that rests on the seat, if its room is needed."""
-    full = None if seat.empties or not accounts.bound_parking else fullness(worker, accounts, serving, chosen)
+def fate(worker: Worker, fleet: Fleet, accounts: Accounts, chosen: Iterable[Worker] = ()) -> Fate:
+    """What becomes of the session that rests on the worker's devices, if its room is needed."""
+    bounded = accounts.bound_parking and not any(seat.empties for seat in fleet.seats_under(worker))
+    full = fullness(worker, accounts, fleet.serving, chosen) if bounded else None
     if full is None:
         return "park"
     waits = worker.session is not None and worker.session.request is not None
     return "stay" if waits else full.quota.on_parked_full
 
 
-def eviction(seat: Seat, surplus_bytes: int, accounts: Accounts, serving: Serving, besides: Worker | None = None) -> Eviction:
+def eviction(seat: Seat, surplus_bytes: int, fleet: Fleet, accounts: Accounts, besides: Worker | None = None) -> Eviction:
     """The residents that leave so that ``surplus_bytes`` are freed: the least recently used first, those who would end after all others.
 
     Of those who are parked, whoever need not go after all stays, beginning with the dearest to move.
@@ -71,7 +73,7 @@ def eviction(seat: Seat, surplus_bytes: int, accounts: Accounts, serving: Servin
     for worker in here:
         if surplus_bytes <= 0:
             break
-        what = fate(worker, seat, accounts, serving, parked)
+        what = fate(worker, fleet, accounts, parked)
         if what == "park":
             surplus_bytes -= worker.part_bytes
             parked.append(worker)

@@ -249,7 +249,7 @@ class Granting(QueuePositions):
         """Parks as many residents as it takes; True once there is room."""
         if has_room(seat, session, seat.holders[session].part_bytes):
             return True
-        leaving = eviction(seat, surplus_bytes(seat), self.accounts, self.fleet.serving)
+        leaving = eviction(seat, surplus_bytes(seat), self.fleet, self.accounts)
         for worker in (*leaving.parked, *leaving.ended):
             self._park(worker)
         return False
@@ -264,7 +264,7 @@ class Granting(QueuePositions):
     def _may_clear(self, seat: Seat, session: Session, need_bytes: int) -> bool:
         own = session.worker if session.worker is not None and session.worker.id in seat.workers else None
         surplus = surplus_bytes(seat) + need_bytes - (0 if own is None else own.part_bytes)
-        return eviction(seat, surplus, self.accounts, self.fleet.serving, own).enough
+        return eviction(seat, surplus, self.fleet, self.accounts, own).enough
 
     def _has_worker(self, session: Session, place: Place, roomy: bool) -> bool:
         """Whether the session's worker is ready to be opened; takes the next step towards it."""
@@ -468,8 +468,8 @@ class Granting(QueuePositions):
 
     def _settle_all(self, worker: Worker) -> None:
         """As :meth:`_settle`, of each of the worker's devices."""
-        for device in worker.devices:
-            self._settle(self.fleet.seats[device.id])
+        for seat in self.fleet.seats_under(worker):
+            self._settle(seat)
 
     def _free_up(self, *seats: Seat) -> None:
         """Something of the seats may be free: they are offered to the line at the end of the event."""

@@ -32,9 +32,9 @@ class ParkedSessions(Leases):
 
     def _fate(self, worker: Worker) -> Fate:
         """What becomes of a session whose room is needed; one that ends does so at the end of the event."""
-        serving, session = self.fleet.serving, worker.session
-        what = fate(worker, self.fleet.seats[worker.device.id], self.accounts, serving)
-        full = None if what == "park" else fullness(worker, self.accounts, serving)
+        session = worker.session
+        what = fate(worker, self.fleet, self.accounts)
+        full = None if what == "park" else fullness(worker, self.accounts, self.fleet.serving)
         if full is not None and session is not None:
             self._note("parking_full", session=session.id, tenant=session.tenant, bytes=worker.memory_bytes, then=what)
             if what == "end":

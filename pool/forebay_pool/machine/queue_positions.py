@@ -139,7 +139,7 @@ class QueuePositions(ParkedSessions):
         return Why("shortage", stays_sentence(crowded[0])) if crowded and len(crowded) == len(seats) else None
 
     def _is_crowded(self, seat: Seat) -> bool:
-        return any(fate(worker, seat, self.accounts, self.fleet.serving) == "stay" for worker in residents(seat))
+        return any(fate(worker, self.fleet, self.accounts) == "stay" for worker in residents(seat))
 
     def _tell_newcomer(self, request: Request) -> None:
         """Tells somebody who has just come into the line: as if all of its level came before it, until the next look knows better."""

@@ -130,7 +130,7 @@ class Workers(Draining):
         worker = self._worker
         if worker.restoring:
             worker.restoring, worker.deadline_ns, worker.spilled_bytes = False, None, 0
-            self._empty(self.fleet.seats[worker.device.id])
+            self._empty(*self.fleet.seats_under(worker))
             self._settle_all(worker)
 
     def _go_on(self, session: Session) -> None:
@@ -214,7 +214,7 @@ class Workers(Draining):
         seat = None if worker is None else self.fleet.seats[worker.device.id]
         if worker is None or seat is None or worker not in residents(seat):
             return
-        if fate(worker, seat, self.accounts, self.fleet.serving) == "park":
+        if fate(worker, self.fleet, self.accounts) == "park":
             self._park(worker)
 
     def _starved(self, message: wire.Starved) -> None:
@@ -322,7 +322,7 @@ class Workers(Draining):
         if worker.unknown_epoch is not None and epoch >= worker.unknown_epoch:
             worker.unknown_epoch = worker.deadline_ns = None
             self.fleet.doubt(worker, False)
-            self._empty(self.fleet.seats[worker.device.id])
+            self._empty(*self.fleet.seats_under(worker))
             self._show_and_settle(worker)
 
     def _drained(self, message: wire.Drained) -> None:

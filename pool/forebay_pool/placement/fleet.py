@@ -305,25 +305,28 @@ class Fleet:
 
     def add(self, worker: Worker) -> None:
         self.workers[worker.id] = worker
-        for device in worker.devices:
-            self.seats[device.id].workers[worker.id] = worker
+        for seat in self.seats_under(worker):
+            seat.workers[worker.id] = worker
         self._count_spare(worker, 1)
+
+    def seats_under(self, worker: Worker) -> list[Seat]:
+        """The worker's devices, its first one first."""
+        return [self.seats[device.id] for device in worker.devices]
 
     def doubt(self, worker: Worker, unsure: bool) -> None:
         """Whether the worker may execute what this pool does not know of."""
         if worker.unsure != unsure:
             worker.unsure = unsure
-            for device in worker.devices:
-                self.seats[device.id].unsure += 1 if unsure else -1
-                self.changed(self.seats[device.id])
+            for seat in self.seats_under(worker):
+                seat.unsure += 1 if unsure else -1
+                self.changed(seat)
 
     def remove(self, worker: Worker) -> None:
         self.doubt(worker, False)
         if worker.spare:
             self._count_spare(worker, -1)
         del self.workers[worker.id]
-        for device in worker.devices:
-            seat = self.seats[device.id]
+        for seat in self.seats_under(worker):
             del seat.workers[worker.id]
             self._give_free(seat, seat.draining.pop(worker, 0))
             self.changed(seat)
