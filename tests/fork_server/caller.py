@@ -1,0 +1,65 @@
+"""What stands for an interpreter: ``caller.py FOLDER PYTHON ARGUMENT…`` has a server in FOLDER run the arguments, or becomes PYTHON."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+
+SERVICES = {"forebay_pool", "forebay_worker"}
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+SERVER_LOST = 70
+"""The exit status where the server ended before it said how the fork did."""
+
+
+def role_of(arguments):
+    """Which server runs these arguments of an interpreter, if one does."""
+    if arguments[:1] == ["-m"]:
+        return "services" if arguments[1] in SERVICES else None
+    return "programs" if arguments and (arguments[0] == "-c" or not arguments[0].startswith("-")) else None
+
+
+def connect(folder, role):
+    """A connection to the server of this role; None where there is none."""
+    try:
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(os.path.join(folder, role))
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    return server
+
+
+def status_of(server):
+    """What ``waitpid`` said of the fork; signals that come meanwhile are passed on."""
+    for number in PASSED_ON:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: server.send(bytes([number])))
+    told = server.recv(4, socket.MSG_WAITALL)
+    return struct.unpack("i", told)[0] if told else None
+
+
+def end_as(status):
+    """Ends by the same signal or with the same status."""
+    if status is None:
+        sys.stderr.write("the server of forks has ended\n")
+        os._exit(SERVER_LOST)
+    if os.WIFSIGNALED(status):
+        signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
+
+
+def main(folder, python, *arguments):
+    role = role_of(list(arguments))
+    server = connect(folder, role) if role else None
+    if server is None:
+        os.execv(python, [python, *arguments])
+    ignored = [number for number in PASSED_ON if signal.getsignal(number) == signal.SIG_IGN]
+    asked = json.dumps({"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd(), "ignored": ignored}).encode()
+    socket.send_fds(server, [struct.pack("I", len(asked))], [0, 1, 2])
+    server.sendall(asked)
+    end_as(status_of(server))
+
+
+main(*sys.argv[1:])

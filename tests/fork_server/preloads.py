@@ -1,0 +1,25 @@
+"""What the servers import before they fork, by role. Nothing here may start a thread, or take PyTorch's CUDA key."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+
+def programs() -> None:
+    """PyTorch with what its optimizers load at their first use, and what a virtual device needs but its extension, which takes the CUDA key."""
+    modules = ("numpy", "torch", "torch._dynamo", "torch.optim", "forebay.activation", "forebay.embedded", "forebay.session", "websockets.sync.client")
+    for module in modules:
+        importlib.import_module(module)
+
+
+def services() -> None:
+    """The pool, and the executor of workers without PyTorch's Python."""
+    from forebay_worker import pytorch
+
+    pytorch.load_executor("cpu")
+    for module in ("forebay_worker.__main__", "forebay_worker.link", "forebay_pool.__main__"):
+        importlib.import_module(module)
+
+
+PRELOADS: dict[str, Callable[[], None]] = {"programs": programs, "services": services}
