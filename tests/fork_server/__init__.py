@@ -1,11 +1,11 @@
-"""An interpreter for tests whose processes are forks of ones that have imported what they need: 0.05 s of a processor each, not 0.6 to 4.
+"""An interpreter for tests whose processes are forks of ones that have imported what they need: 0.1 s of a processor each, not 0.6 to 4.
 
-A server is a process with one thread that has imported PyTorch, or the pool and the worker's executor, and nothing else. The interpreter is a
-small program (``caller.py``) that hands its arguments, environment, folder and streams to a server, which forks; it passes signals on, and ends as
-the fork does. If it is killed, so is the fork. All forks end with the tests.
+A server is a process with one thread that has imported PyTorch, or the pool and the worker's executor, and nothing else. The interpreter
+is a small program (``caller.py``) that hands its arguments, environment, folder and streams to a server, which forks; it passes signals
+on, and ends as the fork does. If it is killed, so is the fork. All forks end with the tests.
 
-A test that proves how a process starts, what it imports, or which process it is, takes ``sys.executable``; as does one of programs that start
-others by ``multiprocessing``, or compute on several threads.
+A test that proves how a process starts, what it imports, or which process it is, takes ``sys.executable``; as does one of programs that
+start others by ``multiprocessing``, or compute on several threads.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class ForkingPython:
         self.path.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {HERE / "caller.py"} {self._folder} {sys.executable} "$@"\n')
         self.path.chmod(0o755)
 
-    def serve(self, role: str) -> None:
-        """Starts the server for this role (``preloads.py``), unless it runs."""
+    def serve(self, role: str, **more: str) -> None:
+        """Starts the server for this role (``preloads.py``), unless it runs; ``more`` is for its environment."""
         address = self._folder / role
         if address.exists():
             return
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")} | more
         environment["OMP_NUM_THREADS"] = "1"  # else libraries start threads as they are loaded
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(address))
@@ -69,6 +69,12 @@ def services() -> Path:
 def programs() -> Path:
     """The same interpreter, which forks programs too: ``-c CODE``, or a file."""
     _python().serve("programs")
+    return services()
+
+
+def standin(folder: Path) -> Path:
+    """The same interpreter, which forks workers on the stand-in for a GPU too; it can be imported from the folder."""
+    _python().serve("standin", PYTHONPATH=str(folder))
     return services()
 
 

@@ -8,6 +8,8 @@ import struct
 import sys
 
 SERVICES = {"forebay_pool", "forebay_worker"}
+STANDIN = "standin:"
+"""How the names of its devices begin."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 SERVER_LOST = 70
 """The exit status where the server ended before it said how the fork did."""
@@ -16,7 +18,8 @@ SERVER_LOST = 70
 def role_of(arguments):
     """Which server runs these arguments of an interpreter, if one does."""
     if arguments[:1] == ["-m"]:
-        return "services" if arguments[1] in SERVICES else None
+        on_standin = any(argument.startswith(STANDIN) for argument in arguments)
+        return None if arguments[1] not in SERVICES else "standin" if on_standin else "services"
     return "programs" if arguments and (arguments[0] == "-c" or not arguments[0].startswith("-")) else None
 
 
@@ -54,7 +57,7 @@ def main(folder, python, *arguments):
     role = role_of(list(arguments))
     server = connect(folder, role) if role else None
     if server is None:
-        os.execv(python, [python, *arguments])
+        os.execv(python, [python, *arguments])  # noqa: S606 no shell is the point
     ignored = [number for number in PASSED_ON if signal.getsignal(number) == signal.SIG_IGN]
     asked = json.dumps({"arguments": arguments, "environment": dict(os.environ), "folder": os.getcwd(), "ignored": ignored}).encode()
     socket.send_fds(server, [struct.pack("I", len(asked))], [0, 1, 2])

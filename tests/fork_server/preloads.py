@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 
 def programs() -> None:
-    """PyTorch with what its optimizers load at their first use, and what a virtual device needs but its extension, which takes the CUDA key."""
-    modules = ("numpy", "torch", "torch._dynamo", "torch.optim", "forebay.activation", "forebay.embedded", "forebay.session", "websockets.sync.client")
-    for module in modules:
+    """PyTorch with what its optimizers load when the first one is made, and all that a virtual device needs but its extension."""
+    for module in ("torch", "torch._dynamo", "forebay.activation", "forebay.embedded", "forebay.session", "websockets.sync.client"):
         importlib.import_module(module)
 
 
@@ -22,4 +21,13 @@ def services() -> None:
         importlib.import_module(module)
 
 
-PRELOADS: dict[str, Callable[[], None]] = {"programs": programs, "services": services}
+def standin() -> None:
+    """The executor of workers on the stand-in for a GPU, which ``import torch`` finds on PYTHONPATH."""
+    from forebay_worker import pytorch
+
+    pytorch.load_executor("standin")
+    for module in ("forebay_worker.__main__", "forebay_worker.link"):
+        importlib.import_module(module)
+
+
+PRELOADS: dict[str, Callable[[], None]] = {"programs": programs, "services": services, "standin": standin}

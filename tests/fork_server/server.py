@@ -19,9 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
-
-from fork_server.preloads import PRELOADS
+from preloads import PRELOADS
 
 PR_SET_PDEATHSIG = 1
 
@@ -121,7 +119,7 @@ class Server:
 
 
 def become(asked: dict[str, Any], python: str) -> None:
-    """Makes this process what the caller's would be."""
+    """Makes this process what the caller's would be. ``python`` is what it takes for its interpreter."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # nothing outlives the server
     os.chdir(asked["folder"])
@@ -132,7 +130,7 @@ def become(asked: dict[str, Any], python: str) -> None:
     tempfile.tempdir = None
     sys.executable = python
     sys.orig_argv = [python, *asked["arguments"]]
-    sys.path[0:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     if os.environ.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
 
@@ -156,7 +154,7 @@ def run(arguments: list[str]) -> None:
         sys.path.insert(0, str(Path(first).resolve().parent))
         main.__file__ = first
         code = compile(Path(first).read_bytes(), first, "exec")
-    exec(code, main.__dict__)
+    exec(code, main.__dict__)  # noqa: S102 it is what the test asked an interpreter to do
 
 
 def activate() -> None:
@@ -168,7 +166,7 @@ def activate() -> None:
 
 @dataclass
 class Exit:
-    """Ends a fork after everything else that is done at exit, without clearing memory: that would copy each page that it has of the server."""
+    """Ends a fork after all else that is done at exit, without clearing memory: that would copy each page that it shares with the server."""
 
     status: int | None = None
     """None: as the interpreter does."""
@@ -191,7 +189,7 @@ class Exit:
 def main(role: str, python: str, listener: str) -> None:
     leaving = Exit()
     atexit.register(leaving)  # the first one registered is the last one called
-    sys.executable = python  # the pool's default for its workers
+    own, sys.executable = sys.executable, python  # the pool's default for its workers
     PRELOADS[role]()
     if len(os.listdir("/proc/self/task")) > 1:
         raise SystemExit(f"what {role} import starts threads, which a fork lacks")
@@ -202,7 +200,8 @@ def main(role: str, python: str, listener: str) -> None:
         server.close()
         return
     with leaving:
-        become(asked, python)
+        workers = asked["arguments"][:2] == ["-m", "forebay_worker"]
+        become(asked, own if workers else python)  # processes of a worker's other devices are its children
         if role == "programs":
             activate()
         run(asked["arguments"])
