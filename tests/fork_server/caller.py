@@ -7,7 +7,8 @@ import socket
 import struct
 import sys
 
-SERVICES = {"forebay_pool", "forebay_worker"}
+SERVICES = {"forebay_pool", "forebay_worker", "fake_worker.py", "stand_in_worker.py"}
+"""Modules, and scripts that need no PyTorch."""
 STANDIN = "standin:"
 """How the names of its devices begin."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -17,10 +18,11 @@ SERVER_LOST = 70
 
 def role_of(arguments):
     """Which server runs these arguments of an interpreter, if one does."""
-    if arguments[:1] == ["-m"]:
-        on_standin = any(argument.startswith(STANDIN) for argument in arguments)
-        return None if arguments[1] not in SERVICES else "standin" if on_standin else "services"
-    return "programs" if arguments and (arguments[0] == "-c" or not arguments[0].startswith("-")) else None
+    first, *rest = arguments or ["-"]
+    name = rest[0] if first == "-m" else os.path.basename(first)
+    if name in SERVICES:
+        return "standin" if any(argument.startswith(STANDIN) for argument in rest) else "services"
+    return "programs" if first == "-c" or not first.startswith("-") else None
 
 
 def connect(folder, role):

@@ -13,11 +13,12 @@ def programs() -> None:
 
 
 def services() -> None:
-    """The pool, and the executor of workers without PyTorch's Python."""
+    """The pool, the executor of workers without PyTorch's Python, and what workers that compute nothing need."""
     from forebay_worker import pytorch
 
     pytorch.load_executor("cpu")
-    for module in ("forebay_worker.__main__", "forebay_worker.link", "forebay_pool.__main__"):
+    ours = ("forebay_worker.__main__", "forebay_worker.link", "forebay_pool.__main__")
+    for module in (*ours, "websockets.asyncio.client", "websockets.sync.client"):
         importlib.import_module(module)
 
 

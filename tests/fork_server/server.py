@@ -166,7 +166,7 @@ def activate() -> None:
 
 @dataclass
 class Exit:
-    """Ends a fork after all else that is done at exit, without clearing memory: that would copy each page that it shares with the server."""
+    """Ends a fork after all else that is done at exit, without clearing memory: that would copy each page shared with the server."""
 
     status: int | None = None
     """None: as the interpreter does."""

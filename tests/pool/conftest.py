@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from forebay_pool.machine.invariants import validate
 from forebay_pool.machine.state_machine import StateMachine
@@ -323,21 +324,21 @@ class Pool:
 def fake_python(tmp_path: Path) -> Path:
     """An interpreter that runs the fake worker, whatever module it is told to run."""
     path = tmp_path / "python"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("fake_worker.py")} "$@"\n')
+    path.write_text(f'#!/bin/sh\nexec {fork_server.services()} {Path(__file__).with_name("fake_worker.py")} "$@"\n')
     path.chmod(0o700)
     return path
 
 
 @pytest.fixture
 def pool(tmp_path: Path, fake_python: Path) -> Callable[..., Any]:
-    """``async with pool(setting=value) as running: …``"""
+    """``async with pool(setting=value) as running: …``; its workers are fakes, or with ``real_workers=True`` forks of the real one."""
 
     @asynccontextmanager
-    async def run(**changes: Any) -> AsyncIterator[Pool]:
+    async def run(*, real_workers: bool = False, **changes: Any) -> AsyncIterator[Pool]:
         values: dict[str, Any] = {
             "port": 0,
             "state_dir": tmp_path / "state",
-            "worker_python": fake_python,
+            "worker_python": fork_server.services() if real_workers else fake_python,
             "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB"}],
             "end_grace_seconds": 2.0,
         }
