@@ -13,6 +13,7 @@ from standalone import standalone_worker
 
 DEFAULT, TF32_PRODUCTS, TF32_CONVOLUTIONS, TF32_RECURRENT, BENCHMARK, DETERMINISTIC = 0b1011110, 1, 2, 4, 128, 512
 PROGRAM = """
+import sys
 from operator_sweep import attach
 attach(sys.argv[1], sys.argv[2])
 import torch

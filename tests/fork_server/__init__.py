@@ -73,9 +73,9 @@ def programs() -> Path:
 
 
 def standin(folder: Path) -> Path:
-    """The same interpreter, which forks workers on the stand-in for a GPU too; it can be imported from the folder."""
+    """The same interpreter, which forks what has ``standin:0`` among its arguments; the stand-in can be imported from the folder."""
     _python().serve("standin", PYTHONPATH=str(folder))
-    return services()
+    return _python().path
 
 
 def close() -> None:

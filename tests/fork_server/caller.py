@@ -20,9 +20,11 @@ def role_of(arguments):
     """Which server runs these arguments of an interpreter, if one does."""
     first, *rest = arguments or ["-"]
     name = rest[0] if first == "-m" else os.path.basename(first)
-    if name in SERVICES:
-        return "standin" if any(argument.startswith(STANDIN) for argument in rest) else "services"
-    return "programs" if first == "-c" or not first.startswith("-") else None
+    if name not in SERVICES and first != "-c" and first.startswith("-"):
+        return None
+    if any(argument.startswith(STANDIN) for argument in rest):
+        return "standin"
+    return "services" if name in SERVICES else "programs"
 
 
 def connect(folder, role):
