@@ -9,6 +9,8 @@ import sys
 
 SERVICES = {"forebay_pool", "forebay_worker", "fake_worker.py", "stand_in_worker.py"}
 """Modules, and scripts that need no PyTorch."""
+PROGRAMS = {"gpu", "gpu.peer"}
+"""Modules that import PyTorch."""
 STANDIN = "standin:"
 """How the names of its devices begin."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -20,7 +22,7 @@ def role_of(arguments):
     """Which server runs these arguments of an interpreter, if one does."""
     first, *rest = arguments or ["-"]
     name = rest[0] if first == "-m" else os.path.basename(first)
-    if name not in SERVICES and first != "-c" and first.startswith("-"):
+    if name not in SERVICES | PROGRAMS and first != "-c" and first.startswith("-"):
         return None
     if any(argument.startswith(STANDIN) for argument in rest):
         return "standin"
