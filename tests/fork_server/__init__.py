@@ -66,6 +66,18 @@ def services() -> Path:
     return _python().path
 
 
+def billing() -> Path:
+    """The same interpreter, which forks billing services too."""
+    _python().serve("billing")
+    return services()
+
+
+def dashboards() -> Path:
+    """The same interpreter, which forks dashboards too."""
+    _python().serve("dashboards")
+    return services()
+
+
 def programs() -> Path:
     """The same interpreter, which forks programs too: ``-c CODE``, or a file."""
     _python().serve("programs")

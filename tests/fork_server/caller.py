@@ -7,10 +7,17 @@ import socket
 import struct
 import sys
 
-SERVICES = {"forebay_pool", "forebay_worker", "fake_worker.py", "stand_in_worker.py"}
-"""Modules, and scripts that need no PyTorch."""
-PROGRAMS = {"gpu", "gpu.peer"}
-"""Modules that import PyTorch."""
+ROLES = {
+    "forebay_pool": "services",
+    "forebay_worker": "services",
+    "fake_worker.py": "services",
+    "stand_in_worker.py": "services",
+    "forebay_billing": "billing",
+    "forebay_dashboards": "dashboards",
+    "gpu": "programs",
+    "gpu.peer": "programs",
+}
+"""Of modules and scripts; all other scripts and what ``-c`` gives are programs."""
 STANDIN = "standin:"
 """How the names of its devices begin."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -22,11 +29,9 @@ def role_of(arguments):
     """Which server runs these arguments of an interpreter, if one does."""
     first, *rest = arguments or ["-"]
     name = rest[0] if first == "-m" else os.path.basename(first)
-    if name not in SERVICES | PROGRAMS and first != "-c" and first.startswith("-"):
+    if name not in ROLES and first != "-c" and first.startswith("-"):
         return None
-    if any(argument.startswith(STANDIN) for argument in rest):
-        return "standin"
-    return "services" if name in SERVICES else "programs"
+    return "standin" if any(argument.startswith(STANDIN) for argument in rest) else ROLES.get(name, "programs")
 
 
 def connect(folder, role):

@@ -31,4 +31,16 @@ def standin() -> None:
         importlib.import_module(module)
 
 
-PRELOADS: dict[str, Callable[[], None]] = {"programs": programs, "services": services, "standin": standin}
+def billing() -> None:
+    """Apart from the other services: their metrics are the process's."""
+    importlib.import_module("forebay_billing.__main__")
+
+
+def dashboards() -> None:
+    """As billing."""
+    importlib.import_module("forebay_dashboards.__main__")
+
+
+PRELOADS: dict[str, Callable[[], None]] = {
+    function.__name__: function for function in (programs, services, standin, billing, dashboards)
+}
