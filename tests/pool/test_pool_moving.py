@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     flavors.write_text(FLAVORS)
     groups = [{"kind": "cpu", "model": model, "memory": "1 GiB"} for model in ("cpu-dev", "cpu-other")]
     return {
-        "real_workers": True,
+        "worker_python": Path(sys.executable),  # forks die a moment after they are killed
         "devices": groups,
         "flavors_file": flavors,
         "default_flavor": "dev.1gb",
@@ -258,7 +259,7 @@ def test_a_process_that_is_killed_in_the_middle_of_a_move_leaves_nothing_behind(
 
 def test_a_stopped_process_stays_where_it_is_and_goes_on_there(pool: Make, settings: dict[str, Any], undisturbed: list[str]) -> None:
     async def scenario() -> None:
-        async with pool(**{**settings, "park_seconds": 2.0}) as running, started(running) as training:
+        async with pool(**{**settings, "park_seconds": 2.0}) as running, started(running, python=sys.executable) as training:
             await training.until_step(5)
             session = session_of(running)
             worker = session.worker
