@@ -39,8 +39,6 @@ STORE_BYTES = 80 * 2**20
 NODES = 3
 """With devices; the head has none."""
 MODELS = ("cpu-dev", "cpu-dev", "cpu-fast")
-NO_SPARE_WORKERS = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
-"""Ray starts a process of Python for each processor of each node beforehand, 2.4 s of a processor; an actor takes none of those."""
 
 
 class RayCluster:
@@ -89,8 +87,7 @@ def cluster(temperatures: Path) -> Iterator[RayCluster]:
     libraries = os.pathsep.join([str(Path(__file__).parent / "node_libraries"), os.environ.get("PYTHONPATH", "")])
     nodes = {"PYTHONPATH": libraries, "FOREBAY_TEST_TEMPERATURES": str(temperatures)}
     with pytest.MonkeyPatch.context() as patch:
-        ray = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120", **NO_SPARE_WORKERS}
-        for name, value in {**ray, **nodes}.items():
+        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120", **nodes}.items():
             patch.setenv(name, value)
         made = started()
         yield made
