@@ -41,6 +41,4 @@ def dashboards() -> None:
     importlib.import_module("forebay_dashboards.__main__")
 
 
-PRELOADS: dict[str, Callable[[], None]] = {
-    function.__name__: function for function in (programs, services, standin, billing, dashboards)
-}
+PRELOADS: dict[str, Callable[[], None]] = {function.__name__: function for function in (programs, services, standin, billing, dashboards)}
