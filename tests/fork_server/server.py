@@ -61,7 +61,7 @@ class Server:
     def close(self) -> None:
         """Ends all forks."""
         for pid in self.forks:
-            os.kill(pid, signal.SIGKILL)
+            os.killpg(pid, signal.SIGKILL)
         for pid in self.forks:
             os.waitpid(pid, 0)
 
@@ -83,6 +83,7 @@ class Server:
             os.close(stream)
         if pid == 0:
             return asked
+        os.setpgid(pid, pid)  # what it starts ends with it, unless that is a session of its own
         fork = Fork(pid, os.pidfd_open(pid), caller)
         self.forks.add(pid)
         self.selector.register(fork.pidfd, selectors.EVENT_READ, fork)
@@ -111,16 +112,16 @@ class Server:
     def _told(self, fork: Fork) -> None:
         """A signal to pass on, or the caller's end."""
         numbers = fork.caller.recv(64)
-        for number in numbers or [signal.SIGKILL]:
-            if fork.pid in self.forks:
-                os.kill(fork.pid, number)
+        for number in numbers if fork.pid in self.forks else b"":
+            os.kill(fork.pid, number)
         if not numbers:
             self.selector.unregister(fork.caller)
+            if fork.pid in self.forks:
+                os.killpg(fork.pid, signal.SIGKILL)
 
 
 def become(asked: dict[str, Any], python: str) -> None:
     """Makes this process what the caller's would be. ``python`` is what it takes for its interpreter."""
-    os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # nothing outlives the server
     os.chdir(asked["folder"])
     os.environ.clear()
