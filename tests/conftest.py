@@ -8,6 +8,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -18,6 +19,10 @@ import psutil
 import psycopg
 import pytest
 from hypothesis import settings
+
+sys.path.append(str(Path(__file__).parent))  # for fork_server, standin
+
+import fork_server
 
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None, print_blob=True)
 settings.register_profile("searching", database=None, deadline=None, print_blob=True)
@@ -80,6 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
+    fork_server.close()
     _configuration.cleanup()
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from forebay_pool.model.health import Reading
 from gpu import smi, table, wheels
@@ -47,7 +48,7 @@ def written(folder: Path, part: str) -> dict[str, Any]:
 def test_each_part_runs_on_the_host_and_gives_all_its_figures(part: str, tmp_path: Path) -> None:
     """What fails here would cost minutes on a GPU. Only what needs one is skipped, and says so."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")} | {"PYTHONPATH": "bench"}
-    command = [sys.executable, "-m", "gpu", part, "--device", "cpu:0", "--results", str(tmp_path), "--seconds", "600"]
+    command = [fork_server.programs(), "-m", "gpu", part, "--device", "cpu:0", "--results", str(tmp_path), "--seconds", "600"]
     done = subprocess.run(
         command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=REHEARSAL_SECONDS_MAX, check=False
     )

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import fork_server
 import httpx
 import pytest
 from playwright.sync_api import Browser
@@ -27,7 +28,7 @@ def hub() -> Iterator[Hub]:
 def worker_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter that runs the stand-in whatever worker module it is asked for."""
     script = tmp_path_factory.mktemp("worker") / "python"
-    script.write_text(f'#!/bin/sh\nshift 2\nexec "{sys.executable}" "{Path(__file__).parent / "stand_in_worker.py"}" "$@"\n')
+    script.write_text(f'#!/bin/sh\nshift 2\nexec "{fork_server.services()}" "{Path(__file__).parent / "stand_in_worker.py"}" "$@"\n')
     script.chmod(0o755)
     return script
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import fork_server
 import httpx
 from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
 from forebay_wire import messages as wire
@@ -183,6 +184,13 @@ def free_port() -> int:
         return port
 
 
+INTERPRETERS = {
+    "forebay_pool": fork_server.services,
+    "forebay_billing": fork_server.billing,
+    "forebay_dashboards": fork_server.dashboards,
+}
+
+
 @dataclass
 class Process:
     """A service of ours as a process of its own."""
@@ -192,13 +200,14 @@ class Process:
     health_url: str
     log: Path
     process: subprocess.Popen[bytes] | None = None
+    forked: bool = True
+    """Whether it is a fork of one that has imported what it needs; ``process`` then stands for it."""
 
     def start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": PYTHONPATH, **self.environment}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", self.module], env=environment, stdout=log, stderr=log, cwd=self.log.parent
-            )
+            command = [INTERPRETERS[self.module]() if self.forked else sys.executable, "-m", self.module]
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.log.parent)
         deadline = time.monotonic() + START_SECONDS
         while True:
             if self.process.poll() is not None or time.monotonic() > deadline:

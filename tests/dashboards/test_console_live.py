@@ -38,6 +38,7 @@ WATCH = """() => {
 def busy_cloud(hub: Hub, worker_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """Billing and dashboards beside a pool that is busy."""
     installation = install(hub, worker_python, tmp_path_factory.mktemp("busy"))
+    installation.dashboards.forked = False  # its processor's time is looked at
     port = urlsplit(installation.urls["pool"]).port
     options = ["--port", str(port), "--leases", str(LEASES), "--turnover", str(TURNOVER)]
     pool = subprocess.Popen([sys.executable, str(Path(__file__).parent / "busy_pool.py"), *options])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import fork_server
 import httpx
 import pytest
 from browsing import mishaps, sign_in
@@ -40,7 +40,7 @@ equivalents = [{{ model = "{MODELS[0]}", count = 1 }}, {{ model = "{MODELS[1]}",
 @pytest.fixture
 def computing_cloud(hub: Hub, tmp_path: Path) -> Iterator[Installation]:
     """An installation with real workers on two devices of different models."""
-    installation = install(hub, Path(sys.executable), tmp_path)
+    installation = install(hub, fork_server.services(), tmp_path)
     (tmp_path / "flavors.toml").write_text(FLAVORS)
     devices = ", ".join(f'{{kind = "cpu", model = "{model}", memory = "1 GiB"}}' for model in MODELS)
     paths = os.pathsep.join(filter(None, (PYTHONPATH, os.environ.get("PYTHONPATH"))))
@@ -66,7 +66,7 @@ def test_a_session_that_computes_is_moved_by_the_button_of_its_row(chrome: Brows
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
     environment |= {"FOREBAY_URL": cloud.urls["pool"], "FOREBAY_TOKEN": hub.tokens["acme-member"]}
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, stdout=pipe, stderr=pipe, text=True) as program:
+    with subprocess.Popen([fork_server.programs(), "-c", PROGRAM], env=environment, stdout=pipe, stderr=pipe, text=True) as program:
         try:
             eventually(lambda: [row["state"] for row in sessions()] == ["active"], 60)
             (before,) = sessions()

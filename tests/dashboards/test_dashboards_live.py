@@ -138,6 +138,7 @@ def test_a_browser_that_left_is_forgotten(cloud: Installation) -> None:
 def own_cloud(hub: Hub, worker_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """An installation that tests may break, and put right again."""
     installation = install(hub, worker_python, tmp_path_factory.mktemp("own-cloud"))
+    installation.billing.forked = False  # it is stopped for a while
     with running(installation, "billing", "pool", "dashboards"):
         eventually(lambda: httpx.get(installation.dashboards.health_url).json()["live"])
         yield installation

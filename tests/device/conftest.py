@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 
+import fork_server
 import pytest
 from forebay_wire import messages
 from websockets.datastructures import Headers
@@ -98,11 +99,22 @@ RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def run_python(tmp_path: Path) -> RunPython:
     """Runs code in a fresh interpreter with its own home."""
+    return runner(sys.executable, tmp_path)
+
+
+@pytest.fixture
+def run_forked(tmp_path: Path) -> RunPython:
+    """Runs code in a fork of a process that has imported PyTorch, with its own home."""
+    return runner(fork_server.programs(), tmp_path)
+
+
+def runner(python: str | Path, home: Path) -> RunPython:
+    """Runs code in a process of that interpreter."""
 
     def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "JUPYTER", "JPY_"))}
-        kept |= {"HOME": str(tmp_path), "IPYTHONDIR": str(tmp_path / "ipython"), **environment}
-        command = [sys.executable, "-c", code, *arguments]
-        return subprocess.run(command, env=kept, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        kept |= {"HOME": str(home), "IPYTHONDIR": str(home / "ipython"), **environment}
+        command = [str(python), "-c", code, *arguments]
+        return subprocess.run(command, env=kept, cwd=home, capture_output=True, text=True, timeout=120)
 
     return run

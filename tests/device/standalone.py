@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import secrets
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import fork_server
 
 
 @contextmanager
 def standalone_worker(folder: Path, *options: str, memory_bytes: int = 1 << 30) -> Iterator[tuple[str, str]]:
     """Address and ticket of a worker whose socket and log are in the folder."""
     address, ticket = f"unix:{folder}/worker.sock", secrets.token_hex(32)
-    command = [sys.executable, "-m", "forebay_worker", "--standalone", address, "--ticket", ticket, "--memory", str(memory_bytes), *options]
+    options = ("--ticket", ticket, "--memory", str(memory_bytes), *options)
+    command = [fork_server.services(), "-m", "forebay_worker", "--standalone", address, *options]
     with (folder / "worker.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
     try:

@@ -1,4 +1,4 @@
-"""``torch.cuda`` on a stock build, in fresh processes. The pool is scripted: it tells the flavor and grants nothing."""
+"""``torch.cuda`` on a stock build, in processes of its own. The pool is scripted: it tells the flavor and grants nothing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Notebook:
 
 
 @pytest.fixture
-def notebook(run_python: Any, scripted_pool: Any) -> Notebook:
-    return Notebook(run_python, scripted_pool)
+def notebook(run_forked: Any, scripted_pool: Any) -> Notebook:
+    return Notebook(run_forked, scripted_pool)
 
 
 def test_without_forebay_url_torch_is_as_it_was(run_python: Any) -> None:
@@ -42,7 +42,8 @@ assert loaded == ["forebay", "forebay.activation", "forebay.process"], loaded
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_import_torch_alone_activates_and_loads_nothing_of_the_network(notebook: Notebook) -> None:
+def test_import_torch_alone_activates_and_loads_nothing_of_the_network(run_python: Any, scripted_pool: Any) -> None:
+    notebook = Notebook(run_python, scripted_pool)
     notebook.run("""
 import sys
 assert torch.cuda.is_available() and torch.cuda.device_count() == 1

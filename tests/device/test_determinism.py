@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import fork_server
 from standalone import standalone_worker
 
 PROGRAM = Path(__file__).resolve().parent / "random_draws.py"
@@ -17,7 +17,7 @@ def drawn(folder: Path, threads: int, *arguments: str) -> dict[str, str]:
     folder.mkdir()
     environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
     with standalone_worker(folder, "--threads", str(threads)) as (address, ticket):
-        run = [sys.executable, str(PROGRAM), address, ticket, *arguments]
+        run = [fork_server.programs(), str(PROGRAM), address, ticket, *arguments]
         done = subprocess.run(run, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     return dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from standalone import standalone_worker
 from torch.nn.attention import SDPBackend
@@ -23,7 +23,7 @@ def told(folder: Path, device: str, *choice: int) -> Any:
     """What the program prints with a worker on this device."""
     environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
     with standalone_worker(folder, "--device", device) as (address, ticket):
-        run = [sys.executable, str(PROGRAM), address, ticket, *map(str, choice)]
+        run = [fork_server.programs(), str(PROGRAM), address, ticket, *map(str, choice)]
         done = subprocess.run(run, capture_output=True, text=True, timeout=120, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

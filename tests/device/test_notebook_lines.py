@@ -50,8 +50,8 @@ assert not any("/forebay/" in name for name in frames), frames
 )
 
 
-def test_a_late_failure_names_the_cell_and_its_line(run_python: Any) -> None:
-    done = run_python(LATE, FOREBAY_URL="local")
+def test_a_late_failure_names_the_cell_and_its_line(run_forked: Any) -> None:
+    done = run_forked(LATE, FOREBAY_URL="local")
     assert done.returncode == 0, done.stderr
 
 
@@ -61,6 +61,6 @@ def test_a_cell_that_only_uses_what_was_lost_takes_no_lease(run_python: Any) -> 
     assert done.returncode == 0, done.stderr
 
 
-def test_a_refusal_shows_no_frame_of_ours(run_python: Any) -> None:
-    done = run_python(REFUSED, FOREBAY_URL="local", FOREBAY_FLAVOR="large.256gb")
+def test_a_refusal_shows_no_frame_of_ours(run_forked: Any) -> None:
+    done = run_forked(REFUSED, FOREBAY_URL="local", FOREBAY_FLAVOR="large.256gb")
     assert done.returncode == 0, done.stderr

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
+import fork_server
 from forebay_wire import _stream, stream
 from standalone import standalone_worker
 
@@ -72,7 +72,7 @@ def settings_of(folder: Path, device: str, *changes: str) -> list[int]:
     own = folder / "tap.sock"
     with standalone_worker(folder, "--device", device) as (address, ticket):
         tap = Tap(own, address.removeprefix("unix:"))
-        program = [sys.executable, "-c", PROGRAM, f"unix:{own}", ticket, *changes]
+        program = [fork_server.programs(), "-c", PROGRAM, f"unix:{own}", ticket, *changes]
         done = subprocess.run(program, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent)
         assert done.returncode == 0, done.stderr
     return [one.bits for one in tap.commands() if isinstance(one, stream.Settings)]

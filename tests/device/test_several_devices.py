@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import fork_server
 from standalone import standalone_worker
 
 PROGRAM = Path(__file__).resolve().parent / "large_training.py"
@@ -15,7 +15,7 @@ DEVICE_MIB = 24
 
 def losses(*arguments: str) -> list[float]:
     environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
-    done = subprocess.run([sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, timeout=240, env=environment)
+    done = subprocess.run([fork_server.programs(), str(PROGRAM), *arguments], capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr
     return [float(line) for line in done.stdout.splitlines()]
 

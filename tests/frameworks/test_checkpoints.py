@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 import torch
 import torch.distributed.checkpoint
@@ -22,7 +22,8 @@ def on_a_plain_machine(code: str, folder: Path) -> None:
     """Runs code in a process for which Forebay does not exist; its ``folder`` is the working directory."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
     preamble = "import torch\nassert not torch.cuda.is_available()\n"
-    done = subprocess.run([sys.executable, "-c", preamble + code], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    command = [fork_server.programs(), "-c", preamble + code]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -132,7 +133,8 @@ for options in ({"device_map": "cuda"}, {"device_map": "auto"}, {"device_map": {
 """
     # transformers sets 1.2 GiB of a device aside before it places a model by a map: the default flavor, which has 1 GiB, is too small.
     environment = {**os.environ, "FOREBAY_URL": "local", "FOREBAY_FLAVOR": "dev.4gb"}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    command = [fork_server.programs(), "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "True\n" * 3), done.stderr
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import httpx
 from dashboards_installation import Hub, Process, Session, free_port, running
 from forebay_wire import messages as wire
@@ -100,7 +101,7 @@ def install(hub: Hub, folder: Path) -> Cloud:
         "pool",
         state_dir=str(folder / "pool"),
         billing_url=urls["billing"],
-        worker_python=sys.executable,
+        worker_python=str(fork_server.services()),
         devices=devices,
         idle_release_seconds="60",
     )

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from forebay_pool.machine.invariants import validate
 from forebay_pool.machine.state_machine import StateMachine
@@ -322,22 +323,32 @@ class Pool:
 @pytest.fixture
 def fake_python(tmp_path: Path) -> Path:
     """An interpreter that runs the fake worker, whatever module it is told to run."""
-    path = tmp_path / "python"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("fake_worker.py")} "$@"\n')
+    return fake_worker_of(sys.executable, tmp_path / "python")
+
+
+@pytest.fixture
+def forked_fake_python(tmp_path: Path) -> Path:
+    """The same for forks of a process that has imported what the fake worker needs."""
+    return fake_worker_of(fork_server.services(), tmp_path / "forked-python")
+
+
+def fake_worker_of(python: str | Path, path: Path) -> Path:
+    """Writes the interpreter there, which runs the fake worker by that other one."""
+    path.write_text(f'#!/bin/sh\nexec {python} {Path(__file__).with_name("fake_worker.py")} "$@"\n')
     path.chmod(0o700)
     return path
 
 
 @pytest.fixture
-def pool(tmp_path: Path, fake_python: Path) -> Callable[..., Any]:
-    """``async with pool(setting=value) as running: …``"""
+def pool(tmp_path: Path, forked_fake_python: Path) -> Callable[..., Any]:
+    """``async with pool(setting=value) as running: …``; its workers are fakes, or with ``real_workers=True`` forks of the real one."""
 
     @asynccontextmanager
-    async def run(**changes: Any) -> AsyncIterator[Pool]:
+    async def run(*, real_workers: bool = False, **changes: Any) -> AsyncIterator[Pool]:
         values: dict[str, Any] = {
             "port": 0,
             "state_dir": tmp_path / "state",
-            "worker_python": fake_python,
+            "worker_python": fork_server.services() if real_workers else forked_fake_python,
             "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB"}],
             "end_grace_seconds": 2.0,
         }

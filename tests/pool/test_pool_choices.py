@@ -6,11 +6,11 @@ import asyncio
 import importlib.util
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from forebay_pool.model.events import QuotaSet
 from forebay_pool.model.types import Quota
@@ -41,7 +41,7 @@ memory = "1 GiB"
 equivalents = [{ model = "MI250", count = 1 }]
 """
 REAL = {
-    "worker_python": Path(sys.executable),
+    "real_workers": True,
     "devices": [{"kind": "cpu", "model": model, "memory": "1 GiB"} for model in ("cpu-dev", "cpu-other")],
     "default_flavor": "small",
     "heartbeat_seconds": 60.0,
@@ -81,7 +81,7 @@ async def output_of(running: Any, text: str, **more: str) -> tuple[list[str], st
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
     environment |= {"FOREBAY_URL": running.service.url, "FOREBAY_TOKEN": "ada", "OMP_NUM_THREADS": "1", **more}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", text, env=environment, **pipes)
+    process = await asyncio.create_subprocess_exec(fork_server.programs(), "-c", text, env=environment, **pipes)
     out, err = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
     assert process.returncode == 0, err.decode()
     return out.decode().splitlines(), err.decode()

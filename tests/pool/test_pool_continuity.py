@@ -68,7 +68,7 @@ def test_a_database_of_the_first_version_is_brought_up_to_date_with_its_data_and
     with engine.begin() as connection:
         command.upgrade(config_of(connection), "0001")
         connection.exec_driver_sql("insert into choices values ('acme', 'ada', 'dev.4gb')")
-        columns = "id, lease, session, tenant, \"user\", flavor, device_model, devices, started_at_unix_ns, duration_ns, close_reason, span"
+        columns = 'id, lease, session, tenant, "user", flavor, device_model, devices, started_at_unix_ns, duration_ns, close_reason, span'
         values = "'l/1', 'l', 's', 'acme', 'ada', 'dev.1gb', 'cpu-dev', 1, 5, 7, 'drained'"
         span = '{"id":"s","kind":"cell","label":"n","cell":1}'
         connection.exec_driver_sql(f"insert into lease_segments ({columns}) values ({values}, '{span}')")  # noqa: S608 - our own text

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import psutil
 import pytest
 from forebay_pool.model.instructions import TellClient
@@ -67,7 +68,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     flavors.write_text(FLAVORS)
     groups = [{"kind": "cpu", "model": model, "memory": "1 GiB"} for model in ("cpu-dev", "cpu-other")]
     return {
-        "worker_python": Path(sys.executable),
+        "worker_python": Path(sys.executable),  # forks die a moment after they are killed
         "devices": groups,
         "flavors_file": flavors,
         "default_flavor": "dev.1gb",
@@ -117,10 +118,12 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def started(pool: Any, pause: float = 0.02, who: str = "ada", text: str | None = None) -> AsyncIterator[Running]:
+async def started(
+    pool: Any, pause: float = 0.02, who: str = "ada", text: str | None = None, python: str | None = None
+) -> AsyncIterator[Running]:
     environment = {**plain_environment(), "FOREBAY_URL": pool.service.url, "FOREBAY_TOKEN": who, "OMP_NUM_THREADS": "1"}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = (sys.executable, "-c", text or program("cuda", pause))
+    command = (python or fork_server.programs(), "-c", text or program("cuda", pause))
     process = await asyncio.create_subprocess_exec(*command, env=environment, **pipes)
     try:
         yield Running(process)
@@ -134,7 +137,7 @@ async def started(pool: Any, pause: float = 0.02, who: str = "ada", text: str | 
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What the program prints when nothing moves."""
     environment = {**plain_environment(), "FOREBAY_URL": "local", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", program("cuda", 0)]
+    command = [fork_server.programs(), "-c", program("cuda", 0)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -256,7 +259,7 @@ def test_a_process_that_is_killed_in_the_middle_of_a_move_leaves_nothing_behind(
 
 def test_a_stopped_process_stays_where_it_is_and_goes_on_there(pool: Make, settings: dict[str, Any], undisturbed: list[str]) -> None:
     async def scenario() -> None:
-        async with pool(**{**settings, "park_seconds": 2.0}) as running, started(running) as training:
+        async with pool(**{**settings, "park_seconds": 2.0}) as running, started(running, python=sys.executable) as training:
             await training.until_step(5)
             session = session_of(running)
             worker = session.worker

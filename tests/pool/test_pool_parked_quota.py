@@ -7,11 +7,10 @@ import contextlib
 import importlib.util
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from forebay_pool.model.events import QuotaSet, SessionLeft
 from forebay_pool.model.node_events import DeviceSet, NodeDrain
@@ -188,7 +187,7 @@ async def program(pool: Any, who: str, mib: int) -> AsyncIterator[Program]:
     environment |= {"FOREBAY_URL": pool.service.url, "FOREBAY_TOKEN": who, "OMP_NUM_THREADS": "1"}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     text = PROGRAM.replace("COUNT", str(mib * MIB // 4))
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", text, env=environment, **pipes)
+    process = await asyncio.create_subprocess_exec(fork_server.programs(), "-c", text, env=environment, **pipes)
     try:
         yield Program(process)
     finally:
@@ -198,7 +197,7 @@ async def program(pool: Any, who: str, mib: int) -> AsyncIterator[Program]:
 
 
 REAL = {
-    "worker_python": Path(sys.executable),
+    "real_workers": True,
     "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "1 GiB"}],
     "default_flavor": "dev.1gb",
     "heartbeat_seconds": 0.5,

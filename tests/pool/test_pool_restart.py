@@ -20,6 +20,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+import fork_server
 import psutil
 import pytest
 import sqlalchemy
@@ -121,7 +122,7 @@ class Pools:
         """The training loop, or another program, as a process whose pool is at ``url``."""
         environment = {**self._environment, "FOREBAY_URL": url, "FOREBAY_TOKEN": "ada"}
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen([sys.executable, "-c", text], env=environment, **pipes)
+        return subprocess.Popen([fork_server.programs(), "-c", text], env=environment, **pipes)
 
     def rows(self, statement: str) -> list[Any]:
         engine = sqlalchemy.create_engine(self.database_url)
@@ -202,7 +203,7 @@ def undisturbed() -> list[str]:
     """The losses on the processor itself."""
     plain = TRAINING.replace('"cuda"', '"cpu"').replace("time.sleep(0.05)", "")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
-    done = subprocess.run([sys.executable, "-c", plain], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([fork_server.programs(), "-c", plain], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.split("\n")[:-1]
 
 
@@ -441,9 +442,7 @@ def test_a_pool_that_was_stopped_and_wakes_up_writes_nothing_kills_nobody_and_fo
     assert role(ports[1]) == "leader"
 
 
-def test_a_leader_that_is_told_to_stop_leaves_its_sessions_to_the_second(
-    replicas: tuple[Pools, list[int]], undisturbed: list[str]
-) -> None:
+def test_a_leader_that_is_told_to_stop_leaves_its_sessions_to_the_second(replicas: tuple[Pools, list[int]], undisturbed: list[str]) -> None:
     both, ports = replicas
     training = both.train(address_of(ports))
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,7 +214,7 @@ def test_a_real_workers_lease_is_metered_in_every_hour_that_it_computes_in(pool:
     from test_pool_with_real_workers import Computing, body_of  # it imports the worker's PyTorch
 
     real = {
-        "worker_python": Path(sys.executable),
+        "real_workers": True,
         "heartbeat_seconds": 0.2,
         "idle_release_seconds": 0.3,
         "segment_seconds": 1.0,

@@ -108,9 +108,7 @@ def test_a_client_that_answers_no_ping_is_disconnected_and_parked_and_may_come_b
             await running.until(running.records)
             assert [(row["lease"], row["close_reason"]) for row in running.records()] == [(granted.lease, "released")]
             again = await running.client()
-            await again.say(
-                wire.ResumeSession(session=client.session, key=opened.resume_key, worker=granted.worker, epoch=granted.epoch)
-            )
+            await again.say(wire.ResumeSession(session=client.session, key=opened.resume_key, worker=granted.worker, epoch=granted.epoch))
             assert (await again.hears(wire.SessionOpened)).session == client.session
             assert (await again.hears(wire.LeaseClosed)).lease == granted.lease
             again.worker, again.stream, client.stream = granted.worker, client.stream, None

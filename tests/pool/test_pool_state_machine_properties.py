@@ -625,6 +625,4 @@ class BrokenHistory(PoolHistory):
 TestBrokenHistory = BrokenHistory.TestCase
 TestBrokenHistory.settings = settings(settings.get_profile("costly"), stateful_step_count=60, suppress_health_check=[HealthCheck.too_slow])
 TestPoolHistory = PoolHistory.TestCase
-TestPoolHistory.settings = settings(
-    settings.get_profile("costly"), stateful_step_count=60, suppress_health_check=[HealthCheck.too_slow]
-)
+TestPoolHistory.settings = settings(settings.get_profile("costly"), stateful_step_count=60, suppress_health_check=[HealthCheck.too_slow])

@@ -7,13 +7,13 @@ import importlib.util
 import os
 import ssl
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from forebay_pool.settings import Settings
 from forebay_service.errors import SettingsError
@@ -32,8 +32,9 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     subprocess.run([*OPENSSL, *names, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
     return certificate, key
 
+
 REAL = {
-    "worker_python": Path(sys.executable),
+    "real_workers": True,
     "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "1 GiB", "count": 1}],
     "warm_workers": 0,
 }
@@ -105,7 +106,7 @@ async def outcome(url: str, **trust: str) -> tuple[str, str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "SSL_"))}
     environment |= {"FOREBAY_URL": url, "FOREBAY_TOKEN": "ada", "OMP_NUM_THREADS": "1", **trust}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, env=environment, **pipes)
+    process = await asyncio.create_subprocess_exec(fork_server.programs(), "-c", PROGRAM, env=environment, **pipes)
     out, complaint = await asyncio.wait_for(process.communicate(), WAIT_SECONDS)
     return out.decode(), complaint.decode()
 

@@ -8,10 +8,8 @@ import importlib.util
 import os
 import signal
 import struct
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +23,7 @@ PATIENCE_SECONDS = 20.0
 NOTICED_SECONDS = 1.0
 """An offence ends its lease within so long."""
 REAL = {
-    "worker_python": Path(sys.executable),
+    "real_workers": True,
     "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "2 GiB", "count": 2}],
     "warm_workers": 2,
     "heartbeat_seconds": 0.2,

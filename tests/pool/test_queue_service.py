@@ -7,19 +7,18 @@ import importlib.util
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from forebay_wire import messages as wire
 
 Make = Callable[..., Any]
 EVENT_SECONDS_MAX = 0.1
 REAL = {
-    "worker_python": Path(sys.executable),
+    "real_workers": True,
     "heartbeat_seconds": 0.5,
     "idle_release_seconds": 60.0,
     "revoke_grace_seconds": 0.05,
@@ -199,7 +198,7 @@ def test_a_training_loop_gives_the_same_bits_however_often_its_lease_is_revoked(
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
         environment |= {"FOREBAY_URL": running.service.url, "FOREBAY_TOKEN": "ada"}
         pipes: dict[str, Any] = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", TRAINING, env=environment, **pipes)
+        process = await asyncio.create_subprocess_exec(fork_server.programs(), "-c", TRAINING, env=environment, **pipes)
         told = asyncio.create_task(process.communicate())
         for count in range(revocations):
             await running.until(lambda: running.leases, 60)

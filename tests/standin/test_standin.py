@@ -1,6 +1,6 @@
 """The stand-in is what it says: asynchronous, closed to the host, limited, late with its errors; and it finds the mistakes it is there for.
 
-Every program runs in a process of its own, as a back end can be loaded only once and some of them end by a signal.
+Every program runs in a fork of a process that has loaded the back end, as some of them end by a signal.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
+import fork_server
 import pytest
 
 from standin import build
 
 SECONDS_MAX = 60
+STANDIN = "standin:0"
+"""An argument that says which server forks."""
 LATE = {"FOREBAY_STANDIN_DELAY_MICROSECONDS": "200000"}
 
 
@@ -29,7 +31,7 @@ def run(folder: Path, program: str, **variables: str) -> subprocess.CompletedPro
     """Runs a program with the stand-in, and gives back how it ended."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
     environment |= {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", **variables}
-    command = [sys.executable, "-c", "import torch, time, ctypes\n" + program]
+    command = [fork_server.standin(folder), "-c", "import torch, time, ctypes\n" + program, STANDIN]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX)
 
 

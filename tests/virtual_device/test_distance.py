@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
+
+import fork_server
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 PROGRAM = """
@@ -46,5 +47,5 @@ with distant_worker() as proxy:
 
 
 def test_a_training_loop_waits_one_round_trip_for_each_number_that_it_reads() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=BENCH, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([fork_server.programs(), "-c", PROGRAM], cwd=BENCH, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 
+import fork_server
 import pytest
 import torch
 from forebay import _C
@@ -151,5 +151,5 @@ for _ in range(3):
     threading.Thread(target=spin, daemon=True).start()
 time.sleep(0.2)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([fork_server.programs(), "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

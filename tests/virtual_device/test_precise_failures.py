@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 
+import fork_server
 import pytest
 import torch
 from forebay import _C
@@ -262,7 +262,7 @@ else:
 assert one.tolist() == [0, 0, 0] and (other + 1).tolist() == [2, 2, 2]
 """
     environment = os.environ | {"FOREBAY_DEVICES": "2"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run([fork_server.programs(), "-c", code], capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

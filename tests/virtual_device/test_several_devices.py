@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+
+import fork_server
 
 PREAMBLE = """
 import copy, json, os, urllib.request
@@ -28,7 +29,7 @@ def sessions():
 def run(code: str, devices: str = "2") -> None:
     """Runs code in a process with these devices, on the pool of this process."""
     environment = os.environ | {"FOREBAY_DEVICES": devices}
-    done = subprocess.run([sys.executable, "-c", PREAMBLE + code], capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run([fork_server.programs(), "-c", PREAMBLE + code], capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

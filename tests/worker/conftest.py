@@ -21,8 +21,8 @@ import torch
 from forebay_wire import stream
 
 sys.path.insert(0, str(Path(__file__).parent))  # for devices, link_to_pool
-sys.path.append(str(Path(__file__).parent.parent))  # for standin
 
+import fork_server
 from devices import TWO_DEVICES, options_of
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from standin import build
@@ -381,17 +381,25 @@ def device_environment(request: pytest.FixtureRequest, device: str) -> dict[str,
 
 
 @pytest.fixture
+def worker_python(request: pytest.FixtureRequest, device: str) -> Path:
+    """An interpreter whose workers are forks of a process that has imported what they need."""
+    return fork_server.standin(request.getfixturevalue("standin_folder")) if device.startswith("standin") else fork_server.services()
+
+
+@pytest.fixture
 def start_worker(
-    socket_folder: Path, single_threaded: None, device: str, device_environment: dict[str, str], tmp_path: Path
+    socket_folder: Path, single_threaded: None, device: str, device_environment: dict[str, str], worker_python: Path, tmp_path: Path
 ) -> Iterator[StartWorker]:
     """Starts workers without a pool; they end with the test, which fails where the stand-in found a mistake."""
     started: list[Worker] = []
     ours = device
 
-    def start(device: str = ours, memory_bytes: int = MEMORY_BYTES, address: str | None = None) -> Worker:
+    def start(
+        device: str = ours, memory_bytes: int = MEMORY_BYTES, address: str | None = None, python: str | Path = worker_python
+    ) -> Worker:
         ticket = secrets.token_bytes(32)
         where = address or f"unix:{socket_folder}/{len(started)}.sock"
-        command = [sys.executable, "-m", "forebay_worker", "--standalone", where, "--threads", "1", *options_of(device)]
+        command = [str(python), "-m", "forebay_worker", "--standalone", where, "--threads", "1", *options_of(device)]
         command += ["--ticket", ticket.hex(), "--memory", str(memory_bytes)]
         with (tmp_path / f"worker-{len(started)}.log").open("w") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=device_environment)

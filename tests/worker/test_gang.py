@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -133,7 +134,7 @@ def test_random_programs_with_failures_leave_what_one_device_leaves(client: Any,
 
 
 def test_a_device_whose_process_ends_ends_the_session_with_one_sentence(start_worker: Callable[..., Any]) -> None:
-    worker = start_worker(device="cpu:0,cpu:0")
+    worker = start_worker(device="cpu:0,cpu:0", python=sys.executable)
     client = worker.connect()
     with client.socket:
         client.hello()
@@ -151,7 +152,7 @@ def test_a_device_whose_process_ends_ends_the_session_with_one_sentence(start_wo
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_worker_leaves_no_process_of_another_device(start_worker: Callable[..., Any], number: signal.Signals) -> None:
-    worker = start_worker(device="cpu:0,cpu:0,cpu:0")
+    worker = start_worker(device="cpu:0,cpu:0,cpu:0", python=sys.executable)
     others = children_of(worker.process.pid)
     assert len(others) == 2
     os.kill(worker.process.pid, number)

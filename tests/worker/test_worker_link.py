@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 import torch
 from conftest import STANDIN_FINDING
@@ -43,12 +44,14 @@ StartLinked = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def start_linked(pool: Pool, socket_folder: Path, device: str, device_environment: dict[str, str]) -> Iterator[StartLinked]:
+def start_linked(
+    pool: Pool, socket_folder: Path, device: str, device_environment: dict[str, str], worker_python: Path
+) -> Iterator[StartLinked]:
     """Starts workers that call the pool; they end with the test, which fails where the stand-in found a mistake."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*options: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "forebay_worker", "--pool", pool.url, "--worker", "w-1", *options_of(device)]
+    def start(*options: str, python: str | Path = worker_python) -> subprocess.Popen[str]:
+        command = [str(python), "-m", "forebay_worker", "--pool", pool.url, "--worker", "w-1", *options_of(device)]
         command += ["--socket-dir", str(socket_folder), "--threads", "1", *options]
         environment = {**device_environment, "FOREBAY_WORKER_TOKEN": TOKEN}
         started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment))
@@ -116,7 +119,7 @@ def linked_client(pool: Pool, start_linked: StartLinked, make_client: Callable[[
 
 
 def test_a_worker_says_who_it_is_and_shows_its_token(pool: Pool, start_linked: StartLinked, socket_folder: Path, device: str) -> None:
-    process = start_linked()
+    process = start_linked(python=sys.executable)
     ready = pool.expect(messages.Ready)
     assert ready.worker == "w-1"
     assert ready.address == f"unix:{socket_folder}/w-1.sock"
@@ -340,7 +343,7 @@ def test_a_pool_that_breaks_the_link_is_left(pool: Pool, start_linked: StartLink
 
 
 def run_worker(*options: str, token: str = TOKEN) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "forebay_worker", *options]
+    command = [str(fork_server.services()), "-m", "forebay_worker", *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "FOREBAY_WORKER_TOKEN": token})
 
 

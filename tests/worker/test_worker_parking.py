@@ -8,7 +8,6 @@ import queue
 import secrets
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,8 @@ class Linked:
     def __init__(self, pool: Pool, process: subprocess.Popen[str], make_client: Callable[..., Any], spill: Path) -> None:
         self.pool, self.process, self.spill = pool, process, spill
         self.ticket = secrets.token_bytes(32)
-        self.address = pool.expect(messages.Ready).address
+        ready = pool.expect(messages.Ready)
+        self.address, self.pid = ready.address, ready.pid
         self._make_client = make_client
         self.epoch = 0
         self.clients: list[Any] = []
@@ -73,8 +73,8 @@ class Linked:
 
     def memory_kib(self) -> int:
         """Of the worker and of the processes of its session's other devices."""
-        others = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        lines = [line for pid in (self.process.pid, *others) for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+        others = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        lines = [line for pid in (self.pid, *others) for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
         return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
     def spill_files(self) -> list[os.stat_result]:
@@ -82,7 +82,7 @@ class Linked:
         return [entry.stat() for entry in self.spill_entries()]
 
     def spill_entries(self) -> list[Path]:
-        entries = Path(f"/proc/{self.process.pid}/fd").iterdir()
+        entries = Path(f"/proc/{self.pid}/fd").iterdir()
         return [entry for entry in entries if os.readlink(entry).startswith(f"{self.spill}/") and os.readlink(entry).endswith(" (deleted)")]
 
 
@@ -103,7 +103,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def start_on_pool(
-    socket_folder: Path, make_client: Callable[..., Any], tmp_path: Path, device: str, device_environment: dict[str, str]
+    socket_folder: Path,
+    make_client: Callable[..., Any],
+    tmp_path: Path,
+    device: str,
+    device_environment: dict[str, str],
+    worker_python: Path,
 ) -> Iterator[Start]:
     """Starts workers that call a pool of their own each; the test fails where the stand-in found a mistake."""
     started: list[subprocess.Popen[str]] = []
@@ -114,7 +119,7 @@ def start_on_pool(
     def start(*options: str, device: str = ours, spill: Path | None = None) -> Linked:
         pool, name = Pool(), f"w-{len(started)}"
         pools.append(pool)
-        command = [sys.executable, "-m", "forebay_worker", "--pool", pool.url, "--worker", name, *options_of(device)]
+        command = [str(worker_python), "-m", "forebay_worker", "--pool", pool.url, "--worker", name, *options_of(device)]
         command += ["--socket-dir", str(socket_folder), "--threads", "1", "--spill-dir", str(spill or tmp_path), *options]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**device_environment, "FOREBAY_WORKER_TOKEN": "t"})
         started.append(process)

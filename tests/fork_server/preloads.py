@@ -1,0 +1,44 @@
+"""What the servers import before they fork, by role. Nothing here may start a thread, or take PyTorch's CUDA key."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+
+def programs() -> None:
+    """PyTorch with what its optimizers load when the first one is made, and all that a virtual device needs but its extension."""
+    for module in ("torch", "torch._dynamo", "forebay.activation", "forebay.embedded", "forebay.session", "websockets.sync.client"):
+        importlib.import_module(module)
+
+
+def services() -> None:
+    """The pool, the executor of workers without PyTorch's Python, and what workers that compute nothing need."""
+    from forebay_worker import pytorch
+
+    pytorch.load_executor("cpu")
+    ours = ("forebay_worker.__main__", "forebay_worker.link", "forebay_pool.__main__")
+    for module in (*ours, "websockets.asyncio.client", "websockets.sync.client"):
+        importlib.import_module(module)
+
+
+def standin() -> None:
+    """The executor of workers on the stand-in for a GPU, which ``import torch`` finds on PYTHONPATH."""
+    from forebay_worker import pytorch
+
+    pytorch.load_executor("standin")
+    for module in ("forebay_worker.__main__", "forebay_worker.link"):
+        importlib.import_module(module)
+
+
+def billing() -> None:
+    """Apart from the other services: their metrics are the process's."""
+    importlib.import_module("forebay_billing.__main__")
+
+
+def dashboards() -> None:
+    """As billing."""
+    importlib.import_module("forebay_dashboards.__main__")
+
+
+PRELOADS: dict[str, Callable[[], None]] = {function.__name__: function for function in (programs, services, standin, billing, dashboards)}
