@@ -1,7 +1,7 @@
 """Programs whose batches come anew in each iteration: trainings, and random ones.
 
-``data_parallel_programs.py train MODEL ADDRESS TICKET`` prints the losses and the sums of the parameters' squares as JSON; ``random FIRST COUNT ADDRESS
-TICKET`` holds so many random programs against the CPU, and prints the seeds of those that differ as JSON.
+``data_parallel_programs.py train ROWS ADDRESS TICKET MODEL…`` prints the losses and the squares of the parameters' norms of each model as
+JSON; ``random COUNT ADDRESS TICKET`` holds so many random programs against the CPU, and prints the seeds of those that differ as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from operator_sweep import attach
 
 if __name__ == "__main__":
-    attach(*sys.argv[-2:])
+    attach(sys.argv[3], sys.argv[4])
 
 import torch
 from torch import nn
@@ -70,7 +70,7 @@ def batch(generator: torch.Generator, row: tuple[int, ...], rows: int) -> tuple[
     return torch.randn(rows, *row, generator=generator), torch.randint(0, WORDS, (rows,), generator=generator)
 
 
-def train(name: str, rows: int = ROWS) -> tuple[list[float], list[float]]:
+def train(name: str, rows: int) -> tuple[list[float], list[float]]:
     """Losses of all steps, the last of which has fewer rows, and the squares of the parameters' norms."""
     make, row = MODELS[name]
     torch.manual_seed(0)
@@ -150,7 +150,8 @@ def differs(seed: int) -> bool:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    count = int(sys.argv[2])
     if sys.argv[1] == "train":
-        print(json.dumps(train(sys.argv[2])))
+        print(json.dumps({name: train(name, count) for name in sys.argv[5:]}))
     else:
-        print(json.dumps([seed for seed in range(int(sys.argv[2]), int(sys.argv[2]) + int(sys.argv[3])) if differs(seed)]))
+        print(json.dumps([seed for seed in range(count) if differs(seed)]))

@@ -22,7 +22,8 @@ SEEDS = 40
 
 
 @contextmanager
-def worker(folder: Path, devices: int) -> Iterator[tuple[str, str]]:
+def running(folder: Path, devices: int) -> Iterator[tuple[str, str]]:
+    """A worker of so many devices."""
     several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
     with standalone_worker(folder, "--threads", "1", *several, memory_bytes=devices * MEMORY_BYTES) as reached:
         yield reached
@@ -35,26 +36,43 @@ def said(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def seconds_of_others() -> list[float]:
-    """Of the processors, of each process of a device but the first one's."""
-    found = [process for process in psutil.Process().children(recursive=True) if "--standalone" in process.cmdline()]
-    times = [process.cpu_times() for process in found if process.parent() in found]
-    return [time.user + time.system for time in times]
+def trained(folder: Path, devices: int) -> Any:
+    with running(folder, devices) as reached:
+        return said("train", "16", *reached, *MODELS)
+
+
+@pytest.fixture(scope="module")
+def on_one(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Losses and squares of the parameters' norms of each model, trained on one device."""
+    return trained(tmp_path_factory.mktemp("one"), 1)
 
 
 @pytest.mark.parametrize("devices", [2, 4])
-@pytest.mark.parametrize("model", MODELS)
-def test_a_training_on_several_devices_gives_what_one_gives(tmp_path: Path, model: str, devices: int) -> None:
-    with worker(tmp_path, 1) as reached:
-        losses, squares = said("train", model, *reached)
-    with worker(tmp_path, devices) as reached:
-        our_losses, our_squares = said("train", model, *reached)
-    assert our_losses == pytest.approx(losses, rel=1e-4)
-    assert our_squares == pytest.approx(squares, rel=1e-3, abs=1e-6)
-    assert losses[-2] < losses[0]
+def test_a_training_on_several_devices_gives_what_one_gives(tmp_path: Path, on_one: Any, devices: int) -> None:
+    ours = trained(tmp_path, devices)
+    for model in MODELS:
+        (our_losses, our_squares), (losses, squares) = ours[model], on_one[model]
+        assert our_losses == pytest.approx(losses, rel=1e-4), model
+        assert our_squares == pytest.approx(squares, rel=1e-3, abs=1e-6), model
+        assert len(losses) == 10, model
 
 
 @pytest.mark.parametrize("devices", [2, 4])
 def test_random_programs_give_what_one_device_gives(tmp_path: Path, devices: int, full_sweep: bool) -> None:
-    with worker(tmp_path, devices) as reached:
-        assert said("random", "0", str(SEEDS * (10 if full_sweep else 1)), *reached) == []
+    with running(tmp_path, devices) as reached:
+        assert said("random", str(400 if full_sweep else 20), *reached) == []
+
+
+def seconds(process: psutil.Process) -> float:
+    """Of the processors that the process has taken."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def test_each_device_computes_on_its_part_of_a_batch(tmp_path: Path) -> None:
+    """By the processors' time of the workers' processes: the first one tries how calls are divided beside its own part."""
+    with running(tmp_path, 2) as reached:
+        said("train", "4096", *reached, "perceptron")
+        first = next(process for process in psutil.Process().children() if reached[0] in process.cmdline())
+        (other,) = first.children()
+        assert seconds(other) > 0.2 * seconds(first)

@@ -23,6 +23,9 @@ ROUNDS = 8
 """Until a batch was found, and what is done with it was tried."""
 
 
+NEW = Output(OutputTag.NEW, geometry=SQUARE, storage_bytes=BYTES)
+
+
 class Loop:
     """A program that uploads a batch and indices in each round, and leaves what it made of them in the last one."""
 
@@ -32,8 +35,8 @@ class Loop:
         self.held = client.upload(self.weights)
         self.kept: dict[int, torch.Tensor] = {self.held: self.weights}
 
-    def call(self, op: Any, *tensors: tuple[int, Geometry], more: tuple[Argument, ...] = (), result: Output | None = None, words: Any = ()) -> int:
-        output = result or Output(OutputTag.NEW, geometry=SQUARE, storage_bytes=BYTES)
+    def call(self, op: Any, *tensors: tuple[int, Geometry], more: tuple[Argument, ...] = (), output: Output = NEW, words: Any = ()) -> int:
+        """Returns the storage of its result, if it makes one."""
         arguments = [Argument(Tag.TENSOR, geometry=geometry) for _, geometry in tensors]
         number = self.client.template(Template(self.client.operator(op), (*arguments, *more), (output,)))
         fresh = (self.client.storage(),) if output.tag == OutputTag.NEW else ()
@@ -41,9 +44,9 @@ class Loop:
         return fresh[0] if fresh else 0
 
     def gather(self, source: int, index: int) -> int:
-        arguments = (Argument(Tag.TENSOR, geometry=SQUARE), Argument(Tag.INT, integer=1), Argument(Tag.TENSOR, geometry=INDEX), Argument(Tag.BOOL))
-        output = Output(OutputTag.NEW, geometry=SQUARE, storage_bytes=BYTES)
-        number = self.client.template(Template(self.client.operator(aten.gather.default), arguments, (output,)))
+        along = Argument(Tag.INT, integer=1)
+        arguments = (Argument(Tag.TENSOR, geometry=SQUARE), along, Argument(Tag.TENSOR, geometry=INDEX), Argument(Tag.BOOL))
+        number = self.client.template(Template(self.client.operator(aten.gather.default), arguments, (NEW,)))
         fresh = self.client.storage()
         self.client.send(stream.Call(number, (stream.View(source), stream.View(index), fresh)))
         return int(fresh)
@@ -62,9 +65,8 @@ class Loop:
         if bad is None:
             ours[picked] = ours[product].gather(1, index)
             ours[gradient] = x.t() @ ours[picked]
-        self.call(
-            aten.add_.Tensor, (self.held, SQUARE), (gradient, SQUARE), more=(Argument(Tag.SCALAR_DOUBLE),), result=Output(OutputTag.SAME, same=0), words=(0.01,)
-        )
+        same, factor = Output(OutputTag.SAME, same=0), (Argument(Tag.SCALAR_DOUBLE),)
+        self.call(aten.add_.Tensor, (self.held, SQUARE), (gradient, SQUARE), more=factor, output=same, words=(0.01,))
         if bad is None:
             self.weights = self.weights + 0.01 * ours[gradient]
         return ours

@@ -254,12 +254,21 @@ void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
   });
 }
 
-// Where memory is short each storage has one home again.
 void DataParallel::leave() {
   on_ = false;
   std::vector<uint64_t> ids;
   for (const auto& item : storages_.items()) ids.push_back(item.id);
   gather(ids);
+}
+
+void DataParallel::park() {
+  on_ = false;
+  for (const auto& item : storages_.items()) {
+    Entry& entry = storages_.at(item.id);
+    if (entry.share() == nullptr) continue;
+    if (entry.share()->placement.sharing != Sharing::kRows) shares_.gather(item.id);
+    else entry.replace(shares_.whole(item.id, [&](int64_t bytes) { return device_.allocate_parked(bytes); }));
+  }
 }
 
 void DataParallel::gather(const std::vector<uint64_t>& ids) {

@@ -82,8 +82,8 @@ class DataParallel {
   void gather(const std::vector<uint64_t>& ids);
   // As gather, of what is read alone: the other devices keep their copies.
   void gather_to_read(const std::vector<uint64_t>& ids);
-  // Gathers all there is; calls are divided from the next batch on.
-  void leave();
+  // Gathers all there is, in memory of the host what no device may have room for; calls are divided from the next batch on.
+  void park();
 
  private:
   using Key = std::vector<uint64_t>;
@@ -98,6 +98,8 @@ class DataParallel {
   void place_untouched(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
   void run_whole(Plan& plan, const wire::Words& words);
+  // Where memory is short each storage has one home again.
+  void leave();
   int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
 
   Gang& gang_;

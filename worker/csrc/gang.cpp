@@ -193,6 +193,7 @@ void Gang::forget() {
   handles_.clear();
   definitions_.clear();
   slice_numbers_.clear();
+  own_numbers_.clear();
   slices_.clear();
 }
 
@@ -203,14 +204,18 @@ Gang::Slice& Gang::slice_of(uint64_t number, const std::vector<size_t>& items) {
   if (fresh) {
     const auto& source = templates_[number];
     const auto part = Selection(source, length_of_lists(source), items).definition();
-    define_own(part, handles_[number]);
+    known->second = define_own(part, handles_[number]) - wire::kTemplatesMax;
   }
   return slices_[known->second];
 }
 
 uint64_t Gang::define_own(const wire::Template& source, c10::OperatorHandle op) {
-  slices_.push_back({encoded(source), make_plan(source, op, device_, layouts_)});
-  return wire::kTemplatesMax + slices_.size() - 1;
+  auto definition = encoded(source);
+  std::string key(reinterpret_cast<const char*>(&definition.op), sizeof(definition.op));
+  key.append(definition.encoded.begin(), definition.encoded.end());
+  const auto [known, fresh] = own_numbers_.try_emplace(std::move(key), slices_.size());
+  if (fresh) slices_.push_back({std::move(definition), make_plan(source, op, device_, layouts_)});
+  return wire::kTemplatesMax + known->second;
 }
 
 // What is carried out where.

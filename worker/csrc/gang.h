@@ -163,7 +163,8 @@ class Gang {
   std::vector<c10::OperatorHandle> handles_;
   std::vector<wire::Template> templates_;
   std::vector<Definition> definitions_;  // of the templates
-  std::unordered_map<std::string, uint64_t> slice_numbers_;
+  std::unordered_map<std::string, uint64_t> slice_numbers_;  // by a template's number and its items
+  std::unordered_map<std::string, uint64_t> own_numbers_;    // by what was encoded
   std::vector<Slice> slices_;
 };
 

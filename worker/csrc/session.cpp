@@ -146,7 +146,7 @@ void Session::settle() {
 }
 
 int64_t Session::park(const ParkingSpace& space, const std::string& spill_directory) {
-  if (data_parallel_) data_parallel_->leave();
+  if (data_parallel_) data_parallel_->park();
   if (gang_) gang_->fetch_all();
   return storages_.park(space, spill_directory);
 }
