@@ -1,6 +1,7 @@
 #include "call.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
@@ -291,6 +292,11 @@ void Caller::run(Plan& plan) {
   execute(plan);
   for (size_t index = 0; index < plan.outputs.size(); ++index) take(plan.outputs[index], stack_[index]);
   stack_.clear();
+}
+
+torch::jit::Stack Caller::results(Plan& plan) {
+  execute(plan);
+  return std::exchange(stack_, {});
 }
 
 void Caller::run_and_tell(Plan& plan, uint64_t first_storage, wire::Writer& told) {

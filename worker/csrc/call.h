@@ -33,6 +33,9 @@ class Caller {
   // Runs the call that was bound, and takes over its results. Throws CommandError or what the operator throws.
   void run(Plan& plan);
 
+  // Runs the call that was bound, and gives its results away. Throws as run.
+  torch::jit::Stack results(Plan& plan);
+
   // As run, but writes each output to `told`; unknown ones get the ids from `first_storage` on.
   void run_and_tell(Plan& plan, uint64_t first_storage, wire::Writer& told);
 

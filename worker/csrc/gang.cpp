@@ -193,6 +193,7 @@ void Gang::forget() {
   handles_.clear();
   definitions_.clear();
   slice_numbers_.clear();
+  own_numbers_.clear();
   slices_.clear();
 }
 
@@ -203,9 +204,18 @@ Gang::Slice& Gang::slice_of(uint64_t number, const std::vector<size_t>& items) {
   if (fresh) {
     const auto& source = templates_[number];
     const auto part = Selection(source, length_of_lists(source), items).definition();
-    slices_.push_back({encoded(part), make_plan(part, handles_[number], device_, layouts_)});
+    known->second = define_own(part, handles_[number]) - wire::kTemplatesMax;
   }
   return slices_[known->second];
+}
+
+uint64_t Gang::define_own(const wire::Template& source, c10::OperatorHandle op) {
+  auto definition = encoded(source);
+  std::string key(reinterpret_cast<const char*>(&definition.op), sizeof(definition.op));
+  key.append(definition.encoded.begin(), definition.encoded.end());
+  const auto [known, fresh] = own_numbers_.try_emplace(std::move(key), slices_.size());
+  if (fresh) slices_.push_back({std::move(definition), make_plan(source, op, device_, layouts_)});
+  return wire::kTemplatesMax + known->second;
 }
 
 // What is carried out where.
@@ -265,7 +275,21 @@ std::vector<std::vector<size_t>> Gang::divided(const std::vector<std::vector<int
 
 int64_t Gang::used(int place) const {
   if (place > 0) return others_[static_cast<size_t>(place) - 1]->used_bytes();
-  return std::accumulate(others_.begin(), others_.end(), storages_.used_bytes(), [](int64_t left, const auto& other) { return left - other->used_bytes(); });
+  return std::accumulate(others_.begin(), others_.end(), storages_.used_bytes() + copied_bytes_,
+                         [](int64_t left, const auto& other) { return left - other->used_bytes(); });
+}
+
+bool Gang::all_have_room(int64_t bytes) const {
+  for (int place = 0; place < static_cast<int>(size()); ++place) {
+    if (bytes > room(place)) return false;
+  }
+  return true;
+}
+
+void Gang::demand_room(int64_t bytes) const {
+  if (all_have_room(bytes)) return;
+  const int64_t part = part_of(storages_.limit_bytes());
+  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, part, part));
 }
 
 int Gang::roomiest() const {
@@ -456,15 +480,19 @@ void Gang::spread() {
 
 // Calls on other devices.
 
-void Gang::call(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence) {
+void Gang::send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence) {
   Rank& other = rank(place);
   const Definition& source = definition < wire::kTemplatesMax ? definitions_[definition] : slices_[definition - wire::kTemplatesMax].definition;
-  sent_.push_back({other.calls(), sequence, {}});
+  sent_.push_back({place, other.calls(), sequence, {}});
   other.call(definition, source, source.op, operators_[source.op], plan.words, words);
+  for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) { sent_.back().fresh.push_back(id); });
+}
+
+void Gang::call(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence) {
+  send(place, definition, plan, words, sequence);
   for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) {
     Entry& entry = storages_.at(id);
-    entry.live_elsewhere(std::make_unique<RankMemory>(other, id, entry.bytes(), /*made=*/true));
-    sent_.back().fresh.push_back(id);
+    entry.live_elsewhere(std::make_unique<RankMemory>(rank(place), id, entry.bytes(), /*made=*/true));
   });
 }
 
@@ -473,18 +501,27 @@ void Gang::note_new(uint64_t id) {
 }
 
 std::optional<Gang::Stopped> Gang::settle() {
-  if (active_ == 0) return std::nullopt;
-  auto failure = rank(active_).settle();
+  if (sent_.empty()) return std::nullopt;
+  flush();
+  std::optional<Stopped> stopped;
+  for (const auto& other : others_) {
+    auto failure = other->settle();
+    if (!failure) continue;
+    failure->sequence = sequence_of(other->number(), failure->sequence);
+    if (!stopped || failure->sequence < stopped->failure.sequence) stopped = Stopped{std::move(*failure), {}};
+  }
   const auto sent = std::exchange(sent_, {});
-  if (!failure) return std::nullopt;
-  Stopped stopped{std::move(*failure), {}};
-  const uint64_t failed = stopped.failure.sequence;
+  if (!stopped) return std::nullopt;
   for (const auto& one : sent) {
-    if (one.call < failed) continue;
-    if (one.call == failed) stopped.failure.sequence = one.sequence;
-    stopped.never_made.insert(stopped.never_made.end(), one.fresh.begin(), one.fresh.end());
+    if (one.sequence >= stopped->failure.sequence) stopped->never_made.insert(stopped->never_made.end(), one.fresh.begin(), one.fresh.end());
   }
   return stopped;
+}
+
+// The client's number of a call that the other device `place` knows by another.
+uint64_t Gang::sequence_of(int place, uint64_t call) const {
+  const auto found = std::find_if(sent_.begin(), sent_.end(), [&](const Sent& one) { return one.place == place && one.call == call; });
+  return found == sent_.end() ? call : found->sequence;
 }
 
 void Gang::flush() {

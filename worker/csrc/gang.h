@@ -24,8 +24,9 @@ namespace forebay::worker {
 
 // Where storages of a session begin. kFill: where the first device has room, in steps of a quarter of each device's memory, so that what is made
 // together lies together and every device keeps room for what comes of it. kScatter: on each device in turn, and calls likewise, to try what
-// moves them.
-enum class Homes { kFill, kScatter };
+// moves them. kDataParallel: as kFill, until a batch of rows comes again and again; then every device has a copy of what calls are given, and
+// its part of the rows (data_parallel.h).
+enum class Homes { kFill, kScatter, kDataParallel };
 
 class Gang {
  public:
@@ -33,12 +34,20 @@ class Gang {
       : others_(std::move(others)), homes_(homes), device_(device), storages_(storages), layouts_(layouts) {}
 
   size_t size() const { return others_.size() + 1; }
+  Homes homes() const { return homes_; }
+  // Of the other devices, from 1.
+  Rank& rank(int place) { return *others_[static_cast<size_t>(place) - 1]; }
   // The memory of each device, of a limit of all together.
   int64_t part_of(int64_t limit_bytes) const;
 
   void define_operator(const uint8_t* encoded, size_t bytes);
   void define_template(const wire::Template& source, c10::OperatorHandle op);
   void forget();
+  const wire::Template& template_of(uint64_t number) const { return templates_[number]; }
+  c10::OperatorHandle operator_of(uint64_t number) const { return handles_[number]; }
+  // A template of this worker's own, until all are forgotten. Throws wire::WireError as making a plan does.
+  uint64_t define_own(const wire::Template& source, c10::OperatorHandle op);
+  Plan& own_plan(uint64_t definition) { return *slices_[definition - wire::kTemplatesMax].plan; }
   // As SETTINGS says.
   void settings(uint64_t bits);
 
@@ -72,7 +81,9 @@ class Gang {
   int active() const { return active_; }
   void compute_at(int place) { active_ = place; }
 
-  // Sends a call to the other device `place`, whose storages must be there; takes its results for made.
+  // Sends a call to the other device `place`, whose storages must be there; as `call`, but its results are the caller's to take for made.
+  void send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence);
+  // As send; its results lie there alone.
   void call(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence);
   // A storage that came while calls may still be at work.
   void note_new(uint64_t id);
@@ -83,6 +94,15 @@ class Gang {
   };
   std::optional<Stopped> settle();
   void flush();
+
+  // Bytes that the other devices hold beside those that are counted: copies.
+  int64_t& copied_bytes() { return copied_bytes_; }
+  // Whether each device has room for so many bytes more.
+  bool all_have_room(int64_t bytes) const;
+  // As all_have_room. Throws CommandError if not.
+  void demand_room(int64_t bytes) const;
+  // Throws CommandError if something that was sent there failed.
+  void demand(Rank& rank);
 
   // Bytes of a storage that lies on another device. All must be settled. Throw CommandError.
   void read(uint64_t id, const Entry& entry, int64_t offset, int64_t bytes, uint8_t* target);
@@ -96,6 +116,7 @@ class Gang {
  private:
   // A call that was sent.
   struct Sent {
+    int place;
     uint64_t call;                // its number at the other device
     uint64_t sequence;            // the client's
     std::vector<uint64_t> fresh;  // storages that it makes, and that came after it
@@ -113,7 +134,6 @@ class Gang {
     std::unique_ptr<Plan> plan;
   };
 
-  Rank& rank(int place) { return *others_[static_cast<size_t>(place) - 1]; }
   int64_t used(int place) const;
   std::vector<int64_t> used() const;
   Load load_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const;
@@ -127,7 +147,7 @@ class Gang {
   void bring(uint64_t id, int place);
   // Moves others away from a device until it has room. Throws CommandError.
   void make_room(int place, int64_t bytes, const std::vector<uint64_t>& but);
-  void demand(Rank& rank);
+  uint64_t sequence_of(int place, uint64_t call) const;
   Slice& slice_of(uint64_t number, const std::vector<size_t>& items);
 
   std::vector<std::unique_ptr<Rank>> others_;
@@ -137,12 +157,14 @@ class Gang {
   Storages& storages_;
   Layouts& layouts_;
   int active_ = 0;
+  int64_t copied_bytes_ = 0;
   std::vector<Sent> sent_;  // since all was settled
   std::vector<Definition> operators_;
   std::vector<c10::OperatorHandle> handles_;
   std::vector<wire::Template> templates_;
   std::vector<Definition> definitions_;  // of the templates
-  std::unordered_map<std::string, uint64_t> slice_numbers_;
+  std::unordered_map<std::string, uint64_t> slice_numbers_;  // by a template's number and its items
+  std::unordered_map<std::string, uint64_t> own_numbers_;    // by what was encoded
   std::vector<Slice> slices_;
 };
 

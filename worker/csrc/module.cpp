@@ -64,13 +64,20 @@ py::tuple statistics_of(const Server& server) {
   return py::make_tuple(statistics.epoch, statistics.memory_bytes, statistics.busy_ns, statistics.commands);
 }
 
+Homes homes_of(const std::string& name) {
+  if (name == "fill") return Homes::kFill;
+  if (name == "scatter") return Homes::kScatter;
+  if (name == "data-parallel") return Homes::kDataParallel;
+  throw std::invalid_argument("storages of several devices cannot be placed by " + name);
+}
+
 std::unique_ptr<Server> make_server(std::string kind, int index, std::string model, const std::string& address, std::optional<int> threads,
-                                    std::string spill_directory, const std::vector<std::pair<std::string, std::string>>& others, bool scatter) {
+                                    std::string spill_directory, const std::vector<std::pair<std::string, std::string>>& others, const std::string& homes) {
   install_host_limit();
   std::vector<RankAddress> addresses;
   for (const auto& [other, ticket] : others) addresses.push_back({other, ticket_of(ticket)});
   return std::make_unique<Server>(Device(std::move(kind), index, std::move(model)), address, threads, std::move(spill_directory), std::move(addresses),
-                                  scatter ? Homes::kScatter : Homes::kFill);
+                                  homes_of(homes));
 }
 
 }  // namespace
@@ -81,7 +88,7 @@ PYBIND11_MODULE(_executor, module) {
   using release = py::call_guard<py::gil_scoped_release>;
   py::class_<Server>(module, "Server")
       .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory") = "",
-           py::arg("others") = py::list(), py::arg("scatter") = false)
+           py::arg("others") = py::list(), py::arg("homes") = "fill")
       .def_property_readonly("address", &Server::address)
       .def_property_readonly("event_descriptor", &Server::event_descriptor)
       .def("assign",

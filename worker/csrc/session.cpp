@@ -146,6 +146,7 @@ void Session::settle() {
 }
 
 int64_t Session::park(const ParkingSpace& space, const std::string& spill_directory) {
+  if (data_parallel_) data_parallel_->park();
   if (gang_) gang_->fetch_all();
   return storages_.park(space, spill_directory);
 }
@@ -184,6 +185,7 @@ void Session::define_template(wire::Reader& in) {
 
 void Session::forget() {
   if (gang_) gang_->forget();
+  if (data_parallel_) data_parallel_->forget();
   plans_.clear();
   layouts_.clear();
   plan_items_ = 0;
@@ -384,6 +386,7 @@ void Session::resize(wire::Reader& in) {
   if (gang_ && !stopped_) settle_gang();
   if (stopped_ && bytes <= entry.bytes()) return;  // what it holds stays
   try {
+    make_whole({id});
     if (gang_) gang_->gather({id}, 0);
     storages_.resize(id, bytes);
   } catch (const wire::WireError&) {
@@ -435,7 +438,9 @@ std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t 
     if (!device_.computes() || bytes == 0) return std::nullopt;
     const bool all = offset == 0 && static_cast<int64_t>(bytes) == entry.bytes();
     const auto at = static_cast<int64_t>(offset), size = static_cast<int64_t>(bytes);
+    make_whole({storage});
     if (gang_) gang_->give_home(storage);
+    if (data_parallel_ && at == 0) data_parallel_->note_upload(storage);
     if (entry.home() != 0) return Upload{storage, at, size, device_.allocate_parked(size), 0};
     const auto& memory = all ? entry.touch_unwritten(device_) : entry.touch(device_);
     if (device_.is_host()) return Upload{storage, at, size, memory, at};
@@ -471,6 +476,7 @@ std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint
   try {
     check_range(entry, offset, bytes, "a READ");
     if (!device_.computes() || bytes == 0) return zeros().data();
+    make_whole({id}, /*only_read=*/true);
     if (entry.home() != 0) {
       held = device_.allocate_parked(static_cast<int64_t>(bytes));
       gang_->read(id, entry, static_cast<int64_t>(offset), static_cast<int64_t>(bytes), static_cast<uint8_t*>(held.mutable_data()));
@@ -624,6 +630,7 @@ void Session::copy(wire::Reader& in) {
     check_range(source, source_offset, bytes, "a COPY");
     check_range(entry, offset, bytes, "a COPY");
     if (!device_.computes() || bytes == 0) return;
+    make_whole({id, source_id});
     if (gang_ && gathered({std::min(id, source_id), std::max(id, source_id)}, 0).value() != 0) {
       return gang_->copy(id, static_cast<int64_t>(offset), source_id, static_cast<int64_t>(source_offset), static_cast<int64_t>(bytes));
     }

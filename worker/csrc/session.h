@@ -15,6 +15,7 @@
 #include <forebay/wire.h>
 
 #include "call.h"
+#include "data_parallel.h"
 #include "device.h"
 #include "failure.h"
 #include "gang.h"
@@ -129,6 +130,10 @@ class Session {
 
   // With several devices: gang.h.
   void call_in_gang(uint64_t number, uint64_t sequence);
+  // Where a batch was found: by all devices, or by this one.
+  void call_divided(uint64_t number, Plan& plan, uint64_t sequence);
+  // What devices hold together is whole on this one, but that copies stay where they are only read.
+  void make_whole(const std::vector<uint64_t>& ids, bool only_read = false);
   void carry_out(uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence);
   // The device that carries out what is given such storages, which lie there then. None where something failed before.
   std::optional<int> gathered(const std::vector<uint64_t>& ids, int64_t fresh_bytes);
@@ -185,6 +190,7 @@ class Session {
   Storages storages_;
   Layouts layouts_;
   Caller caller_;
+  std::unique_ptr<DataParallel> data_parallel_;
   Timing timing_;
   std::optional<SharedMemory> shared_;
   std::vector<c10::OperatorHandle> operators_;

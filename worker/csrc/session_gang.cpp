@@ -7,6 +7,13 @@ const std::string Session::kNoOperator = "none";
 
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes) {
   gang_ = std::make_unique<Gang>(std::move(others), homes, device_, storages_, layouts_);
+  if (homes == Homes::kDataParallel) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts_, caller_);
+}
+
+void Session::make_whole(const std::vector<uint64_t>& ids, bool only_read) {
+  if (!data_parallel_) return;
+  if (only_read) data_parallel_->gather_to_read(ids);
+  else data_parallel_->gather(ids);
 }
 
 void Session::settle_gang() {
@@ -17,6 +24,7 @@ bool Session::is_settled() {
   if (stopped_) return false;
   const Running::Call waiting(caller_.running(), *sent_operator_);
   const auto stopped = gang_->settle();
+  if (data_parallel_) data_parallel_->settled();
   if (!stopped) return true;
   const Cause cause = announced(stop(stopped->failure));
   for (const uint64_t id : stopped->never_made) {
@@ -43,6 +51,7 @@ bool Session::gathered_here(uint64_t request, Plan& plan, uint64_t sequence) {
   }
   try {
     const auto ids = Gang::storages_of(plan, words_);
+    make_whole(ids, plan.mutated.empty());
     gang_->clear(0, ids, plan.new_bytes);
     gang_->gather(ids, 0);
     gang_->compute_at(0);
@@ -59,7 +68,9 @@ void Session::call_in_gang(uint64_t number, uint64_t sequence) {
   Plan& plan = *plans_[number];
   caller_.check(plan, words_);
   if (const Cause& before = lost_ ? lost_ : caller_.unusable()) return never_make(plan, announced(stop_after(*before)));
+  if (data_parallel_) data_parallel_->look(number, plan, words_);
   try {
+    if (data_parallel_ && data_parallel_->is_on()) return call_divided(number, plan, sequence);
     auto parts = gang_->parts_of(number, plan, words_);
     if (parts.empty()) carry_out(number, plan, words_, sequence);
     for (auto part = parts.begin(); part != parts.end() && !stopped_; ++part) carry_out(part->definition, *part->plan, part->words, sequence);
@@ -70,6 +81,29 @@ void Session::call_in_gang(uint64_t number, uint64_t sequence) {
     announced(stop_now(plan.op.schema().name(), sequence, &plan));
   }
   if (stopped_) never_make(plan, stopped_);
+}
+
+void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
+  Way* way = data_parallel_->known(number, plan, words_);
+  const bool settles = way == nullptr || data_parallel_->must_settle(plan);
+  if (settles && !is_settled()) return never_make(plan, stopped_);
+  if (way == nullptr) way = &data_parallel_->prepared(number, plan, words_);
+  if (!data_parallel_->is_on()) {
+    carry_out(number, plan, words_, sequence);
+    return stopped_ ? never_make(plan, stopped_) : void();
+  }
+  sent_operator_ = &plan.op.schema().name();
+  const TimedCall timed(timing_, sequence);
+  try {
+    data_parallel_->carry_out(*way, number, plan, words_, sequence);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    caller_.withdraw();
+    if (is_settled()) announced(stop_now(plan.op.schema().name(), sequence, &plan));
+    if (!way->whole) data_parallel_->withdraw(plan, words_);
+    never_make(plan, stopped_);
+  }
 }
 
 void Session::carry_out(uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence) {

@@ -127,6 +127,12 @@ void Storages::resize(uint64_t id, int64_t bytes) {
   entry.shortfall_.reset();
 }
 
+void Storages::count_as(uint64_t id, int64_t bytes) {
+  Entry& entry = at(id);
+  used_bytes_ += bytes - entry.bytes_;
+  entry.bytes_ = bytes;
+}
+
 void Storages::free(uint64_t id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) throw wire::WireError("storage " + std::to_string(id) + " does not exist");

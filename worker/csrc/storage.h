@@ -15,6 +15,7 @@
 
 #include "device.h"
 #include "failure.h"
+#include "placement.h"
 #include "rank.h"
 #include "spill.h"
 
@@ -38,6 +39,29 @@ struct Layout {
 
 // Throws wire::WireError for a dtype that is not served, or more elements than can be counted.
 Layout checked_layout(uint64_t id, const wire::Geometry& geometry);
+
+// What all devices of a gang hold of a storage together: this one in the storage's memory, the others in theirs.
+class Share {
+ public:
+  explicit Share(const Placement& what) : placement(what) {}
+  ~Share() {
+    if (copied_bytes_ != nullptr) *copied_bytes_ -= counted_;
+  }
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+  // Counts what the other devices hold beside the storage's own bytes, as long as they do.
+  void count_copies(int64_t& copied_bytes, int64_t bytes) {
+    copied_bytes_ = &copied_bytes;
+    copied_bytes += counted_ = bytes;
+  }
+
+  Placement placement;
+  std::vector<std::unique_ptr<RankMemory>> others;
+
+ private:
+  int64_t* copied_bytes_ = nullptr;
+  int64_t counted_ = 0;
+};
 
 // One storage. Its memory is made when it is first touched, so that an ALLOCATE needs no lease. While the session is parked it may be
 // spilled: its bytes are in a file, in pieces.
@@ -69,6 +93,23 @@ class Entry {
   // As touch, for a caller that overwrites all of it.
   const c10::Storage& touch_unwritten(const Device& device);
 
+  // Whether it reads as zeros, and may be made in any placement.
+  bool is_untouched() const { return !share_ && !holds_anything() && !cause_; }
+  // Where all devices hold it together; then `memory` is this device's part.
+  Share* share() const { return share_.get(); }
+  void share_as(std::unique_ptr<Share> share) {
+    share_ = std::move(share);
+    forget_views();
+  }
+  // Counts it there when it is freed.
+  void tell_end(std::shared_ptr<int64_t> count) { end_.count = std::move(count); }
+  const std::shared_ptr<int64_t>& told_end() const { return end_.count; }
+  // Puts other memory in its place, and gives back what was there.
+  void exchange(c10::Storage& memory) {
+    std::swap(memory_, memory);
+    forget_views();
+  }
+
   // A tensor over the storage; the caller has checked that it lies within.
   const at::Tensor& view(const Device& device, const Layout& layout, int64_t offset);
   // Takes over the memory that an operator returned, and the tensor as a view of it.
@@ -76,6 +117,7 @@ class Entry {
   void replace(c10::Storage memory) {
     memory_ = std::move(memory);
     elsewhere_.reset();
+    share_.reset();
     forget_views();
   }
   void forget_views() { views_ = {}; }
@@ -94,6 +136,13 @@ class Entry {
   Cause shortfall_;
   c10::Storage memory_{nullptr};
   std::unique_ptr<RankMemory> elsewhere_;
+  std::unique_ptr<Share> share_;
+  struct End {
+    std::shared_ptr<int64_t> count;
+    ~End() {
+      if (count) ++*count;
+    }
+  } end_;
   std::vector<SpillFile::Place> spilled_;
   std::array<View, 2> views_;
   uint8_t next_view_ = 0;
@@ -126,6 +175,8 @@ class Storages {
   // Makes the id stand for what a failure kept from being made, whether some of it was made or not.
   void insert_failed(uint64_t id, const Cause& cause);
   void resize(uint64_t id, int64_t bytes);
+  // Says how many bytes all devices together hold of it, which was inserted with this device's alone.
+  void count_as(uint64_t id, int64_t bytes);
   void free(uint64_t id);
   // As free, of an id that need not be in use.
   void withdraw(uint64_t id);

@@ -60,8 +60,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
     result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
     result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the devices' memory)")
-    scatter = "diagnosis: storages and calls go to several devices in turn, not where they are best"
-    result.add_argument("--scatter", action="store_true", help=scatter)
+    homes = "where storages of several devices lie: filling one after the other, and in parts where a batch of rows comes again and again; "
+    homes += "the first alone; or, for diagnosis, in turn"
+    result.add_argument("--homes", choices=("fill", "data-parallel", "scatter"), default="data-parallel", help=homes)
     result.add_argument(
         "--resume-seconds", metavar="S", type=float, default=0.0, help="live on for so long without a pool (default: 0, end with the pool)"
     )
@@ -141,7 +142,7 @@ def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argp
     try:
         return cast(
             "Server",
-            executor.Server(device.kind, device.index, device.model, address_of(options), options.threads, spill, others, options.scatter),
+            executor.Server(device.kind, device.index, device.model, address_of(options), options.threads, spill, others, options.homes),
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None

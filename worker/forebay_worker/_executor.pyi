@@ -17,7 +17,7 @@ class Server:
         threads: int | None,
         spill_directory: str = "",
         others: list[tuple[str, bytes]] = [],
-        scatter: bool = False,
+        homes: str = "fill",
     ) -> None: ...
     def assign(
         self, ticket: bytes, limit_bytes: int, idle_release_seconds: float, source: tuple[str, bytes] | None = None

@@ -1,0 +1,156 @@
+"""A training step on one virtual device that is two, against hand-written DistributedDataParallel on the same cores.
+
+`PYTHONPATH=bench python -m many`. Both compute on the CPU, one thread a process, gloo between the processes of the native one, and take
+turns. Bar: at most 1.05 of DDP's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+from report import report
+
+WARM_UP_STEPS = 12
+"""Until the batch was found, and each call tried three times."""
+MEMORY_BYTES = 2 << 30
+
+
+def models() -> dict[str, tuple[Callable[[], object], Callable[[int], tuple[object, object]], int]]:
+    """How each model and its batch of so many rows are made, and the rows on all devices together."""
+    import torch
+    from torch import nn
+
+    def perceptron() -> object:
+        return nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+
+    class Transformer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(1000, 128)
+            layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
+            self.layers, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(128, 1000)
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.head(self.layers(self.embedding(words))).flatten(0, 1)
+            return found
+
+    def convolutions() -> object:
+        def block(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
+            return nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(4, outputs), nn.ReLU(), nn.MaxPool2d(2)
+
+        return nn.Sequential(*block(3, 32), *block(32, 64), *block(64, 64), nn.Flatten(), nn.Linear(64 * 16, 10))
+
+    return {
+        "perceptron": (perceptron, lambda rows: (torch.randn(rows, 512), torch.randint(0, 10, (rows,))), 512),
+        "transformer": (Transformer, lambda rows: (torch.randint(0, 1000, (rows, 64)), torch.randint(0, 1000, (rows * 64,))), 32),
+        "convolutions": (convolutions, lambda rows: (torch.randn(rows, 3, 32, 32), torch.randint(0, 10, (rows,))), 64),
+    }
+
+
+def milliseconds(name: str, device: str, steps: int, processes: int) -> float:
+    """The median of a step, of this process's part of the rows."""
+    import torch
+    from torch.nn import functional
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    make, batch, rows = models()[name]
+    model = make().to(device)  # type: ignore[attr-defined]
+    if processes > 1:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    taken = []
+    for _ in range(WARM_UP_STEPS + steps):
+        x, y = batch(rows // processes)
+        begin = perf_counter()
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x.to(device)), y.to(device)).backward()  # type: ignore[attr-defined]
+        optimizer.step()
+        next(iter(model.parameters())).sum().item()
+        taken.append(1e3 * (perf_counter() - begin))
+    return statistics.median(taken[WARM_UP_STEPS:])
+
+
+def run_program(name: str, steps: int, mode: str, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "many", "--steps", str(steps), "--program", mode, name]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+
+
+def said(process: subprocess.Popen[str]) -> float:
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0
+    return float(json.loads(out.splitlines()[-1]))
+
+
+def native(name: str, steps: int) -> float:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    return max(map(said, [run_program(name, steps, "native", RANK=str(rank), **meeting) for rank in range(2)]))
+
+
+def virtual(name: str, steps: int, devices: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        address, ticket = f"unix:{folder}/worker.sock", secrets.token_hex(32)
+        several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
+        limits = ["--memory", str(devices * MEMORY_BYTES), "--threads", "1"]
+        command = [sys.executable, "-m", "forebay_worker", "--standalone", address, "--ticket", ticket]
+        worker = subprocess.Popen([*command, *limits, *several], stdout=subprocess.PIPE, text=True)
+        try:
+            assert worker.stdout is not None
+            assert "ready" in worker.stdout.readline()
+            return said(run_program(name, steps, "virtual", WORKER_ADDRESS=address, WORKER_TICKET=ticket))
+        finally:
+            worker.terminate()
+            worker.communicate()
+
+
+def program(name: str, steps: int, mode: str) -> float:
+    if mode == "native":
+        import torch.distributed
+
+        torch.distributed.init_process_group("gloo")
+        found = milliseconds(name, "cpu", steps, 2)
+        torch.distributed.destroy_process_group()
+        return found
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "device"))
+    from operator_sweep import attach
+
+    attach(os.environ["WORKER_ADDRESS"], os.environ["WORKER_TICKET"])
+    return milliseconds(name, "cuda", steps, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="turns a figure is the median of")
+    parser.add_argument("--steps", type=int, default=30, help="steps in a turn")
+    parser.add_argument("--program", choices=("native", "virtual"), help=argparse.SUPPRESS)
+    parser.add_argument("models", nargs="*", help="of perceptron transformer convolutions; all by default")
+    options = parser.parse_args()
+    if options.program:
+        print(json.dumps(program(options.models[0], options.steps, options.program)))
+        return
+    rows = []
+    for name in options.models or ("perceptron", "transformer", "convolutions"):
+        measures = (lambda name, steps: virtual(name, steps, 2), lambda name, steps: virtual(name, steps, 1), native)
+        turns = [[measure(name, options.steps) for measure in measures] for _ in range(options.rounds)]
+        two, one, ddp = (statistics.median(column) for column in zip(*turns, strict=True))
+        ratio = statistics.median(turn[0] / turn[2] for turn in turns)
+        rows.append({"model": name, "two devices ms": two, "one device ms": one, "ddp ms": ddp, "ratio": ratio})
+    report("many", rows, largest_ratio=max(float(str(row["ratio"])) for row in rows), bar=1.05)
+
+
+if __name__ == "__main__":
+    main()

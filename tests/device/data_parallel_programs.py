@@ -1,0 +1,157 @@
+"""Programs whose batches come anew in each iteration: trainings, and random ones.
+
+``data_parallel_programs.py train ROWS ADDRESS TICKET MODEL…`` prints the losses and the squares of the parameters' norms of each model as
+JSON; ``random COUNT ADDRESS TICKET`` holds so many random programs against the CPU, and prints the seeds of those that differ as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from operator_sweep import attach
+
+if __name__ == "__main__":
+    attach(sys.argv[3], sys.argv[4])
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+STEPS = 10
+ROWS = 16
+WORDS = 61
+WIDTH = 48
+
+
+class Attention(nn.Module):
+    """A small transformer over words; its mask is given anew in each call."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.embedding, self.position = nn.Embedding(WORDS, WIDTH), nn.Parameter(0.02 * torch.randn(12, WIDTH))
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 2 * WIDTH, dropout=dropout, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.head(self.layers(self.embedding(words) + self.position))
+        return hidden.flatten(0, 1)
+
+
+def convolutions(*norm: nn.Module) -> nn.Module:
+    first = (nn.Conv2d(3, 8, 3, padding=1), *norm, nn.ReLU(), nn.MaxPool2d(2))
+    return nn.Sequential(*first, nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, WORDS))
+
+
+def perceptron(*more: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 512), nn.Tanh(), *more, nn.Linear(512, WORDS))
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "perceptron": (perceptron, (32,)),
+    "dropout": (lambda: perceptron(nn.Dropout(0.3)), (32,)),
+    "convolutions": (lambda: convolutions(nn.GroupNorm(2, 8)), (3, 12, 12)),
+    "batch norm": (lambda: convolutions(nn.BatchNorm2d(8)), (3, 12, 12)),
+    "attention": (lambda: Attention(0.0), (12,)),
+    "attention with dropout": (lambda: Attention(0.1), (12,)),
+}
+"""How each is made, and the sizes of one row of its batch."""
+
+
+def batch(generator: torch.Generator, row: tuple[int, ...], rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    if row == (12,):
+        words = torch.randint(0, WORDS, (2, rows, *row), generator=generator)
+        return words[0], words[1].flatten()
+    return torch.randn(rows, *row, generator=generator), torch.randint(0, WORDS, (rows,), generator=generator)
+
+
+def train(name: str, rows: int) -> tuple[list[float], list[float]]:
+    """Losses of all steps, the last of which has fewer rows, and the squares of the parameters' norms."""
+    make, row = MODELS[name]
+    torch.manual_seed(0)
+    model, generator = make().to("cuda"), torch.Generator().manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+    losses = []
+    for step in range(STEPS):
+        x, y = batch(generator, row, rows if step < STEPS - 1 else rows - 5)
+        x, y = x.to("cuda"), y.to("cuda")
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y, label_smoothing=0.1)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, [parameter.detach().square().sum().item() for parameter in model.parameters()]
+
+
+Value = torch.Tensor
+UNARY: list[Callable[[Value], Value]] = [
+    torch.relu,
+    torch.tanh,
+    lambda x: x.t().contiguous().t(),
+    lambda x: torch.softmax(x, 1),
+    lambda x: torch.softmax(x, 0),
+    lambda x: x - x.mean(0),
+    lambda x: x - x.mean(1, keepdim=True),
+    lambda x: x / x.abs().max(),
+    lambda x: x.cumsum(0) / ROWS,
+    lambda x: x.flip(0),
+    lambda x: x.view(ROWS // 2, 2, -1).transpose(0, 1).reshape(ROWS, -1),
+    lambda x: torch.cat((x[:, 4:], x[:, :4]), 1),
+    lambda x: torch.cat((x[8:], x[:8])),
+    lambda x: x.clone().add_(x.sum()),
+    lambda x: x.clone().relu_(),
+    lambda x: functional.layer_norm(x, x.shape[1:]),
+    lambda x: x[x[:, 0].argsort()],
+    lambda x: torch.where(x > 0, x, x[:1]),
+    lambda x: x * torch.arange(ROWS, device=x.device)[:, None] / ROWS,
+    lambda x: x.repeat(2, 1)[::2],
+]
+BINARY: list[Callable[[Value, Value], Value]] = [
+    torch.add,
+    torch.mul,
+    lambda x, w: x @ w[: x.shape[1], : x.shape[1]],
+    lambda x, w: x @ (x.t() @ x)[:, :8].repeat(1, 2) / ROWS if x.shape[1] == 16 else x,
+    lambda x, w: functional.linear(x, w[:8, : x.shape[1]]).repeat(1, 2),
+]
+WEIGHTS = 3
+
+
+def run(seed: int, device: str) -> list[torch.Tensor]:
+    """The results of a random program of three values that a batch, and lasting weights, which it changes, are the beginning of."""
+    chance, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    steps = [(chance.randrange(3), chance.randrange(3), chance.choice([*UNARY, *BINARY])) for _ in range(chance.randint(3, 9))]
+    weights = [torch.randn(ROWS, 16, generator=generator).to(device).requires_grad_() for _ in range(WEIGHTS)]
+    results = []
+    for _ in range(6):
+        x = torch.randn(ROWS, 16, generator=generator).to(device)
+        values = [x, x * weights[0], weights[1]]
+        for target, other, step in steps:
+            values[target] = step(values[target]) if step in UNARY else step(values[target], values[other])  # type: ignore[call-arg, arg-type]
+        loss = functional.mse_loss(values[0], values[1]) + 0.1 * values[2].sum() / ROWS + values[1].square().mean()
+        gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+        with torch.no_grad():
+            for weight, gradient in zip(weights, gradients, strict=True):
+                if gradient is not None:
+                    weight.sub_(0.01 * gradient.clamp(-1, 1))
+        results += [loss.detach().cpu(), *(value.detach().cpu() for value in values)]
+    return [*results, *(weight.detach().cpu() for weight in weights)]
+
+
+def differs(seed: int) -> bool:
+    ours, theirs = run(seed, "cuda"), run(seed, "cpu")
+    return not all(torch.allclose(one, other, rtol=1e-3, atol=1e-3, equal_nan=True) for one, other in zip(ours, theirs, strict=True))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    count = int(sys.argv[2])
+    if sys.argv[1] == "train":
+        print(json.dumps({name: train(name, count) for name in sys.argv[5:]}))
+    else:
+        print(json.dumps([seed for seed in range(count) if differs(seed)]))

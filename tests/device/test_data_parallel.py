@@ -1,0 +1,78 @@
+"""One `cuda:0` that is several devices: each computes on its rows of a batch, and what comes of it is what one device gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from data_parallel_programs import MODELS
+from standalone import standalone_worker
+
+PROGRAMS = Path(__file__).resolve().parent / "data_parallel_programs.py"
+MEMORY_BYTES = 256 << 20
+SEEDS = 40
+
+
+@contextmanager
+def running(folder: Path, devices: int) -> Iterator[tuple[str, str]]:
+    """A worker of so many devices."""
+    several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
+    with standalone_worker(folder, "--threads", "1", *several, memory_bytes=devices * MEMORY_BYTES) as reached:
+        yield reached
+
+
+def said(*arguments: str) -> Any:
+    environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
+    done = subprocess.run([sys.executable, str(PROGRAMS), *arguments], capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def trained(folder: Path, devices: int) -> Any:
+    with running(folder, devices) as reached:
+        return said("train", "16", *reached, *MODELS)
+
+
+@pytest.fixture(scope="module")
+def on_one(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Losses and squares of the parameters' norms of each model, trained on one device."""
+    return trained(tmp_path_factory.mktemp("one"), 1)
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_a_training_on_several_devices_gives_what_one_gives(tmp_path: Path, on_one: Any, devices: int) -> None:
+    ours = trained(tmp_path, devices)
+    for model in MODELS:
+        (our_losses, our_squares), (losses, squares) = ours[model], on_one[model]
+        assert our_losses == pytest.approx(losses, rel=1e-4), model
+        assert our_squares == pytest.approx(squares, rel=1e-3, abs=1e-6), model
+        assert len(losses) == 10, model
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_random_programs_give_what_one_device_gives(tmp_path: Path, devices: int, full_sweep: bool) -> None:
+    with running(tmp_path, devices) as reached:
+        assert said("random", str(400 if full_sweep else 20), *reached) == []
+
+
+def seconds(process: psutil.Process) -> float:
+    """Of the processors that the process has taken."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def test_each_device_computes_on_its_part_of_a_batch(tmp_path: Path) -> None:
+    """By the processors' time of the workers' processes: the first one tries how calls are divided beside its own part."""
+    with running(tmp_path, 2) as reached:
+        said("train", "4096", *reached, "perceptron")
+        first = next(process for process in psutil.Process().children() if reached[0] in process.cmdline())
+        (other,) = first.children()
+        assert seconds(other) > 0.2 * seconds(first)

@@ -1,0 +1,156 @@
+"""A batch that comes again and again is divided among a session's devices: failures, what is read and written meanwhile, and parking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from devices import PAIR
+from forebay_wire import messages, stream
+from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
+from link_to_pool import WAIT_SECONDS_MAX
+from test_worker_parking import start_on_pool  # noqa: F401
+
+aten = torch.ops.aten
+ROWS = 8
+SQUARE = Geometry(6, (ROWS, ROWS), (ROWS, 1))
+TURNED = Geometry(6, (ROWS, ROWS), (1, ROWS))
+INDEX = Geometry(4, (ROWS, ROWS), (ROWS, 1))
+BYTES = ROWS * ROWS * 4
+ROUNDS = 8
+"""Until a batch was found, and what is done with it was tried."""
+
+
+NEW = Output(OutputTag.NEW, geometry=SQUARE, storage_bytes=BYTES)
+
+
+class Loop:
+    """A program that uploads a batch and indices in each round, and leaves what it made of them in the last one."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.weights = torch.randn(ROWS, ROWS)
+        self.held = client.upload(self.weights)
+        self.kept: dict[int, torch.Tensor] = {self.held: self.weights}
+
+    def call(self, op: Any, *tensors: tuple[int, Geometry], more: tuple[Argument, ...] = (), output: Output = NEW, words: Any = ()) -> int:
+        """Returns the storage of its result, if it makes one."""
+        arguments = [Argument(Tag.TENSOR, geometry=geometry) for _, geometry in tensors]
+        number = self.client.template(Template(self.client.operator(op), (*arguments, *more), (output,)))
+        fresh = (self.client.storage(),) if output.tag == OutputTag.NEW else ()
+        self.client.send(stream.Call(number, (*(stream.View(storage) for storage, _ in tensors), *words, *fresh)))
+        return fresh[0] if fresh else 0
+
+    def gather(self, source: int, index: int) -> int:
+        along = Argument(Tag.INT, integer=1)
+        arguments = (Argument(Tag.TENSOR, geometry=SQUARE), along, Argument(Tag.TENSOR, geometry=INDEX), Argument(Tag.BOOL))
+        number = self.client.template(Template(self.client.operator(aten.gather.default), arguments, (NEW,)))
+        fresh = self.client.storage()
+        self.client.send(stream.Call(number, (stream.View(source), stream.View(index), fresh)))
+        return int(fresh)
+
+    def round(self, bad: int | None = None) -> dict[int, torch.Tensor]:
+        """Values by storage; ``bad``: the row with an index that is out of range, from which on nothing is made."""
+        x, index = torch.randn(ROWS, ROWS), torch.randint(0, ROWS, (ROWS, ROWS))
+        if bad is not None:
+            index[bad, 3] = ROWS
+        ours = {self.client.upload(x): x, self.client.upload(index): index}
+        batch, indices = ours
+        product = self.call(aten.mm.default, (batch, SQUARE), (self.held, SQUARE))
+        picked = self.gather(product, indices)
+        gradient = self.call(aten.mm.default, (batch, TURNED), (picked, SQUARE))
+        ours[product] = x @ self.weights
+        if bad is None:
+            ours[picked] = ours[product].gather(1, index)
+            ours[gradient] = x.t() @ ours[picked]
+        same, factor = Output(OutputTag.SAME, same=0), (Argument(Tag.SCALAR_DOUBLE),)
+        self.call(aten.add_.Tensor, (self.held, SQUARE), (gradient, SQUARE), more=factor, output=same, words=(0.01,))
+        if bad is None:
+            self.weights = self.weights + 0.01 * ours[gradient]
+        return ours
+
+    def run(self, rounds: int = ROUNDS) -> None:
+        """Goes on; what the last round made stays."""
+        for number in range(rounds):
+            ours = self.round()
+            if number < rounds - 1:
+                self.client.send(stream.Free(tuple(ours)))
+        self.kept = {**ours, self.held: self.weights}
+
+    def check(self, values: dict[int, torch.Tensor] | None = None) -> None:
+        for storage, value in (values or {**self.kept, self.held: self.weights}).items():
+            geometry = INDEX if value.dtype == torch.int64 else SQUARE
+            torch.testing.assert_close(self.client.download(storage, geometry), value, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def loop(start_worker: Callable[..., Any]) -> Any:
+    client = start_worker(device=PAIR).connect()
+    with client.socket:
+        client.hello()
+        yield Loop(client)
+
+
+def test_what_devices_hold_together_reads_as_on_one(loop: Loop) -> None:
+    loop.run()
+    loop.check()
+    loop.run(3)
+    loop.check()
+
+
+@pytest.mark.parametrize("row", [0, ROWS - 1])
+def test_a_failure_in_the_rows_of_one_device_is_as_precise_as_on_one(loop: Loop, row: int) -> None:
+    loop.run()
+    before = loop.kept
+    ours = loop.round(bad=row)
+    reply = loop.client.sync()
+    assert isinstance(reply, stream.Failure)
+    assert reply.operator == "aten::gather"
+    loop.check(before | ours | {loop.held: loop.weights})
+    assert isinstance(loop.client.sync(), stream.Done)
+    loop.run(3)
+    loop.check()
+
+
+def test_what_is_written_and_resized_meanwhile_is_whole(loop: Loop) -> None:
+    loop.run()
+    for storage, value in loop.kept.items():
+        part = torch.full((2, ROWS), 7, dtype=value.dtype)
+        data = bytes(part.view(torch.uint8).numpy().reshape(-1))
+        loop.client.send(stream.Write(storage, len(data), data))
+        value[2:4] = part
+    loop.check(loop.kept)
+    loop.weights = loop.kept[loop.held]
+    larger = next(iter(loop.kept))
+    loop.client.send(stream.Resize(larger, 2 * BYTES))
+    loop.check(loop.kept)
+    assert loop.client.read(larger, BYTES, BYTES) == bytes(BYTES)
+    loop.run(3)
+    loop.check()
+
+
+def test_a_session_leaves_for_one_device_and_for_three_with_what_several_hold(start_on_pool: Any) -> None:  # noqa: F811
+    source, loop, workers = None, None, []
+    for devices in (PAIR, "cpu:0", f"{PAIR}+cpu:0", PAIR):
+        worker = start_on_pool(device=devices)
+        workers.append(worker)
+        worker.assign(source)
+        worker.pool.expect(messages.Assigned)
+        client = worker.client()
+        with client.socket:
+            worker.open()
+            loop = loop or Loop(client)
+            if loop.client is not client:
+                client.next_storage, loop.client = loop.client.next_storage, client
+                loop.check()
+            loop.run()
+            loop.check()
+            client.send(stream.Leave(client.request()))
+            assert isinstance(client.reply(), stream.Done)
+            left = worker.pool.expect(messages.Left)
+            source = messages.Source(address=left.address, ticket=left.ticket)
+    for worker in workers:
+        worker.pool.send(messages.End())
+        assert worker.process.wait(WAIT_SECONDS_MAX) == 0

@@ -1,0 +1,289 @@
+#include "data_parallel.h"
+
+#include <algorithm>
+
+#include "trial.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr int64_t kCame = 2;         // uploads of a kind, until the next one is taken for a batch
+constexpr uint64_t kTrials = 3;      // of a way, at its first uses
+constexpr uint64_t kTrialsApart = 1000;  // afterwards
+
+template <class Use>
+void for_each_tensor(const Plan& plan, const wire::Words& words, const Use& use) {
+  for (size_t index = 0; index < plan.words.size(); ++index) {
+    if (plan.words[index] == wire::Word::kStorage) use(index, words[index]);
+  }
+}
+
+template <class Use>
+void for_each_made(const Plan& plan, const wire::Words& words, const Use& use) {
+  for (size_t index = 0, made = 0; index < plan.words.size(); ++index) {
+    if (plan.words[index] == wire::Word::kNew) use(made++, words[index]);
+  }
+}
+
+// The layouts of the tensor arguments, in the order of their words.
+void collect(const std::vector<ArgumentPlan>& arguments, std::vector<const Layout*>& layouts) {
+  for (const auto& argument : arguments) {
+    if (argument.tag == wire::Tag::kTensor) layouts.push_back(argument.layout.get());
+    collect(argument.items, layouts);
+  }
+}
+
+void collect(const std::vector<OutputPlan>& outputs, std::vector<const OutputPlan*>& made) {
+  for (const auto& output : outputs) {
+    if (output.tag == wire::OutputTag::kNew) made.push_back(&output);
+    collect(output.items, made);
+  }
+}
+
+wire::Geometry geometry_of(const Layout& layout) { return {static_cast<uint8_t>(layout.dtype), 0, layout.sizes, layout.strides}; }
+
+bool may_fail(const Plan& plan) { return plan.new_bytes > 0 || !plan.bounds.empty() || plan.partial_writes != PartialWrites::kNone; }
+
+}  // namespace
+
+std::optional<wire::Words> local_words(const Way& way, const Plan& plan, const wire::Words& words, int place, int64_t devices) {
+  wire::Words result = words;
+  if (way.starts.empty()) return result;
+  bool fits = true;
+  auto start = way.starts.begin();
+  for_each_tensor(plan, words, [&](size_t index, uint64_t) {
+    uint64_t& offset = result[index + 1];
+    if (start->kind == Way::Start::Kind::kPart) offset += static_cast<uint64_t>(place * start->step);
+    if (start->kind == Way::Start::Kind::kRows) {
+      const auto local = local_offset(static_cast<int64_t>(offset) * start->item_bytes, start->period, start->room, devices);
+      fits = fits && local;
+      offset = static_cast<uint64_t>(local.value_or(0) / start->item_bytes);
+    }
+    ++start;
+  });
+  return fits ? std::optional(std::move(result)) : std::nullopt;
+}
+
+size_t DataParallel::KeyHash::operator()(const Key& key) const {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const uint64_t word : key) hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+  return static_cast<size_t>(hash ^ (hash >> 32));
+}
+
+// Batches.
+
+void DataParallel::note_upload(uint64_t id) {
+  uploads_.insert(id);
+  if (const auto& came = storages_.at(id).told_end()) ++*came;
+}
+
+void DataParallel::look(uint64_t number, const Plan& plan, const wire::Words& words) {
+  if (uploads_.empty() || !has_room_) return;
+  std::vector<const Layout*> layouts;
+  collect(plan.arguments, layouts);
+  auto layout = layouts.begin();
+  for_each_tensor(plan, words, [&](size_t index, uint64_t id) {
+    const Layout& view = **layout++;
+    Entry& entry = storages_.at(id);
+    if (uploads_.erase(id) == 0 || entry.cause()) return;
+    const Key kind{number, index, static_cast<uint64_t>(entry.bytes())};
+    auto& came = came_.try_emplace(kind, std::make_shared<int64_t>(0)).first->second;
+    entry.tell_end(came);
+    if (*came < kCame || view.sizes.empty() || words[index + 1] != 0) return;
+    const int64_t period = forebay::worker::period_of(geometry_of(view), 0, view.sizes[0], view.item_bytes);
+    const auto local = local_view(geometry_of(view), view.item_bytes, period, devices());
+    if (period == 0 || !local || local->dimension != 0 || period != entry.bytes() || view.span_bytes() != entry.bytes()) return;
+    batches_.emplace(id, period);
+    on_ = true;
+  });
+}
+
+void DataParallel::place_batches(const std::vector<uint64_t>& ids) {
+  for (const uint64_t id : ids) {
+    const auto batch = batches_.find(id);
+    if (batch == batches_.end()) continue;
+    const int64_t period = batch->second;
+    batches_.erase(batch);
+    shares_.gather(id);
+    shares_.cut(id, period);
+  }
+}
+
+// Ways.
+
+uint64_t DataParallel::number_of(const Placement& placement) {
+  const auto found = std::find(placements_.begin(), placements_.end(), placement);
+  if (found != placements_.end()) return static_cast<uint64_t>(found - placements_.begin()) + 1;
+  placements_.push_back(placement);
+  return placements_.size();
+}
+
+std::optional<DataParallel::Key> DataParallel::key_of(uint64_t number, const Plan& plan, const wire::Words& words, bool& has_rows) {
+  Key key{number};
+  bool fits = true;
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) {
+    const Entry& entry = storages_.at(id);
+    const Share* share = entry.share();
+    fits = fits && (share == nullptr ? entry.is_untouched() : share->placement.sharing == Sharing::kCopies || share->placement.sharing == Sharing::kRows);
+    has_rows = has_rows || (share != nullptr && share->placement.sharing == Sharing::kRows);
+    key.push_back(share == nullptr ? 0 : number_of(share->placement));
+  });
+  return fits ? std::optional(std::move(key)) : std::nullopt;
+}
+
+Way* DataParallel::known(uint64_t number, const Plan& plan, const wire::Words& words) {
+  bool has_rows = false;
+  if (!gang_.all_have_room(plan.new_bytes)) return nullptr;
+  const auto key = key_of(number, plan, words, has_rows);
+  if (!key) return nullptr;
+  if (!has_rows) return &copies_;
+  const auto found = ways_.find(*key);
+  if (found == ways_.end() || found->second.whole || found->second.uses >= found->second.next_trial) return nullptr;
+  return local_words(found->second, plan, words, 0, devices()) ? &found->second : nullptr;
+}
+
+Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& words) {
+  const auto ids = Gang::storages_of(plan, words);
+  int64_t bytes = plan.new_bytes;
+  for (const uint64_t id : ids) bytes += storages_.at(id).share() == nullptr ? storages_.at(id).bytes() : 0;
+  if (!gang_.all_have_room(bytes)) {
+    leave();
+    has_room_ = false;
+    return whole_;
+  }
+  place_batches(ids);
+  for (const uint64_t id : ids) {
+    const Share* share = storages_.at(id).share();
+    if (share == nullptr ? !storages_.at(id).is_untouched() : share->placement.sharing != Sharing::kRows) shares_.copy(id);
+  }
+  bool has_rows = false;
+  const auto key = key_of(number, plan, words, has_rows);
+  Way* way = &copies_;
+  if (has_rows) {
+    way = &ways_[key.value()];
+    if (way->uses >= way->next_trial) {
+      const uint64_t uses = way->uses;
+      *way = Trial(gang_, device_, storages_, layouts_, caller_, shares_, number, plan, words).way().value_or(whole_);
+      way->uses = uses;
+      way->next_trial = !way->is_sure || uses + 1 < kTrials ? uses + 1 : uses + kTrialsApart;
+    }
+    if (way->whole || !local_words(*way, plan, words, 0, devices())) {
+      ++way->uses;
+      return whole_;
+    }
+  }
+  return *way;
+}
+
+void DataParallel::place_untouched(const Way& way, const Plan& plan, const wire::Words& words) {
+  size_t tensor = 0;
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) {
+    const int64_t period = way.fresh.empty() ? 0 : way.fresh[tensor];
+    ++tensor;
+    if (storages_.at(id).is_untouched()) shares_.begin(id, {period == 0 ? Sharing::kCopies : Sharing::kRows, period, 0});
+  });
+}
+
+void DataParallel::carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence) {
+  if (way.whole) return run_whole(plan, words);
+  place_untouched(way, plan, words);
+  const uint64_t definition = way.starts.empty() ? number : way.definition;
+  Plan& local = way.starts.empty() ? plan : gang_.own_plan(definition);
+  ++way.uses;
+  for (int place = 1; place < devices(); ++place) {
+    gang_.send(place, definition, local, *local_words(way, plan, words, place, devices()), sequence);
+    gang_.rank(place).flush();
+  }
+  may_fail_ = may_fail_ || may_fail(local);
+  std::vector<const OutputPlan*> outputs;
+  collect(plan.outputs, outputs);
+  caller_.bind(local, *local_words(way, plan, words, 0, devices()));
+  caller_.run(local);
+  for_each_made(plan, words, [&](size_t index, uint64_t id) {
+    const Way::Made made = way.starts.empty() ? Way::Made{{Sharing::kCopies, 0, 0}, outputs[index]->storage_bytes} : way.made[index];
+    shares_.made(id, made.placement, made.bytes);
+  });
+}
+
+void DataParallel::withdraw(const Plan& plan, const wire::Words& words) {
+  for_each_made(plan, words, [&](size_t, uint64_t id) {
+    for (int place = 1; place < devices(); ++place) gang_.rank(place).free(id);
+  });
+}
+
+// On this device. What comes of rows with their sizes is cut into rows again.
+void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
+  const auto ids = Gang::storages_of(plan, words);
+  std::vector<const Layout*> layouts;
+  collect(plan.arguments, layouts);
+  std::map<uint64_t, int64_t> written;  // the periods of what may be written to
+  std::optional<LocalView> rows;
+  std::vector<int64_t> sizes;
+  auto layout = layouts.begin();
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) {
+    const Layout& view = **layout++;
+    const Share* share = storages_.at(id).share();
+    if (share == nullptr || share->placement.sharing != Sharing::kRows) return;
+    if (!plan.mutated.empty()) written.emplace(id, share->placement.period);
+    if (rows) return;
+    rows = local_view(geometry_of(view), view.item_bytes, share->placement.period, devices());
+    sizes = view.sizes;
+  });
+  if (!plan.mutated.empty()) gather(ids);
+  {
+    Memory memory;
+    for (const uint64_t id : ids) {
+      if (storages_.at(id).share() == nullptr) shares_.gather(id);
+      memory.emplace(id, shares_.whole(id, [&](int64_t bytes) { return device_.allocate(bytes, /*zeroed=*/false); }));
+    }
+    const Loan loan(storages_, memory);
+    caller_.bind(plan, words);
+    caller_.run(plan);
+  }
+  for (const auto& [id, period] : written) shares_.cut(id, period);
+  if (!rows) return;
+  std::vector<const OutputPlan*> outputs;
+  collect(plan.outputs, outputs);
+  for_each_made(plan, words, [&](size_t index, uint64_t id) {
+    const Layout& made = *outputs[index]->layout;
+    if (made.sizes != sizes || made.span_bytes() != outputs[index]->storage_bytes || made.span != made.numel) return;
+    const int64_t period = forebay::worker::period_of(geometry_of(made), rows->dimension, rows->rows, made.item_bytes);
+    const auto local = local_view(geometry_of(made), made.item_bytes, period, devices());
+    if (local && local->dimension == rows->dimension && outputs[index]->storage_bytes % period == 0) shares_.cut(id, period);
+  });
+}
+
+void DataParallel::leave() {
+  on_ = false;
+  std::vector<uint64_t> ids;
+  for (const auto& item : storages_.items()) ids.push_back(item.id);
+  gather(ids);
+}
+
+void DataParallel::park() {
+  on_ = false;
+  for (const auto& item : storages_.items()) {
+    Entry& entry = storages_.at(item.id);
+    if (entry.share() == nullptr) continue;
+    if (entry.share()->placement.sharing != Sharing::kRows) shares_.gather(item.id);
+    else entry.replace(shares_.whole(item.id, [&](int64_t bytes) { return device_.allocate_parked(bytes); }));
+  }
+}
+
+void DataParallel::gather(const std::vector<uint64_t>& ids) {
+  for (const uint64_t id : ids) {
+    if (storages_.at(id).share() != nullptr) shares_.gather(id);
+  }
+}
+
+void DataParallel::gather_to_read(const std::vector<uint64_t>& ids) {
+  for (const uint64_t id : ids) {
+    const Share* share = storages_.at(id).share();
+    if (share == nullptr || share->placement.sharing == Sharing::kCopies) continue;
+    if (share->placement.sharing == Sharing::kRows) shares_.gather(id);
+    else shares_.copy(id);
+  }
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,122 @@
+// Data parallelism, found from the calls: where a batch of rows comes to a program again and again, each device of the gang computes on its part of
+// the rows, and has a copy of all else.
+//
+// How a call is divided is tried, not known by rules: the first times that it comes with such placements it is carried out whole and in parts, on
+// this device, with what it is given then, and its results are held against each other. It is divided where the parts' results are the rows of the
+// whole's, or their sum or mean is the whole's; else it is carried out whole on this device. What is a sum or mean becomes one when a call or
+// the program uses it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "call.h"
+#include "gang.h"
+#include "placement.h"
+#include "plan.h"
+#include "shares.h"
+#include "storage.h"
+
+namespace forebay::worker {
+
+// How the devices carry out a call.
+struct Way {
+  // Where a tensor argument begins: as it is said; in a storage in rows; or in a copy of which each device takes a part.
+  struct Start {
+    enum class Kind { kSame, kRows, kPart } kind = Kind::kSame;
+    int64_t item_bytes = 1;
+    int64_t period = 0;
+    int64_t room = 0;
+    int64_t step = 0;  // kPart: elements from one device's part to the next one's
+  };
+  struct Made {
+    Placement placement;
+    int64_t bytes = 0;  // of the whole
+  };
+  bool whole = false;         // on this device alone
+  uint64_t definition = 0;    // of the template of the parts
+  std::vector<Start> starts;  // of the tensor arguments, in order; none where all are the same
+  std::vector<Made> made;     // the new storages, in order
+  std::vector<int64_t> fresh; // the periods of untouched storages among the tensor arguments; 0 for copies
+  bool is_sure = true;        // false where the values told nothing, as zeros
+  uint64_t uses = 0;
+  uint64_t next_trial = 0;    // at so many uses
+};
+
+// The words of a way's call on one device; none where a view does not lie in whole rows.
+std::optional<wire::Words> local_words(const Way& way, const Plan& plan, const wire::Words& words, int place, int64_t devices);
+
+class DataParallel {
+ public:
+  DataParallel(Gang& gang, const Device& device, Storages& storages, Layouts& layouts, Caller& caller)
+      : gang_(gang), device_(device), storages_(storages), layouts_(layouts), caller_(caller), shares_(gang, device, storages, layouts) {
+    whole_.whole = true;
+  }
+
+  // Bytes came from the client.
+  void note_upload(uint64_t id);
+  // Looks for a batch among the uploads that this call is the first to use; calls are divided from the first one on.
+  void look(uint64_t number, const Plan& plan, const wire::Words& words);
+  bool is_on() const { return on_; }
+  // Templates have new numbers from here on.
+  void forget() { ways_.clear(); }
+
+  // Null where something must be moved or tried before: then all must be settled, and it is `prepared`.
+  Way* known(uint64_t number, const Plan& plan, const wire::Words& words);
+  // Throws CommandError, what the operator throws, wire::WireError.
+  Way& prepared(uint64_t number, Plan& plan, const wire::Words& words);
+  // Whether all that was sent must be known to be carried out before the call writes to what was there.
+  bool must_settle(const Plan& plan) const { return !plan.mutated.empty() && may_fail_; }
+  void settled() { may_fail_ = false; }
+  // Carries out a call. Throws as Caller::run; then other devices may still hold its results.
+  void carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
+  // Of a call that was carried out on other devices alone.
+  void withdraw(const Plan& plan, const wire::Words& words);
+
+  // Makes storages whole on this device. All must be settled.
+  void gather(const std::vector<uint64_t>& ids);
+  // As gather, of what is read alone: the other devices keep their copies.
+  void gather_to_read(const std::vector<uint64_t>& ids);
+  // Gathers all there is, in memory of the host what no device may have room for; calls are divided from the next batch on.
+  void park();
+
+ private:
+  using Key = std::vector<uint64_t>;
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
+  };
+
+  uint64_t number_of(const Placement& placement);
+  // None where something must be moved: sums, and what lies on one device.
+  std::optional<Key> key_of(uint64_t number, const Plan& plan, const wire::Words& words, bool& has_rows);
+  // Gives untouched storages the placements that the way says.
+  void place_untouched(const Way& way, const Plan& plan, const wire::Words& words);
+  void place_batches(const std::vector<uint64_t>& ids);
+  void run_whole(Plan& plan, const wire::Words& words);
+  // Where memory is short each storage has one home again.
+  void leave();
+  int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
+
+  Gang& gang_;
+  const Device& device_;
+  Storages& storages_;
+  Layouts& layouts_;
+  Caller& caller_;
+  Shares shares_;
+  bool on_ = false;
+  bool has_room_ = true;                           // on each device for a copy; once it has not, nothing is divided any more
+  bool may_fail_ = false;                          // something that was sent since all was settled
+  std::unordered_set<uint64_t> uploads_;           // that no call has used yet
+  std::map<Key, std::shared_ptr<int64_t>> came_;   // how often uploads of a kind were freed or written anew
+  std::unordered_map<uint64_t, int64_t> batches_;  // the periods of those that were found, and are not cut yet
+  std::vector<Placement> placements_;              // by number, from 1
+  std::unordered_map<Key, Way, KeyHash> ways_;
+  Way copies_, whole_;
+};
+
+}  // namespace forebay::worker

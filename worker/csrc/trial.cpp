@@ -1,0 +1,357 @@
+#include "trial.h"
+
+#include <algorithm>
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+
+namespace forebay::worker {
+
+namespace {
+
+double tolerance(c10::ScalarType type) {
+  switch (c10::toRealValueType(type)) {
+    case c10::ScalarType::Double:
+      return 1e-11;
+    case c10::ScalarType::Float:
+      return 1e-5;
+    default:
+      return 2e-2;
+  }
+}
+
+// The new storages' outputs, in the order of their words.
+template <class Output, class Use>
+void for_each_new(std::vector<Output>& outputs, const Use& use) {
+  for (auto& output : outputs) {
+    if (output.tag == wire::OutputTag::kNew) use(output);
+    if (output.tag == wire::OutputTag::kList) for_each_new(output.items, use);
+  }
+}
+
+void collect(const std::vector<OutputPlan>& outputs, const std::vector<c10::IValue>& values, std::vector<at::Tensor>& made) {
+  for (size_t index = 0; index < outputs.size(); ++index) {
+    if (outputs[index].tag == wire::OutputTag::kNew) made.push_back(values[index].isTensor() ? values[index].toTensor() : at::Tensor());
+    if (outputs[index].tag == wire::OutputTag::kList) collect(outputs[index].items, values[index].toList().vec(), made);
+  }
+}
+
+void note_dtypes(const wire::Argument& argument, std::vector<uint8_t>& dtypes) {
+  if (argument.tag == wire::Tag::kTensor) dtypes.push_back(argument.geometry.dtype);
+  for (const auto& item : argument.items) note_dtypes(item, dtypes);
+}
+
+bool is_gapless(const wire::Output& output, int64_t item_bytes) {
+  const auto elements = wire::elements_of(output.geometry.sizes);
+  return elements && *elements * item_bytes == output.storage_bytes && wire::span_of(output.geometry) == *elements;
+}
+
+// The dimension in which parts are smaller than the whole; none where all sizes are the same. `fits`: whether they are such parts at all.
+std::optional<size_t> cut_dimension(c10::IntArrayRef part, c10::IntArrayRef whole, int64_t devices, bool& fits) {
+  std::optional<size_t> cut;
+  fits = part.size() == whole.size();
+  for (size_t dim = 0; fits && dim < whole.size(); ++dim) {
+    if (part[dim] == whole[dim]) continue;
+    fits = !cut && part[dim] * devices == whole[dim];
+    cut = dim;
+  }
+  return cut;
+}
+
+}  // namespace
+
+bool is_close(const at::Tensor& one, const at::Tensor& other, double length) {
+  if (one.sizes() != other.sizes() || one.scalar_type() != other.scalar_type()) return false;
+  if (one.numel() == 0) return true;
+  if (!one.is_floating_point() && !one.is_complex()) return at::equal(one, other);
+  const auto wide = one.is_complex() ? c10::ScalarType::ComplexDouble : c10::ScalarType::Double;
+  at::Tensor here = one.to(wide), there = other.to(wide);
+  const at::Tensor finite = at::isfinite(here);
+  if (!at::equal(finite, at::isfinite(there))) return false;
+  here = at::where(finite, here, at::zeros({}, here.options()));
+  there = at::where(finite, there, at::zeros({}, there.options()));
+  length = std::max({length, here.norm().item<double>(), there.norm().item<double>()});
+  return (here - there).norm().item<double>() <= tolerance(one.scalar_type()) * length;
+}
+
+bool is_telling(const at::Tensor& tensor) { return tensor.numel() == 0 || tensor.count_nonzero().item<int64_t>() > 0; }
+
+Trial::Trial(Gang& gang, const Device& device, Storages& storages, Layouts& layouts, Caller& caller, Shares& shares, uint64_t number, Plan& plan,
+             const wire::Words& words)
+    : gang_(gang),
+      device_(device),
+      storages_(storages),
+      layouts_(layouts),
+      caller_(caller),
+      shares_(shares),
+      plan_(plan),
+      source_(gang.template_of(number)),
+      op_(gang.operator_of(number)),
+      words_(words) {
+  for (size_t index = 0; index < plan.words.size(); ++index) {
+    if (plan.words[index] == wire::Word::kStorage) tensors_.push_back(index);
+  }
+  for (const auto& argument : source_.arguments) note_dtypes(argument, dtypes_);
+}
+
+std::optional<Way> Trial::way() {
+  if (!plan_.sparse.empty()) return std::nullopt;
+  Memory memory;
+  for (const uint64_t id : Gang::storages_of(plan_, words_)) {
+    const Entry& entry = storages_.at(id);
+    memory.emplace(id, entry.is_untouched() ? device_.allocate(entry.bytes(), /*zeroed=*/true)
+                                            : shares_.whole(id, [&](int64_t bytes) { return device_.allocate(bytes, /*zeroed=*/false); }));
+  }
+  const Run whole = run(plan_, words_, memory);
+  for (int kind = 0; kind < 8; ++kind) {
+    const Attempt attempt{(kind & 4) == 0, (kind & 1) != 0, (kind & 2) != 0};
+    try {
+      if (localise(attempt) && runs_as(whole, memory)) return way_;
+    } catch (const RankLost&) {
+      throw;
+    } catch (const std::exception&) {  // sizes of the parts do not fit each other
+    }
+  }
+  return std::nullopt;
+}
+
+// Whether the parts give what the whole gives; completes the way.
+bool Trial::runs_as(const Run& whole, const Memory& memory) {
+  const auto plan = make_plan(local_, op_, device_, layouts_);
+  std::vector<Run> parts;
+  for (int place = 0; place < devices(); ++place) {
+    const auto words = local_words(way_, plan_, words_, place, devices());
+    if (!words) return false;
+    Memory there;
+    for (const auto& [id, storage] : memory) {
+      const int64_t period = period_of(id);
+      there.emplace(id, period == 0 ? storage : shares_.part(storage, storages_.at(id).bytes(), place, period));
+    }
+    parts.push_back(run(*plan, *words, there));
+  }
+  if (!leaves_as(whole, parts)) return false;
+  size_t index = 0;
+  bool fits = true;
+  for_each_new(local_.outputs, [&](wire::Output& output) {
+    fits = fits && makes_as(index, whole, parts, output);
+    ++index;
+  });
+  if (!fits) return false;
+  decide_sums();
+  way_.definition = gang_.define_own(local_, op_);
+  for (const size_t word : tensors_) {
+    const auto fresh = fresh_.find(words_[word]);
+    way_.fresh.push_back(fresh == fresh_.end() ? 0 : fresh->second);
+  }
+  return true;
+}
+
+int64_t Trial::period_of(uint64_t id) {
+  const auto fresh = fresh_.find(id);
+  if (fresh != fresh_.end()) return fresh->second;
+  const Share* share = storages_.at(id).share();
+  return share != nullptr && share->placement.sharing == Sharing::kRows ? share->placement.period : 0;
+}
+
+// The template of the parts, but for its results.
+bool Trial::localise(Attempt attempt) {
+  local_ = source_;
+  way_ = Way();
+  way_.starts.resize(tensors_.size());
+  rows_.clear();
+  fresh_.clear();
+  open_.clear();
+  size_t tensor = 0;
+  bool fits = true;
+  for (auto& argument : local_.arguments) fits = fits && localise(argument, tensor);
+  if (!fits) return false;
+  if (attempt.fresh_rows) {
+    tensor = 0;
+    for (const auto& argument : source_.arguments) place_untouched(argument, tensor);
+    if (!fresh_.empty()) {  // again, with them
+      local_ = source_;
+      rows_.clear();
+      tensor = 0;
+      for (auto& argument : local_.arguments) fits = fits && localise(argument, tensor);
+      if (!fits) return false;
+    }
+  }
+  if (attempt.parts_of_copies) {
+    tensor = 0;
+    for (auto& argument : local_.arguments) take_part(argument, tensor);
+  }
+  if (attempt.sizes) divide_sizes();
+  return true;
+}
+
+bool Trial::localise(wire::Argument& argument, size_t& tensor) {
+  if (argument.tag == wire::Tag::kTensorList) {
+    return std::all_of(argument.items.begin(), argument.items.end(), [&](wire::Argument& item) { return localise(item, tensor); });
+  }
+  if (argument.tag != wire::Tag::kTensor) return true;
+  const size_t index = tensor++;
+  const int64_t period = period_of(words_[tensors_[index]]);
+  if (period == 0) return true;
+  const auto item_bytes = static_cast<int64_t>(c10::elementSize(static_cast<c10::ScalarType>(argument.geometry.dtype)));
+  const auto local = local_view(argument.geometry, item_bytes, period, devices());
+  if (!local) return false;
+  rows_.push_back({argument.geometry.sizes, local->dimension, local->rows});
+  argument.geometry = local->geometry;
+  way_.starts[index] = {Way::Start::Kind::kRows, item_bytes, period, local->room, 0};
+  return true;
+}
+
+void Trial::place_untouched(const wire::Argument& argument, size_t& tensor) {
+  for (const auto& item : argument.items) place_untouched(item, tensor);
+  if (argument.tag != wire::Tag::kTensor) return;
+  const uint64_t id = words_[tensors_[tensor++]];
+  const Entry& entry = storages_.at(id);
+  const auto& geometry = argument.geometry;
+  if (!entry.is_untouched() || rows_.empty()) return;
+  const size_t from_end = rows_.front().sizes.size() - rows_.front().dimension;
+  if (geometry.sizes.size() < from_end) return;
+  const size_t dim = geometry.sizes.size() - from_end;
+  const auto item_bytes = static_cast<int64_t>(c10::elementSize(static_cast<c10::ScalarType>(geometry.dtype)));
+  const int64_t period = forebay::worker::period_of(geometry, dim, rows_.front().rows, item_bytes);
+  if (geometry.sizes[dim] != rows_.front().sizes[rows_.front().dimension] || period == 0 || entry.bytes() % period != 0) return;
+  const auto local = local_view(geometry, item_bytes, period, devices());
+  if (local && local->dimension == dim) fresh_.emplace(id, period);
+}
+
+// Of a copy whose dimension, counted from the last one, is as long as that of rows.
+void Trial::take_part(wire::Argument& argument, size_t& tensor) {
+  for (auto& item : argument.items) take_part(item, tensor);
+  if (argument.tag != wire::Tag::kTensor) return;
+  auto& start = way_.starts[tensor++];
+  auto& geometry = argument.geometry;
+  for (const auto& rows : rows_) {
+    const size_t from_end = rows.sizes.size() - rows.dimension;
+    if (start.kind != Way::Start::Kind::kSame || geometry.sizes.size() < from_end) continue;
+    const size_t dim = geometry.sizes.size() - from_end;
+    if (geometry.sizes[dim] != rows.sizes[rows.dimension] || geometry.sizes[dim] != rows.rows) continue;
+    geometry.sizes[dim] /= devices();
+    start.kind = Way::Start::Kind::kPart;
+    start.step = geometry.sizes[dim] * geometry.strides[dim];
+  }
+}
+
+// Lists that are called sizes, where one of them, counted from the last one, is that of rows; and the number of rows.
+void Trial::divide_sizes() {
+  const auto& schema = op_.schema().arguments();
+  for (size_t index = 0; index < local_.arguments.size(); ++index) {
+    auto& argument = local_.arguments[index];
+    if (argument.tag == wire::Tag::kInt && schema[index].name() == "N" && argument.integer % devices() == 0) argument.integer /= devices();
+    if (argument.tag != wire::Tag::kIntList || schema[index].name().find("size") == std::string::npos || argument.list.empty()) continue;
+    for (const auto& rows : rows_) {
+      const size_t from_end = rows.sizes.size() - rows.dimension;
+      if (argument.list.size() < from_end) continue;
+      auto& size = argument.list[argument.list.size() - from_end];
+      if (size != rows.sizes[rows.dimension]) continue;
+      size /= devices();
+      break;
+    }
+  }
+}
+
+Trial::Run Trial::run(Plan& plan, const wire::Words& words, const Memory& memory) {
+  Run done{{}, memory};
+  if (!plan.mutated.empty()) {
+    for (auto& [id, storage] : done.memory) {
+      auto copy = device_.allocate(static_cast<int64_t>(storage.nbytes()), /*zeroed=*/false);
+      device_.copy(copy, 0, storage, 0, static_cast<int64_t>(storage.nbytes()));
+      storage = std::move(copy);
+    }
+  }
+  const Loan loan(storages_, done.memory);
+  caller_.bind(plan, words);
+  collect(plan.outputs, caller_.results(plan), done.made);
+  return done;
+}
+
+// Whether the parts leave the storages that they are given as the whole does.
+bool Trial::leaves_as(const Run& whole, const std::vector<Run>& parts) {
+  if (plan_.mutated.empty()) return true;
+  for (size_t index = 0; index < tensors_.size(); ++index) {
+    const uint64_t id = words_[tensors_[index]];
+    const int64_t period = period_of(id);
+    if (way_.starts[index].kind == Way::Start::Kind::kPart) return false;  // who writes to a part of a copy leaves the copies different
+    for (size_t place = 0; place < parts.size(); ++place) {
+      const auto& storage = whole.memory.at(id);
+      const auto expected = period == 0 ? storage : shares_.part(storage, storages_.at(id).bytes(), static_cast<int>(place), period);
+      if (!is_close(flat(parts[place].memory.at(id), dtypes_[index]), flat(expected, dtypes_[index]))) return false;
+    }
+  }
+  return true;
+}
+
+at::Tensor Trial::flat(const c10::Storage& storage, uint8_t dtype) const {
+  const auto type = static_cast<c10::ScalarType>(dtype);
+  const auto elements = static_cast<int64_t>(storage.nbytes() / c10::elementSize(type));
+  return at::empty({0}, at::TensorOptions().dtype(type).device(device_.where())).set_(storage, 0, {elements}, {1});
+}
+
+// Whether the parts make a new storage of the whole's, in some placement, which its output and the way then have.
+bool Trial::makes_as(size_t index, const Run& whole, const std::vector<Run>& parts, wire::Output& output) {
+  const at::Tensor& result = whole.made[index];
+  std::vector<at::Tensor> results;
+  for (const auto& part : parts) results.push_back(part.made[index]);
+  if (!result.defined() || !std::all_of(results.begin(), results.end(), [](const at::Tensor& part) { return part.defined(); })) return false;
+  const int64_t bytes = output.storage_bytes;
+  if (result.numel() == 0 && output.storage_bytes == 0) {
+    way_.made.push_back({{Sharing::kCopies, 0, 0}, bytes});
+    return results.front().numel() == 0;
+  }
+  const auto item_bytes = static_cast<int64_t>(result.itemsize());
+  if (!is_gapless(output, item_bytes)) return false;
+  bool fits = true;
+  const auto cut = cut_dimension(results.front().sizes(), result.sizes(), devices(), fits);
+  if (!fits) return false;
+  if (!cut) return is_sum(result, results, output.geometry.dtype, bytes);
+  std::vector<int64_t> counts{result.size(static_cast<int64_t>(*cut))};
+  for (const auto& rows : rows_) counts.push_back(rows.rows);
+  way_.is_sure = way_.is_sure && is_telling(result);
+  return std::any_of(counts.begin(), counts.end(), [&](int64_t rows) { return makes_rows(result, results, *cut, rows, output); });
+}
+
+// Whether the parts are rows of the whole, so many in a period.
+bool Trial::makes_rows(const at::Tensor& whole, const std::vector<at::Tensor>& parts, size_t dimension, int64_t rows, wire::Output& output) {
+  const auto dim = static_cast<int64_t>(dimension);
+  const int64_t item_bytes = static_cast<int64_t>(whole.itemsize()), bytes = output.storage_bytes;
+  const int64_t period = forebay::worker::period_of(output.geometry, dimension, rows, item_bytes);
+  if (period == 0 || bytes % period != 0 || whole.size(dim) % rows != 0 || rows % devices() != 0) return false;
+  const auto local = local_view(output.geometry, item_bytes, period, devices());
+  if (!local || local->dimension != dimension) return false;
+  std::vector<at::Tensor> pieces;
+  for (const auto& part : parts) pieces.push_back(part.unflatten(dim, {whole.size(dim) / rows, rows / devices()}));
+  if (!is_close(at::cat(pieces, dim + 1).flatten(dim, dim + 1), whole)) return false;
+  output.geometry = local->geometry;
+  output.storage_bytes = bytes / devices();
+  way_.made.push_back({{Sharing::kRows, period, 0}, bytes});
+  return true;
+}
+
+bool Trial::is_sum(const at::Tensor& whole, const std::vector<at::Tensor>& parts, uint8_t dtype, int64_t bytes) {
+  if (static_cast<uint8_t>(whole.scalar_type()) != dtype || whole.scalar_type() == c10::ScalarType::Bool) return false;
+  at::Tensor sum = parts.front().clone();
+  for (size_t place = 1; place < parts.size(); ++place) sum.add_(parts[place]);
+  double length = 0;
+  for (const auto& part : parts) length = std::max(length, at::nan_to_num(part.to(c10::ScalarType::Double)).norm().item<double>());
+  const bool is_sum = is_close(sum, whole, length);
+  const bool is_mean = whole.is_floating_point() && is_close(sum / devices(), whole, length);
+  if (is_sum && is_mean) open_.push_back(way_.made.size());
+  way_.made.push_back({{is_sum ? Sharing::kSum : Sharing::kMean, 0, dtype}, bytes});
+  return is_sum || is_mean;
+}
+
+void Trial::decide_sums() {
+  const auto is_open = [&](size_t index) { return std::find(open_.begin(), open_.end(), index) != open_.end(); };
+  std::optional<Sharing> known;
+  for (size_t index = 0; index < way_.made.size(); ++index) {
+    const Sharing sharing = way_.made[index].placement.sharing;
+    if ((sharing == Sharing::kSum || sharing == Sharing::kMean) && !is_open(index)) known = sharing;
+  }
+  for (const size_t index : open_) way_.made[index].placement.sharing = known.value_or(Sharing::kSum);
+  way_.is_sure = way_.is_sure && (open_.empty() || known);
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,105 @@
+// Whether a call can be divided among devices: it is carried out whole and in parts, and the results are held against each other.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "call.h"
+#include "data_parallel.h"
+#include "gang.h"
+#include "shares.h"
+
+namespace forebay::worker {
+
+using Memory = std::map<uint64_t, c10::Storage>;
+
+// As long as it lives, storages have other memory than their own.
+class Loan {
+ public:
+  Loan(Storages& storages, const Memory& memory) : storages_(storages), memory_(memory) { exchange(); }
+  ~Loan() { exchange(); }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+
+ private:
+  void exchange() {
+    for (auto& [id, storage] : memory_) storages_.at(id).exchange(storage);
+  }
+  Storages& storages_;
+  Memory memory_;
+};
+
+// Of one call, whose storages are copies, or in rows, or whole on this device. All runs on this device, on copies of what it may write to.
+class Trial {
+ public:
+  Trial(Gang& gang, const Device& device, Storages& storages, Layouts& layouts, Caller& caller, Shares& shares, uint64_t number, Plan& plan,
+        const wire::Words& words);
+
+  // A way that gives what the whole call gives, within rounding; none where there is none. Throws as Caller::run where the whole call fails.
+  std::optional<Way> way();
+
+ private:
+  // What is tried: to have untouched storages in rows, to take parts of copies whose sizes are those of rows, and to divide numbers that are sizes.
+  struct Attempt {
+    bool fresh_rows;
+    bool parts_of_copies;
+    bool sizes;
+  };
+  struct Run {
+    std::vector<at::Tensor> made;
+    Memory memory;  // after it
+  };
+  // A tensor argument in rows, by its sizes.
+  struct Rows {
+    std::vector<int64_t> sizes;
+    size_t dimension;
+    int64_t rows;  // in a period
+  };
+
+  bool runs_as(const Run& whole, const Memory& memory);
+  // 0 where the storage is not in rows.
+  int64_t period_of(uint64_t id);
+  bool localise(Attempt attempt);
+  bool localise(wire::Argument& argument, size_t& tensor);
+  void take_part(wire::Argument& argument, size_t& tensor);
+  void divide_sizes();
+  // Has untouched storages be in rows whose views are as long as rows in the same dimension, counted from the last one.
+  void place_untouched(const wire::Argument& argument, size_t& tensor);
+  Run run(Plan& plan, const wire::Words& words, const Memory& memory);
+  bool leaves_as(const Run& whole, const std::vector<Run>& parts);
+  bool makes_as(size_t index, const Run& whole, const std::vector<Run>& parts, wire::Output& output);
+  bool makes_rows(const at::Tensor& whole, const std::vector<at::Tensor>& parts, size_t dimension, int64_t rows, wire::Output& output);
+  // Whether the parts' sum or mean is the whole: what both are, as zeros, is taken for what other results of the call are.
+  bool is_sum(const at::Tensor& whole, const std::vector<at::Tensor>& parts, uint8_t dtype, int64_t bytes);
+  void decide_sums();
+  at::Tensor flat(const c10::Storage& storage, uint8_t dtype) const;
+  int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
+
+  Gang& gang_;
+  const Device& device_;
+  Storages& storages_;
+  Layouts& layouts_;
+  Caller& caller_;
+  Shares& shares_;
+  Plan& plan_;
+  const wire::Template& source_;
+  c10::OperatorHandle op_;
+  const wire::Words& words_;
+  std::vector<size_t> tensors_;  // where the words of each tensor argument begin
+  std::vector<uint8_t> dtypes_;  // of each
+  std::vector<Rows> rows_;
+  std::map<uint64_t, int64_t> fresh_;  // periods of untouched storages
+  wire::Template local_;
+  Way way_;
+  std::vector<size_t> open_;  // new storages that are a sum or a mean
+};
+
+// Whether two results are the same within rounding; whether they hold anything but zeros.
+// `length`: of what they are made of, where that may be longer than they are.
+bool is_close(const at::Tensor& one, const at::Tensor& other, double length = 0);
+bool is_telling(const at::Tensor& tensor);
+
+}  // namespace forebay::worker
