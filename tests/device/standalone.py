@@ -12,11 +12,13 @@ import fork_server
 
 
 @contextmanager
-def standalone_worker(folder: Path, *options: str, memory_bytes: int = 1 << 30) -> Iterator[tuple[str, str]]:
-    """Address and ticket of a worker whose socket and log are in the folder."""
+def standalone_worker(
+    folder: Path, *options: str, memory_bytes: int = 1 << 30, python: str | Path | None = None
+) -> Iterator[tuple[str, str]]:
+    """Address and ticket of a worker whose socket and log are in the folder. ``python``: where a test looks at its process."""
     address, ticket = f"unix:{folder}/worker.sock", secrets.token_hex(32)
     options = ("--ticket", ticket, "--memory", str(memory_bytes), *options)
-    command = [fork_server.services(), "-m", "forebay_worker", "--standalone", address, *options]
+    command = [python or fork_server.services(), "-m", "forebay_worker", "--standalone", address, *options]
     with (folder / "worker.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
     try:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import psutil
 import pytest
 from data_parallel_programs import MODELS
@@ -22,16 +23,16 @@ SEEDS = 40
 
 
 @contextmanager
-def running(folder: Path, devices: int) -> Iterator[tuple[str, str]]:
+def running(folder: Path, devices: int, python: str | None = None) -> Iterator[tuple[str, str]]:
     """A worker of so many devices."""
     several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
-    with standalone_worker(folder, "--threads", "1", *several, memory_bytes=devices * MEMORY_BYTES) as reached:
+    with standalone_worker(folder, "--threads", "1", *several, memory_bytes=devices * MEMORY_BYTES, python=python) as reached:
         yield reached
 
 
 def said(*arguments: str) -> Any:
     environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
-    done = subprocess.run([sys.executable, str(PROGRAMS), *arguments], capture_output=True, text=True, timeout=240, env=environment)
+    done = subprocess.run([fork_server.programs(), str(PROGRAMS), *arguments], capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -71,7 +72,7 @@ def seconds(process: psutil.Process) -> float:
 
 def test_each_device_computes_on_its_part_of_a_batch(tmp_path: Path) -> None:
     """By the processors' time of the workers' processes: the first one tries how calls are divided beside its own part."""
-    with running(tmp_path, 2) as reached:
+    with running(tmp_path, 2, sys.executable) as reached:
         said("train", "4096", *reached, "perceptron")
         first = next(process for process in psutil.Process().children() if reached[0] in process.cmdline())
         (other,) = first.children()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -147,6 +148,17 @@ def test_a_device_whose_process_ends_ends_the_session_with_one_sentence(start_wo
         client.send(stream.Sync(client.request()))
         reply = client.reply()
         assert reply == stream.Refused("device 2 of this session has ended; the session's tensors are lost")
+        assert worker.process.wait(GONE_SECONDS_MAX) == 1
+
+
+def test_a_client_that_waits_for_nothing_hears_that_a_device_has_ended(start_worker: Callable[..., Any]) -> None:
+    worker = start_worker(device="cpu:0,cpu:0,cpu:0", python=sys.executable)
+    client = worker.connect()
+    with client.socket:
+        client.hello()
+        assert isinstance(client.sync(), stream.Done)
+        os.kill(children_of(worker.process.pid)[1], signal.SIGKILL)
+        assert re.fullmatch("device [23] of this session has ended; the session's tensors are lost", client.reply().message)
         assert worker.process.wait(GONE_SECONDS_MAX) == 1
 
 

@@ -46,6 +46,9 @@ class Rank {
 
   int number() const { return number_; }
   int64_t used_bytes() const { return used_bytes_; }
+  int socket() const { return socket_.get(); }
+  // Throws RankLost.
+  [[noreturn]] void lose(const std::string& why) const;
   // CALLs so far.
   uint64_t calls() const { return calls_; }
 
@@ -80,7 +83,6 @@ class Rank {
   wire::Reader receive();
   void receive_data(uint64_t request, uint8_t* target, size_t bytes);
   void wait(int socket, short events) const;
-  [[noreturn]] void lose(const std::string& why) const;
 
   int number_;
   RankAddress where_;

@@ -443,7 +443,9 @@ void Server::wait(short events) {
   rest();
   const auto until = idle_check();
   std::vector<pollfd> polled{{client_.get(), static_cast<short>(events | POLLRDHUP), 0}};
+  session_.watch_others(polled);
   poll(polled, until);
+  session_.check_others(polled);
   const bool gone = polled[0].revents & (POLLERR | POLLHUP) || (polled[0].revents & POLLRDHUP && !(events & POLLIN));
   if (gone && !(polled[0].revents & POLLIN)) throw ClientLost();
 }

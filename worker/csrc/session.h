@@ -1,6 +1,8 @@
 // One client's session: carries out commands, one after the other. Knows no socket and no lease.
 #pragma once
 
+#include <poll.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -45,6 +47,9 @@ class Session {
 
   // Computes on other devices, too; of a session that has done nothing yet.
   void join(std::vector<std::unique_ptr<Rank>> others, Homes homes);
+  // Adds the connections to other devices to what is polled, last; and throws RankLost where one of them has ended.
+  void watch_others(std::vector<pollfd>& polled) const;
+  void check_others(const std::vector<pollfd>& polled) const;
   // Waits until other devices have done what they were sent, and tells the client if something failed.
   void settle_gang();
 

@@ -10,6 +10,18 @@ void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes) {
   if (homes == Homes::kDataParallel) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts_, caller_);
 }
 
+void Session::watch_others(std::vector<pollfd>& polled) const {
+  for (int place = 1; gang_ && place < static_cast<int>(gang_->size()); ++place) polled.push_back({gang_->rank(place).socket(), POLLRDHUP, 0});
+}
+
+void Session::check_others(const std::vector<pollfd>& polled) const {
+  if (!gang_) return;
+  auto connection = polled.rbegin();
+  for (int place = static_cast<int>(gang_->size()) - 1; place > 0; --place, ++connection) {
+    if (connection->revents != 0) gang_->rank(place).lose("has ended");
+  }
+}
+
 void Session::make_whole(const std::vector<uint64_t>& ids, bool only_read) {
   if (!data_parallel_) return;
   if (only_read) data_parallel_->gather_to_read(ids);

@@ -52,11 +52,15 @@ class Draining(Revoking):
         seats, worker = self.fleet.seats_of(lease.place), lease.session.worker
         if worker is not None and any(seat.empties for seat in seats):
             self._park(worker)
-        most = lease.flavor.residents_max
-        for seat in seats if most is not None else ():
-            rest = [w for w in residents(seat) if w.session is not None and w.session.flavor == lease.flavor.name]
-            for resident in by_use(rest)[: max(0, len(rest) - most)]:
-                self._park(resident)
+        if lease.flavor.residents_max is not None:
+            for seat in seats:
+                self._keep_to_bound(seat, lease.flavor.name, lease.flavor.residents_max)
+
+    def _keep_to_bound(self, seat: Seat, flavor: str, most: int) -> None:
+        """Parks the flavor's least recently used residents beyond so many."""
+        rest = [worker for worker in residents(seat) if worker.session is not None and worker.session.flavor == flavor]
+        for resident in by_use(rest)[: max(0, len(rest) - most)]:
+            self._park(resident)
 
     def _take_back(self, seat: Seat) -> None:
         """Takes the open leases back; their sessions are parked once they have closed."""

@@ -1,6 +1,6 @@
 """A training step on one virtual device that is two, against hand-written DistributedDataParallel on the same cores.
 
-`PYTHONPATH=bench python -m many`. Both compute on the CPU, one thread a process, gloo between the processes of the native one, and take
+Both compute on the CPU, one thread a process, gloo between the processes of the native one, and take
 turns. Bar: at most 1.05 of DDP's time.
 """
 
@@ -83,7 +83,7 @@ def milliseconds(name: str, device: str, steps: int, processes: int) -> float:
 
 
 def run_program(name: str, steps: int, mode: str, **environment: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "many", "--steps", str(steps), "--program", mode, name]
+    command = [sys.executable, __file__, "--steps", str(steps), "--program", mode, name]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
 
 
@@ -125,7 +125,7 @@ def program(name: str, steps: int, mode: str) -> float:
         found = milliseconds(name, "cpu", steps, 2)
         torch.distributed.destroy_process_group()
         return found
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "device"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "device"))
     from operator_sweep import attach
 
     attach(os.environ["WORKER_ADDRESS"], os.environ["WORKER_TICKET"])
@@ -134,8 +134,8 @@ def program(name: str, steps: int, mode: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="turns a figure is the median of")
-    parser.add_argument("--steps", type=int, default=30, help="steps in a turn")
+    parser.add_argument("--rounds", type=int, default=1, help="turns a figure is the median of")
+    parser.add_argument("--steps", type=int, default=20, help="steps in a turn")
     parser.add_argument("--program", choices=("native", "virtual"), help=argparse.SUPPRESS)
     parser.add_argument("models", nargs="*", help="of perceptron transformer convolutions; all by default")
     options = parser.parse_args()
