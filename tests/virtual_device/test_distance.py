@@ -9,7 +9,9 @@ import fork_server
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 PROGRAM = """
+import sys
 from time import perf_counter
+sys.path.append("network")
 from delay import distant_worker
 import torch
 from forebay import _C

@@ -283,6 +283,8 @@ class RayLauncher:
         with contextlib.suppress(RayError):
             while True:
                 await asyncio.sleep(OUTPUT_SECONDS)
+                if self._left:  # a call would connect this process to the cluster again
+                    return
                 for line in await _done(actor.output.remote()):
                     log.info("%s: %s", worker, line, extra={"action": "worker_output", "worker": worker})
 
