@@ -206,7 +206,7 @@ class Process:
     def start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": PYTHONPATH, **self.environment}
         with self.log.open("ab") as log:
-            command = [INTERPRETERS[self.module]() if self.forked else sys.executable, "-m", self.module]
+            command = [INTERPRETERS[self.module]() if self.forked and self.module in INTERPRETERS else sys.executable, "-m", self.module]
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.log.parent)
         deadline = time.monotonic() + START_SECONDS
         while True:
