@@ -114,6 +114,28 @@ def test_a_failure_in_the_rows_of_one_device_is_as_precise_as_on_one(loop: Loop,
     loop.check()
 
 
+@pytest.mark.parametrize("row", [0, ROWS - 1])
+def test_what_is_written_by_bad_indices_keeps_its_rows_on_all_devices(loop: Loop, row: int) -> None:
+    """In a storage in rows, after a round that wrote to it by good indices."""
+    loop.run()
+    batch, indices = list(loop.kept)[:2]
+    arguments = (Argument(Tag.TENSOR, geometry=SQUARE), Argument(Tag.INT, integer=1), Argument(Tag.TENSOR, geometry=INDEX))
+    output = Output(OutputTag.SAME, same=0)
+    number = loop.client.template(
+        Template(loop.client.operator(aten.scatter_.value), (*arguments, Argument(Tag.SCALAR_DOUBLE)), (output,))
+    )
+    loop.client.send(stream.Call(number, (stream.View(batch), stream.View(indices), 5.0)))
+    loop.kept[batch] = loop.kept[batch].scatter(1, loop.kept[indices], 5.0)
+    assert isinstance(loop.client.sync(), stream.Done)
+    bad = loop.kept[indices].clone()
+    bad[row, 3] = ROWS
+    loop.client.send(stream.Write(indices, 0, bytes(bad.view(torch.uint8).numpy().reshape(-1))))
+    loop.kept[indices] = bad
+    loop.client.send(stream.Call(number, (stream.View(batch), stream.View(indices), 7.0)))
+    assert isinstance(loop.client.sync(), stream.Failure)
+    loop.check(loop.kept)
+
+
 def test_what_is_written_and_resized_meanwhile_is_whole(loop: Loop) -> None:
     loop.run()
     for storage, value in loop.kept.items():

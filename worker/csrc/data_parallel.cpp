@@ -43,7 +43,9 @@ void collect(const std::vector<OutputPlan>& outputs, std::vector<const OutputPla
 
 wire::Geometry geometry_of(const Layout& layout) { return {static_cast<uint8_t>(layout.dtype), 0, layout.sizes, layout.strides}; }
 
-bool may_fail(const Plan& plan) { return plan.new_bytes > 0 || !plan.bounds.empty() || plan.partial_writes != PartialWrites::kNone; }
+bool fails_by_value(const Plan& plan) { return !plan.bounds.empty() || plan.partial_writes != PartialWrites::kNone; }
+
+bool may_fail(const Plan& plan) { return plan.new_bytes > 0 || fails_by_value(plan); }
 
 }  // namespace
 
@@ -153,15 +155,19 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
     return whole_;
   }
   place_batches(ids);
+  std::vector<uint64_t> sums;
   for (const uint64_t id : ids) {
     const Share* share = storages_.at(id).share();
-    if (share == nullptr ? !storages_.at(id).is_untouched() : share->placement.sharing != Sharing::kRows) shares_.copy(id);
+    if (share == nullptr && !storages_.at(id).is_untouched()) shares_.copy(id);
+    if (share != nullptr && (share->placement.sharing == Sharing::kSum || share->placement.sharing == Sharing::kMean)) sums.push_back(id);
   }
+  shares_.sum(sums);
   bool has_rows = false;
   const auto key = key_of(number, plan, words, has_rows);
   Way* way = &copies_;
   if (has_rows) {
     way = &ways_[key.value()];
+    if (!plan.mutated.empty() && fails_by_value(plan)) return whole_;  // or some devices would write their rows, and others not
     if (way->uses >= way->next_trial) {
       const uint64_t uses = way->uses;
       *way = Trial(gang_, device_, storages_, layouts_, caller_, shares_, number, plan, words).way().value_or(whole_);

@@ -200,7 +200,7 @@ void Gang::forget() {
 Gang::Slice& Gang::slice_of(uint64_t number, const std::vector<size_t>& items) {
   std::string key(reinterpret_cast<const char*>(&number), sizeof(number));
   key.append(reinterpret_cast<const char*>(items.data()), items.size() * sizeof(size_t));
-  const auto [known, fresh] = slice_numbers_.try_emplace(std::move(key), slices_.size());
+  const auto [known, fresh] = slice_numbers_.try_emplace(std::move(key), 0);
   if (fresh) {
     const auto& source = templates_[number];
     const auto part = Selection(source, length_of_lists(source), items).definition();
@@ -213,9 +213,11 @@ uint64_t Gang::define_own(const wire::Template& source, c10::OperatorHandle op) 
   auto definition = encoded(source);
   std::string key(reinterpret_cast<const char*>(&definition.op), sizeof(definition.op));
   key.append(definition.encoded.begin(), definition.encoded.end());
-  const auto [known, fresh] = own_numbers_.try_emplace(std::move(key), slices_.size());
-  if (fresh) slices_.push_back({std::move(definition), make_plan(source, op, device_, layouts_)});
-  return wire::kTemplatesMax + known->second;
+  const auto known = own_numbers_.find(key);
+  if (known != own_numbers_.end()) return wire::kTemplatesMax + known->second;
+  slices_.push_back({std::move(definition), make_plan(source, op, device_, layouts_)});
+  own_numbers_.emplace(std::move(key), slices_.size() - 1);
+  return wire::kTemplatesMax + slices_.size() - 1;
 }
 
 // What is carried out where.
@@ -427,7 +429,7 @@ void Gang::bring(uint64_t id, int place) {
   entry.live_elsewhere(std::move(there));
 }
 
-void Gang::read(uint64_t id, const Entry& entry, int64_t offset, int64_t bytes, uint8_t* target) { rank(entry.home()).read(id, offset, bytes, target); }
+void Gang::read(uint64_t id, const Entry& entry, int64_t offset, int64_t bytes, uint8_t* target) { rank(entry.home()).read({{id, offset, bytes, target}}); }
 
 void Gang::write(uint64_t id, const Entry& entry, int64_t offset, const uint8_t* data, int64_t bytes) {
   Rank& other = rank(entry.home());

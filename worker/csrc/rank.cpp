@@ -176,24 +176,26 @@ std::optional<Failure> Rank::settle() {
   }
 }
 
-void Rank::read(uint64_t id, int64_t offset, int64_t bytes, uint8_t* target) {
+void Rank::read(const std::vector<Range>& ranges) {
+  std::vector<Range> pieces;
+  for (const auto& range : ranges) {
+    for (int64_t done = 0; done < range.bytes; done += pieces.back().bytes) {
+      pieces.push_back({range.id, range.offset + done, chunk(range.bytes - done), range.target + done});
+    }
+  }
   const uint64_t first = request_ + 1;
   put_freed();
-  int64_t asked = 0;
-  int64_t done = 0;
-  for (uint64_t request = first; done < bytes; ++request) {
-    while (asked < bytes && request_ < request + kReadsAhead) {
+  size_t asked = 0;
+  for (size_t answered = 0; answered < pieces.size(); ++answered) {
+    for (; asked < pieces.size() && asked < answered + kReadsAhead; ++asked) {
       out_.command(wire::Command::kRead);
       out_.varint(++request_);
-      out_.varint(id);
-      out_.varint(static_cast<uint64_t>(offset + asked));
-      out_.varint(static_cast<uint64_t>(chunk(bytes - asked)));
-      asked += chunk(bytes - asked);
+      out_.varint(pieces[asked].id);
+      out_.varint(static_cast<uint64_t>(pieces[asked].offset));
+      out_.varint(static_cast<uint64_t>(pieces[asked].bytes));
     }
     flush();
-    const int64_t size = chunk(bytes - done);
-    receive_data(request, target + done, static_cast<size_t>(size));
-    done += size;
+    receive_data(first + answered, pieces[answered].target, static_cast<size_t>(pieces[answered].bytes));
   }
 }
 

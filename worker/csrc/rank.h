@@ -72,8 +72,15 @@ class Rank {
   // Waits until all is carried out. The failure after which nothing was, whose `sequence` is a call's number among those sent here, from 0:
   // the next command is carried out again.
   std::optional<Failure> settle();
-  // Throws CommandError where it cannot be read. All must be settled.
-  void read(uint64_t id, int64_t offset, int64_t bytes, uint8_t* target);
+  // Bytes of a storage there, and where they go.
+  struct Range {
+    uint64_t id;
+    int64_t offset;
+    int64_t bytes;
+    uint8_t* target;
+  };
+  // Throws RankLost where one cannot be read. All must be settled.
+  void read(const std::vector<Range>& ranges);
 
  private:
   void say(wire::Command command);

@@ -6,6 +6,12 @@
 
 namespace forebay::worker {
 
+namespace {
+
+constexpr int64_t kBucketBytes = int64_t{64} << 20;  // of sums that are made together
+
+}  // namespace
+
 void Shares::hold(uint64_t id, const Placement& placement, bool made) {
   Entry& entry = storages_.at(id);
   auto share = std::make_unique<Share>(placement);
@@ -25,7 +31,7 @@ void Shares::copy(uint64_t id) {
   if (entry.cause()) return;
   if (entry.share() != nullptr) {
     if (entry.share()->placement.sharing == Sharing::kCopies) return;
-    if (entry.share()->placement.sharing != Sharing::kRows) return reduce(id);
+    if (entry.share()->placement.sharing != Sharing::kRows) return sum({id});
   }
   gather(id);
   gang_.demand_room(entry.bytes());
@@ -70,7 +76,7 @@ c10::Storage Shares::whole(uint64_t id, const Allocate& allocate) {
   Entry& entry = storages_.at(id);
   if (entry.share() == nullptr || entry.share()->placement.sharing == Sharing::kCopies) return entry.touch(device_);
   if (entry.share()->placement.sharing != Sharing::kRows) {
-    reduce(id);
+    sum({id});
     return entry.memory();
   }
   const int64_t bytes = entry.bytes() / devices(), period = entry.share()->placement.period;
@@ -98,34 +104,69 @@ void Shares::copy_rows(const c10::Storage& whole, const c10::Storage& part, int6
 
 c10::Storage Shares::fetched(uint64_t id, int place, int64_t bytes) {
   auto memory = device_.allocate_parked(bytes);
-  gang_.rank(place).read(id, 0, bytes, static_cast<uint8_t*>(memory.mutable_data()));
+  gang_.rank(place).read({{id, 0, bytes, static_cast<uint8_t*>(memory.mutable_data())}});
   return memory;
 }
 
 void Shares::send(uint64_t id, int place, const c10::Storage& memory, int64_t bytes) {
+  write(id, place, memory, bytes);
+  gang_.demand(gang_.rank(place));
+}
+
+void Shares::write(uint64_t id, int place, const c10::Storage& memory, int64_t bytes) {
   Rank& target = gang_.rank(place);
   BulkCopy copy(device_, bytes);
   copy.fetch(memory, [&](int64_t offset, const uint8_t* data, int64_t size) { target.write(id, offset, data, size); });
   copy.finish();
-  gang_.demand(target);
 }
 
-// Sums, on all devices.
-void Shares::reduce(uint64_t id) {
-  Entry& entry = storages_.at(id);
-  const Placement placement = entry.share()->placement;
-  const auto type = static_cast<c10::ScalarType>(placement.dtype);
-  const int64_t elements = entry.bytes() / static_cast<int64_t>(c10::elementSize(type));
-  const auto layout = layouts_.intern({placement.dtype, 0, {elements}, {1}});
-  at::Tensor sum = entry.view(device_, *layout, 0);
-  for (int place = 1; place < devices(); ++place) {
-    const auto other = fetched(id, place, entry.bytes());
-    sum.add_(at::from_blob(other.mutable_data(), {elements}, at::TensorOptions().dtype(type)).to(device_.where()));
-    device_.synchronize();
+void Shares::sum(const std::vector<uint64_t>& ids) {
+  std::vector<uint64_t> bucket;
+  int64_t bytes = 0;
+  for (const uint64_t id : ids) {
+    bucket.push_back(id);
+    bytes += storages_.at(id).bytes();
+    if (bytes < kBucketBytes && id != ids.back()) continue;
+    sum_together(bucket);
+    bucket.clear();
+    bytes = 0;
   }
-  if (placement.sharing == Sharing::kMean) sum.div_(devices());
-  for (int place = 1; place < devices(); ++place) send(id, place, entry.memory(), entry.bytes());
-  entry.share()->placement = {Sharing::kCopies, 0, 0};
+}
+
+// Each device is asked for all of them at once, and told all at once.
+void Shares::sum_together(const std::vector<uint64_t>& ids) {
+  for (int place = 1; place < devices(); ++place) {
+    std::vector<c10::Storage> parts;
+    std::vector<Rank::Range> ranges;
+    for (const uint64_t id : ids) {
+      const int64_t bytes = storages_.at(id).bytes();
+      parts.push_back(device_.allocate_parked(bytes));
+      ranges.push_back({id, 0, bytes, static_cast<uint8_t*>(parts.back().mutable_data())});
+    }
+    gang_.rank(place).read(ranges);
+    for (size_t index = 0; index < ids.size(); ++index) {
+      at::Tensor sum = flat(ids[index]);
+      sum.add_(at::from_blob(ranges[index].target, sum.sizes(), sum.options().device(at::kCPU)).to(device_.where()));
+    }
+    device_.synchronize();  // before the parts go
+  }
+  for (const uint64_t id : ids) {
+    if (storages_.at(id).share()->placement.sharing == Sharing::kMean) flat(id).div_(devices());
+  }
+  for (int place = 1; place < devices(); ++place) {
+    for (const uint64_t id : ids) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
+    gang_.rank(place).flush();
+  }
+  for (int place = 1; place < devices(); ++place) gang_.demand(gang_.rank(place));
+  for (const uint64_t id : ids) storages_.at(id).share()->placement = {Sharing::kCopies, 0, 0};
+}
+
+// All elements of a sum or mean.
+at::Tensor Shares::flat(uint64_t id) {
+  Entry& entry = storages_.at(id);
+  const uint8_t dtype = entry.share()->placement.dtype;
+  const auto item_bytes = static_cast<int64_t>(c10::elementSize(static_cast<c10::ScalarType>(dtype)));
+  return entry.view(device_, *layouts_.intern({dtype, 0, {entry.bytes() / item_bytes}, {1}}), 0);
 }
 
 }  // namespace forebay::worker

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 
 #include "device.h"
@@ -21,6 +22,8 @@ class Shares {
 
   // Has every device hold all of it; a sum is made first. Throws CommandError where a device has no room.
   void copy(uint64_t id);
+  // Makes what are sums and means of the devices' parts, on all of them.
+  void sum(const std::vector<uint64_t>& ids);
   // A storage that nothing has touched.
   void begin(uint64_t id, const Placement& placement);
   // Cuts a storage that lies whole on this device.
@@ -44,7 +47,9 @@ class Shares {
   void copy_rows(const c10::Storage& whole, const c10::Storage& part, int64_t bytes, int place, int64_t period, bool to_whole) const;
   c10::Storage fetched(uint64_t id, int place, int64_t bytes);
   void send(uint64_t id, int place, const c10::Storage& memory, int64_t bytes);
-  void reduce(uint64_t id);
+  void write(uint64_t id, int place, const c10::Storage& memory, int64_t bytes);
+  at::Tensor flat(uint64_t id);
+  void sum_together(const std::vector<uint64_t>& ids);
 
   Gang& gang_;
   const Device& device_;
