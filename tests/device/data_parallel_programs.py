@@ -71,7 +71,7 @@ def batch(generator: torch.Generator, row: tuple[int, ...], rows: int) -> tuple[
 
 
 def train(name: str, rows: int) -> tuple[list[float], list[float]]:
-    """Losses of all steps, the last of which has fewer rows, and the squares of the parameters' norms."""
+    """Losses of all steps, the last of which has fewer rows, and of an evaluation after them; and the squares of the parameters' norms."""
     make, row = MODELS[name]
     torch.manual_seed(0)
     model, generator = make().to("cuda"), torch.Generator().manual_seed(1)
@@ -86,6 +86,9 @@ def train(name: str, rows: int) -> tuple[list[float], list[float]]:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.item())
+    with torch.no_grad():
+        x, y = batch(generator, row, rows)
+        losses.append(functional.cross_entropy(model.eval()(x.to("cuda")), y.to("cuda")).item())
     return losses, [parameter.detach().square().sum().item() for parameter in model.parameters()]
 
 

@@ -55,7 +55,7 @@ def test_a_training_on_several_devices_gives_what_one_gives(tmp_path: Path, on_o
         (our_losses, our_squares), (losses, squares) = ours[model], on_one[model]
         assert our_losses == pytest.approx(losses, rel=1e-4), model
         assert our_squares == pytest.approx(squares, rel=1e-3, abs=1e-6), model
-        assert len(losses) == 10, model
+        assert len(losses) == 11, model
 
 
 @pytest.mark.parametrize("devices", [2, 4])

@@ -92,10 +92,10 @@ void DataParallel::look(uint64_t number, const Plan& plan, const wire::Words& wo
     const Key kind{number, index, static_cast<uint64_t>(entry.bytes())};
     auto& came = came_.try_emplace(kind, std::make_shared<int64_t>(0)).first->second;
     entry.tell_end(came);
-    if (*came < kCame || view.sizes.empty() || words[index + 1] != 0) return;
+    if (*came < kCame || view.sizes.empty() || static_cast<int64_t>(words[index + 1]) >= std::max<int64_t>(view.strides[0], 1)) return;
     const int64_t period = forebay::worker::period_of(geometry_of(view), 0, view.sizes[0], view.item_bytes);
     const auto local = local_view(geometry_of(view), view.item_bytes, period, devices());
-    if (period == 0 || !local || local->dimension != 0 || period != entry.bytes() || view.span_bytes() != entry.bytes()) return;
+    if (period == 0 || !local || local->dimension != 0 || period != entry.bytes()) return;
     batches_.emplace(id, period);
     on_ = true;
   });
@@ -142,6 +142,7 @@ Way* DataParallel::known(uint64_t number, const Plan& plan, const wire::Words& w
   if (!has_rows) return &copies_;
   const auto found = ways_.find(*key);
   if (found == ways_.end() || found->second.whole || found->second.uses >= found->second.next_trial) return nullptr;
+  if (!to_be_cut(found->second, plan, words).empty()) return nullptr;
   return local_words(found->second, plan, words, 0, devices()) ? &found->second : nullptr;
 }
 
@@ -179,7 +180,23 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
       return whole_;
     }
   }
+  for (const auto& [id, period] : to_be_cut(*way, plan, words)) {
+    shares_.gather(id);
+    shares_.cut(id, period);
+  }
   return *way;
+}
+
+std::map<uint64_t, int64_t> DataParallel::to_be_cut(const Way& way, const Plan& plan, const wire::Words& words) {
+  std::map<uint64_t, int64_t> periods;
+  auto period = way.fresh.begin();
+  if (period == way.fresh.end()) return periods;
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) {
+    const Share* share = storages_.at(id).share();
+    if (*period != 0 && share != nullptr && share->placement.sharing == Sharing::kCopies) periods.emplace(id, *period);
+    ++period;
+  });
+  return periods;
 }
 
 void DataParallel::place_untouched(const Way& way, const Plan& plan, const wire::Words& words) {

@@ -42,7 +42,7 @@ struct Way {
   uint64_t definition = 0;    // of the template of the parts
   std::vector<Start> starts;  // of the tensor arguments, in order; none where all are the same
   std::vector<Made> made;     // the new storages, in order
-  std::vector<int64_t> fresh; // the periods of untouched storages among the tensor arguments; 0 for copies
+  std::vector<int64_t> fresh; // of each tensor argument, the period that it is to have where it is untouched or a copy; 0 for copies
   bool is_sure = true;        // false where the values told nothing, as zeros
   uint64_t uses = 0;
   uint64_t next_trial = 0;    // at so many uses
@@ -96,6 +96,8 @@ class DataParallel {
   std::optional<Key> key_of(uint64_t number, const Plan& plan, const wire::Words& words, bool& has_rows);
   // Gives untouched storages the placements that the way says.
   void place_untouched(const Way& way, const Plan& plan, const wire::Words& words);
+  // Copies that a way wants in rows.
+  std::map<uint64_t, int64_t> to_be_cut(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
   void run_whole(Plan& plan, const wire::Words& words);
   // Where memory is short each storage has one home again.

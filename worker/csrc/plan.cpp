@@ -29,6 +29,7 @@ class Planner {
     if (source.arguments.size() != arguments.size()) {
       refuse("has " + std::to_string(source.arguments.size()) + " arguments, its operator takes " + std::to_string(arguments.size()));
     }
+    updates_statistics_ = updates_statistics(source);
     for (size_t index = 0; index < arguments.size(); ++index) add_argument(source.arguments[index], arguments[index]);
     if (source.outputs.size() != schema_.returns().size()) {
       refuse("has " + std::to_string(source.outputs.size()) + " outputs, its operator gives " + std::to_string(schema_.returns().size()));
@@ -48,7 +49,7 @@ class Planner {
   }
 
   void add_argument(const wire::Argument& source, const c10::Argument& argument) {
-    const bool writes = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    const bool writes = (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) || (updates_statistics_ && is_statistic(argument.name()));
     const size_t first = plan_->tensors;
     check_number(source, argument);
     if (source.tag == Tag::kSparse) plan_->sparse.push_back({plan_->arguments.size(), first});
@@ -56,6 +57,14 @@ class Planner {
     if (!writes) return;
     check_written(source, argument);
     for (size_t index = first; index < plan_->tensors; ++index) plan_->mutated.push_back(index);
+  }
+
+  static bool is_statistic(const std::string& name) { return name == "running_mean" || name == "running_var"; }
+
+  // Whether it is a batch norm in training, whose schema does not say that it writes to the running statistics.
+  bool updates_statistics(const wire::Template& source) const {
+    const auto training = schema_.argumentIndexWithName("training");
+    return training && static_cast<size_t>(*training) < source.arguments.size() && source.arguments[static_cast<size_t>(*training)].flag;
   }
 
   // What an operator writes to must have a storage of the session.
@@ -238,6 +247,7 @@ class Planner {
   const Device& device_;
   Layouts& layouts_;
   std::unique_ptr<Plan> plan_;
+  bool updates_statistics_ = false;
 };
 
 }  // namespace

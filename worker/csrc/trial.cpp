@@ -36,9 +36,12 @@ void collect(const std::vector<OutputPlan>& outputs, const std::vector<c10::IVal
   }
 }
 
-void note_dtypes(const wire::Argument& argument, std::vector<uint8_t>& dtypes) {
-  if (argument.tag == wire::Tag::kTensor) dtypes.push_back(argument.geometry.dtype);
-  for (const auto& item : argument.items) note_dtypes(item, dtypes);
+// The dimension that is as long as that of rows, and the same one, counted from the last or else from the first.
+std::optional<size_t> same_dimension(const std::vector<int64_t>& sizes, const std::vector<int64_t>& rows, size_t dimension) {
+  const size_t from_end = rows.size() - dimension;
+  if (sizes.size() >= from_end && sizes[sizes.size() - from_end] == rows[dimension]) return sizes.size() - from_end;
+  if (sizes.size() > dimension && sizes[dimension] == rows[dimension]) return dimension;
+  return std::nullopt;
 }
 
 bool is_gapless(const wire::Output& output, int64_t item_bytes) {
@@ -91,7 +94,18 @@ Trial::Trial(Gang& gang, const Device& device, Storages& storages, Layouts& layo
   for (size_t index = 0; index < plan.words.size(); ++index) {
     if (plan.words[index] == wire::Word::kStorage) tensors_.push_back(index);
   }
-  for (const auto& argument : source_.arguments) note_dtypes(argument, dtypes_);
+  size_t tensor = 0;
+  for (const auto& argument : source_.arguments) note_tensors(argument, tensor);
+}
+
+// `tensor`: its number, as the plan counts tensors.
+void Trial::note_tensors(const wire::Argument& argument, size_t& tensor) {
+  if (argument.tag == wire::Tag::kTensor) {
+    dtypes_.push_back(argument.geometry.dtype);
+    writes_.push_back(std::find(plan_.mutated.begin(), plan_.mutated.end(), tensor) != plan_.mutated.end());
+  }
+  if (argument.tag == wire::Tag::kTensor || argument.tag == wire::Tag::kScalarTensor || argument.tag == wire::Tag::kNone) ++tensor;
+  for (const auto& item : argument.items) note_tensors(item, tensor);
 }
 
 std::optional<Way> Trial::way() {
@@ -167,7 +181,7 @@ bool Trial::localise(Attempt attempt) {
   if (!fits) return false;
   if (attempt.fresh_rows) {
     tensor = 0;
-    for (const auto& argument : source_.arguments) place_untouched(argument, tensor);
+    for (const auto& argument : source_.arguments) place_targets(argument, tensor);
     if (!fresh_.empty()) {  // again, with them
       local_ = source_;
       rows_.clear();
@@ -201,41 +215,40 @@ bool Trial::localise(wire::Argument& argument, size_t& tensor) {
   return true;
 }
 
-void Trial::place_untouched(const wire::Argument& argument, size_t& tensor) {
-  for (const auto& item : argument.items) place_untouched(item, tensor);
+void Trial::place_targets(const wire::Argument& argument, size_t& tensor) {
+  for (const auto& item : argument.items) place_targets(item, tensor);
   if (argument.tag != wire::Tag::kTensor) return;
-  const uint64_t id = words_[tensors_[tensor++]];
+  const size_t index = tensor++;
+  const uint64_t id = words_[tensors_[index]];
   const Entry& entry = storages_.at(id);
   const auto& geometry = argument.geometry;
-  if (!entry.is_untouched() || rows_.empty()) return;
-  const size_t from_end = rows_.front().sizes.size() - rows_.front().dimension;
-  if (geometry.sizes.size() < from_end) return;
-  const size_t dim = geometry.sizes.size() - from_end;
+  const bool may_be_rows = entry.is_untouched() || (writes_[index] && period_of(id) == 0);
+  if (!may_be_rows || rows_.empty()) return;
+  const auto dim = same_dimension(geometry.sizes, rows_.front().sizes, rows_.front().dimension);
+  if (!dim) return;
   const auto item_bytes = static_cast<int64_t>(c10::elementSize(static_cast<c10::ScalarType>(geometry.dtype)));
-  const int64_t period = forebay::worker::period_of(geometry, dim, rows_.front().rows, item_bytes);
-  if (geometry.sizes[dim] != rows_.front().sizes[rows_.front().dimension] || period == 0 || entry.bytes() % period != 0) return;
+  const int64_t period = forebay::worker::period_of(geometry, *dim, rows_.front().rows, item_bytes);
+  if (period == 0 || entry.bytes() % period != 0) return;
   const auto local = local_view(geometry, item_bytes, period, devices());
-  if (local && local->dimension == dim) fresh_.emplace(id, period);
+  if (local && local->dimension == *dim) fresh_.emplace(id, period);
 }
 
-// Of a copy whose dimension, counted from the last one, is as long as that of rows.
+// Of a copy one of whose dimensions is as long as that of rows.
 void Trial::take_part(wire::Argument& argument, size_t& tensor) {
   for (auto& item : argument.items) take_part(item, tensor);
   if (argument.tag != wire::Tag::kTensor) return;
   auto& start = way_.starts[tensor++];
   auto& geometry = argument.geometry;
   for (const auto& rows : rows_) {
-    const size_t from_end = rows.sizes.size() - rows.dimension;
-    if (start.kind != Way::Start::Kind::kSame || geometry.sizes.size() < from_end) continue;
-    const size_t dim = geometry.sizes.size() - from_end;
-    if (geometry.sizes[dim] != rows.sizes[rows.dimension] || geometry.sizes[dim] != rows.rows) continue;
-    geometry.sizes[dim] /= devices();
+    const auto dim = same_dimension(geometry.sizes, rows.sizes, rows.dimension);
+    if (start.kind != Way::Start::Kind::kSame || !dim || geometry.sizes[*dim] != rows.rows) continue;
+    geometry.sizes[*dim] /= devices();
     start.kind = Way::Start::Kind::kPart;
-    start.step = geometry.sizes[dim] * geometry.strides[dim];
+    start.step = geometry.sizes[*dim] * geometry.strides[*dim];
   }
 }
 
-// Lists that are called sizes, where one of them, counted from the last one, is that of rows; and the number of rows.
+// Lists that are called sizes, where one of them is that of rows; and the number of rows.
 void Trial::divide_sizes() {
   const auto& schema = op_.schema().arguments();
   for (size_t index = 0; index < local_.arguments.size(); ++index) {
@@ -243,11 +256,9 @@ void Trial::divide_sizes() {
     if (argument.tag == wire::Tag::kInt && schema[index].name() == "N" && argument.integer % devices() == 0) argument.integer /= devices();
     if (argument.tag != wire::Tag::kIntList || schema[index].name().find("size") == std::string::npos || argument.list.empty()) continue;
     for (const auto& rows : rows_) {
-      const size_t from_end = rows.sizes.size() - rows.dimension;
-      if (argument.list.size() < from_end) continue;
-      auto& size = argument.list[argument.list.size() - from_end];
-      if (size != rows.sizes[rows.dimension]) continue;
-      size /= devices();
+      const auto dim = same_dimension(argument.list, rows.sizes, rows.dimension);
+      if (!dim) continue;
+      argument.list[*dim] /= devices();
       break;
     }
   }
@@ -274,7 +285,7 @@ bool Trial::leaves_as(const Run& whole, const std::vector<Run>& parts) {
   for (size_t index = 0; index < tensors_.size(); ++index) {
     const uint64_t id = words_[tensors_[index]];
     const int64_t period = period_of(id);
-    if (way_.starts[index].kind == Way::Start::Kind::kPart) return false;  // who writes to a part of a copy leaves the copies different
+    if (writes_[index] && way_.starts[index].kind == Way::Start::Kind::kPart) return false;  // who writes to a part of a copy leaves the copies different
     for (size_t place = 0; place < parts.size(); ++place) {
       const auto& storage = whole.memory.at(id);
       const auto expected = period == 0 ? storage : shares_.part(storage, storages_.at(id).bytes(), static_cast<int>(place), period);

@@ -42,7 +42,7 @@ class Trial {
   std::optional<Way> way();
 
  private:
-  // What is tried: to have untouched storages in rows, to take parts of copies whose sizes are those of rows, and to divide numbers that are sizes.
+  // What is tried: to have untouched storages, and copies that are written to, in rows; to take parts of copies whose sizes are those of rows, and to divide numbers that are sizes.
   struct Attempt {
     bool fresh_rows;
     bool parts_of_copies;
@@ -59,6 +59,7 @@ class Trial {
     int64_t rows;  // in a period
   };
 
+  void note_tensors(const wire::Argument& argument, size_t& tensor);
   bool runs_as(const Run& whole, const Memory& memory);
   // 0 where the storage is not in rows.
   int64_t period_of(uint64_t id);
@@ -66,8 +67,8 @@ class Trial {
   bool localise(wire::Argument& argument, size_t& tensor);
   void take_part(wire::Argument& argument, size_t& tensor);
   void divide_sizes();
-  // Has untouched storages be in rows whose views are as long as rows in the same dimension, counted from the last one.
-  void place_untouched(const wire::Argument& argument, size_t& tensor);
+  // Has storages be in rows that are untouched, or are copies that the call writes to, where a dimension is as long as that of rows.
+  void place_targets(const wire::Argument& argument, size_t& tensor);
   Run run(Plan& plan, const wire::Words& words, const Memory& memory);
   bool leaves_as(const Run& whole, const std::vector<Run>& parts);
   bool makes_as(size_t index, const Run& whole, const std::vector<Run>& parts, wire::Output& output);
@@ -90,8 +91,9 @@ class Trial {
   const wire::Words& words_;
   std::vector<size_t> tensors_;  // where the words of each tensor argument begin
   std::vector<uint8_t> dtypes_;  // of each
+  std::vector<bool> writes_;     // whether the call writes to it
   std::vector<Rows> rows_;
-  std::map<uint64_t, int64_t> fresh_;  // periods of untouched storages
+  std::map<uint64_t, int64_t> fresh_;  // periods of what is to be in rows
   wire::Template local_;
   Way way_;
   std::vector<size_t> open_;  // new storages that are a sum or a mean
