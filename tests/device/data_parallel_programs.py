@@ -1,8 +1,8 @@
 """Programs whose batches come anew in each iteration: trainings, and random ones.
 
 ``data_parallel_programs.py train ROWS ADDRESS TICKET MODEL…`` prints the losses and the squares of the parameters' norms of each model as
-JSON; ``profile ROWS ADDRESS TICKET MODEL…`` the profile of each training, and its text; ``random COUNT ADDRESS TICKET`` holds so many random
-programs against the CPU, and prints the seeds of those that differ as JSON.
+JSON; ``profile ROWS ADDRESS TICKET MODEL…`` the profile of each training, and its text; ``random COUNT ADDRESS TICKET`` holds so many
+random programs against the CPU, and prints the seeds of those that differ as JSON.
 """
 
 from __future__ import annotations
