@@ -67,10 +67,11 @@ class Flavor(Row):
     """How many resident sessions of it a device may carry; None: as many as its memory holds."""
     servable: bool = False
     reason: str | None = None
-    withheld: bool = False
-    """Whether it takes several devices, which do not compute together yet."""
-    computes_on_first: bool = False
-    """Whether several devices are leased and billed, of which one computes at a time."""
+
+    @property
+    def several(self) -> bool:
+        """Whether several devices that are here may be leased together for it."""
+        return any(one.count > 1 and one.devices for one in self.equivalents)
 
     @property
     def named(self) -> tuple[Equivalent, ...]:

@@ -88,6 +88,17 @@ py::list segments(int device) {
   return result;
 }
 
+py::dict work_of(const wire::Work& work) { return py::dict("calls"_a = work.calls, "ns"_a = work.ns); }
+
+py::dict gang_work(int device) {
+  const auto told = stream_of(device).gang_work();
+  py::list alone;
+  for (const auto& lone : told.alone) {
+    alone.append(py::dict("operator"_a = lone.op, "reason"_a = static_cast<int>(lone.reason), "calls"_a = lone.work.calls, "ns"_a = lone.work.ns));
+  }
+  return py::dict("devices"_a = told.devices, "divided"_a = work_of(told.divided), "copies"_a = work_of(told.copies), "alone"_a = alone);
+}
+
 py::list end_profile_for_python() {
   py::list result;
   for (const auto& total : end_profile()) {
@@ -139,6 +150,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("end_profile", &forebay::end_profile_for_python);
   module.def("statistics", &forebay::statistics, device);
   module.def("segments", &forebay::segments, device);
+  module.def("gang_work", &forebay::gang_work, device);
   module.def(
       "default_generator", [](int index) { return py::reinterpret_steal<py::object>(THPGenerator_Wrap(forebay::default_generator(stream_of(index).device()))); }, device);
 }

@@ -485,6 +485,12 @@ std::vector<wire::Segment> CommandStream::segments() {
   return told;
 }
 
+wire::GangWork CommandStream::gang_work() {
+  wire::GangWork told;
+  if (connected()) ask_aside(Command::kTellGang, [&](wire::Reader& body) { told = wire::get_gang_work(body); });
+  return told;
+}
+
 // Sending
 
 void CommandStream::flush(Wait wait) {

@@ -16,6 +16,7 @@
 
 #include "deduplication.h"
 #include "failures.h"
+#include "forebay/gang_work.h"
 #include "forebay/segments.h"
 #include "forebay/spin.h"
 #include "forebay/wire.h"
@@ -136,6 +137,8 @@ class CommandStream {
   void tell_times(const std::function<void(wire::Reader&)>& take);
   // What came so far, in segments; without a lease.
   std::vector<wire::Segment> segments();
+  // Of a session with several devices, what they did together and alone so far; of one device without a worker. Without a lease.
+  wire::GangWork gang_work();
   // Appends by `append(request)` under the lock, notes the location of the call whose number that returns, and gives the body of
   // the OUTPUTS reply to `take`.
   void ask(uint64_t generation, const std::function<uint64_t(uint64_t)>& append, const std::function<void(wire::Reader&)>& take);

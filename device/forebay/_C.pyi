@@ -58,6 +58,26 @@ class Segment(TypedDict):
     frees: int
     """Storages that are freed before its steps."""
 
+class Work(TypedDict):
+    """Calls, and nanoseconds that the worker of a session's first device spent on them."""
+
+    calls: int
+    ns: int
+
+class LoneWork(Work):
+    """Of one operator, for one reason (``docs/wire.md``, GANG)."""
+
+    operator: str
+    reason: int
+
+class GangWork(TypedDict):
+    """Of a session with several devices: what they did together, and what one did alone."""
+
+    devices: int
+    divided: Work
+    copies: Work
+    alone: list[LoneWork]
+
 class Activity(TypedDict):
     """What one profiled stretch of the program did with a device at one source line, or with one operator."""
 
@@ -145,6 +165,9 @@ def reset_peak_memory(device: int = 0) -> None: ...
 def statistics(device: int = 0) -> Statistics: ...
 def segments(device: int = 0) -> list[Segment]:
     """Those that came to an end in this session, in no particular order; empty without a worker. Waits for all that was recorded before."""
+
+def gang_work(device: int = 0) -> GangWork:
+    """Of this session so far; nothing of one device without a worker. Waits for all that was recorded before."""
 
 def begin_profile() -> None:
     """Begins to note where time goes. Raises RuntimeError where that has begun already."""

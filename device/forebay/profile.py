@@ -9,7 +9,8 @@ from typing import Any
 
 import torch  # noqa: F401 what _C is linked to
 
-from forebay import _C
+from forebay import _C, gang_work
+from forebay.gang_work import GangWork
 
 RECORD, LEASE = "record", "lease"
 
@@ -102,6 +103,8 @@ class Profile:
     """The one that took longest to record first."""
     segments: tuple[Segment, ...]
     """The one with the most calls, of all times, first."""
+    gangs: tuple[GangWork, ...] = ()
+    """Of each device that is several."""
 
     @property
     def recording_ns(self) -> int:
@@ -126,7 +129,8 @@ class Profile:
         """The fields of this class, and the sums."""
         segments = [{**asdict(segment), "tier": segment.tier} for segment in self.segments]
         sums = {"recording_ns": self.recording_ns, "lease_ns": self.lease_ns, "program_ns": self.program_ns}
-        return {**asdict(self), "segments": segments, **sums}
+        gangs = [gang.as_json() for gang in self.gangs]
+        return {**asdict(self), "segments": segments, "gangs": gangs, **sums}
 
 
 class Profiler:
@@ -136,6 +140,7 @@ class Profiler:
         self._began = 0
         self._before: list[_C.Statistics] = []
         self._came: list[Comings] = []
+        self._gangs: list[GangWork | None] = []
 
     def start(self) -> None:
         """Begins once the work that is recorded so far is done. Raises RuntimeError where a profile is being taken already."""
@@ -144,6 +149,7 @@ class Profiler:
         try:
             self._before = _settled()
             self._came = _comings()
+            self._gangs = _gangs()
         except BaseException:
             _C.end_profile()
             raise
@@ -159,6 +165,7 @@ class Profiler:
             activities = _C.end_profile()
         wall = time.perf_counter_ns() - self._began
         segments = [] if failure else [segment for index, came in enumerate(self._came) for segment in _segments(index, came)]
+        gangs = [] if failure else [now.since(before) for now, before in zip(_gangs(), self._gangs, strict=True) if now is not None]
         devices = (_use(index, *pair) for index, pair in enumerate(zip(self._before, after, strict=True)))
         waits = (_wait(activity) for activity in activities if activity["activity"] != RECORD)
         recorded = (activity for activity in activities if activity["activity"] == RECORD)
@@ -169,6 +176,7 @@ class Profiler:
             waits=tuple(sorted(_by_line(waits), key=lambda wait: -wait.ns)),
             operators=tuple(sorted(operators, key=lambda operator: -operator.recording_ns)),
             segments=tuple(sorted(segments, key=lambda segment: -segment.calls * segment.times)),
+            gangs=tuple(gang for gang in gangs if gang.calls),
         ), failure
 
 
@@ -186,6 +194,10 @@ def _settled() -> list[_C.Statistics]:
 
 def _comings() -> list[Comings]:
     return [{segment["identity"]: segment["times"] for segment in _C.segments(index)} for index in range(_C.device_count())]
+
+
+def _gangs() -> list[GangWork | None]:
+    return [gang_work.read(index) for index in range(_C.device_count())]
 
 
 def _segments(device: int, came: Comings) -> Iterable[Segment]:

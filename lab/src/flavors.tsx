@@ -76,7 +76,7 @@ function more(flavor: Offer, texts: Texts): string {
   const ways = (here.length > 0 ? here : flavor.equivalents).map(({ count, share_milli, model }) => `${(count * share_milli) / MILLI} × ${model}`);
   const parts = [flavor.memory_bytes === null ? '' : amounts.memory(flavor.memory_bytes)];
   parts.push(ways.length > 0 ? texts.say('served_by', { ways: ways.join(texts.say('or')) }) : '');
-  parts.push(flavor.computes_on_first ? texts.say('computes_on_first') : '');
+  parts.push(here.some(({ count }) => count > 1) ? texts.say('several') : '');
   if (flavor.wait_seconds !== undefined && flavor.wait_seconds !== null) {
     parts.push(flavor.wait_seconds === 0 ? texts.say('wait_none') : texts.say('wait', { time: amounts.about(flavor.wait_seconds, texts) }));
   }

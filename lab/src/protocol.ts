@@ -103,8 +103,6 @@ export interface Offer extends Flavor {
   equivalents: Equivalent[];
   servable: boolean;
   reason: string | null;
-  /** Whether several devices are leased and billed, of which one computes at a time. */
-  computes_on_first?: boolean;
   chosen: boolean;
   /** How long one who asks now would wait; absent where the pool does not say. */
   wait_seconds?: number | null;

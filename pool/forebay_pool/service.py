@@ -117,9 +117,7 @@ class Service:
             self.settings.limits,
             name=secrets.token_hex(4),
             unix_offset_ns=time.time_ns() - time.monotonic_ns(),
-            policy=Policy(
-                self.settings.placement_preference, self.settings.gang_spread, self.settings.gangs_compute_on_first, self._models
-            ),
+            policy=Policy(self.settings.placement_preference, self.settings.gang_spread, self._models),
         )
         self.writer = Writer(
             self.store,

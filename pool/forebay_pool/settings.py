@@ -93,9 +93,6 @@ class Settings(ServiceSettings):
     devices: tuple[DeviceGroup, ...] = Field((), description="The devices to lend, as [[devices]] tables; on Ray, of each node that fits.")
     placement_preference: Preference = Field("cheapest", description="Among equal places: cheapest, fastest, or packed (fullest node).")
     gang_spread: GangSpread = Field("any", description="How far apart devices that are leased together may be: node, switch, or any.")
-    gangs_compute_on_first: bool = Field(
-        False, description="Whether flavors are offered that take several devices, which are all billed, although one computes at a time."
-    )
     launcher: Literal["local", "ray"] = Field("local", description="Who starts workers: local (child processes), or ray (a Ray cluster).")
     ray_address: str = Field(
         "auto", pattern=RAY_ADDRESS_PATTERN, description="The Ray cluster, as host:port; auto finds one on this host."

@@ -46,10 +46,6 @@ class Offer(Answer):
     servable: bool
     equivalents: tuple[Equivalent, ...] = ()
     reason: str | None = None
-    withheld: bool = False
-    """Whether it takes several devices, which do not compute together yet."""
-    computes_on_first: bool = False
-    """Whether several devices are leased and billed, of which one computes at a time."""
     price_nano_per_hour: int | None = None
     currency: str | None = None
     waiting: int = 0
@@ -73,12 +69,15 @@ class Offer(Answer):
         return either([str(equivalent) for equivalent in self.equivalents if equivalent.devices])
 
     @property
+    def several(self) -> bool:
+        """Whether several devices that are here may be leased together for it."""
+        return any(equivalent.count > 1 and equivalent.devices for equivalent in self.equivalents)
+
+    @property
     def refusal(self) -> Text:
         """Why it cannot be served: in English as the pool says it, in other languages by what it would need."""
         if not self.reason:
             return Text("no device fits it")
-        if self.withheld:
-            return as_sent(self.reason, Text("several devices do not compute together yet"))
         needs = Text("needs %(devices)s, which is not here", devices=either([str(one) for one in self.equivalents]))
         return as_sent(self.reason, needs if self.equivalents else None)
 

@@ -41,6 +41,11 @@ _NO_BUTTON = Markup("<style>#spawn_form [type=submit] { display: none }</style>"
 
 _BUDGET = Markup('<p class="text-body-secondary mb-1">{sentence}</p>')
 
+_SEVERAL = Text(
+    "Of several devices each computes its part of a batch that comes again and again; "
+    "what cannot be divided runs on the first. All are billed."
+)
+
 _NO_DEVICE = Text("No device of this installation can be lent to anybody; tell an operator.")
 
 _UNKNOWN = Text("Billing does not answer: what is left of your budgets is not known now.")
@@ -92,7 +97,7 @@ def _card(offer: Offer, chosen: str | None) -> Markup:
     facts = [_FACT.format(style="", text=Text("%(memory)s, %(rate)s", memory=offer.memory, rate=rate))]
     if offer.servable:
         facts += [_fact(Text("Served by %(devices)s", devices=offer.served_by))] if offer.equivalents else []
-        facts += [_fact(Text("Of several devices one computes at a time; all are billed."))] if offer.computes_on_first else []
+        facts += [_fact(_SEVERAL)] if offer.several else []
         facts.append(_fact(Text("Now: %(wait)s", wait=offer.wait)))
     else:
         facts.append(_fact(offer.refusal))

@@ -35,7 +35,7 @@ class Pool:
     """A pool in a thread, on a host with two accelerators; nobody computes there."""
 
     def __init__(self, folder: Path) -> None:
-        values = {"port": 0, "state_dir": folder, "devices": DEVICES, "warm_workers": 0, "gangs_compute_on_first": True}
+        values = {"port": 0, "state_dir": folder, "devices": DEVICES, "warm_workers": 0}
         self.service = Service(Settings.load(None, {}, values, managed=False), TokenAuthenticator(PEOPLE), os.environ)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)

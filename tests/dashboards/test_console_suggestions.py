@@ -16,6 +16,10 @@ from playwright.sync_api import Browser, BrowserContext
 DEVICES = """[{kind = "cuda", model = "H100", memory = "81559 MiB", count = 2}, {kind = "null", model = "null", memory = "4 GiB"}]"""
 SUGGESTED = ["3xsmall.10gb", "2xsmall.20gb", "xsmall.40gb", "small.80gb", "medium.160gb"]
 PATH = "operator/suggestions"
+SEVERAL = (
+    "Of several devices each computes its part of a batch that comes again and again; "
+    "what cannot be divided runs on the first. All are billed."
+)
 TIMES = "\N{MULTIPLICATION SIGN}"
 WIDER = """(() => { const width = document.documentElement.clientWidth;
 return [...document.querySelectorAll('body *')].filter(one => one.checkVisibility() && getComputedStyle(one).clipPath === 'none'
@@ -28,7 +32,6 @@ def gpu_cloud(hub: Hub, worker_python: object, tmp_path_factory: pytest.TempPath
     """An installation with two accelerators that no flavor uses as a whole."""
     installation = install(hub, worker_python, tmp_path_factory.mktemp("gpus"))  # type: ignore[arg-type]
     installation.pool.environment |= {"FOREBAY_POOL_DEVICES": DEVICES, "FOREBAY_POOL_WARM_WORKERS": "0"}
-    installation.pool.environment["FOREBAY_POOL_GANGS_COMPUTE_ON_FIRST"] = "true"
     with running(installation, "billing", "pool", "dashboards"):
         eventually(lambda: httpx.get(installation.dashboards.health_url).json()["live"])
         yield installation
@@ -71,7 +74,7 @@ def test_a_suggestion_is_added_by_keyboard_and_the_table_shows_it(chrome: Browse
     page.wait_for_selector("#flavors a[data-edits='small.80gb']")
     assert made(gpu_cloud) == ["small.80gb"] and flavors(gpu_cloud)["small.80gb"]["servable"] is True
     two = page.inner_text("#flavors tr:has(a[data-edits='medium.128gb'])")
-    assert "Of several devices one computes at a time; all are billed." in two
+    assert SEVERAL in two
     assert mishaps(page) == []
     context.close()
 

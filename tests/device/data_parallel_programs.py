@@ -1,7 +1,8 @@
 """Programs whose batches come anew in each iteration: trainings, and random ones.
 
 ``data_parallel_programs.py train ROWS ADDRESS TICKET MODEL…`` prints the losses and the squares of the parameters' norms of each model as
-JSON; ``random COUNT ADDRESS TICKET`` holds so many random programs against the CPU, and prints the seeds of those that differ as JSON.
+JSON; ``profile ROWS ADDRESS TICKET MODEL…`` the profile of each training, and its text; ``random COUNT ADDRESS TICKET`` holds so many
+random programs against the CPU, and prints the seeds of those that differ as JSON.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ if __name__ == "__main__":
     attach(sys.argv[3], sys.argv[4])
 
 import torch
+from forebay.profile import Profiler
+from forebay.toolkit import profile_report
 from torch import nn
 from torch.nn import functional
 
@@ -92,6 +95,17 @@ def train(name: str, rows: int) -> tuple[list[float], list[float]]:
     return losses, [parameter.detach().square().sum().item() for parameter in model.parameters()]
 
 
+def profiled(name: str, rows: int) -> dict[str, object]:
+    """Of a training, as ``forebay profile`` has it."""
+    profiler = Profiler()
+    profiler.start()
+    train(name, rows)
+    profile, failure = profiler.stop()
+    if failure is not None:
+        raise failure
+    return {"profile": profile.as_json(), "text": profile_report.text(profile, 100)}
+
+
 Value = torch.Tensor
 UNARY: list[Callable[[Value], Value]] = [
     torch.relu,
@@ -156,5 +170,7 @@ if __name__ == "__main__":
     count = int(sys.argv[2])
     if sys.argv[1] == "train":
         print(json.dumps({name: train(name, count) for name in sys.argv[5:]}))
+    elif sys.argv[1] == "profile":
+        print(json.dumps({name: profiled(name, count) for name in sys.argv[5:]}))
     else:
         print(json.dumps([seed for seed in range(count) if differs(seed)]))

@@ -77,3 +77,28 @@ def test_each_device_computes_on_its_part_of_a_batch(tmp_path: Path) -> None:
         first = next(process for process in psutil.Process().children() if reached[0] in process.cmdline())
         (other,) = first.children()
         assert seconds(other) > 0.2 * seconds(first)
+
+
+def test_a_profile_tells_what_was_divided_and_what_ran_on_one_device(tmp_path: Path) -> None:
+    with running(tmp_path, 2) as reached:
+        found = said("profile", "256", *reached, "batch norm", "convolutions")
+    (gang,) = found["batch norm"]["profile"]["gangs"]
+    assert (gang["device"], gang["devices"]) == (0, 2)
+    assert gang["divided"]["ns"] > 0 and gang["copies"]["ns"] > 0
+    assert gang["divided"]["ns"] + gang["copies"]["ns"] + gang["alone_ns"] < found["batch norm"]["profile"]["wall_ns"]
+    alone = {(one["operator"], one["reason"]) for one in gang["alone"]}
+    assert {("aten::native_batch_norm", "results"), ("aten::native_batch_norm_backward", "results")} <= alone
+    assert ("aten::convolution_backward", "trial") in alone and ("aten::convolution", "no_batch") in alone
+    assert [one["ns"] for one in gang["alone"]] == sorted((one["ns"] for one in gang["alone"]), reverse=True)
+    assert "| The 2 devices of cuda:0" in found["batch norm"]["text"]
+    told = [line for line in found["batch norm"]["text"].splitlines() if line.startswith("| aten::native_batch_norm ")]
+    assert any("the parts' results are not the whole's" in line for line in told)
+    (other,) = found["convolutions"]["profile"]["gangs"]
+    norms = {(one["operator"], one["reason"]) for one in other["alone"] if "norm" in one["operator"]}
+    assert norms == {(f"aten::native_group_norm{backward}", "trial") for backward in ("", "_backward")}, "of this profile's stretch alone"
+
+
+def test_a_profile_of_one_device_tells_of_no_gang(tmp_path: Path) -> None:
+    with running(tmp_path, 1) as reached:
+        found = said("profile", "16", *reached, "perceptron")["perceptron"]
+    assert found["profile"]["gangs"] == [] and "devices of cuda" not in found["text"]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from forebay.toolkit import device, table
 from forebay.toolkit.command import main
+from forebay.toolkit.flavor import SEVERAL
 from rest_pool import DEV, MEDIUM, SESSIONS, TOKEN, RestPool, served
 
 
@@ -63,9 +64,10 @@ def test_flavor_list_marks_the_choice_and_says_rate_and_why_not(rest_pool: RestP
     assert rows[1] == ["*", "dev.1gb", "1,024 MiB", "not billed", "1 x cpu-dev", "yes"]
     assert rows[2] == ["", "medium.128gb", "131,040 MiB", "2.99 USD/h", "1 x MI250 or 2 x MI210 or 0.25 x A100", "no"]
     assert out.endswith("Not available:\n  medium.128gb needs 1 MI250; this installation has 1 cpu-dev.\n")
-    rest_pool.answers["api/flavors"] = [DEV | {"computes_on_first": True}, MEDIUM]
+    pair = [{"model": "cpu-dev", "count": 2, "share_milli": 1000, "devices": 2}]
+    rest_pool.answers["api/flavors"] = [DEV | {"equivalents": pair}, MEDIUM]
     assert main(["flavor", "list"]) == 0
-    assert "\nOf several devices one computes at a time, and all are billed: dev.1gb.\n" in capsys.readouterr().out
+    assert capsys.readouterr().out.split("\n\n")[1] == f"{SEVERAL} This holds for dev.1gb."
 
 
 def test_flavor_set_keeps_the_choice_at_the_pool(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:

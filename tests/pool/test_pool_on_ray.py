@@ -104,7 +104,6 @@ def on_ray(pool: Callable[..., Any], cluster: RayCluster) -> Callable[..., Any]:
         ray_address=cluster.cluster.address,
         worker_python=Path(sys.executable),
         devices=[{**group, "model": "cpu-dev"}, {**group, "model": "cpu-fast"}],
-        gangs_compute_on_first=True,
         warm_workers=0,
         heartbeat_seconds=0.5,
         idle_release_seconds=60.0,

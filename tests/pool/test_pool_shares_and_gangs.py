@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.model.events import FlavorSet, LeaseRevoked, QuotaSet, SessionLeft, WorkerGone
+from forebay_pool.model.events import LeaseRevoked, QuotaSet, SessionLeft, WorkerGone
 from forebay_pool.model.node_events import NodeDrain
-from forebay_pool.model.policies import Policy
 from forebay_pool.model.types import Device, Equivalent, Flavor, Place, Quota
 from forebay_pool.store.database import Store
 from forebay_pool.store.flavors import FlavorBody
@@ -276,40 +275,27 @@ def test_what_can_never_be_served_is_refused_with_the_reason(world: Make, equiva
     assert expected in w.last("s").message
 
 
-# Not offered while several devices do not compute together
-
-TOGETHER = "several devices do not compute together yet"
+# One device or several
 
 
-def test_a_flavor_that_takes_several_devices_is_not_offered_unless_the_operator_says_so(shared: Make) -> None:
-    w = shared(2, policy=Policy(gangs=False))
-    w.join("s", "pair")
-    assert f"pair cannot be served: it takes 2 cpu-dev, and {TOGETHER}." in w.last("s").message
-    w.join("s", "whole")
-    w.client("s", wire.ChooseFlavor(flavor="pair"))
-    assert (w.last("s").code, w.machine.sessions["s"].flavor) == ("not_servable", "whole")
-    row = flavor_row(w.machine.fleet.flavors["pair"], w.machine.fleet, None, w.machine.outlook(w.machine.fleet.flavors["pair"], "acme"))
-    assert (row["servable"], row["withheld"], row["computes_on_first"], row["equivalents"][0]["count"]) == (False, True, False, 2)
-    w.do(FlavorSet(PAIR))
-    assert w.machine.fleet.why_not(w.machine.fleet.flavors["pair"]) is not None
-    with_gangs = shared(2)
-    with_gangs.lease("s", flavor="pair")
-    assert len(with_gangs.machine.sessions["s"].lease.place.devices) == 2
-
-
-def test_a_flavor_of_one_device_or_several_is_leased_by_one_alone(world: Make) -> None:
+def test_a_flavor_of_one_device_or_several_is_leased_by_either(world: Make) -> None:
     either = Flavor("either", 12 * GIB, (Equivalent("cpu-dev", 2), Equivalent("null", 1)))
     here = [*cpus(2), Device("main/null:0", "main", "null", 0, "null", 16 * GIB)]
-    w = world(here, [either], policy=Policy(gangs=False))
-    w.lease("s", flavor="either")
-    assert [device.id for device in w.machine.sessions["s"].lease.place.devices] == ["main/null:0"]
-    w.join("t", "either")
-    w.acquire("t")
+    w = world(here, [either])
+    leased = []
+    for name in "st":
+        w.lease(name, flavor="either")
+        leased.append([device.id for device in w.machine.sessions[name].lease.place.devices])
+    assert sorted(leased) == [["main/cpu:0", "main/cpu:1"], ["main/null:0"]]
+    row = flavor_row(either, w.machine.fleet, None, w.machine.outlook(either, "acme"))
+    assert row["servable"] and [(way["count"], way["devices"]) for way in row["equivalents"]] == [(2, 2), (1, 1)]
+    w.join("u", "either")
+    w.acquire("u")
     w.settle()
-    assert w.last("t").reason == "main/null:0, the one device that serves either, is held."
-    small = world(cpus(2), [either], policy=Policy(gangs=False))
+    assert w.machine.sessions["u"].state == "queued"
+    small = world(cpus(1), [either])
     small.join("s", "either")
-    assert f"either cannot be served: it takes 2 cpu-dev, and {TOGETHER}; there is no null here." in small.last("s").message
+    assert "either cannot be served: it takes 2 cpu-dev together, and there are 1; there is no null here." in small.last("s").message
 
 
 # The edges

@@ -35,7 +35,7 @@ def on_gpus(opened: Books) -> dict[str, Any]:
         {"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB"},
         {"kind": "null", "model": "gpu", "memory": "4 GiB", "count": 2},
     ]
-    return {"billing_url": opened.url, "hub_token": POOL, "price_poll_seconds": 0.1, "devices": devices, "gangs_compute_on_first": True}
+    return {"billing_url": opened.url, "hub_token": POOL, "price_poll_seconds": 0.1, "devices": devices}
 
 
 async def set_up(running: Any, opened: Books) -> None:

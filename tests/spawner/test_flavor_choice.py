@@ -7,7 +7,7 @@ import re
 
 import pytest
 from forebay_spawner.errors import FlavorRefused, PoolUnavailable
-from forebay_spawner.flavors import Offer, admit, preferred, read_choice, read_offers, requested
+from forebay_spawner.flavors import Equivalent, Offer, admit, preferred, read_choice, read_offers, requested
 from forebay_spawner.form import render_notice, render_offers
 
 
@@ -116,16 +116,14 @@ def test_the_form_preselects_the_choice_and_disables_what_cannot_be_served() -> 
     assert form.index("<details") < form.index("needs 8 MI300X, of which there are none")
 
 
-def test_the_form_says_where_several_devices_are_billed_and_one_computes() -> None:
-    several = Offer(name="pair", memory_bytes=2**30, servable=True, computes_on_first=True)
-    sentence = "Of several devices one computes at a time; all are billed."
-    assert sentence in render_offers([SMALL, several], "small") and sentence not in render_offers([SMALL], "small")
-
-
-def test_what_takes_several_devices_is_refused_for_that_in_every_language() -> None:
-    said = "pair cannot be served: it takes 2 T4, and several devices do not compute together yet."
-    pair = Offer(name="pair", memory_bytes=2**30, servable=False, withheld=True, reason=said)
-    assert (pair.refusal, pair.refusal.said("ko")) == (said, "여러 장치는 아직 함께 계산하지 않습니다")
+def test_the_form_says_what_several_devices_compute_together_and_that_all_are_billed() -> None:
+    sentence = (
+        "Of several devices each computes its part of a batch that comes again and again; "
+        "what cannot be divided runs on the first. All are billed."
+    )
+    several = Offer(name="pair", memory_bytes=2**30, servable=True, equivalents=(Equivalent(model="T4", count=2, devices=2),))
+    absent = Offer(name="pair", memory_bytes=2**30, servable=True, equivalents=(Equivalent(model="T4", count=2, devices=0),))
+    assert sentence in render_offers([SMALL, several], "small") and sentence not in render_offers([SMALL, absent], "small")
 
 
 def test_the_form_says_when_nothing_can_be_served() -> None:

@@ -136,6 +136,7 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
         st.builds(stream.Time, st.integers(0, 1 << 19)),
         st.builds(stream.TellTimes, UNSIGNED),
         st.builds(stream.TellSegments, UNSIGNED),
+        st.builds(stream.TellGang, UNSIGNED),
         st.builds(stream.Settings, st.integers(0, stream.SETTINGS_MAX)),
         st.builds(stream.Share, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),
         st.builds(stream.WriteShared, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),
@@ -169,6 +170,8 @@ CALL_TIMES = st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 2**62), UN
     lambda times: tuple(stream.CallTime(*time) for time in sorted(times))
 )
 SEGMENTS = st.lists(st.builds(stream.Segment, *[UNSIGNED] * 8), max_size=4).map(tuple)
+WORK = st.builds(stream.Work, UNSIGNED, UNSIGNED)
+LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED),
     st.builds(stream.Refused, TEXT),
@@ -177,6 +180,7 @@ REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Shared, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),
     st.builds(stream.Times, UNSIGNED, UNSIGNED, CALL_TIMES),
     st.builds(stream.Segments, UNSIGNED, SEGMENTS),
+    st.builds(stream.GangWork, UNSIGNED, UNSIGNED, WORK, WORK, LONE_WORK),
     st.builds(stream.Outputs, UNSIGNED, st.lists(PRODUCED, max_size=4).map(tuple)),
     st.builds(stream.Failure, UNSIGNED, UNSIGNED, st.sampled_from(stream.FailureCode), UNSIGNED, TEXT, TEXT, TEXT),
 )

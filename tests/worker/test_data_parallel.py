@@ -176,3 +176,53 @@ def test_a_session_leaves_for_one_device_and_for_three_with_what_several_hold(st
     for worker in workers:
         worker.pool.send(messages.End())
         assert worker.process.wait(WAIT_SECONDS_MAX) == 0
+
+
+def work_of(loop: Loop) -> stream.GangWork:
+    loop.client.send(stream.TellGang(77))
+    reply = loop.client.reply()
+    assert isinstance(reply, stream.GangWork) and reply.request == 77
+    return reply
+
+
+def lone(told: stream.GangWork, reason: stream.Alone) -> dict[str, int]:
+    """Calls by operator."""
+    return {one.operator: one.work.calls for one in told.alone if one.reason == reason}
+
+
+def test_calls_are_told_by_who_carried_them_out(loop: Loop) -> None:
+    """Of a round two products and a gather are divided, and the weights, which each device has, are added to."""
+    loop.run()
+    before = work_of(loop)
+    assert lone(before, stream.Alone.NO_BATCH).keys() == {"aten::mm", "aten::gather", "aten::add_.Tensor"}
+    assert lone(before, stream.Alone.TRIAL).keys() == {"aten::mm", "aten::gather"}
+    loop.run(4)
+    after = work_of(loop)
+    assert after.devices == 2
+    assert (after.divided.calls - before.divided.calls, after.copies.calls - before.copies.calls) == (3 * 4, 4)
+    assert after.divided.ns > before.divided.ns and after.copies.ns > before.copies.ns
+    assert after.alone == before.alone
+
+
+def test_what_runs_alone_is_told_with_its_reason(loop: Loop) -> None:
+    loop.run()
+    ours = loop.round()
+    batch = next(iter(ours))
+    along = (Argument(Tag.INT, integer=0), Argument(Tag.BOOL))
+    made = loop.call(aten._softmax.default, (batch, SQUARE), more=along)
+    torch.testing.assert_close(loop.client.download(made, SQUARE), ours[batch].softmax(0))
+    told = work_of(loop)
+    assert lone(told, stream.Alone.RESULTS) == {"aten::_softmax": 1}
+    assert lone(told, stream.Alone.TRIAL)["aten::_softmax"] == 1
+    (softmax,) = (one for one in told.alone if one.reason == stream.Alone.RESULTS)
+    assert softmax.work.ns > 0
+
+
+def test_a_session_of_one_device_tells_of_no_other(start_worker: Callable[..., Any]) -> None:
+    client = start_worker().connect()
+    with client.socket:
+        client.hello()
+        alone = Loop(client)
+        alone.run(2)
+        told = work_of(alone)
+    assert (told.devices, told.divided.calls, told.copies.calls, told.alone) == (1, 0, 0, ())

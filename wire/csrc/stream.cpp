@@ -140,6 +140,7 @@ void bind_limits(py::module_& module) {
   module.attr("TEMPLATES_MAX") = wire::kTemplatesMax;
   module.attr("STORAGES_MAX") = wire::kStoragesMax;
   module.attr("STEPS_MAX") = wire::kStepsMax;
+  module.attr("LONE_WORK_MAX") = wire::kLoneWorkMax;
   module.attr("STEP_WORDS_MAX") = wire::kStepWordsMax;
   module.attr("TIMES_MAX") = wire::kTimesMax;
   module.attr("SETTINGS_MAX") = wire::kSettingsMax;

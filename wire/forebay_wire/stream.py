@@ -24,6 +24,7 @@ from forebay_wire._stream import (
     WireError,
     Writer,
 )
+from forebay_wire.gang_work import get_gang_work, put_gang_command, put_gang_work
 from forebay_wire.images import OPCODES as IMAGE_OPCODES
 from forebay_wire.images import (
     ImageBytes,
@@ -41,6 +42,7 @@ from forebay_wire.traces import get_trace_command, put_trace_command
 from forebay_wire.vocabulary import (
     RANDOM,
     Allocate,
+    Alone,
     Argument,
     Ask,
     Binding,
@@ -59,10 +61,12 @@ from forebay_wire.vocabulary import (
     Follow,
     Forget,
     Free,
+    GangWork,
     Geometry,
     Heard,
     Hello,
     Leave,
+    LoneWork,
     Mark,
     Operator,
     Output,
@@ -83,6 +87,7 @@ from forebay_wire.vocabulary import (
     Step,
     Sync,
     Tag,
+    TellGang,
     TellSegments,
     TellTimes,
     Template,
@@ -90,6 +95,7 @@ from forebay_wire.vocabulary import (
     Times,
     View,
     Welcome,
+    Work,
     Write,
     WriteShared,
     schema_hash,
@@ -105,6 +111,7 @@ __all__ = [
     "SHARED_HEADER_BYTES",
     "VERSION",
     "Allocate",
+    "Alone",
     "Argument",
     "Ask",
     "Binding",
@@ -125,6 +132,7 @@ __all__ = [
     "Follow",
     "Forget",
     "Free",
+    "GangWork",
     "Geometry",
     "Heard",
     "Hello",
@@ -134,6 +142,7 @@ __all__ = [
     "ImageStorage",
     "ImageStorages",
     "Leave",
+    "LoneWork",
     "Mark",
     "Operator",
     "Output",
@@ -155,6 +164,7 @@ __all__ = [
     "Step",
     "Sync",
     "Tag",
+    "TellGang",
     "TellSegments",
     "TellTimes",
     "Template",
@@ -163,6 +173,7 @@ __all__ = [
     "View",
     "Welcome",
     "WireError",
+    "Work",
     "Write",
     "WriteShared",
     "Writer",
@@ -265,6 +276,8 @@ class CommandWriter:
                 put_timing_command(out, command)
             case TellSegments():
                 put_segments_command(out, command)
+            case TellGang():
+                put_gang_command(out, command)
             case Settings():
                 out.u8(26)
                 out.varint(command.bits)
@@ -458,6 +471,8 @@ class CommandReader:
                 return Settings(reader.bounded(SETTINGS_MAX, "the settings"))
             case 27:
                 return TellSegments(reader.varint())
+            case 28:
+                return TellGang(reader.varint())
         return get_storage_command(reader, opcode)
 
     def _bound(self, reader: Reader) -> tuple[int, tuple[Binding, ...], Random | None]:
@@ -573,6 +588,8 @@ def encode_reply(reply: Reply) -> bytes:
             put_times(out, reply)
         case Segments():
             put_segments(out, reply)
+        case GangWork():
+            put_gang_work(out, reply)
         case _:
             put_image_reply(out, reply)
     return out.bytes()
@@ -638,6 +655,8 @@ def _reply(reader: Reader) -> Reply:
             return get_times(reader)
         case 77:
             return get_segments(reader)
+        case 78:
+            return get_gang_work(reader)
     if opcode in IMAGE_OPCODES:
         return get_image_reply(reader, opcode)
     raise WireError(f"an unknown reply {opcode}")

@@ -336,6 +336,13 @@ class TellSegments:
 
 
 @dataclass(frozen=True)
+class TellGang:
+    """Answered by :class:`GangWork`."""
+
+    request: int
+
+
+@dataclass(frozen=True)
 class Settings:
     """How the device is to compute from here on: bits of ``docs/wire.md``, SETTINGS."""
 
@@ -357,6 +364,7 @@ Command = (
     | Time
     | TellTimes
     | TellSegments
+    | TellGang
     | Settings
     | StorageCommand
 )
@@ -480,4 +488,42 @@ class Segments:
     segments: tuple[Segment, ...]
 
 
-Reply = Welcome | Refused | Data | Done | Outputs | Failure | Shared | Times | Segments | ImageReply
+class Alone(IntEnum):
+    """Why a call is carried out on one device alone."""
+
+    NO_BATCH = 0
+    NO_ROOM = 1
+    RESULTS = 2
+    VIEWS = 3
+    SIZES = 4
+    TRIAL = 5
+    VALUES = 6
+
+
+@dataclass(frozen=True)
+class Work:
+    calls: int
+    ns: int
+    """Of the worker of the first device."""
+
+
+@dataclass(frozen=True)
+class LoneWork:
+    operator: str
+    """With its overload."""
+    reason: Alone
+    work: Work
+
+
+@dataclass(frozen=True)
+class GangWork:
+    """What the devices of a session did so far, together and alone."""
+
+    request: int
+    devices: int
+    divided: Work
+    copies: Work
+    alone: tuple[LoneWork, ...]
+
+
+Reply = Welcome | Refused | Data | Done | Outputs | Failure | Shared | Times | Segments | GangWork | ImageReply

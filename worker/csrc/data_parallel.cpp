@@ -148,6 +148,7 @@ Way* DataParallel::known(uint64_t number, const Plan& plan, const wire::Words& w
 
 Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& words) {
   const auto ids = Gang::storages_of(plan, words);
+  tried_.reset();
   int64_t bytes = plan.new_bytes;
   for (const uint64_t id : ids) bytes += storages_.at(id).share() == nullptr ? storages_.at(id).bytes() : 0;
   if (!gang_.all_have_room(bytes)) {
@@ -171,12 +172,16 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
     if (!plan.mutated.empty() && fails_by_value(plan)) return whole_;  // or some devices would write their rows, and others not
     if (way->uses >= way->next_trial) {
       const uint64_t uses = way->uses;
-      *way = Trial(gang_, device_, storages_, layouts_, caller_, shares_, number, plan, words).way().value_or(whole_);
+      Trial trial(gang_, device_, storages_, layouts_, caller_, shares_, number, plan, words);
+      *way = trial.way().value_or(whole_);
+      way->alone = trial.why_none();
       way->uses = uses;
+      tried_ = way->is_sure ? wire::Alone::kTrial : wire::Alone::kValues;
       way->next_trial = !way->is_sure || uses + 1 < kTrials ? uses + 1 : uses + kTrialsApart;
     }
     if (way->whole || !local_words(*way, plan, words, 0, devices())) {
       ++way->uses;
+      whole_.alone = way->whole ? way->alone : wire::Alone::kViews;
       return whole_;
     }
   }

@@ -15,6 +15,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include <forebay/gang_work.h>
+
 #include "call.h"
 #include "gang.h"
 #include "placement.h"
@@ -39,6 +41,7 @@ struct Way {
     int64_t bytes = 0;  // of the whole
   };
   bool whole = false;         // on this device alone
+  wire::Alone alone = wire::Alone::kResults;  // why, if it is
   uint64_t definition = 0;    // of the template of the parts
   std::vector<Start> starts;  // of the tensor arguments, in order; none where all are the same
   std::vector<Made> made;     // the new storages, in order
@@ -63,6 +66,8 @@ class DataParallel {
   // Looks for a batch among the uploads that this call is the first to use; calls are divided from the first one on.
   void look(uint64_t number, const Plan& plan, const wire::Words& words);
   bool is_on() const { return on_; }
+  // Why nothing is divided while it is not on.
+  wire::Alone why_off() const { return has_room_ ? wire::Alone::kNoBatch : wire::Alone::kNoRoom; }
   // Templates have new numbers from here on.
   void forget() { ways_.clear(); }
 
@@ -70,6 +75,8 @@ class DataParallel {
   Way* known(uint64_t number, const Plan& plan, const wire::Words& words);
   // Throws CommandError, what the operator throws, wire::WireError.
   Way& prepared(uint64_t number, Plan& plan, const wire::Words& words);
+  // Why the call that was prepared last was tried; none where it was not.
+  std::optional<wire::Alone> tried() const { return tried_; }
   // Whether all that was sent must be known to be carried out before the call writes to what was there.
   bool must_settle(const Plan& plan) const { return !plan.mutated.empty() && may_fail_; }
   void settled() { may_fail_ = false; }
@@ -119,6 +126,7 @@ class DataParallel {
   std::vector<Placement> placements_;              // by number, from 1
   std::unordered_map<Key, Way, KeyHash> ways_;
   Way copies_, whole_;
+  std::optional<wire::Alone> tried_;
 };
 
 }  // namespace forebay::worker

@@ -89,6 +89,8 @@ void Session::execute(wire::Reader& in) {
       return tell_times(in);
     case Command::kTellSegments:
       return tell_segments(in);
+    case Command::kTellGang:
+      return tell_gang(in);
     case Command::kSettings:
       return settings(in);
     case Command::kHello:
@@ -139,6 +141,7 @@ void Session::set_limit(int64_t bytes) {
 void Session::settle() {
   settle_gang();
   try {
+    const GangWork::Wait wait(work_);
     device_.synchronize();
   } catch (...) {
     stop_now("device", sequence_);
@@ -342,6 +345,7 @@ void Session::ask(wire::Reader& in) {
     caller_.skip_question(plan, words_);
     return tell(request, *stopped_);
   }
+  const uint64_t since_ns = work_.clock();
   if (gang_ && !gathered_here(request, plan, sequence)) return;
   caller_.bind(plan, words_);
   if (const Cause& before = lost_ ? lost_ : caller_.unusable()) return tell(request, *stop_after(*before));
@@ -351,6 +355,7 @@ void Session::ask(wire::Reader& in) {
   try {
     const TimedCall timed(timing_, sequence);
     caller_.run_and_tell(plan, first_storage, told);
+    if (gang_) work_.book(work_.alone(plan.op, wire::Alone::kSizes), since_ns);
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
@@ -489,6 +494,7 @@ std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint
     }
     held = device_.allocate_staging(static_cast<int64_t>(bytes));
     device_.copy(held, 0, memory, static_cast<int64_t>(offset), static_cast<int64_t>(bytes));
+    const GangWork::Wait wait(work_);
     device_.synchronize();
     return held.data();
   } catch (const wire::WireError&) {

@@ -21,6 +21,7 @@
 #include "device.h"
 #include "failure.h"
 #include "gang.h"
+#include "gang_work.h"
 #include "plan.h"
 #include "shared_memory.h"
 #include "storage.h"
@@ -117,6 +118,7 @@ class Session {
   void sync(wire::Reader& in);
   void tell_times(wire::Reader& in);
   void tell_segments(wire::Reader& in);
+  void tell_gang(wire::Reader& in);
   void settings(wire::Reader& in);
   void share(wire::Reader& in);
   void write_shared(wire::Reader& in);
@@ -140,6 +142,8 @@ class Session {
   // What devices hold together is whole on this one, but that copies stay where they are only read.
   void make_whole(const std::vector<uint64_t>& ids, bool only_read = false);
   void carry_out(uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence);
+  // How long the calls of such a way take.
+  wire::Work& work_of(const Way& way, const Plan& plan);
   // The device that carries out what is given such storages, which lie there then. None where something failed before.
   std::optional<int> gathered(const std::vector<uint64_t>& ids, int64_t fresh_bytes);
   // Whether all that other devices were sent is carried out; else the session is stopped.
@@ -197,6 +201,7 @@ class Session {
   Caller caller_;
   std::unique_ptr<DataParallel> data_parallel_;
   Timing timing_;
+  GangWork work_;
   std::optional<SharedMemory> shared_;
   std::vector<c10::OperatorHandle> operators_;
   std::vector<std::unique_ptr<Plan>> plans_;

@@ -34,6 +34,7 @@ void Session::settle_gang() {
 
 bool Session::is_settled() {
   if (stopped_) return false;
+  const GangWork::Wait wait(work_);
   const Running::Call waiting(caller_.running(), *sent_operator_);
   const auto stopped = gang_->settle();
   if (data_parallel_) data_parallel_->settled();
@@ -95,11 +96,20 @@ void Session::call_in_gang(uint64_t number, uint64_t sequence) {
   if (stopped_) never_make(plan, stopped_);
 }
 
+wire::Work& Session::work_of(const Way& way, const Plan& plan) {
+  if (way.whole) return work_.alone(plan.op, way.alone);
+  return way.starts.empty() ? work_.copies() : work_.divided();
+}
+
 void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
   Way* way = data_parallel_->known(number, plan, words_);
   const bool settles = way == nullptr || data_parallel_->must_settle(plan);
   if (settles && !is_settled()) return never_make(plan, stopped_);
-  if (way == nullptr) way = &data_parallel_->prepared(number, plan, words_);
+  uint64_t since_ns = work_.clock();
+  if (way == nullptr) {
+    way = &data_parallel_->prepared(number, plan, words_);
+    if (const auto tried = data_parallel_->tried()) since_ns = work_.book(work_.alone(plan.op, *tried), since_ns);
+  }
   if (!data_parallel_->is_on()) {
     carry_out(number, plan, words_, sequence);
     return stopped_ ? never_make(plan, stopped_) : void();
@@ -108,6 +118,8 @@ void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
   const TimedCall timed(timing_, sequence);
   try {
     data_parallel_->carry_out(*way, number, plan, words_, sequence);
+    if (way->whole) device_.synchronize();  // or an accelerator's time for it would be taken for the next call's
+    work_.book(work_of(*way, plan), since_ns);
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
@@ -119,17 +131,22 @@ void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
 }
 
 void Session::carry_out(uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence) {
+  const uint64_t since_ns = work_.clock();
   const auto place = gathered(Gang::storages_of(plan, words), plan.new_bytes);
   if (!place) return;  // stopped: the caller says what was never made
   const bool is_timed = timing_.is_noting();
   const TimedCall timed(timing_, sequence);
+  auto& work = work_.alone(plan.op, data_parallel_ ? data_parallel_->why_off() : wire::Alone::kNoBatch);
   if (*place == 0) {
     caller_.bind(plan, words);
-    return caller_.run(plan);
+    caller_.run(plan);
+    work_.book(work, since_ns);
+    return;
   }
   if (&words != &words_) caller_.check(plan, words);
   caller_.take_results(plan);
   gang_->call(*place, definition, plan, words, sequence);
+  work_.book(work, since_ns);
   sent_operator_ = &plan.op.schema().name();
   if (is_timed) settle_gang();
 }
@@ -138,6 +155,14 @@ void Session::never_make(const Plan& plan, const Cause& cause) {
   for (size_t index = 0; index < plan.words.size(); ++index) {
     if (plan.words[index] == wire::Word::kNew) storages_.insert_failed(words_[index], cause);
   }
+}
+
+void Session::tell_gang(wire::Reader& in) {
+  wire::Writer head;
+  head.reply(wire::Reply::kGang);
+  head.varint(in.varint());
+  wire::put_gang_work(head, work_.told(gang_ ? gang_->size() : 1));
+  replies_.send(head, nullptr, 0);
 }
 
 }  // namespace forebay::worker

@@ -120,7 +120,9 @@ std::optional<Way> Trial::way() {
   for (int kind = 0; kind < 8; ++kind) {
     const Attempt attempt{(kind & 4) == 0, (kind & 1) != 0, (kind & 2) != 0};
     try {
-      if (localise(attempt) && runs_as(whole, memory)) return way_;
+      if (!localise(attempt)) continue;
+      had_parts_ = true;
+      if (runs_as(whole, memory)) return way_;
     } catch (const RankLost&) {
       throw;
     } catch (const std::exception&) {  // sizes of the parts do not fit each other

@@ -40,6 +40,8 @@ class Trial {
 
   // A way that gives what the whole call gives, within rounding; none where there is none. Throws as Caller::run where the whole call fails.
   std::optional<Way> way();
+  // Of a call that has none.
+  wire::Alone why_none() const { return had_parts_ ? wire::Alone::kResults : wire::Alone::kViews; }
 
  private:
   // What is tried: to have untouched storages, and copies that are written to, in rows; to take parts of copies whose sizes are those of rows, and to divide numbers that are sizes.
@@ -96,6 +98,7 @@ class Trial {
   std::map<uint64_t, int64_t> fresh_;  // periods of what is to be in rows
   wire::Template local_;
   Way way_;
+  bool had_parts_ = false;  // what it is given could be parted
   std::vector<size_t> open_;  // new storages that are a sum or a mean
 };
 

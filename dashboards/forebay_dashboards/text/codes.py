@@ -98,8 +98,6 @@ def why(session: Session) -> Text:
 
 def unserved(flavor: Flavor) -> Text:
     """Why a flavor cannot be served here: in English as the pool says it, in other languages by what it would need."""
-    if flavor.withheld:
-        return as_sent(flavor.reason or "", Text("several devices do not compute together yet"))
     needs = [f"{one.amount} {one.model}" for one in flavor.equivalents]
     return as_sent(flavor.reason or "", Text("needs %(devices)s, which is not here", devices=either(needs)) if needs else None)
 

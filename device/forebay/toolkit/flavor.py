@@ -15,6 +15,10 @@ from forebay.toolkit import pool, table
 from forebay.toolkit.smi import served_by
 
 NEAREST_SHOWN = 3
+SEVERAL = (
+    "Of several devices each computes its part of a batch that comes again and again; what cannot be divided runs on the first. "
+    "All are billed."
+)
 
 Row = Mapping[str, Any]
 
@@ -52,11 +56,16 @@ def text(flavors: Sequence[Row], chosen: str | None) -> str:
     """The flavors as a table, and below it why some cannot be had."""
     rows = [_row(flavor, flavor["name"] == chosen) for flavor in flavors]
     lines = [table.render(["", "Flavor", "Memory", "Rate", "Served by", "Available"], rows)]
-    first = [str(flavor["name"]) for flavor in flavors if flavor.get("servable") and flavor.get("computes_on_first")]
-    if first:
-        lines.append(f"\nOf several devices one computes at a time, and all are billed: {', '.join(first)}.")
+    several = [str(flavor["name"]) for flavor in flavors if flavor.get("servable") and _is_several(flavor)]
+    if several:
+        lines.append(f"\n{SEVERAL} This holds for {', '.join(several)}.")
     reasons = [str(flavor.get("reason") or f"{flavor['name']}: no device serves it.") for flavor in flavors if not flavor.get("servable")]
     return "\n".join([*lines, *(["", "Not available:", *(f"  {reason}" for reason in reasons)] if reasons else [])])
+
+
+def _is_several(flavor: Row) -> bool:
+    """Whether several devices that are here may be leased together for it."""
+    return any(way["count"] > 1 and way.get("devices") for way in flavor["equivalents"])
 
 
 def _row(flavor: Row, is_chosen: bool) -> list[str]:

@@ -6,16 +6,29 @@ import linecache
 import os
 from collections.abc import Sequence
 
+from forebay_wire.vocabulary import Alone
+
+from forebay.gang_work import GangWork
 from forebay.profile import LEASE, Profile, Wait
 from forebay.toolkit import table
 
 CODE_CHARACTERS_MAX = 48
 ANSWERS, UPLOADS, SENDING = ("item", "read", "synchronize", "ask"), ("upload",), ("send",)
+REASONS = {
+    Alone.NO_BATCH: "no batch of rows had come again",
+    Alone.NO_ROOM: "a device had no room for a copy",
+    Alone.RESULTS: "the parts' results are not the whole's",
+    Alone.VIEWS: "not given in whole rows",
+    Alone.SIZES: "only computing tells the sizes of its results",
+    Alone.TRIAL: "tried, whole and in parts",
+    Alone.VALUES: "tried again, since its values told nothing",
+}
+"""Why calls ran on one device alone."""
 
 
 def text(profile: Profile, top: int) -> str:
     """The whole profile; of source lines and operators the first ``top``."""
-    parts = [_shares(profile), *_devices(profile)]
+    parts = [_shares(profile), *_devices(profile), *(_gang(gang, top) for gang in profile.gangs)]
     if profile.waits:
         parts.append(_waits(profile.waits, top))
     if profile.operators:
@@ -51,6 +64,25 @@ def _devices(profile: Profile) -> list[str]:
             f"{_bytes(use.bytes_up)} up{held}, {_bytes(use.bytes_down)} down"
         )
     return lines or ["No device was used."]
+
+
+def _gang(gang: GangWork, top: int) -> str:
+    """How the devices of a session shared its calls, and what one of them did alone."""
+    works = [
+        ("divided, each its rows", gang.divided.calls, gang.divided.ns),
+        ("copies, each the same", gang.copies.calls, gang.copies.ns),
+        ("one alone", sum(lone.work.calls for lone in gang.alone), gang.alone_ns),
+    ]
+    rows = [[name, f"{calls:,}", _seconds(ns), _percent(ns, gang.ns)] for name, calls, ns in works]
+    shared = table.render([f"The {gang.devices} devices of cuda:{gang.device}", "Calls", "Time", "Share"], rows)
+    if not gang.alone:
+        return shared
+    lone = [
+        [one.operator, f"{one.work.calls:,}", _seconds(one.work.ns), _percent(one.work.ns, gang.ns), REASONS[one.reason]]
+        for one in gang.alone[:top]
+    ]
+    alone = table.render(["On one device alone", "Calls", "Time", "Share", "Why"], lone)
+    return f"{shared}\n{alone}{_more(len(gang.alone) - top, 'operators')}"
 
 
 def _waits(waits: Sequence[Wait], top: int) -> str:

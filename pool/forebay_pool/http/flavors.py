@@ -57,4 +57,4 @@ class Suggestions(Api):
         await self.context.refresh_prices()
         fleet, tenant = self.shell.machine.fleet, identity.tenant or ""
         devices = [seat.device for seat in fleet.seats.values()]
-        self.write_json([suggestion_row(one, fleet, tenant) for one in suggestions(devices, fleet.flavors, scale(), fleet.policy.gangs)])
+        self.write_json([suggestion_row(one, fleet, tenant) for one in suggestions(devices, fleet.flavors, scale())])

@@ -163,8 +163,8 @@ class Offering(Granting):
 
     def _fits_quota(self, request: Request, model: str) -> bool:
         """Whether its quota lets it have what it needs of this model: another model may do with less."""
-        ways = self.fleet.flavors[request.session.flavor].ways
-        needs = [e.count * e.share_milli for e in ways if e.model == model]
+        equivalents = self.fleet.flavors[request.session.flavor].equivalents
+        needs = [e.count * e.share_milli for e in equivalents if e.model == model]
         return bool(needs) and min(needs) <= self.accounts.room_milli(request.session)
 
     def _promise(self, seat: Seat, request: Request) -> None:

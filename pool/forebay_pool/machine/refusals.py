@@ -78,7 +78,7 @@ def why_not_brought(session: Session, flavor: Flavor, fleet: Fleet) -> str | Non
     if not held_bytes or (worker is not None and equivalents_for(worker.devices, flavor)):
         return None
     makes = fleet.makes_of(flavor.name)
-    memory_of = [(e.count * memory_bytes, model) for e in flavor.ways for model, memory_bytes in makes if model == e.model]
+    memory_of = [(e.count * memory_bytes, model) for e in flavor.equivalents for model, memory_bytes in makes if model == e.model]
     most_bytes = max((memory_bytes for memory_bytes, model in memory_of if fleet.policy.allows(model, session.tenant)), default=held_bytes)
     if held_bytes <= most_bytes:
         return None

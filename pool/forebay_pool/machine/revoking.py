@@ -92,5 +92,5 @@ class Revoking(Offering):
             found = {lease.id: lease for lease in holders if lease is not None and lease.state == "open" and lease.revoked_for is None}
             ordered = sorted(found.values(), key=lambda lease: (lease.priority, -lease.opened_ns))
             return (lease for lease in ordered if lease.priority <= priority_max)
-        models = {e.model for e in self.fleet.flavors[flavor].ways}
+        models = {e.model for e in self.fleet.flavors[flavor].equivalents}
         return self._revocable.victims(models, priority_max)

@@ -32,8 +32,6 @@ class Policy:
 
     preference: Preference = "cheapest"
     gang_spread: GangSpread = "any"
-    gangs: bool = True
-    """Whether flavors are offered that take several devices. As yet one of these computes at a time."""
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)
 
     def allows(self, model: str, tenant: str) -> bool:

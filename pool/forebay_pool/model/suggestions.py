@@ -78,14 +78,12 @@ class _Model:
         return [way for way in shares if way.share_milli == WHOLE_MILLI or self.bytes_of(way) >= SHARE_BYTES_MIN] + gangs
 
 
-def suggestions(devices: Iterable[Device], flavors: Mapping[str, Flavor], scale: Sequence[Flavor], gangs: bool = True) -> list[Suggestion]:
+def suggestions(devices: Iterable[Device], flavors: Mapping[str, Flavor], scale: Sequence[Flavor]) -> list[Suggestion]:
     """What to make of the devices, the smallest first; ``scale`` are the default flavors that accelerators serve.
-
-    Without ``gangs`` nothing that takes several devices together.
 
     Each can be served by devices of one node. Once all are made there are none.
     """
-    found = _Drafts(flavors, scale, gangs)
+    found = _Drafts(flavors, scale)
     models = _models(devices)
     for model in models:
         for way in model.ways():
@@ -116,10 +114,9 @@ def _models(devices: Iterable[Device]) -> list[_Model]:
 class _Drafts:
     """What is suggested so far, by the flavor's name."""
 
-    def __init__(self, flavors: Mapping[str, Flavor], scale: Sequence[Flavor], gangs: bool) -> None:
+    def __init__(self, flavors: Mapping[str, Flavor], scale: Sequence[Flavor]) -> None:
         self._flavors = flavors
         self._scale = scale
-        self._gangs = gangs
         self._drafts: dict[str, Flavor] = {}
 
     def add_size(self, model: _Model, way: Equivalent) -> None:
@@ -145,8 +142,6 @@ class _Drafts:
 
     def _add(self, name: str, model: _Model, way: Equivalent, memory_bytes: int) -> None:
         """A model has one way to serve a flavor, which takes the place of one that never could; a new flavor has what all its ways have."""
-        if way.count > 1 and not self._gangs:
-            return
         draft = self._drafts.get(name) or self._flavors.get(name) or Flavor(name, memory_bytes, ())
         own = [one for one in draft.equivalents if one.model == model.name]
         if any(one.count * model.largest_bytes >= draft.memory_bytes for one in own):

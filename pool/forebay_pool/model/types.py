@@ -94,26 +94,11 @@ class Flavor:
     equivalents: tuple[Equivalent, ...]
     residents_max: int | None = None
     """How many resident sessions of this flavor a device may carry; None: as many as its memory holds."""
-    gangs: bool = True
-    """Whether it is offered where it takes several devices: see :attr:`Policy.gangs`."""
-
-    @property
-    def ways(self) -> tuple[Equivalent, ...]:
-        """The equivalents by which it is offered."""
-        return self.equivalents if self.gangs else tuple(one for one in self.equivalents if one.count == 1)
-
-    @property
-    def withheld(self) -> tuple[Equivalent, ...]:
-        """Those by which it is not."""
-        return () if self.gangs else tuple(one for one in self.equivalents if one.count > 1)
 
 
 @fact
 class Place:
-    """The devices that a request claims in one step, all or none, and each of which holds an equal part of its session's memory.
-
-    Until a planner divides a trace (the design's "One virtual device, many GPUs"), one device of a gang computes at a time.
-    """
+    """The devices that a request claims in one step, all or none, and each of which holds an equal part of its session's memory."""
 
     devices: tuple[Device, ...]
     share_milli: int

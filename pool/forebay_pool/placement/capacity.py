@@ -23,7 +23,6 @@ class Estate(Protocol):
     def indexes(self) -> Mapping[str, FreeIndex]: ...
 
 
-NOT_TOGETHER = "several devices do not compute together yet"
 NO_MODELS: frozenset[str] = frozenset()
 NAMED_MAX = 3
 """A sentence names so many of the ways that there are not."""
@@ -45,7 +44,7 @@ class Capacity:
         policy = self._estate.policy
         barred = NO_MODELS
         if tenant is not None and policy.models:
-            barred = frozenset(e.model for e in flavor.ways if not policy.allows(e.model, tenant))
+            barred = frozenset(e.model for e in flavor.equivalents if not policy.allows(e.model, tenant))
         key = (flavor.name, barred)
         if key not in self._answers:
             self._answers[key] = self._judge(flavor, barred)
@@ -53,8 +52,7 @@ class Capacity:
 
     def _judge(self, flavor: Flavor, barred: frozenset[str]) -> str | None:
         indexes = self._estate.indexes
-        withheld = [e for e in flavor.withheld if e.model in indexes]
-        here = [e for e in flavor.ways if e.model in indexes]
+        here = [e for e in flavor.equivalents if e.model in indexes]
         absent = [e for e in flavor.equivalents if e.model not in indexes]
         reasons = []
         for equivalent in here:
@@ -62,16 +60,13 @@ class Capacity:
             if reason is None:
                 return None
             reasons.append(reason)
-        if withheld:
-            reasons.append(f"it takes {_some([wants(e) for e in withheld], 'other ways')}, and {NOT_TOGETHER}")
         if reasons:
             reasons += [f"there is no {_some([e.model for e in absent], 'other models')} here"] if absent else []
             return f"{flavor.name} cannot be served: " + "; ".join(reasons) + "."
         wanted = _some([wants(e) for e in absent], "other ways") or "a device that nobody named"
         counts = {model: sum(len(group.seats) for group in index.groups.values()) for model, index in indexes.items()}
         found = ", ".join(f"{count} {model}" for model, count in sorted(counts.items())) or "no device"
-        beside = f", and {NOT_TOGETHER}" if flavor.withheld and not flavor.ways else ""
-        return f"{flavor.name} needs {wanted}; this installation has {found}{beside}."
+        return f"{flavor.name} needs {wanted}; this installation has {found}."
 
     def _why_not_by(self, flavor: Flavor, equivalent: Equivalent, index: FreeIndex, barred: frozenset[str]) -> str | None:
         model, count = equivalent.model, equivalent.count
@@ -114,8 +109,8 @@ def equivalents_for(devices: tuple[Device, ...], flavor: Flavor) -> list[Equival
     """The ways in which exactly these devices serve the flavor, best first."""
     count = len(devices)
     if count == 1:
-        return [e for e in flavor.ways if e.count == 1 and suits(devices[0], flavor, e)]
-    return [e for e in flavor.ways if e.count == count and all(suits(device, flavor, e) for device in devices)]
+        return [e for e in flavor.equivalents if e.count == 1 and suits(devices[0], flavor, e)]
+    return [e for e in flavor.equivalents if e.count == count and all(suits(device, flavor, e) for device in devices)]
 
 
 def part_of(memory_bytes: int, count: int) -> int:

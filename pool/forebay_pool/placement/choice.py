@@ -143,7 +143,7 @@ class Placement:
     ) -> Place | None:
         """The best place: fewest failures of workers, then as the ranking says; None if there is none now."""
         best = Best(self._ranking, self._demand, policy)
-        for equivalent in flavor.ways:
+        for equivalent in flavor.equivalents:
             if equivalent.model not in self.indexes or not policy.allows(equivalent.model, tenant):
                 continue
             if equivalent.count * equivalent.share_milli > bounds.most_milli:
@@ -170,7 +170,7 @@ class Placement:
 
     def is_fragmented(self, flavor: Flavor, tenant: str, policy: Policy) -> bool:
         """Whether as much is free as the flavor takes, though not together; asked where no place was found."""
-        for e in flavor.ways:
+        for e in flavor.equivalents:
             index = self.indexes.get(e.model)
             if index is not None and policy.allows(e.model, tenant):
                 index.refresh()

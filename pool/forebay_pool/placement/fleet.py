@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -53,7 +52,7 @@ class Fleet:
         self.seats: dict[str, Seat] = {}
         self.workers: dict[str, Worker] = {}
         self.policy = policy or Policy()
-        self.flavors = {name: replace(flavor, gangs=self.policy.gangs) for name, flavor in flavors.items()}
+        self.flavors: dict[str, Flavor] = dict(flavors)
         self.tariff = Tariff()
         self.serving: dict[str, dict[str, Worker]] = {}
         """Workers with a session, or with the tensors of one that left, by tenant."""
@@ -87,7 +86,7 @@ class Fleet:
         return new
 
     def set_flavor(self, flavor: Flavor) -> None:
-        self.flavors[flavor.name] = replace(flavor, gangs=self.policy.gangs)
+        self.flavors[flavor.name] = flavor
         self.demand.refresh()
         self._index_flavors()
 
@@ -107,7 +106,7 @@ class Fleet:
         self._demands.clear()
         self._slots.clear()
         for make, device in {seat.device.make: seat.device for seat in self.seats.values()}.items():
-            self._serves[make] = tuple(f.name for f in self.flavors.values() if any(suits(device, f, e) for e in f.ways))
+            self._serves[make] = tuple(f.name for f in self.flavors.values() if any(suits(device, f, e) for e in f.equivalents))
         self._makes = {name: tuple(make for make, served in self._serves.items() if name in served) for name in self.flavors}
 
     @property
@@ -141,7 +140,7 @@ class Fleet:
             return session.worker.names, session.flavor, ()
         if not self.policy.models:
             return (), session.flavor, ()
-        models = {equivalent.model for equivalent in self.flavors[session.flavor].ways}
+        models = {equivalent.model for equivalent in self.flavors[session.flavor].equivalents}
         return (), session.flavor, tuple(sorted(model for model in models if not self.policy.allows(model, session.tenant)))
 
     def demand_milli(self, lane: Lane) -> int:
@@ -158,8 +157,8 @@ class Fleet:
         if devices:
             fitting = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
         else:
-            fitting = [e for e in flavor.ways if e.model in self.indexes]
-        return min((e.count * e.share_milli for e in fitting or flavor.ways), default=WHOLE_MILLI)
+            fitting = [e for e in flavor.equivalents if e.model in self.indexes]
+        return min((e.count * e.share_milli for e in fitting or flavor.equivalents), default=WHOLE_MILLI)
 
     def slots(self, lane: Lane) -> int:
         """How many leases can be open at a time for those who wait there."""
@@ -175,7 +174,7 @@ class Fleet:
         if devices:
             here = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
             return max((WHOLE_MILLI // e.share_milli for e in here), default=0)
-        there = [(self.indexes[e.model].count, e) for e in flavor.ways if e.model in self.indexes]
+        there = [(self.indexes[e.model].count, e) for e in flavor.equivalents if e.model in self.indexes]
         return sum(count // e.count * (WHOLE_MILLI // e.share_milli) for count, e in there)
 
     # Seats
@@ -240,7 +239,7 @@ class Fleet:
         """The seats with something free of which the session's lease could have a part."""
         if session.worker is not None:
             return [seat for seat in (self.seats[device.id] for device in session.worker.devices) if seat.free_milli]
-        models = {equivalent.model: None for equivalent in self.flavors[session.flavor].ways}
+        models = {equivalent.model: None for equivalent in self.flavors[session.flavor].equivalents}
         return [seat for model in models for seat in self.placement.free_of(model)]
 
     # Places
@@ -276,7 +275,7 @@ class Fleet:
 
     def census(self, flavor: Flavor) -> Census:
         """How the devices of the flavor's models stand, without looking at each."""
-        models = dict.fromkeys(e.model for e in flavor.ways if e.model in self.indexes)
+        models = dict.fromkeys(e.model for e in flavor.equivalents if e.model in self.indexes)
         indexes = [self.indexes[model] for model in models]
         for index in indexes:
             index.refresh()
@@ -285,7 +284,7 @@ class Fleet:
 
     def has_free(self, flavor: Flavor) -> bool:
         """Whether something may be leased of any device of the flavor's models."""
-        for model in {e.model: None for e in flavor.ways if e.model in self.indexes}:
+        for model in {e.model: None for e in flavor.equivalents if e.model in self.indexes}:
             self.indexes[model].refresh()
             if self.indexes[model].free:
                 return True

@@ -57,7 +57,7 @@ class Demand:
         """Takes the counts, and the flavors as they are, for the mix that placements are judged by."""
         weights: dict[str, Counter[tuple[int, int]]] = {}
         for flavor in self._flavors.values():
-            for equivalent in flavor.ways:
+            for equivalent in flavor.equivalents:
                 kinds = weights.setdefault(equivalent.model, Counter())
                 kinds[equivalent.count, equivalent.share_milli] += 1 + self._asked[flavor.name]
         kinds_of = {model: [(*kind, weight) for kind, weight in kinds.items()] for model, kinds in weights.items()}

@@ -39,7 +39,7 @@ def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
         sentence = "The pool runs %(workers)s workers, and %(most)s are allowed: it waits for a session to end."
         return Why("shortage", Cause("workers_limit", sentence, workers=len(fleet.workers), most=workers_max))
     if free:
-        wanted = " or ".join(wants(e) for e in flavor.ways if e.model in fleet.indexes)
+        wanted = " or ".join(wants(e) for e in flavor.equivalents if e.model in fleet.indexes)
         sentence = "Not enough is free for %(flavor)s, which takes %(wanted)s; %(held)s of %(count)s devices are held."
         cause = Cause("not_enough", sentence, flavor=session.flavor, wanted=wanted, held=count - free, count=count)
         return Why("fragmentation" if fleet.is_fragmented(flavor, session.tenant) else "shortage", cause)

@@ -200,10 +200,6 @@ class FlavorRow(TypedDict):
     residents_max: int | None
     servable: bool
     reason: str | None
-    withheld: bool
-    """Whether the reason is that it takes several devices, which do not compute together yet."""
-    computes_on_first: bool
-    """Whether a lease may hold, and bill, several devices, of which one computes at a time."""
     price_nano_per_hour: int | None
     currency: str | None
     waiting: int
@@ -418,8 +414,6 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlo
         "residents_max": flavor.residents_max,
         "servable": why_not is None,
         "reason": why_not,
-        "withheld": why_not is not None and any(not flavor.ways or way.model in fleet.indexes for way in flavor.withheld),
-        "computes_on_first": any(way.count > 1 and way.model in fleet.indexes for way in flavor.ways),
         "price_nano_per_hour": None if price is None else price.nano_per_hour,
         "currency": None if price is None else price.currency,
         "waiting": outlook.waiting,

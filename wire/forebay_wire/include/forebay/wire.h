@@ -42,6 +42,7 @@ constexpr size_t kStepWordsMax = size_t{1} << 21;  // of all kept steps
 constexpr size_t kStepChildrenMax = 1024;          // that follow one step
 constexpr size_t kFreedKeptMax = 4096;             // storages freed before one step; a longer list is not kept
 constexpr size_t kTimesMax = size_t{1} << 19;       // calls whose times are noted before they are told
+constexpr size_t kLoneWorkMax = 65536;              // operators, each with a reason, that ran on one device of several
 constexpr int64_t kStorageBytesMax = int64_t{1} << 46;
 constexpr int64_t kSparsePlacesMax = int64_t{1} << 61;  // of a sparse tensor, filled or not
 
@@ -74,6 +75,7 @@ enum class Command : uint8_t {
   kHeard = 25,
   kSettings = 26,
   kTellSegments = 27,
+  kTellGang = 28,
 };
 
 // Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.
@@ -109,6 +111,7 @@ enum class Reply : uint8_t {
   kBytes = 75,
   kTimes = 76,
   kSegments = 77,
+  kGang = 78,
 };
 
 enum class FailureCode : uint8_t {

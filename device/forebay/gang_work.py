@@ -1,0 +1,96 @@
+"""What the devices of a session that has several do together, and what one of them does alone. All times are integers of nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch  # noqa: F401 what _C is linked to
+from forebay_wire.vocabulary import Alone
+
+from forebay import _C
+
+
+@dataclass(frozen=True)
+class Work:
+    """Calls, and how long the first device's worker was at them."""
+
+    calls: int
+    ns: int
+
+    def since(self, before: Work) -> Work:
+        """What came after."""
+        return Work(self.calls - before.calls, self.ns - before.ns)
+
+
+NONE = Work(0, 0)
+
+
+@dataclass(frozen=True)
+class LoneWork:
+    """Calls of one operator that ran on one device alone, for one reason."""
+
+    operator: str
+    reason: Alone
+    work: Work
+
+
+@dataclass(frozen=True)
+class GangWork:
+    """Of the session of one virtual device, in a stretch of the program."""
+
+    device: int
+    """The virtual one."""
+    devices: int
+    """How many it consists of."""
+    divided: Work
+    """Each device computed on its rows of a batch."""
+    copies: Work
+    """Each device computed the same."""
+    alone: tuple[LoneWork, ...]
+    """The longest first."""
+
+    @property
+    def alone_ns(self) -> int:
+        """On one device, while the others had nothing to do."""
+        return sum(lone.work.ns for lone in self.alone)
+
+    @property
+    def ns(self) -> int:
+        """All calls."""
+        return self.divided.ns + self.copies.ns + self.alone_ns
+
+    @property
+    def calls(self) -> int:
+        return self.divided.calls + self.copies.calls + sum(lone.work.calls for lone in self.alone)
+
+    def since(self, before: GangWork | None) -> GangWork:
+        """What came after ``before``; all, where there was none, or a session before this one."""
+        if before is None or before.calls > self.calls:
+            return self
+        known = {(lone.operator, lone.reason): lone.work for lone in before.alone}
+        grown = (
+            LoneWork(lone.operator, lone.reason, lone.work.since(known.get((lone.operator, lone.reason), NONE))) for lone in self.alone
+        )
+        return GangWork(
+            self.device, self.devices, self.divided.since(before.divided), self.copies.since(before.copies), _longest_first(grown)
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of this class; reasons by their names."""
+        alone = [{"operator": lone.operator, "reason": lone.reason.name.lower(), **asdict(lone.work)} for lone in self.alone]
+        return {**asdict(self), "alone": alone, "alone_ns": self.alone_ns}
+
+
+def read(device: int) -> GangWork | None:
+    """Of the session so far, from its worker, once all is recorded before; None of a session with one device, or without a worker."""
+    told = _C.gang_work(device)
+    if told["devices"] < 2:
+        return None
+    alone = (LoneWork(lone["operator"], Alone(lone["reason"]), Work(lone["calls"], lone["ns"])) for lone in told["alone"])
+    return GangWork(device, told["devices"], Work(**told["divided"]), Work(**told["copies"]), _longest_first(alone))
+
+
+def _longest_first(alone: Iterable[LoneWork]) -> tuple[LoneWork, ...]:
+    return tuple(sorted((lone for lone in alone if lone.work.calls), key=lambda lone: -lone.work.ns))
