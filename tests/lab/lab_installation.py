@@ -31,7 +31,7 @@ START_SECONDS = 120
 
 @dataclass
 class Cloud:
-    """Pool and billing; ``dev.1gb`` and ``dev.4gb`` are served by one device."""
+    """Pool and billing; ``dev.1gb`` and ``dev.4gb`` are served by one device, and two others could serve a flavor together."""
 
     hub: Hub
     pool: Process
@@ -96,7 +96,9 @@ def install(hub: Hub, folder: Path) -> Cloud:
         }
         return Process(f"forebay_{name}", environment, urls[name] + "health", folder / f"{name}.log")
 
-    devices = '[{kind = "cpu", model = "cpu-dev", memory = "4 GiB", count = 1}]'
+    devices = (
+        '[{kind = "cpu", model = "cpu-dev", memory = "4 GiB", count = 1}, {kind = "cpu", model = "cpu-half", memory = "512 MiB", count = 2}]'
+    )
     pool = process(
         "pool",
         state_dir=str(folder / "pool"),
