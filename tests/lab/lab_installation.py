@@ -64,6 +64,11 @@ class Cloud:
             assert isinstance(opened, wire.SessionOpened), opened
             yield Session(link)
 
+    def make_pair(self) -> None:
+        """A flavor of two devices together, ``pair``."""
+        body = {"memory_bytes": 900 << 20, "equivalents": [{"model": "cpu-half", "count": 2}]}
+        self.ask("pool", "operator", "PUT", "api/flavors/pair", json=body)
+
     @contextmanager
     def device_held(self) -> Iterator[None]:
         """The one device computes for somebody else."""
@@ -96,15 +101,16 @@ def install(hub: Hub, folder: Path) -> Cloud:
         }
         return Process(f"forebay_{name}", environment, urls[name] + "health", folder / f"{name}.log")
 
-    devices = (
-        '[{kind = "cpu", model = "cpu-dev", memory = "4 GiB", count = 1}, {kind = "cpu", model = "cpu-half", memory = "512 MiB", count = 2}]'
+    alone, pair = (
+        '{kind = "cpu", model = "cpu-dev", memory = "4 GiB"}',
+        '{kind = "cpu", model = "cpu-half", memory = "512 MiB", count = 2}',
     )
     pool = process(
         "pool",
         state_dir=str(folder / "pool"),
         billing_url=urls["billing"],
         worker_python=str(fork_server.services()),
-        devices=devices,
+        devices=f"[{alone}, {pair}]",
         idle_release_seconds="60",
     )
     billing = process("billing", database_url=f"sqlite:///{folder / 'billing.sqlite3'}")

@@ -238,8 +238,7 @@ ALONE = r"forebay: \d+ % of the time on 1 of the 2 devices of cuda:0: (.*)"
 
 
 def test_a_cell_says_where_one_of_two_devices_did_most_of_it(cloud: Any, tmp_path: Path) -> None:
-    body = {"memory_bytes": 900 << 20, "equivalents": [{"model": "cpu-half", "count": 2}]}
-    cloud.ask("pool", "operator", "PUT", "api/flavors/pair", json=body)
+    cloud.make_pair()
     with kernel(environment(cloud, tmp_path) | {"FOREBAY_FLAVOR": "pair"}) as found:
         found.run(MODELS)
         comm = found.open(locale="en")
