@@ -127,7 +127,7 @@ def test_a_flavor_is_chosen_in_the_panel_by_keyboard(notebook: NotebookPage) -> 
 def test_the_panel_says_where_one_of_two_devices_did_most_and_what_such_a_flavor_is(browser: Any, server: Any, cloud: Any) -> None:
     cloud.make_pair()
     work = "x = torch.ones(1200, 1200, device='cuda')\nfor _ in range(40): y = (x @ x) / 1200\ny[0, 0].item()"
-    server.write("pair.ipynb", "import torch", "%flavor pair", work)
+    server.write("pair.ipynb", "import forebay, torch", "forebay.flavor('pair')", work)
     page = NotebookPage(browser, server, "lab", "pair.ipynb")
     try:
         for cell in range(2):
