@@ -86,8 +86,8 @@ class Loop:
 
 
 @pytest.fixture
-def loop(start_worker: Callable[..., Any]) -> Any:
-    client = start_worker(device=PAIR).connect()
+def loop(start_worker: Callable[..., Any], device: str) -> Any:
+    client = start_worker(device=f"{device}+{device}").connect()
     with client.socket:
         client.hello()
         yield Loop(client)
@@ -168,6 +168,7 @@ def lone(told: stream.GangWork, reason: stream.Alone) -> dict[str, int]:
     return {one.operator: one.work.calls for one in told.alone if one.reason == reason}
 
 
+@pytest.mark.parametrize("device", ["cpu:0", "standin:0"])
 def test_calls_are_told_by_who_carried_them_out(loop: Loop) -> None:
     """Of a round two products and a gather are divided, and the weights, which each device has, are added to."""
     loop.run()
@@ -182,6 +183,7 @@ def test_calls_are_told_by_who_carried_them_out(loop: Loop) -> None:
     assert after.alone == before.alone
 
 
+@pytest.mark.parametrize("device", ["cpu:0", "standin:0"])
 def test_what_runs_alone_is_told_with_its_reason(loop: Loop) -> None:
     loop.run()
     ours = loop.round()
