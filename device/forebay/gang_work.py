@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +11,11 @@ import torch  # noqa: F401 what _C is linked to
 from forebay_wire.vocabulary import Alone
 
 from forebay import _C
+
+WORTH_TELLING_NS = 10**9
+"""Whoever computes for less is not told that one device did it alone."""
+OF_NO_OPERATOR = {Alone.NO_BATCH: "no_batch", Alone.NO_ROOM: "no_room", Alone.TRIAL: "trial", Alone.VALUES: "trial"}
+"""Reasons that concern whatever is called."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,22 @@ class GangWork:
     def calls(self) -> int:
         return self.divided.calls + self.copies.calls + sum(lone.work.calls for lone in self.alone)
 
+    @property
+    def mostly_alone(self) -> bool:
+        """Whether one device computed alone for more than half of the time, and of that there is a second or more."""
+        return self.ns >= WORTH_TELLING_NS and 2 * self.alone_ns > self.ns
+
+    @property
+    def alone_percent(self) -> int:
+        return round(100 * self.alone_ns / self.ns) if self.ns else 0
+
+    def causes(self, most: int) -> list[str]:
+        """What one device did alone, the longest first: operators, and ``no_batch``, ``no_room`` or ``trial``."""
+        ns: Counter[str] = Counter()
+        for lone in self.alone:
+            ns[OF_NO_OPERATOR.get(lone.reason) or _short(lone.operator)] += lone.work.ns
+        return [name for name, _ in ns.most_common(most)]
+
     def since(self, before: GangWork | None) -> GangWork:
         """What came after ``before``; all, where there was none, or a session before this one."""
         if before is None or before.calls > self.calls:
@@ -90,6 +112,11 @@ def read(device: int) -> GangWork | None:
         return None
     alone = (LoneWork(lone["operator"], Alone(lone["reason"]), Work(lone["calls"], lone["ns"])) for lone in told["alone"])
     return GangWork(device, told["devices"], Work(**told["divided"]), Work(**told["copies"]), _longest_first(alone))
+
+
+def _short(operator: str) -> str:
+    """``aten::add.Tensor`` as people call it."""
+    return operator.rpartition("::")[2].partition(".")[0]
 
 
 def _longest_first(alone: Iterable[LoneWork]) -> tuple[LoneWork, ...]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from forebay_wire import messages
 
+    from forebay.gang_work import GangWork
+
 HOUR_NS = 3600 * 10**9
 CELLS_MAX = 50
 """Cells of which is known what they used; the oldest are forgotten."""
@@ -42,6 +44,8 @@ class Entry:
     leases: int = 0
     open: int = 0
     """Leases that are not closed yet."""
+    gangs: tuple[GangWork, ...] = ()
+    """Of its devices that are several."""
 
 
 @dataclass
@@ -69,6 +73,10 @@ class Device:
     asked: tuple[str, int] | None = None
     """The span that waits, and since when."""
     model: str | None = None
+    devices: int = 1
+    """Of its last lease: together they are this one."""
+    gang: GangWork | None = None
+    """What they did, of several, in the last cell that is known."""
     leases: dict[int, Running] = field(default_factory=dict)
     """By epoch."""
 
@@ -133,6 +141,14 @@ class Journal:
                         _add(money, lease.currency, passed * lease.price_nano_per_hour // HOUR_NS)
             return money, device_ns
 
+    def note_gangs(self, entry: Entry, gangs: tuple[GangWork, ...]) -> None:
+        """What the devices of those that are several did for an entry."""
+        with self._lock:
+            entry.gangs = gangs
+            for gang in gangs:
+                self._devices[gang.device].gang = gang
+        self._tell()
+
     # What sessions write
 
     def asked(self, index: int, span: messages.Span) -> None:
@@ -176,7 +192,7 @@ class Journal:
                 self._entries_left(lease.entry)
             device.leases.clear()
             self._leave(device)
-            device.session, device.model = None, None
+            device.session, device.model, device.gang = None, None, None
             self._turn(device, "idle")
             self._closed.notify_all()
         self._tell()
@@ -189,6 +205,7 @@ class Journal:
     def _grant(self, device: Device, granted: messages.Granted, span: messages.Span | None) -> None:
         now_ns, asked = self._now_ns(), device.asked
         device.flavor, device.model, device.queued, device.asked = granted.flavor, granted.device.model, None, None
+        device.devices = granted.devices
         if asked is not None and asked[0] in self._entries:
             self._entries[asked[0]].waited_ns += now_ns - asked[1]
         entry = self._entry_of(span) if span is not None else None

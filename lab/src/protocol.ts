@@ -47,6 +47,15 @@ export interface Device {
   /** What its open leases cost per hour. */
   running: Money[];
   memory_bytes: number;
+  /** Of several devices, where one did most of the last cell alone; absent from kernels of older releases. */
+  alone?: Alone | null;
+}
+
+export interface Alone {
+  devices: number;
+  percent: number;
+  /** The longest first: operators, and `no_batch`, `no_room` or `trial`. */
+  causes: string[];
 }
 
 export interface Cell {

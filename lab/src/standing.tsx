@@ -3,7 +3,7 @@ import React from 'react';
 
 import * as amounts from './amounts';
 import { Link } from './link';
-import { Device, State } from './protocol';
+import { Alone, Device, State } from './protocol';
 import { Texts } from './texts';
 import { leftOf, spentBy, stateOf, usedBy } from './view';
 
@@ -55,6 +55,7 @@ function One({ link, device, several, texts }: { link: Link; device: Device; sev
       {device.state === 'idle' && <p className="forebay-hint">{texts.say('idle_hint')}</p>}
       {device.state === 'resident' && <p className="forebay-hint">{texts.say('resident_hint')}</p>}
       {device.state === 'moving' && <p className="forebay-hint">{texts.say('moving_hint')}</p>}
+      {device.alone && <p className="forebay-alone forebay-hint">{aloneOf(device.alone, texts)}</p>}
       <dl>
         {flavor !== null && (
           <>
@@ -78,6 +79,10 @@ function One({ link, device, several, texts }: { link: Link; device: Device; sev
       </dl>
     </>
   );
+}
+
+function aloneOf({ devices, percent, causes }: Alone, texts: Texts): string {
+  return texts.say('alone', { devices, percent, causes: causes.map(cause => texts.cause(cause)).join(', ') });
 }
 
 function reason(link: Link, device: Device, texts: Texts): string {

@@ -24,4 +24,10 @@ export class Texts {
     const key = `code_${code}`;
     return key in en ? this.say(key as Key) : '';
   }
+
+  /** Why one of several devices computed alone: a reason of ours, or the operator that is named. */
+  cause(cause: string): string {
+    const key = `alone_${cause}`;
+    return key in en ? this.say(key as Key) : cause;
+  }
 }

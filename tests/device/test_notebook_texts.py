@@ -7,16 +7,19 @@ import re
 from pathlib import Path
 
 import pytest
+from forebay.gang_work import OF_NO_OPERATOR, GangWork, LoneWork, Work
 from forebay.journal import Entry
 from forebay.notebook import amounts, notice
 from forebay.notebook.magics import wish
 from forebay.notebook.texts import LANGUAGES, Texts, catalogue, language_here, language_of
 from forebay.waiting import Left, in_words
 from forebay_wire import messages
+from forebay_wire.vocabulary import Alone
 
 ROOT = Path(__file__).parents[2]
 ENGLISH = Texts("en")
 SECOND = 10**9
+CAUSES = set(OF_NO_OPERATOR.values())
 
 
 def places(text: str) -> set[str]:
@@ -43,7 +46,7 @@ def test_each_language_has_every_text_with_the_same_places(part: str) -> None:
 @pytest.mark.parametrize(("part", "folder", "kinds"), [("kernel", "device/forebay/notebook", "*.py"), ("extension", "lab/src", "*.ts*")])
 def test_no_text_is_left_that_nothing_says(part: str, folder: str, kinds: str) -> None:
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / folder).glob(kinds))
-    built = {"kernel": {"granted", "not granted", "stopped waiting"}, "extension": set()}[part]
+    built = {"kernel": {"granted", "not granted", "stopped waiting", *CAUSES}, "extension": {f"alone_{cause}" for cause in CAUSES}}[part]
     states = {"idle", "queued", "starting", "restoring", "computing", "resident", "moving"}
     unsaid = {key for key in catalogues()[part]["en"] if not re.search(rf"[\"']{key}[\"']", source)} - built - states
     assert {key for key in unsaid if not key.startswith("code_")} == set()
@@ -52,6 +55,11 @@ def test_no_text_is_left_that_nothing_says(part: str, folder: str, kinds: str) -
 def test_every_reason_of_the_pool_has_a_short_word() -> None:
     codes = messages.Queued.model_fields["code"].annotation
     assert {f"code_{code}" for code in codes.__args__} <= set(catalogues()["extension"]["en"])  # type: ignore[union-attr]
+
+
+def test_every_cause_that_is_no_operator_has_its_words() -> None:
+    assert catalogues()["kernel"]["en"].keys() >= CAUSES
+    assert catalogues()["extension"]["en"].keys() >= {f"alone_{cause}" for cause in CAUSES}
 
 
 def test_the_language_is_that_of_the_locale_and_english_where_we_have_none() -> None:
@@ -90,6 +98,33 @@ def test_a_line_says_device_time_wait_cost_and_flavor() -> None:
     entry.open = 1
     assert "still computes" in notice.used(entry, ENGLISH)["text/plain"]
     assert "장치" in notice.used(entry, Texts("ko"))["text/plain"]
+
+
+def gang(divided_ns: int, *alone: tuple[str, Alone, int]) -> GangWork:
+    return GangWork(0, 4, Work(1, divided_ns), Work(0, 0), tuple(LoneWork(operator, reason, Work(1, ns)) for operator, reason, ns in alone))
+
+
+def test_a_line_says_what_one_of_several_devices_did_alone_where_that_was_most_of_a_second_or_more() -> None:
+    norm = ("aten::native_batch_norm", Alone.RESULTS, SECOND)
+    tried = [("aten::mm", Alone.TRIAL, SECOND // 2), ("aten::eq.Scalar", Alone.VALUES, SECOND // 4)]
+    few = ("aten::nonzero", Alone.SIZES, SECOND // 4)
+    entry = Entry("c1", 1, "a.ipynb", gangs=(gang(SECOND, norm, *tried, few, ("aten::add.Tensor", Alone.VIEWS, SECOND // 8)),), leases=1)
+    used, alone = notice.used(entry, ENGLISH)["text/plain"].split("\n")
+    assert alone == "forebay: 68 % of the time on 1 of the 4 devices of cuda:0: native_batch_norm, trials of how to divide, nonzero"
+    assert notice.used(entry, ENGLISH)["text/html"].count("<div") == 2
+    korean = notice.used(entry, Texts("ko"))["text/plain"]
+    assert korean.endswith("cuda:0의 장치 4개 중 1개에서 시간의 68 %: native_batch_norm, 나누는 방법 시험, nonzero")
+    for quiet in (gang(SECOND, norm), gang(0, ("aten::mm", Alone.NO_BATCH, SECOND - 1))):
+        entry.gangs = (quiet,)
+        assert notice.used(entry, ENGLISH)["text/plain"] == used
+
+
+def test_a_stretch_of_several_devices_is_what_came_since_the_look_before() -> None:
+    before, after = gang(5, ("aten::mm", Alone.NO_BATCH, 7)), gang(6, ("aten::mm", Alone.NO_BATCH, 9), ("aten::mm", Alone.RESULTS, 1))
+    more = GangWork(0, 4, Work(3, 8), Work(0, 0), (LoneWork("aten::mm", Alone.NO_BATCH, Work(4, 9)), after.alone[1]))
+    assert more.since(before).alone == (LoneWork("aten::mm", Alone.NO_BATCH, Work(3, 2)), LoneWork("aten::mm", Alone.RESULTS, Work(1, 1)))
+    assert more.since(before).divided == Work(2, 3)
+    assert before.since(more) is before, "a session that began anew"
 
 
 def test_what_the_pool_says_cannot_bring_markup_into_a_page() -> None:

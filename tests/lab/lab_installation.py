@@ -31,7 +31,7 @@ START_SECONDS = 120
 
 @dataclass
 class Cloud:
-    """Pool and billing; ``dev.1gb`` and ``dev.4gb`` are served by one device."""
+    """Pool and billing; ``dev.1gb`` and ``dev.4gb`` are served by one device, and two others could serve a flavor together."""
 
     hub: Hub
     pool: Process
@@ -63,6 +63,11 @@ class Cloud:
             opened = wire.to_client(link.recv(timeout=10))
             assert isinstance(opened, wire.SessionOpened), opened
             yield Session(link)
+
+    def make_pair(self) -> None:
+        """A flavor of two devices together, ``pair``."""
+        body = {"memory_bytes": 900 << 20, "equivalents": [{"model": "cpu-half", "count": 2}]}
+        self.ask("pool", "operator", "PUT", "api/flavors/pair", json=body)
 
     @contextmanager
     def device_held(self) -> Iterator[None]:
@@ -96,13 +101,16 @@ def install(hub: Hub, folder: Path) -> Cloud:
         }
         return Process(f"forebay_{name}", environment, urls[name] + "health", folder / f"{name}.log")
 
-    devices = '[{kind = "cpu", model = "cpu-dev", memory = "4 GiB", count = 1}]'
+    alone, pair = (
+        '{kind = "cpu", model = "cpu-dev", memory = "4 GiB"}',
+        '{kind = "cpu", model = "cpu-half", memory = "512 MiB", count = 2}',
+    )
     pool = process(
         "pool",
         state_dir=str(folder / "pool"),
         billing_url=urls["billing"],
         worker_python=str(fork_server.services()),
-        devices=devices,
+        devices=f"[{alone}, {pair}]",
         idle_release_seconds="60",
     )
     billing = process("billing", database_url=f"sqlite:///{folder / 'billing.sqlite3'}")

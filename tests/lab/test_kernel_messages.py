@@ -220,3 +220,41 @@ def states(shown: Shown) -> list[dict[str, Any]]:
 def device(state: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = state["devices"][0]
     return found
+
+
+MODELS = """
+import torch
+def train(model, steps):
+    for step in range(steps):
+        x = torch.randn(4096, 512).to("cuda")
+        model(x).square().mean().backward()
+        model.zero_grad()
+    torch.cuda.synchronize()
+plain = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 512)).to("cuda")
+normed = torch.nn.Sequential(*(torch.nn.BatchNorm1d(512) for _ in range(4))).to("cuda")
+"""
+PRODUCTS = "x = torch.ones(1200, 1200, device='cuda')\nfor _ in range(40): y = (x @ x) / 1200\nassert y[0, 0].item() == 1"
+ALONE = r"forebay: \d+ % of the time on 1 of the 2 devices of cuda:0: (.*)"
+
+
+def test_a_cell_says_where_one_of_two_devices_did_most_of_it(cloud: Any, tmp_path: Path) -> None:
+    cloud.make_pair()
+    with kernel(environment(cloud, tmp_path) | {"FOREBAY_FLAVOR": "pair"}) as found:
+        found.run(MODELS)
+        comm = found.open(locale="en")
+        shown = found.run(PRODUCTS)
+        used, alone = shown.lines[0].split("\n")
+        match = re.fullmatch(ALONE, alone)
+        assert used.endswith(" · pair") and match and match[1] == "no batch of rows came again"
+        assert 'class="forebay-line forebay-alone"' in shown.html[0]
+        told = found.until(shown, lambda shown: any(device(state)["alone"] for state in states(shown)))
+        assert device(states(told)[-1])["alone"] == {"devices": 2, "percent": 100, "causes": ["no_batch"]}
+        found.run("train(plain, 12)")
+        shown = found.run("train(plain, 30)")
+        assert "\n" not in shown.lines[0], "it is divided"
+        found.until(shown, lambda shown: states(shown) and device(states(shown)[-1])["alone"] is None)
+        found.run("train(normed, 4)")
+        normed = re.search(ALONE, found.run("train(normed, 20)").lines[0])
+        assert normed and "native_batch_norm_backward" in normed[1] and "native_batch_norm" in normed[1].split(", ")
+        found.say(comm, locale="ko")
+        assert "장치 2개 중 1개" in found.run("train(normed, 20)").lines[0]

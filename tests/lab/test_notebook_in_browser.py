@@ -124,6 +124,25 @@ def test_a_flavor_is_chosen_in_the_panel_by_keyboard(notebook: NotebookPage) -> 
     assert "needs 1 MI250" in panel.locator("details").inner_text(), "why others cannot be had"
 
 
+def test_the_panel_says_where_one_of_two_devices_did_most_and_what_such_a_flavor_is(browser: Any, server: Any, cloud: Any) -> None:
+    cloud.make_pair()
+    work = "x = torch.ones(1200, 1200, device='cuda')\nfor _ in range(40): y = (x @ x) / 1200\ny[0, 0].item()"
+    server.write("pair.ipynb", "import forebay, torch", "forebay.flavor('pair')", work)
+    page = NotebookPage(browser, server, "lab", "pair.ipynb")
+    try:
+        for cell in range(2):
+            page.run(cell)
+        page.open_panel()
+        offer = page.panel.locator(".forebay-flavor", has_text="pair").inner_text()
+        assert re.search("on 2 . cpu-half", offer) and "what cannot be divided runs on the first; all are billed" in offer
+        assert page.panel.locator(".forebay-alone").count() == 0
+        assert "forebay: 100 % of the time on 1 of the 2 devices of cuda:0: no batch of rows came again" in page.run(2)
+        said = page.panel.locator(".forebay-alone").inner_text()
+        assert said == "100 % of the last cell ran on 1 of 2 devices: no batch of rows came again."
+    finally:
+        page.close()
+
+
 def test_a_session_elsewhere_is_released_after_a_second_press(notebook: NotebookPage, cloud: Any) -> None:
     with cloud.session(process="forgotten.py") as other:
         notebook.open_panel()

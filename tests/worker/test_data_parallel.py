@@ -86,8 +86,8 @@ class Loop:
 
 
 @pytest.fixture
-def loop(start_worker: Callable[..., Any]) -> Any:
-    client = start_worker(device=PAIR).connect()
+def loop(start_worker: Callable[..., Any], device: str) -> Any:
+    client = start_worker(device=f"{device}+{device}").connect()
     with client.socket:
         client.hello()
         yield Loop(client)
@@ -190,6 +190,7 @@ def lone(told: stream.GangWork, reason: stream.Alone) -> dict[str, int]:
     return {one.operator: one.work.calls for one in told.alone if one.reason == reason}
 
 
+@pytest.mark.parametrize("device", ["cpu:0", "standin:0"])
 def test_calls_are_told_by_who_carried_them_out(loop: Loop) -> None:
     """Of a round two products and a gather are divided, and the weights, which each device has, are added to."""
     loop.run()
@@ -204,6 +205,7 @@ def test_calls_are_told_by_who_carried_them_out(loop: Loop) -> None:
     assert after.alone == before.alone
 
 
+@pytest.mark.parametrize("device", ["cpu:0", "standin:0"])
 def test_what_runs_alone_is_told_with_its_reason(loop: Loop) -> None:
     loop.run()
     ours = loop.round()
@@ -216,6 +218,23 @@ def test_what_runs_alone_is_told_with_its_reason(loop: Loop) -> None:
     assert lone(told, stream.Alone.TRIAL)["aten::_softmax"] == 1
     (softmax,) = (one for one in told.alone if one.reason == stream.Alone.RESULTS)
     assert softmax.work.ns > 0
+
+
+def test_what_runs_alone_for_want_of_room_or_of_sizes_is_told_with_that(loop: Loop) -> None:
+    """Each of two devices has 128 MiB."""
+    loop.run()
+    asked = Template(loop.client.operator(aten.nonzero.default), (Argument(Tag.TENSOR, geometry=SQUARE),), (Output(OutputTag.UNKNOWN),))
+    number, first = loop.client.template(asked), loop.client.storage()
+    loop.client.send(stream.Ask(loop.client.request(), first, number, (stream.View(loop.held),)))
+    assert isinstance(loop.client.reply(), stream.Outputs)
+    large, total = loop.client.storage(), Output(OutputTag.NEW, geometry=Geometry(6, (), ()), storage_bytes=4)
+    loop.client.send(stream.Allocate(large, 80 << 20), stream.Write(large, 0, bytes(4)))
+    along = (Argument(Tag.INT_LIST, list=(0,)), Argument(Tag.BOOL), Argument(Tag.NONE))
+    loop.call(aten.sum.dim_IntList, (large, Geometry(6, (20 << 20,), (1,))), more=along, output=total)
+    loop.check()
+    told = work_of(loop)
+    assert lone(told, stream.Alone.SIZES) == {"aten::nonzero": 1}
+    assert lone(told, stream.Alone.NO_ROOM) == {"aten::sum.dim_IntList": 1}
 
 
 def test_a_session_of_one_device_tells_of_no_other(start_worker: Callable[..., Any]) -> None:

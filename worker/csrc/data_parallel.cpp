@@ -149,6 +149,7 @@ Way* DataParallel::known(uint64_t number, const Plan& plan, const wire::Words& w
 Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& words) {
   const auto ids = Gang::storages_of(plan, words);
   tried_.reset();
+  whole_.alone = wire::Alone::kResults;
   int64_t bytes = plan.new_bytes;
   for (const uint64_t id : ids) bytes += storages_.at(id).share() == nullptr ? storages_.at(id).bytes() : 0;
   if (!gang_.all_have_room(bytes)) {

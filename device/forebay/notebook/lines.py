@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from forebay.journal import Entry, Journal
 from forebay.notebook import notice
+from forebay.notebook.gangs import Gangs
 from forebay.notebook.output import NOWHERE, Header, Output
 from forebay.notebook.texts import Texts
 from forebay.spans import Work
@@ -45,6 +46,9 @@ class CellLines:
         self._lock = threading.Lock()
         self._header: Header = NOWHERE
         self._shown: dict[str, Shown] = {}
+        self._gangs = Gangs(journal)
+        self._late: Entry | None = None
+        """Of the last cell, whose work was not done at its end."""
 
     @property
     def header(self) -> Header:
@@ -54,13 +58,19 @@ class CellLines:
     def began(self, _work: Work | None = None) -> None:
         """A cell begins, in this thread."""
         self._header = self._output.header()
+        self._late = None
 
     def ended(self, work: Work) -> None:
         """A cell ended, in this thread, and its end is in the stream."""
         entry = self._journal.entry(work.id)
-        if self.quiet or entry is None or not entry.leases:
+        if entry is None or not entry.leases:
             return
-        self._journal.settled(work.id, SETTLE_SECONDS)
+        if self._journal.settled(work.id, SETTLE_SECONDS):
+            self._gangs.look(entry)
+        else:
+            self._late = entry
+        if self.quiet:
+            return
         with self._lock:
             data = notice.used(entry, self._texts)
             self._shown[work.id] = Shown(self._output.show(data, self._header), self._header, entry, data)
@@ -69,6 +79,10 @@ class CellLines:
 
     def mend(self) -> None:
         """Says anew what has changed since: a cell's work may be done after its end."""
+        late = self._late
+        if late is not None and not late.open:
+            self._late = None
+            self._gangs.look(late)
         with self._lock:
             for shown in self._shown.values():
                 data = notice.used(shown.entry, self._texts)

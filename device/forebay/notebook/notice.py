@@ -13,6 +13,7 @@ from forebay.waiting import clock
 if TYPE_CHECKING:
     from forebay_wire.messages import Queued
 
+    from forebay.gang_work import GangWork
     from forebay.waiting import Left
 
 Bundle = dict[str, str]
@@ -20,13 +21,24 @@ STYLE = "font-size: 85%; opacity: 0.75; font-family: var(--jp-ui-font-family, sa
 OPENING = ("starting", "restoring")
 
 
+CAUSES_MAX = 3
+"""A line names so many of the operators that ran on one device alone."""
+
+
 def used(entry: Entry, texts: Texts) -> Bundle:
-    """What a cell used, or that its device still computes."""
+    """What a cell used, or that its device still computes; and where one of several devices did most of it alone."""
     waited = amounts.seconds(entry.waited_ns)
     if entry.open:
         return _bundle(texts("line_open", waited=waited, flavor=entry.flavor), "forebay-used")
     cost, device = amounts.cost(entry.cost, texts), amounts.seconds(entry.device_ns)
-    return _bundle(texts("line", device=device, waited=waited, cost=cost, flavor=entry.flavor), "forebay-used")
+    line = _bundle(texts("line", device=device, waited=waited, cost=cost, flavor=entry.flavor), "forebay-used")
+    alone = [_bundle(_alone(gang, texts), "forebay-alone") for gang in entry.gangs if gang.mostly_alone]
+    return {kind: "\n".join(part[kind] for part in (line, *alone)) for kind in line}
+
+
+def _alone(gang: GangWork, texts: Texts) -> str:
+    causes = ", ".join(texts.word(cause) for cause in gang.causes(CAUSES_MAX))
+    return texts("line_alone", percent=gang.alone_percent, device=gang.device, devices=gang.devices, causes=causes)
 
 
 def waiting(flavor: str, queued: Queued, left: Left | None, texts: Texts) -> Bundle:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import process
 from forebay.journal import Device, Entry, Journal, Running
+from forebay.notebook.notice import CAUSES_MAX
 from forebay.service import FLAVOR_VARIABLE, configured
 
 if TYPE_CHECKING:
     from forebay_wire.messages import Flavor, Queued
+
+    from forebay.gang_work import GangWork
 
 CELLS_SHOWN = 10
 BUDGET = ("left_nano", "limit_nano", "currency", "sentence", "user")
@@ -50,7 +53,15 @@ def _device(index: int, device: Device, home: Mapping[str, Any] | None, now_ns: 
         "model": device.model,
         "running": [_price(lease) for lease in device.leases.values() if lease.price_nano_per_hour is not None],
         "memory_bytes": _memory_bytes(index) if device.session is not None else 0,
+        "alone": _alone(device.gang) if device.gang is not None else None,
     }
+
+
+def _alone(gang: GangWork) -> Snapshot | None:
+    """What one device of several did alone in the last cell, where that was most of it."""
+    if not gang.mostly_alone:
+        return None
+    return {"devices": gang.devices, "percent": gang.alone_percent, "causes": gang.causes(CAUSES_MAX)}
 
 
 def _price(lease: Running) -> Snapshot:
