@@ -40,7 +40,7 @@ check: ## what to run while working, in two minutes: style, types, who may impor
 test: ## set up, lint, and run every test, several rooms of them side by side
 	@$(SETUP) --dev
 	@echo "$(words $(ROOMS)) rooms of tests and lint, $(JOBS) at a time; what each says comes when it is done"
-	@$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=target --keep-going $(ROOMS:%=test-%) lint 3>&1
+	@$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=target --keep-going lint $(ROOMS:%=test-%) 3>&1
 	@echo "make test took $$((($$(date +%s) - $(BEGAN)) / 60)) min"
 
 # what failed runs once more, alone: some tests look at the clock, and others may have had the processors

@@ -1,7 +1,8 @@
 """``make setup``: installs everything into ``.venv`` (services, workers) and ``.venv/notebook`` (what users get).
 
 Plain standard library, since nothing is installed yet. Each step leaves a stamp of what it was made from; a second run
-repeats only the steps whose stamp no longer fits. Nothing is written outside the checkout.
+repeats only the steps whose stamp no longer fits. Steps that do not need each other run side by side: some wait for the network,
+some use one processor. Nothing is written outside the checkout.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from place import CHECKOUT
@@ -142,7 +145,7 @@ def _parts(source: str | Path) -> Iterable[bytes]:
 
 
 def run(*command: str | Path) -> None:
-    """Runs a command, its output in the log. Raises SetupError with the end of that output."""
+    """Runs a command, its output in the log, line by line beside that of others. Raises SetupError with the end of that output."""
     environment = {
         **os.environ,
         "PIP_CACHE_DIR": str(BUILD / "cache" / "pip"),
@@ -153,14 +156,18 @@ def run(*command: str | Path) -> None:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PATH": f"{SERVER / 'bin'}:{os.environ.get('PATH', os.defpath)}",
     }
-    with LOG.open("ab") as log:
-        start = log.tell()
-        log.write(f"\n$ {' '.join(map(str, command))}\n".encode())
-        log.flush()
-        words = [str(part) for part in command]
-        finished = subprocess.run(words, stdout=log, stderr=log, env=environment, cwd=CHECKOUT, check=False)
-    if finished.returncode != 0:
-        raise SetupError(explain(LOG.read_bytes()[start:].decode(errors="replace")))
+    words = [str(part) for part in command]
+    said = []
+    with (
+        LOG.open("ab", buffering=0) as log,
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, cwd=CHECKOUT) as process,
+    ):
+        log.write(f"$ {' '.join(words)}\n".encode())
+        for line in process.stdout or ():
+            log.write(line)
+            said.append(line)
+    if process.returncode != 0:
+        raise SetupError(explain(b"".join(said).decode(errors="replace")))
 
 
 def explain(output: str) -> str:
@@ -217,7 +224,7 @@ def install_grafana_client(lock: Path) -> None:
 def install_services() -> None:
     """The pure packages, as they lie in the checkout."""
     editable = [part for package in PURE_PACKAGES for part in ("-e", f"./{package}")]
-    run(SERVER / "bin" / "python", "-m", "pip", "install", "--no-build-isolation", "--no-deps", *editable)
+    run(UV, "pip", "install", "--python", SERVER / "bin" / "python", "--no-build-isolation", "--no-deps", "--reinstall", *editable)
 
 
 def install_notebook_packages() -> None:
@@ -248,30 +255,48 @@ def install_kernel() -> None:
     (settings / "page_config.json").write_text(json.dumps(page, indent=2) + "\n", encoding="utf-8")
 
 
-def server_steps(torch: str, index: str | None, lock: str) -> list[Step]:
-    """``.venv``: PyTorch, the requirements of ``lock``, and our packages as they lie in the checkout."""
-    stamps, requirements = SERVER / "stamps", CHECKOUT / "requirements" / lock
-    native = [native_step(package, torch) for package in NATIVE_PACKAGES]
-    projects = tuple(CHECKOUT / package / "pyproject.toml" for package in PURE_PACKAGES)
+Stage = list[list[Step]]
+"""Lanes that run side by side: the steps of each one after the other."""
+
+
+def stages(torch: str, index: str | None, lock: str, npm: bool) -> list[Stage]:
+    """What is done to make ``.venv`` and ``.venv/notebook``; a step needs those before it in its lane, and of the stages before its own."""
+    native = {package: native_step(package, torch) for package in NATIVE_PACKAGES}
+    users = notebook_steps(torch, index)
     return [
-        Step(f"PyTorch for the services ({torch})", stamps / "torch", (PYTHON, torch), lambda: make_environment(SERVER, torch, index)),
-        Step(
-            f"Requirements of the services ({lock})",
-            stamps / lock,
-            (PYTHON, torch, requirements),
-            lambda: install_requirements(SERVER, requirements),
-        ),
-        *native,
-        Step("Our services", stamps / "ours", (PYTHON, *projects), install_services),
-        *(grafana_steps() if lock == DEV_LOCK else ()),
+        [[torch_step(torch, index)]],
+        [[requirements_step(torch, lock), native["wire"]], [users["torch"], users["requirements"], users["kernel"]]],
+        [
+            [native["device"], native["worker"]],
+            [services_step(), *([grafana_step()] if lock == DEV_LOCK else []), *([lab_step()] if npm else [])],
+        ],
+        [[users["device"]]],
     ]
 
 
-def grafana_steps() -> list[Step]:
+def torch_step(torch: str, index: str | None) -> Step:
+    title = f"PyTorch for the services ({torch})"
+    return Step(title, SERVER / "stamps" / "torch", (PYTHON, torch), lambda: make_environment(SERVER, torch, index))
+
+
+def requirements_step(torch: str, lock: str) -> Step:
+    """What the services need, and with ``DEV_LOCK`` the tests."""
+    requirements = CHECKOUT / "requirements" / lock
+    title = f"Requirements of the services ({lock})"
+    return Step(title, SERVER / "stamps" / lock, (PYTHON, torch, requirements), lambda: install_requirements(SERVER, requirements))
+
+
+def services_step() -> Step:
+    """Our packages as they lie in the checkout."""
+    projects = tuple(CHECKOUT / package / "pyproject.toml" for package in PURE_PACKAGES)
+    return Step("Our services", SERVER / "stamps" / "ours", (PYTHON, *projects), install_services)
+
+
+def grafana_step() -> Step:
     """``.venv/grafana``, for the tests of ``forebay admin grafana``."""
     lock = CHECKOUT / "requirements" / "grafana.txt"
     title = "Grafana's client for the tests"
-    return [Step(title, SERVER / "stamps" / "grafana", (PYTHON, lock), lambda: install_grafana_client(lock), (GRAFANA,))]
+    return Step(title, SERVER / "stamps" / "grafana", (PYTHON, lock), lambda: install_grafana_client(lock), (GRAFANA,))
 
 
 def native_step(package: str, torch: str) -> Step:
@@ -281,21 +306,23 @@ def native_step(package: str, torch: str) -> Step:
     return Step(title, SERVER / "stamps" / package, sources, lambda: build_wheel(package), (WHEELS / package,))
 
 
-def notebook_steps(torch: str, index: str | None) -> list[Step]:
-    """``.venv/notebook``: PyTorch, what users expect beside it, and the virtual device."""
+def notebook_steps(torch: str, index: str | None) -> dict[str, Step]:
+    """``.venv/notebook``: PyTorch, what users expect beside it, the kernel, and the virtual device."""
     stamps, requirements = NOTEBOOK / "stamps", CHECKOUT / "requirements" / "notebook.txt"
     packages = tuple(CHECKOUT / package for package in NOTEBOOK_PACKAGES)
-    return [
-        Step(f"PyTorch for the notebooks ({torch})", stamps / "torch", (PYTHON, torch), lambda: make_environment(NOTEBOOK, torch, index)),
-        Step(
+    return {
+        "torch": Step(
+            f"PyTorch for the notebooks ({torch})", stamps / "torch", (PYTHON, torch), lambda: make_environment(NOTEBOOK, torch, index)
+        ),
+        "requirements": Step(
             "Requirements of the notebooks",
             stamps / "requirements",
             (PYTHON, torch, requirements),
             lambda: install_requirements(NOTEBOOK, requirements),
         ),
-        Step("The virtual device for the notebooks", stamps / "ours", (PYTHON, torch, *packages), install_notebook_packages),
-        Step("The notebooks' kernel", stamps / "kernel", (PYTHON, KERNEL_NAME, requirements, KERNEL_VERSION), install_kernel),
-    ]
+        "kernel": Step("The notebooks' kernel", stamps / "kernel", (PYTHON, KERNEL_NAME, requirements, KERNEL_VERSION), install_kernel),
+        "device": Step("The virtual device for the notebooks", stamps / "ours", (PYTHON, torch, *packages), install_notebook_packages),
+    }
 
 
 def lab_step() -> Step:
@@ -303,6 +330,44 @@ def lab_step() -> Step:
     sources = (PYTHON, LAB, CHECKOUT / "requirements" / "notebook.txt")
     results = (LAB / "forebay_lab" / "labextension" / "package.json", WHEELS / "lab")
     return Step("The JupyterLab extension", NOTEBOOK / "stamps" / "lab", sources, build_lab, results)
+
+
+@dataclass
+class Progress:
+    """Carries steps out, and prints which of so many begin and how long they take."""
+
+    count: int
+    begun: int = 0
+    stopped: bool = False
+    """No lane begins another step."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def carry_out(self, stage: Stage) -> None:
+        """Raises the SetupError of the first lane that has one, when the others have ended the steps that they were at."""
+        with ThreadPoolExecutor(len(stage)) as threads:
+            try:
+                for lane in [threads.submit(self._follow, lane) for lane in stage]:
+                    lane.result()
+            except BaseException:
+                self.stopped = True
+                raise
+
+    def _follow(self, lane: list[Step]) -> None:
+        for step in lane:
+            if self.stopped:
+                return
+            with self.lock:
+                self.begun += 1
+                name = f"[{self.begun}/{self.count}] {step.title}"
+                print(f"{name} …", flush=True)
+            started = time.monotonic()
+            try:
+                step.run()
+            except BaseException:
+                self.stopped = True
+                print(f"{name}: failed", flush=True)
+                raise
+            print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
 
 
 def install(torch: str, index: str | None, lock: str) -> None:
@@ -313,17 +378,10 @@ def install(torch: str, index: str | None, lock: str) -> None:
         raise SetupError(refusal)
     BUILD.mkdir(exist_ok=True)
     (BUILD / "extensions.cfg").write_text("[build_ext]\nbuild_temp = build/objects\n", encoding="ascii")
-    last = [lab_step()] if machine.npm else []
-    todo = [step for step in (*server_steps(torch, index, lock), *notebook_steps(torch, index), *last) if not step.done]
-    for number, step in enumerate(todo, start=1):
-        print(f"[{number}/{len(todo)}] {step.title} …", end=" ", flush=True)
-        started = time.monotonic()
-        try:
-            step.run()
-        except BaseException:
-            print("failed", flush=True)
-            raise
-        print(f"{time.monotonic() - started:.0f} s", flush=True)
+    todo = [[[step for step in lane if not step.done] for lane in stage] for stage in stages(torch, index, lock, machine.npm is not None)]
+    progress = Progress(sum(len(lane) for stage in todo for lane in stage))
+    for stage in todo:
+        progress.carry_out(stage)
     shutil.rmtree(WHEELS / "torch", ignore_errors=True)
     if not machine.npm:
         print(f"Note: {WITHOUT_NPM}", flush=True)

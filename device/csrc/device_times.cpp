@@ -27,7 +27,7 @@ struct Launch {
 
 using Launches = std::unordered_map<uint64_t, Launch>;  // by sequence
 
-std::mutex mutex;  // guards launches
+std::mutex launches_mutex;
 std::array<Launches, kDevicesMax>& launches() {
   static auto* all = new std::array<Launches, kDevicesMax>;
   return *all;
@@ -121,7 +121,7 @@ class WorkersTimes final : public DeviceTimes {
     if (!timing_calls.exchange(false)) return {};
     std::array<Launches, kDevicesMax> launched;
     {
-      const std::lock_guard lock(mutex);
+      const std::lock_guard lock(launches_mutex);
       std::swap(launched, launches());
     }
     std::vector<DeviceTime> found;
@@ -154,7 +154,7 @@ DeviceTimes& device_times() {
 
 void remember_launch(const OperatorInfo& info, c10::DeviceIndex device, uint64_t sequence) {
   const uint64_t correlation = open.stretch == stretch && !open.correlations.empty() ? open.correlations.back() : 0;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(launches_mutex);
   launches()[static_cast<size_t>(device)].insert_or_assign(sequence, Launch{&info, correlation, now_ns<std::chrono::steady_clock>()});
 }
 

@@ -23,13 +23,13 @@ struct Sum {
 
 using Key = std::tuple<c10::DeviceIndex, Activity, const OperatorInfo*, Place>;
 
-std::mutex mutex;  // guards sums
+std::mutex sums_mutex;
 std::map<Key, Sum>& sums() {
   static auto* all = new std::map<Key, Sum>;  // a thread may book as the process ends
   return *all;
 }
 
-uint64_t stretches = 0;  // guarded by mutex
+uint64_t stretches = 0;  // guarded by sums_mutex
 
 thread_local ActivityClock* innermost = nullptr;
 
@@ -61,7 +61,7 @@ void ActivityClock::end() {
   if (outer_ != nullptr) outer_->inner_ += lived;
   const auto own = static_cast<uint64_t>((lived - inner_).count());
   const Place place = activity_ == Activity::kRecord ? Place{} : current_place();
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(sums_mutex);
   if (stretch_ != profiled_stretch.load()) return;
   auto& sum = sums()[{device_, activity_, operator_, place}];
   ++sum.count;
@@ -71,7 +71,7 @@ void ActivityClock::end() {
 }
 
 void begin_profile() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(sums_mutex);
   TORCH_CHECK(profiled_stretch == 0, "a profile is being taken already; end that one first");
   sums().clear();
   profiled_stretch = ++stretches;
@@ -80,7 +80,7 @@ void begin_profile() {
 std::vector<ActivityTotal> end_profile() {
   std::map<Key, Sum> taken;
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(sums_mutex);
     profiled_stretch = 0;
     taken.swap(sums());
   }

@@ -28,10 +28,10 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-constexpr std::string_view kCoo[] = {
+constexpr std::string_view kCooOperators[] = {
 #include "sparse_coo.inc"
 };
-constexpr std::string_view kCompressed[] = {
+constexpr std::string_view kCompressedOperators[] = {
 #include "sparse_compressed.inc"
 };
 
@@ -262,8 +262,8 @@ void register_sparse(KernelTable& dense, KernelTable& coo, KernelTable& compress
   dense.impl("_convert_indices_from_coo_to_csr", TORCH_FN(rows_to_ends));
   dense.impl("_convert_indices_from_csr_to_coo", TORCH_FN(ends_to_rows));
   dense.impl("_validate_compressed_sparse_indices", TORCH_FN(validate_indices));
-  fill(coo, kCoo, kRecordedCoo, c10::DispatchKey::SparseCPU);
-  fill(compressed, kCompressed, kRecordedCompressed, c10::DispatchKey::SparseCsrCPU);
+  fill(coo, kCooOperators, kRecordedCoo, c10::DispatchKey::SparseCPU);
+  fill(compressed, kCompressedOperators, kRecordedCompressed, c10::DispatchKey::SparseCsrCPU);
   compressed.impl("aten", "_to_sparse", torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ConversionKernel>(*operator_of("_to_sparse"))));
 }
 

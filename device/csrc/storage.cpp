@@ -30,7 +30,7 @@ std::array<Memory, kDevicesMax> memories;
 
 Memory& memory_of(c10::DeviceIndex device) { return memories[static_cast<size_t>(device)]; }
 
-void count(c10::DeviceIndex device, int64_t bytes) {
+void add_allocated(c10::DeviceIndex device, int64_t bytes) {
   auto& [next_address, allocated, peak, allocations, frees] = memory_of(device);
   const int64_t now = allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   int64_t seen = peak.load(std::memory_order_relaxed);
@@ -55,7 +55,7 @@ void free_handle(void* context) {
 
 c10::DataPtr make_data(c10::DeviceIndex device, uint64_t id, int64_t bytes) {
   auto handle = std::unique_ptr<StorageHandle>(new StorageHandle{id, CommandStream::of(device).generation(), bytes, device});
-  count(device, bytes);
+  add_allocated(device, bytes);
   memory_of(device).allocations.fetch_add(1, std::memory_order_relaxed);
   return {fake_address(device, bytes), handle.release(), &free_handle, c10::Device(c10::kCUDA, device)};
 }
@@ -133,7 +133,7 @@ void resize_storage(const c10::Storage& storage, int64_t bytes) {
   if (bytes > handle.bytes) check_room(handle.device, bytes - handle.bytes);
   CommandStream::of(handle).contents().forget(handle);
   handle.bytes == 0 ? CommandStream::of(handle).renew(handle, bytes) : CommandStream::of(handle).resize(handle, bytes);
-  count(handle.device, bytes - handle.bytes);
+  add_allocated(handle.device, bytes - handle.bytes);
   handle.bytes = bytes;
   void* context = impl->mutable_data_ptr().release_context();
   impl->set_data_ptr_noswap({fake_address(handle.device, bytes), context, &free_handle, c10::Device(c10::kCUDA, handle.device)});

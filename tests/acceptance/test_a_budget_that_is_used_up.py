@@ -7,9 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,14 +25,6 @@ LATE_SECONDS = 10
 """What a busy machine may add until a lease that is taken back is closed."""
 PATIENCE_SECONDS = 120
 STILL_SECONDS = 2.0
-
-
-@pytest.fixture
-def cloud(starter: Callable[[Path], Any], tmp_path: Path) -> Iterator[Any]:
-    """An installation of its own: others count what the tenants used."""
-    running = starter(tmp_path / "state")
-    yield running
-    running.stop()
 
 
 @contextmanager

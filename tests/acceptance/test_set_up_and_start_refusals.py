@@ -8,8 +8,10 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Barrier, Event
 from types import ModuleType
 from typing import Any
 
@@ -152,6 +154,37 @@ def test_a_step_that_failed_is_not_done(install: ModuleType, tmp_path: Path) -> 
     with pytest.raises(install.SetupError):
         install.Step("a step", tmp_path / "stamp", ("1",), fail).run()
     assert not install.Step("a step", tmp_path / "stamp", ("1",), fail).done
+
+
+def test_steps_that_do_not_need_each_other_run_side_by_side(
+    install: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = Barrier(2, timeout=10)
+    lanes = [[install.Step(title, tmp_path / title, ("1",), both.wait)] for title in ("one", "other")]
+    install.Progress(2).carry_out(lanes)
+    assert all(step.done for lane in lanes for step in lane)
+    assert sorted(capsys.readouterr().out.splitlines())[::2] == ["[1/2] one …", "[2/2] other …"]
+
+
+def test_after_a_failure_no_other_step_begins(install: ModuleType, tmp_path: Path) -> None:
+    progress, begun, failing = install.Progress(3), [], Event()
+
+    def fail() -> None:
+        failing.set()
+        raise install.SetupError("no")
+
+    def work() -> None:
+        begun.append("the step meanwhile")
+        assert failing.wait(10)
+        while not progress.stopped:
+            time.sleep(0.01)
+
+    def step(title: str, action: Callable[[], object]) -> Any:
+        return install.Step(title, tmp_path / title, ("1",), action)
+
+    with pytest.raises(install.SetupError, match="no"):
+        progress.carry_out([[step("a", work), step("b", lambda: begun.append("a later step"))], [step("c", fail)]])
+    assert begun == ["the step meanwhile"]
 
 
 def test_up_before_set_up_says_so(checkout: Path) -> None:

@@ -36,6 +36,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 STORE_BYTES = 80 * 2**20
+UNNEEDED = {"include_log_monitor": False}
+"""A process of each node that sends workers' output to drivers, of which none asks for it."""
+NO_WORKERS_YET = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
+"""Ray's own, a process for each processor, that would wait for tasks: a worker of ours is an actor, which starts its own."""
 NODES = 3
 """With devices; the head has none."""
 MODELS = ("cpu-dev", "cpu-dev", "cpu-fast")
@@ -47,7 +51,7 @@ class RayCluster:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "node_ip_address": "127.0.0.2", "include_dashboard": False}
+        head = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "node_ip_address": "127.0.0.2", "include_dashboard": False, **UNNEEDED}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes = {f"n{number}": self.add(f"n{number}", number) for number in range(NODES)}
         self.cluster.wait_for_nodes()
@@ -55,7 +59,7 @@ class RayCluster:
     def add(self, name: str, number: int) -> Any:
         labels = {"forebay.io/model": MODELS[number], "forebay.io/node": name, "forebay.io/switch": f"s{number // 2}"}
         return self.cluster.add_node(
-            wait=False, num_cpus=1, object_store_memory=STORE_BYTES, node_ip_address=f"127.0.0.{number + 3}", labels=labels
+            wait=False, num_cpus=1, object_store_memory=STORE_BYTES, node_ip_address=f"127.0.0.{number + 3}", labels=labels, **UNNEEDED
         )
 
     def kill(self, name: str) -> None:
@@ -87,7 +91,7 @@ def cluster(temperatures: Path) -> Iterator[RayCluster]:
     libraries = os.pathsep.join([str(Path(__file__).parent / "node_libraries"), os.environ.get("PYTHONPATH", "")])
     nodes = {"PYTHONPATH": libraries, "FOREBAY_TEST_TEMPERATURES": str(temperatures)}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120", **nodes}.items():
+        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120", **NO_WORKERS_YET, **nodes}.items():
             patch.setenv(name, value)
         made = started()
         yield made

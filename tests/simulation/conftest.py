@@ -1,10 +1,9 @@
-"""What is broken on purpose is caught at once: by the seed that found it the last time."""
+"""What is broken on purpose is caught at once: by the seed that was found to catch it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -19,18 +18,24 @@ Caught = tuple[int, StoryTold] | None
 
 @pytest.fixture
 def first_caught(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Callable[[int, Callable[[int], StoryTold | None]], Caught]:
-    """The first seed that catches what the test breaks, with its story: the one that did the last time, else the first of so many."""
-    test, searches = request.node.name, pytestconfig.getoption("--search-seeds")
+    """The seed that catches what the test breaks, with its story: the one written down, or with --search-seeds the first of so many."""
+    test = request.node.name
 
-    def first(most: int, play: Callable[[int], StoryTold | None]) -> Caught:
-        known: dict[str, int] = json.loads(CAUGHT_BY.read_text())
-        last = [] if searches or test not in known else [known[test]]
-        for seed in chain(last, range(most)):
+    def known(most: int, play: Callable[[int], StoryTold | None]) -> Caught:
+        seed = json.loads(CAUGHT_BY.read_text()).get(test)
+        story = None if seed is None else play(seed)
+        if story is None:
+            found = f"seed {seed} of {CAUGHT_BY.name} no longer catches it" if seed is not None else f"{CAUGHT_BY.name} has no seed for it"
+            pytest.fail(f"{found}; find the first of {most} that does: pytest tests/simulation --search-seeds -k '{test}'")
+        return seed, story
+
+    def search(most: int, play: Callable[[int], StoryTold | None]) -> Caught:
+        for seed in range(most):
             story = play(seed)
             if story is not None:
-                if searches:
-                    CAUGHT_BY.write_text(json.dumps(dict(sorted((known | {test: seed}).items())), indent=0) + "\n")
+                seeds: dict[str, int] = json.loads(CAUGHT_BY.read_text())
+                CAUGHT_BY.write_text(json.dumps(dict(sorted((seeds | {test: seed}).items())), indent=0) + "\n")
                 return seed, story
         return None
 
-    return first
+    return search if pytestconfig.getoption("--search-seeds") else known

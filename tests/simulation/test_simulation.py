@@ -368,6 +368,16 @@ def test_a_story_names_what_happened_to_the_objects_concerned(first_caught: Firs
     assert "Open(" in story and "Launch(" in story
 
 
+def test_where_no_seed_is_known_to_catch_what_is_broken_the_command_that_finds_one_is_told(
+    first_caught: FirstCaught, pytestconfig: pytest.Config
+) -> None:
+    if pytestconfig.getoption("--search-seeds"):
+        assert first_caught(1, lambda seed: None) is None
+        return
+    with pytest.raises(pytest.fail.Exception, match=r"has no seed for it; find .*: pytest tests/simulation --search-seeds -k "):
+        first_caught(1, lambda seed: None)
+
+
 def test_a_seed_can_be_played_alone() -> None:
     environment = os.environ | {"PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{ROOT / 'bench'}"}
     command = [sys.executable, "-m", "simulation.seeds", "--seed", "3"]

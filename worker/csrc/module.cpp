@@ -10,8 +10,8 @@
 #include "settings.h"
 
 namespace py = pybind11;
-using namespace forebay::worker;
 
+namespace forebay::worker {
 namespace {
 
 Ticket ticket_of(std::string_view bytes) {
@@ -113,3 +113,5 @@ PYBIND11_MODULE(_executor, module) {
   module.def("allowed_operators", &allowed);
   module.def("denied_operators", &denied);
 }
+
+}  // namespace forebay::worker

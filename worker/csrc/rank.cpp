@@ -20,7 +20,7 @@ namespace forebay::worker {
 
 namespace {
 
-constexpr auto kConnectPatience = std::chrono::seconds(120);  // an accelerator's libraries are loaded meanwhile
+constexpr auto kMeetingPatience = std::chrono::seconds(120);  // an accelerator's libraries are loaded meanwhile
 constexpr auto kKnock = std::chrono::milliseconds(20);
 constexpr size_t kBatchBytes = size_t{64} << 10;  // commands sent together
 constexpr size_t kFreedTogether = 4096;
@@ -39,7 +39,7 @@ void Rank::wait(int socket, short events) const {
 }
 
 void Rank::connect() {
-  const auto until = Clock::now() + kConnectPatience;
+  const auto until = Clock::now() + kMeetingPatience;
   while (!socket_) {
     try {
       socket_ = begin_connect(where_.address);
