@@ -1,7 +1,8 @@
 """How our extensions of PyTorch are compiled: by its own build, with its headers parsed once, and several files at a time.
 
-Headers take most of the time. A file that takes 9 s takes 4 with them precompiled, 2 of which instantiate their templates, whatever is in the
-file: so files are compiled in groups, and no two of a package may give two things one name. Used by ``setup.py`` of device and worker alone.
+Headers take most of the time. A file that takes 9 s takes 4 with them precompiled, 2 of which instantiate their templates,
+whatever is in the file: so files are compiled in groups, and no two of a package may give two things one name. Used by
+``setup.py`` of device and worker alone.
 """
 
 from __future__ import annotations
