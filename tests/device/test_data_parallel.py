@@ -23,10 +23,10 @@ SEEDS = 40
 
 
 @contextmanager
-def running(folder: Path, devices: int, python: str | None = None) -> Iterator[tuple[str, str]]:
-    """A worker of so many devices."""
+def running(folder: Path, devices: int, python: str | None = None, memory_bytes: int = MEMORY_BYTES) -> Iterator[tuple[str, str]]:
+    """A worker of so many devices, each of so much memory."""
     several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
-    with standalone_worker(folder, "--threads", "1", *several, memory_bytes=devices * MEMORY_BYTES, python=python) as reached:
+    with standalone_worker(folder, "--threads", "1", *several, memory_bytes=devices * memory_bytes, python=python) as reached:
         yield reached
 
 
@@ -62,6 +62,13 @@ def test_a_training_on_several_devices_gives_what_one_gives(tmp_path: Path, on_o
 def test_random_programs_give_what_one_device_gives(tmp_path: Path, devices: int, full_sweep: bool) -> None:
     with running(tmp_path, devices) as reached:
         assert said("random", str(400 if full_sweep else 20), *reached) == []
+
+
+@pytest.mark.parametrize(("devices", "memory_mib"), [(2, 256), (2, 26), (4, 14)])
+def test_random_updates_of_lists_give_what_one_device_gives(tmp_path: Path, devices: int, memory_mib: int, full_sweep: bool) -> None:
+    """In little memory most of what is there is on one device at a time."""
+    with running(tmp_path, devices, memory_bytes=memory_mib << 20) as reached:
+        assert said("states", str(200 if full_sweep else 10), *reached) == []
 
 
 def seconds(process: psutil.Process) -> float:
@@ -102,3 +109,24 @@ def test_a_profile_of_one_device_tells_of_no_gang(tmp_path: Path) -> None:
     with running(tmp_path, 1) as reached:
         found = said("profile", "16", *reached, "perceptron")["perceptron"]
     assert found["profile"]["gangs"] == [] and "devices of cuda" not in found["text"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "optimizer", "layers", "memory_mib"),
+    [(2, "adam", "8 layers", 256), (2, "adam", "8 layers", 124), (4, "momentum", "15 layers", 64)],
+    ids=["with room for copies", "with room for one copy and a part of the states", "of three times a device's memory"],
+)
+def test_devices_share_states_and_more_where_memory_is_short(
+    tmp_path: Path, devices: int, optimizer: str, layers: str, memory_mib: int
+) -> None:
+    """The parameters are 36 MiB of 8 layers and 64 of 15, gradients and each state as much; each device updates its part."""
+    with running(tmp_path, 1, memory_bytes=1 << 30) as reached:
+        one = said(optimizer, "64", *reached, layers)[layers]
+    with running(tmp_path, devices, memory_bytes=memory_mib << 20) as reached:
+        several = said(optimizer, "64", *reached, layers)[layers]
+    assert several["losses"] == pytest.approx(one["losses"], rel=1e-4)
+    assert several["squares"] == pytest.approx(one["squares"], rel=1e-3, abs=1e-6)
+    (gang,) = several["profile"]["gangs"]
+    assert {cause["reason"] for cause in gang["alone"]} <= {"no_batch", "trial", "values", "results", "kept"}, "no device lacked room"
+    updates = [cause["operator"] for cause in gang["alone"] if "_foreach" in cause["operator"] and cause["reason"] != "no_batch"]
+    assert updates == []

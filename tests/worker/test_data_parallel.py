@@ -220,21 +220,30 @@ def test_what_runs_alone_is_told_with_its_reason(loop: Loop) -> None:
     assert softmax.work.ns > 0
 
 
-def test_what_runs_alone_for_want_of_room_or_of_sizes_is_told_with_that(loop: Loop) -> None:
-    """Each of two devices has 128 MiB."""
+def test_what_runs_alone_for_want_of_room_or_of_sizes_or_where_it_is_kept_is_told_with_that(loop: Loop) -> None:
+    """Each of two devices has 128 MiB: a table of 120 MiB is kept by one, and a batch that is looked up in it needs it on both."""
     loop.run()
     asked = Template(loop.client.operator(aten.nonzero.default), (Argument(Tag.TENSOR, geometry=SQUARE),), (Output(OutputTag.UNKNOWN),))
     number, first = loop.client.template(asked), loop.client.storage()
     loop.client.send(stream.Ask(loop.client.request(), first, number, (stream.View(loop.held),)))
     assert isinstance(loop.client.reply(), stream.Outputs)
-    large, total = loop.client.storage(), Output(OutputTag.NEW, geometry=Geometry(6, (), ()), storage_bytes=4)
-    loop.client.send(stream.Allocate(large, 80 << 20), stream.Write(large, 0, bytes(4)))
+    table, total = loop.client.storage(), Output(OutputTag.NEW, geometry=Geometry(6, (), ()), storage_bytes=4)
+    loop.client.send(stream.Allocate(table, 120 << 20), stream.Write(table, 0, bytes(4)))
     along = (Argument(Tag.INT_LIST, list=(0,)), Argument(Tag.BOOL), Argument(Tag.NONE))
-    loop.call(aten.sum.dim_IntList, (large, Geometry(6, (20 << 20,), (1,))), more=along, output=total)
+    loop.call(aten.sum.dim_IntList, (table, Geometry(6, (30 << 20,), (1,))), more=along, output=total)
+    assert lone(work_of(loop), stream.Alone.KEPT) == {"aten::sum.dim_IntList": 1}
+    rows = Output(OutputTag.NEW, geometry=Geometry(6, (ROWS, 4), (4, 1)), storage_bytes=16 * ROWS)
+    lookup = tuple(Argument(Tag.TENSOR, geometry=geometry) for geometry in (Geometry(6, (30 << 18, 4), (4, 1)), Geometry(4, (ROWS,), (1,))))
+    select = Template(loop.client.operator(aten.index_select.default), (lookup[0], Argument(Tag.INT, integer=0), lookup[1]), (rows,))
+    number = loop.client.template(select)
+    for _ in range(3):
+        batch, found = loop.client.upload(torch.randint(0, ROWS, (ROWS,))), loop.client.storage()
+        loop.client.send(stream.Call(number, (stream.View(table), stream.View(batch), found)))
+        loop.client.send(stream.Free((batch, found)))
     loop.check()
     told = work_of(loop)
     assert lone(told, stream.Alone.SIZES) == {"aten::nonzero": 1}
-    assert lone(told, stream.Alone.NO_ROOM) == {"aten::sum.dim_IntList": 1}
+    assert lone(told, stream.Alone.NO_ROOM) == {"aten::index_select": 1}, "the third upload was a batch"
 
 
 def test_a_session_of_one_device_tells_of_no_other(start_worker: Callable[..., Any]) -> None:

@@ -498,6 +498,7 @@ class Alone(IntEnum):
     SIZES = 4
     TRIAL = 5
     VALUES = 6
+    KEPT = 7
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@
 
 #include "call.h"
 #include "gang.h"
+#include "owners.h"
 #include "placement.h"
 #include "plan.h"
 #include "shares.h"
@@ -41,6 +42,7 @@ struct Way {
     int64_t bytes = 0;  // of the whole
   };
   bool whole = false;         // on this device alone
+  bool by_owners = false;     // each part by one device, which need not be this one (owners.h)
   wire::Alone alone = wire::Alone::kResults;  // why, if it is
   uint64_t definition = 0;    // of the template of the parts
   std::vector<Start> starts;  // of the tensor arguments, in order; none where all are the same
@@ -57,8 +59,9 @@ std::optional<wire::Words> local_words(const Way& way, const Plan& plan, const w
 class DataParallel {
  public:
   DataParallel(Gang& gang, const Device& device, Storages& storages, Layouts& layouts, Caller& caller)
-      : gang_(gang), device_(device), storages_(storages), layouts_(layouts), caller_(caller), shares_(gang, device, storages, layouts) {
+      : gang_(gang), device_(device), storages_(storages), layouts_(layouts), caller_(caller), shares_(gang, device, storages, layouts), owners_(gang, storages, caller, shares_) {
     whole_.whole = true;
+    owned_.by_owners = true;
   }
 
   // Bytes came from the client.
@@ -72,7 +75,7 @@ class DataParallel {
   void forget() { ways_.clear(); }
 
   // Null where something must be moved or tried before: then all must be settled, and it is `prepared`.
-  Way* known(uint64_t number, const Plan& plan, const wire::Words& words);
+  Way* known(uint64_t number, Plan& plan, const wire::Words& words);
   // Throws CommandError, what the operator throws, wire::WireError.
   Way& prepared(uint64_t number, Plan& plan, const wire::Words& words);
   // Why the call that was prepared last was tried; none where it was not.
@@ -80,6 +83,8 @@ class DataParallel {
   // Whether all that was sent must be known to be carried out before the call writes to what was there.
   bool must_settle(const Plan& plan) const { return !plan.mutated.empty() && may_fail_; }
   void settled() { may_fail_ = false; }
+  // Whether several owners carry out the present call.
+  bool is_parted() const { return parts_.size() > 1; }
   // Carries out a call. Throws as Caller::run; then other devices may still hold its results.
   void carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
   // Of a call that was carried out on other devices alone.
@@ -103,9 +108,17 @@ class DataParallel {
   std::optional<Key> key_of(uint64_t number, const Plan& plan, const wire::Words& words, bool& has_rows);
   // Gives untouched storages the placements that the way says.
   void place_untouched(const Way& way, const Plan& plan, const wire::Words& words);
+  // What a trial of a call finds.
+  Way tried_way(uint64_t number, Plan& plan, const wire::Words& words);
   // Copies that a way wants in rows.
   std::map<uint64_t, int64_t> to_be_cut(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
+  // The parts in which owners carry out a call; none where it is not theirs.
+  std::vector<Owners::Part> owned_parts(uint64_t number, Plan& plan, const wire::Words& words);
+  // Has this device have room for so many times what a call makes and is given in rows, as far as can be.
+  void make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids, int64_t times);
+  // Whether each device has room for what a call makes and is given, or has by now.
+  bool has_room_for(const Plan& plan, const std::vector<uint64_t>& ids);
   void run_whole(Plan& plan, const wire::Words& words);
   // Where memory is short each storage has one home again.
   void leave();
@@ -117,15 +130,19 @@ class DataParallel {
   Layouts& layouts_;
   Caller& caller_;
   Shares shares_;
+  Owners owners_;
   bool on_ = false;
-  bool has_room_ = true;                           // on each device for a copy; once it has not, nothing is divided any more
+  bool has_room_ = true;                           // on each device for what a call is given; once it has not, nothing is divided any more
   bool may_fail_ = false;                          // something that was sent since all was settled
   std::unordered_set<uint64_t> uploads_;           // that no call has used yet
   std::map<Key, std::shared_ptr<int64_t>> came_;   // how often uploads of a kind were freed or written anew
   std::unordered_map<uint64_t, int64_t> batches_;  // the periods of those that were found, and are not cut yet
   std::vector<Placement> placements_;              // by number, from 1
   std::unordered_map<Key, Way, KeyHash> ways_;
-  Way copies_, whole_;
+  Way copies_, whole_, owned_;
+  std::vector<Owners::Part> parts_;                // of the present call, if it is owned
+  std::vector<Share*> given_;                      // to the present call
+  uint64_t calls_ = 0;
   std::optional<wire::Alone> tried_;
 };
 

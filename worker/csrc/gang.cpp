@@ -146,12 +146,43 @@ void for_each_storage(const Plan& plan, const wire::Words& words, wire::Word kin
 
 }  // namespace
 
-std::vector<uint64_t> Gang::storages_of(const Plan& plan, const wire::Words& words) {
-  std::vector<uint64_t> ids;
-  for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) { ids.push_back(id); });
+namespace {
+
+std::vector<uint64_t> each_once(std::vector<uint64_t> ids) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+// Whether each storage word of a plan is of a tensor that the call writes to. `tensor`: as the plan counts tensors.
+void collect_written(const Plan& plan, const std::vector<ArgumentPlan>& arguments, size_t& tensor, std::vector<bool>& written) {
+  for (const auto& argument : arguments) {
+    const bool mutated = std::find(plan.mutated.begin(), plan.mutated.end(), tensor) != plan.mutated.end();
+    if (argument.tag == wire::Tag::kTensor) written.push_back(mutated);
+    if (argument.tag == wire::Tag::kTensor || argument.tag == wire::Tag::kScalarTensor || argument.tag == wire::Tag::kNone) ++tensor;
+    collect_written(plan, argument.items, tensor, written);
+  }
+}
+
+}  // namespace
+
+std::vector<uint64_t> Gang::storages_of(const Plan& plan, const wire::Words& words) {
+  std::vector<uint64_t> ids;
+  for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) { ids.push_back(id); });
+  return each_once(std::move(ids));
+}
+
+std::vector<uint64_t> Gang::written_of(const Plan& plan, const wire::Words& words) {
+  if (plan.mutated.empty()) return {};
+  std::vector<bool> written;
+  size_t tensor = 0;
+  collect_written(plan, plan.arguments, tensor, written);
+  std::vector<uint64_t> ids;
+  auto is_written = written.begin();
+  for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) {
+    if (*is_written++) ids.push_back(id);
+  });
+  return each_once(std::move(ids));
 }
 
 namespace {
@@ -222,34 +253,42 @@ uint64_t Gang::define_own(const wire::Template& source, c10::OperatorHandle op) 
 
 // What is carried out where.
 
-std::vector<Gang::Part> Gang::parts_of(uint64_t number, const Plan& plan, const wire::Words& words) {
+size_t Gang::length_of_items(uint64_t number) const {
+  return is_itemwise(handles_[number].schema().name()) ? length_of_lists(templates_[number]) : 0;
+}
+
+std::vector<std::vector<uint64_t>> Gang::items_of(uint64_t number, const wire::Words& words) const {
   const auto& source = templates_[number];
-  if (!is_itemwise(plan.op.schema().name())) return {};
-  const size_t length = length_of_lists(source);
-  std::vector<std::vector<int64_t>> bytes(length, std::vector<int64_t>(size(), 0));  // of each item at each device
+  std::vector<std::vector<uint64_t>> items(length_of_lists(source));
   auto word = words.begin();
   for (const auto& argument : source.arguments) {
-    if (argument.tag != wire::Tag::kTensorList || argument.items.size() != length) {
+    if (argument.tag != wire::Tag::kTensorList || argument.items.size() != items.size()) {
       word += static_cast<std::ptrdiff_t>(words_of(argument));
       continue;
     }
-    for (size_t item = 0; item < length; ++item) {
-      if (argument.items[item].tag == wire::Tag::kTensor) {
-        const Entry& entry = storages_.at(*word);
-        if (entry.holds_anything()) bytes[item][static_cast<size_t>(entry.home())] += entry.bytes();
-      }
+    for (size_t item = 0; item < items.size(); ++item) {
+      if (argument.items[item].tag == wire::Tag::kTensor) items[item].push_back(*word);
       word += static_cast<std::ptrdiff_t>(words_of(argument.items[item]));
     }
   }
+  return items;
+}
+
+Gang::Part Gang::part_of_items(uint64_t number, const wire::Words& words, const std::vector<size_t>& items) {
+  Slice& slice = slice_of(number, items);
+  const auto index = static_cast<uint64_t>(&slice - slices_.data());
+  const auto& source = templates_[number];
+  return {wire::kTemplatesMax + index, slice.plan.get(), Selection(source, length_of_lists(source), items).words(words)};
+}
+
+std::vector<Gang::Part> Gang::parts_of(uint64_t number, const wire::Words& words) {
+  if (length_of_items(number) == 0) return {};
+  std::vector<std::vector<int64_t>> bytes;  // of each item at each device
+  for (const auto& ids : items_of(number, words)) bytes.push_back(load_of(ids, 0).there);
   const auto lists = divided(bytes);
   if (lists.size() < 2) return {};
   std::vector<Part> parts;
-  for (const auto& list : lists) {
-    Slice& slice = slice_of(number, list);
-    const auto index = static_cast<uint64_t>(&slice - slices_.data());
-    parts.push_back({wire::kTemplatesMax + index, nullptr, Selection(source, length, list).words(words)});
-  }
-  for (auto& part : parts) part.plan = slices_[part.definition - wire::kTemplatesMax].plan.get();
+  for (const auto& list : lists) parts.push_back(part_of_items(number, words, list));
   return parts;
 }
 
@@ -363,18 +402,25 @@ bool Gang::is_gathered(const std::vector<uint64_t>& ids, int place) const {
   });
 }
 
-void Gang::make_room(int place, int64_t bytes, const std::vector<uint64_t>& but) {
+void Gang::relieve(int place, int64_t bytes, const std::vector<uint64_t>& but) {
   std::vector<std::pair<int64_t, uint64_t>> others;  // the largest first
   for (const auto& item : storages_.items()) {
     const Entry& entry = storages_.at(item.id);
-    if (entry.holds_anything() && entry.home() == place && !std::binary_search(but.begin(), but.end(), item.id)) others.emplace_back(-item.bytes, item.id);
+    if (entry.share() == nullptr && entry.holds_anything() && entry.home() == place && !std::binary_search(but.begin(), but.end(), item.id)) others.emplace_back(-item.bytes, item.id);
   }
   std::sort(others.begin(), others.end());
   for (const auto& [minus, id] : others) {
     if (bytes <= spare_room(place)) return;
     const int target = roomiest();
-    if (target != place && -minus <= spare_room(target)) bring(id, target);
+    if (target == place || -minus > spare_room(target)) continue;
+    const bool was_kept = storages_.at(id).is_kept();
+    bring(id, target);
+    if (was_kept) storages_.at(id).keep();
   }
+}
+
+void Gang::make_room(int place, int64_t bytes, const std::vector<uint64_t>& but) {
+  relieve(place, bytes, but);
   if (bytes <= room(place)) return;
   const int64_t part = part_of(storages_.limit_bytes());
   throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, used(place), part) + ". Its " + std::to_string(size()) +

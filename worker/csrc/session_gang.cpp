@@ -84,7 +84,7 @@ void Session::call_in_gang(uint64_t number, uint64_t sequence) {
   if (data_parallel_) data_parallel_->look(number, plan, words_);
   try {
     if (data_parallel_ && data_parallel_->is_on()) return call_divided(number, plan, sequence);
-    auto parts = gang_->parts_of(number, plan, words_);
+    auto parts = gang_->parts_of(number, words_);
     if (parts.empty()) carry_out(number, plan, words_, sequence);
     for (auto part = parts.begin(); part != parts.end() && !stopped_; ++part) carry_out(part->definition, *part->plan, part->words, sequence);
   } catch (const wire::WireError&) {
@@ -98,6 +98,7 @@ void Session::call_in_gang(uint64_t number, uint64_t sequence) {
 
 wire::Work& Session::work_of(const Way& way, const Plan& plan) {
   if (way.whole) return work_.alone(plan.op, way.alone);
+  if (way.by_owners) return data_parallel_->is_parted() ? work_.divided() : work_.alone(plan.op, wire::Alone::kKept);
   return way.starts.empty() ? work_.copies() : work_.divided();
 }
 
@@ -125,7 +126,7 @@ void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
   } catch (...) {
     caller_.withdraw();
     if (is_settled()) announced(stop_now(plan.op.schema().name(), sequence, &plan));
-    if (!way->whole) data_parallel_->withdraw(plan, words_);
+    if (!way->whole && !way->by_owners) data_parallel_->withdraw(plan, words_);
     never_make(plan, stopped_);
   }
 }

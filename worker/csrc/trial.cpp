@@ -1,6 +1,7 @@
 #include "trial.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -8,6 +9,8 @@
 namespace forebay::worker {
 
 namespace {
+
+constexpr int64_t kPieceElements = int64_t{1} << 18;  // compared at once
 
 double tolerance(c10::ScalarType type) {
   switch (c10::toRealValueType(type)) {
@@ -63,18 +66,44 @@ std::optional<size_t> cut_dimension(c10::IntArrayRef part, c10::IntArrayRef whol
 
 }  // namespace
 
+namespace {
+
+// The squares of the norms of two tensors and of their difference.
+struct Squares {
+  bool same_finite = true;  // whether the same elements are finite; the others do not count
+  double one = 0, other = 0, difference = 0;
+};
+
+void add_squares(const at::Tensor& one, const at::Tensor& other, Squares& squares) {
+  if (one.numel() > kPieceElements) {  // in doubles they take twice the memory and more
+    const auto longest = std::max_element(one.sizes().begin(), one.sizes().end()) - one.sizes().begin();
+    const int64_t half = one.size(longest) / 2, rest = one.size(longest) - half;
+    add_squares(one.narrow(longest, 0, half), other.narrow(longest, 0, half), squares);
+    return add_squares(one.narrow(longest, half, rest), other.narrow(longest, half, rest), squares);
+  }
+  const auto wide = one.is_complex() ? c10::ScalarType::ComplexDouble : c10::ScalarType::Double;
+  at::Tensor here = one.to(wide), there = other.to(wide);
+  const at::Tensor finite = at::isfinite(here);
+  squares.same_finite = squares.same_finite && at::equal(finite, at::isfinite(there));
+  if (!squares.same_finite) return;
+  here = at::where(finite, here, at::zeros({}, here.options()));
+  there = at::where(finite, there, at::zeros({}, there.options()));
+  const auto square = [](const at::Tensor& tensor) { return std::pow(tensor.norm().item<double>(), 2); };
+  squares.one += square(here);
+  squares.other += square(there);
+  squares.difference += square(here - there);
+}
+
+}  // namespace
+
 bool is_close(const at::Tensor& one, const at::Tensor& other, double length) {
   if (one.sizes() != other.sizes() || one.scalar_type() != other.scalar_type()) return false;
   if (one.numel() == 0) return true;
   if (!one.is_floating_point() && !one.is_complex()) return at::equal(one, other);
-  const auto wide = one.is_complex() ? c10::ScalarType::ComplexDouble : c10::ScalarType::Double;
-  at::Tensor here = one.to(wide), there = other.to(wide);
-  const at::Tensor finite = at::isfinite(here);
-  if (!at::equal(finite, at::isfinite(there))) return false;
-  here = at::where(finite, here, at::zeros({}, here.options()));
-  there = at::where(finite, there, at::zeros({}, there.options()));
-  length = std::max({length, here.norm().item<double>(), there.norm().item<double>()});
-  return (here - there).norm().item<double>() <= tolerance(one.scalar_type()) * length;
+  Squares squares;
+  add_squares(one, other, squares);
+  length = std::max({length, std::sqrt(squares.one), std::sqrt(squares.other)});
+  return squares.same_finite && std::sqrt(squares.difference) <= tolerance(one.scalar_type()) * length;
 }
 
 bool is_telling(const at::Tensor& tensor) { return tensor.numel() == 0 || tensor.count_nonzero().item<int64_t>() > 0; }

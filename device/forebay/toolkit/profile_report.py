@@ -22,6 +22,7 @@ REASONS = {
     Alone.SIZES: "only computing tells the sizes of its results",
     Alone.TRIAL: "tried, whole and in parts",
     Alone.VALUES: "tried again, since its values told nothing",
+    Alone.KEPT: "one device keeps what it is given",
 }
 """Why calls ran on one device alone."""
 
