@@ -1,14 +1,14 @@
 """Programs whose batches come anew in each iteration: trainings, and random ones.
 
 ``data_parallel_programs.py train ROWS ADDRESS TICKET MODEL…`` prints the losses and the squares of the parameters' norms of each model as
-JSON; ``adam`` and ``momentum`` the same of
-other optimizers, with the profile; ``profile ROWS ADDRESS TICKET MODEL…`` the profile of each training, and its text; ``random COUNT ADDRESS TICKET`` holds so many
-random programs against the CPU, and prints the seeds of those that differ as JSON; ``states`` the same of programs that update lists of
-weights and states as optimizers do.
+JSON; ``adam`` and ``momentum`` the same of other optimizers, with the profile; ``profile ROWS ADDRESS TICKET MODEL…`` the profile of each
+training, and its text; ``random COUNT ADDRESS TICKET`` holds so many random programs against the CPU, and prints the seeds of those that
+differ as JSON; ``states`` the same of programs that update lists of weights and states as optimizers do.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import sys
@@ -59,7 +59,8 @@ def perceptron(*more: nn.Module) -> nn.Module:
 
 def layers(count: int) -> nn.Module:
     """Of 4 MiB each."""
-    return nn.Sequential(nn.Linear(32, 1024), *(part for _ in range(count) for part in (nn.Linear(1024, 1024), nn.GELU())), nn.Linear(1024, WORDS))
+    middle = (part for _ in range(count) for part in (nn.Linear(1024, 1024), nn.GELU()))
+    return nn.Sequential(nn.Linear(32, 1024), *middle, nn.Linear(1024, WORDS))
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -71,7 +72,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "attention with dropout": (lambda: Attention(0.1), (12,)),
 }
 """How each is made, and the sizes of one row of its batch."""
-LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {f"{count} layers": (lambda count=count: layers(count), (32,)) for count in (8, 15)}  # type: ignore[misc]
+LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    f"{count} layers": (functools.partial(layers, count), (32,)) for count in (8, 15)
+}
 """As the models, for tests of memory."""
 
 

@@ -70,7 +70,7 @@ def _devices(profile: Profile) -> list[str]:
 def _gang(gang: GangWork, top: int) -> str:
     """How the devices of a session shared its calls, and what one of them did alone."""
     works = [
-        ("divided, each its rows", gang.divided.calls, gang.divided.ns),
+        ("divided, each its part", gang.divided.calls, gang.divided.ns),
         ("copies, each the same", gang.copies.calls, gang.copies.ns),
         ("one alone", sum(lone.work.calls for lone in gang.alone), gang.alone_ns),
     ]
