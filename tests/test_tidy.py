@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -87,6 +88,48 @@ def test_nothing_unfinished_is_left_in_the_source() -> None:
         if mark.search(line)
     ]
     assert not found, f"do it or put it into the issue: {found}"
+
+
+LOGS = re.compile(r"(^|\.)_?log(ger)?$", re.IGNORECASE)
+LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
+
+
+def without_action(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[int]:
+    """Lines of log calls with fields in the text, or without an action in ``extra``: a dict, or a name that one was given before."""
+    nodes = list(ast.walk(function))
+    given = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)]
+    dicts = {ast.unparse(node.targets[0]): node.value for node in given}
+    for call in nodes:
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LEVELS):
+            continue
+        extra = next((ast.unparse(word.value) for word in call.keywords if word.arg == "extra"), "{}")
+        fields = ast.unparse(dicts[extra]) if extra in dicts else extra
+        if LOGS.search(ast.unparse(call.func.value)) and ("'action': " not in fields or "action=" in ast.unparse(call.args[0])):
+            yield call.lineno
+
+
+def test_every_record_of_the_log_has_an_action_among_its_fields() -> None:
+    silent = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in product_sources()
+        for function in functions(path)
+        for line in without_action(function)
+    ]
+    assert not silent, f'write log.info("a sentence", extra={{"action": …, "tenant": …}}): {silent}'
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "log.info('action=login user=%s', user)",
+        "self.log.warning('no action', extra={'user': user})",
+        "logger.error('none')",
+        "LOG.info('action=x', extra=fields)",
+    ],
+)
+def test_a_record_without_an_action_would_be_found(call: str) -> None:
+    (function,) = ast.parse(f"def act():\n fields = {{'action': 'act'}}\n log.info('acted', extra=fields)\n {call}").body
+    assert isinstance(function, ast.FunctionDef) and list(without_action(function)) == [4]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
