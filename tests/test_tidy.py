@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from syntax_trees import tree_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
@@ -31,7 +32,7 @@ def product_sources() -> list[Path]:
 
 @cache
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def test_every_file_is_named_after_a_noun_it_owns() -> None:
@@ -62,7 +63,7 @@ def test_guards_are_never_asserts() -> None:
     asserts = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in product_sources()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Assert)
     ]
     assert not asserts, f"`python -O` drops these: write if … raise: {asserts}"
@@ -137,7 +138,7 @@ def test_every_module_of_a_package_says_what_it_is(package: str) -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in tracked(f"{package}/*.py")
-        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.read_text().strip() and not ast.get_docstring(tree_of(path))
     ]
     assert not silent, f"give these a docstring: {silent}"
 
