@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from syntax_trees import tree_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
@@ -67,7 +68,7 @@ def floors() -> dict[str, tuple[str, ast.ClassDef]]:
     classes = {
         node.name: (path.stem, node)
         for path in MACHINE.glob("*.py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in tree_of(path).body
         if isinstance(node, ast.ClassDef)
     }
     chain, name = {}, "StateMachine"
@@ -109,7 +110,7 @@ def test_a_call_upwards_would_be_found() -> None:
 
 
 def test_the_order_of_the_state_machines_floors_is_written_down() -> None:
-    page = ast.get_docstring(ast.parse((MACHINE / "__init__.py").read_text(encoding="utf-8"))) or ""
+    page = ast.get_docstring(tree_of(MACHINE / "__init__.py")) or ""
     told = re.findall(r"^\d+\. ``(\w+)``", page, re.MULTILINE)
     assert told == [module for module, _ in floors().values()]
 
@@ -150,7 +151,7 @@ def sentences_read(tree: ast.AST) -> list[tuple[int, str]]:
 def test_nobody_reads_the_sentences_of_a_service() -> None:
     paths = [path for folder in ASKS for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts]
     assert len(paths) > 60
-    trees = {path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    trees = {path.relative_to(ROOT): tree_of(path) for path in paths}
     found = [f"{path}:{line} {text!r}" for path, tree in trees.items() for line, text in sentences_read(tree)]
     assert not found, f"let the service tell a code and values, and make the sentence of these: {found}"
 
@@ -224,14 +225,14 @@ def taken_from_ours(tree: ast.AST) -> set[str]:
 
 def test_the_glossary_has_every_noun_that_three_files_use_and_no_other() -> None:
     paths = [path for package in PACKAGES for path in (ROOT / package).glob("forebay*/**/*.py")]
-    trees = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    trees = {path.relative_to(ROOT).as_posix(): tree_of(path) for path in paths}
     nouns = set().union(*(classes_in(tree) for path, tree in trees.items() if not DEFINED_ELSEWHERE.search(path)))
     uses = Counter(name for tree in trees.values() for name in classes_in(tree) | taken_from_ours(tree))
     shared = {words_of(noun) for noun in nouns if uses[noun] >= USED_IN_FILES and not SHAPES.search(noun)}
     defined = glossary()
     missing = sorted(shared - set(defined))
     assert not missing, f"give these a row in docs/glossary.md: {missing}"
-    said = {f" {words_of(name)} " for tree in trees.values() for name in names_in(tree)}
-    unused = [word for word in defined if not any(f" {word} " in name or f" {word}s " in name for name in said)]
+    said = " | ".join(words_of(name) for name in set().union(*map(names_in, trees.values())))
+    unused = [word for word in defined if not re.search(rf"(?:^|\s){re.escape(word)}s?(?:\s|$)", said)]
     assert not unused, f"nothing in the code is called so: {unused}"
     assert len(defined) == len(set(defined)), "one row for a word"

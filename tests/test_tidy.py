@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from syntax_trees import tree_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
@@ -30,7 +32,7 @@ def product_sources() -> list[Path]:
 
 @cache
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def test_every_file_is_named_after_a_noun_it_owns() -> None:
@@ -61,7 +63,7 @@ def test_guards_are_never_asserts() -> None:
     asserts = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in product_sources()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Assert)
     ]
     assert not asserts, f"`python -O` drops these: write if … raise: {asserts}"
@@ -89,12 +91,54 @@ def test_nothing_unfinished_is_left_in_the_source() -> None:
     assert not found, f"do it or put it into the issue: {found}"
 
 
+LOGS = re.compile(r"(^|\.)_?log(ger)?$", re.IGNORECASE)
+LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
+
+
+def without_action(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[int]:
+    """Lines of log calls with fields in the text, or without an action in ``extra``: a dict, or a name that one was given before."""
+    nodes = list(ast.walk(function))
+    given = [node for node in nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)]
+    dicts = {ast.unparse(node.targets[0]): node.value for node in given}
+    for call in nodes:
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LEVELS):
+            continue
+        extra = next((ast.unparse(word.value) for word in call.keywords if word.arg == "extra"), "{}")
+        fields = ast.unparse(dicts[extra]) if extra in dicts else extra
+        if LOGS.search(ast.unparse(call.func.value)) and ("'action': " not in fields or "action=" in ast.unparse(call.args[0])):
+            yield call.lineno
+
+
+def test_every_record_of_the_log_has_an_action_among_its_fields() -> None:
+    silent = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in product_sources()
+        for function in functions(path)
+        for line in without_action(function)
+    ]
+    assert not silent, f'write log.info("a sentence", extra={{"action": …, "tenant": …}}): {silent}'
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "log.info('action=login user=%s', user)",
+        "self.log.warning('no action', extra={'user': user})",
+        "logger.error('none')",
+        "LOG.info('action=x', extra=fields)",
+    ],
+)
+def test_a_record_without_an_action_would_be_found(call: str) -> None:
+    (function,) = ast.parse(f"def act():\n fields = {{'action': 'act'}}\n log.info('acted', extra=fields)\n {call}").body
+    assert isinstance(function, ast.FunctionDef) and list(without_action(function)) == [4]
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_module_of_a_package_says_what_it_is(package: str) -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in tracked(f"{package}/*.py")
-        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.read_text().strip() and not ast.get_docstring(tree_of(path))
     ]
     assert not silent, f"give these a docstring: {silent}"
 

@@ -200,7 +200,7 @@ class Rush:
             self._after(event)
             for instruction in out:
                 self._carry_out(instruction)
-            yield Took(name_of(event), cpu_ns, wall_ns, len(machine.line))
+            yield Took(name_of(event), cpu_ns, wall_ns, len(machine.queue))
 
     def _is_void(self, event: Event) -> bool:
         """Whether its sender is gone, or does something else by now."""

@@ -26,9 +26,9 @@ def _storm_of(world: World) -> Callable[[int], Storm]:
     """The money's world needs the emulator of Stripe, which the pool's does without."""
     if world == "pool":
         return Storm
-    from simulation.money.week import Week
+    from simulation.money.scenario import Scenario
 
-    return Week
+    return Scenario
 
 
 def play(seed: int, world: World = "pool") -> tuple[int, int, str | None, Counter[str]]:

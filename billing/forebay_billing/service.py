@@ -76,7 +76,10 @@ class Service:
         self._closer.start()
         self.port: int = sockets[0].getsockname()[1]
         self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns))
-        log.info("action=service.start host=%s port=%d prefix=%s seeded=%d", settings.host, self.port, settings.prefix, self.store.seeded)
+        fields = {
+            "action": "service.start", "host": settings.host, "port": self.port, "prefix": settings.prefix, "seeded": self.store.seeded,
+        }  # fmt: skip
+        log.info("billing serves", extra=fields)
 
     async def close(self) -> None:
         """Stops listening, finishes what was accepted, closes the database."""
@@ -90,7 +93,7 @@ class Service:
         await self.budgets.close()
         await asyncio.to_thread(self.store.close)
         await self._server.close_all_connections()
-        log.info("action=service.stop port=%d", self.port)
+        log.info("billing stopped", extra={"action": "service.stop", "port": self.port})
 
 
 async def _expire_holds(store: Store, clock_ns: Callable[[], int]) -> None:
@@ -99,9 +102,9 @@ async def _expire_holds(store: Store, clock_ns: Callable[[], int]) -> None:
         try:
             while await store.read(lambda connection: holds.any_due(connection, clock_ns())):
                 expired = await asyncio.wrap_future(store.submit(lambda books: holds.expire(books, clock_ns())))
-                log.warning("action=hold.expire holds=%d", expired)
+                log.warning("holds have expired", extra={"action": "hold.expire", "holds": expired})
         except BillingError as error:
-            log.error("action=hold.expire.failed error=%s", error)
+            log.error("holds could not be expired", extra={"action": "hold.expire.failed", "error": error})
         await asyncio.sleep(EXPIRY_SECONDS)
 
 

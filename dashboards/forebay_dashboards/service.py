@@ -113,7 +113,8 @@ class Service:
         sockets = listen(settings.host, settings.port)
         self._server.add_sockets(sockets)
         taken: int = sockets[0].getsockname()[1]
-        logger.info("action=service_started host=%s port=%d prefix=%s", settings.host, taken, settings.prefix)
+        fields = {"action": "service_started", "host": settings.host, "port": taken, "prefix": settings.prefix}
+        logger.info("dashboards serve", extra=fields)
         return taken
 
     async def close(self) -> None:
@@ -126,7 +127,7 @@ class Service:
         await self._server.close_all_connections()
         await self._client.close()
         await JupyterHubHTTPClient.loop_instance().close()
-        logger.info("action=service_stopped port=%d", self.port)
+        logger.info("dashboards stopped", extra={"action": "service_stopped", "port": self.port})
 
 
 async def serve(settings: Settings) -> None:
@@ -160,5 +161,5 @@ def _hub_auth(settings: Settings) -> HubOAuth:
 
 def _report(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        logger.critical("action=task_failed task=%s", task.get_name(), exc_info=task.exception())
+        logger.critical("a task failed", extra={"action": "task_failed", "task": task.get_name()}, exc_info=task.exception())
         signal.raise_signal(signal.SIGTERM)

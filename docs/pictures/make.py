@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from film import Film
 from websockets.sync.client import connect
 
 PICTURES = Path(__file__).resolve().parent
@@ -32,13 +33,22 @@ WAIT_SECONDS_MAX = 360
 POLL_SECONDS = 0.2
 SETTLE_SECONDS = 1.5
 """For what a page still draws after it has its content."""
-IDLE = "document.querySelector('.jp-Notebook-ExecutionIndicator[data-status=idle]') !== null"
+IDLE = "document.querySelector('#jp-main-statusbar')?.innerText.includes('| Idle')"
+"""A kernel is there: the indicator of a notebook says so before, too."""
 COMPUTES = "document.querySelector('.forebay-status-button[data-state=computing]') !== null"
 COPY = """fetch('{server}/api/contents', {{
     method: 'POST',
     headers: {{'X-XSRFToken': document.cookie.match(/_xsrf=([^;]+)/)[1]}},
     body: JSON.stringify({{copy_from: '{name}'}}),
 }}).then(answer => {{ document.body.dataset.copied = answer.status }}); true"""
+FOLLOW = "[...document.querySelectorAll('.jp-OutputArea-child')].at(-1)?.scrollIntoView({block: 'end', behavior: 'instant'})"
+POINTER = """addEventListener('mousemove', moved => {
+    const made = () => document.body.appendChild(Object.assign(document.createElement('div'), {id: 'pointer'}));
+    const dot = document.querySelector('#pointer') ?? made();
+    dot.style.cssText = `position: fixed; left: ${moved.clientX - 9}px; top: ${moved.clientY - 9}px; width: 18px; height: 18px;
+        border-radius: 50%; background: rgb(255 120 0 / 60%); pointer-events: none; z-index: 100000`;
+}, true)"""
+"""A dot where the mouse is: pictures of a page do not have it."""
 CELLS_RUN = "[...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every(prompt => /\\[\\d+\\]/.test(prompt.textContent))"
 
 
@@ -103,23 +113,38 @@ class Page:
         for kind, button in (("mouseMoved", "none"), ("mousePressed", "left"), ("mouseReleased", "left")):
             self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=int(button == "left"))
 
+    def shot(self) -> bytes:
+        """What it shows now, as PNG."""
+        return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
+
     def picture(self, name: str) -> None:
         time.sleep(SETTLE_SECONDS)
-        (PICTURES / name).write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"]))
+        self.value("document.querySelector('#pointer')?.remove()")
+        (PICTURES / name).write_bytes(self.shot())
         print(name, flush=True)
 
-    def sign_in(self, cloud: str, name: str, password: str) -> None:
+    def point(self) -> None:
+        """Shows where the mouse is, in each page that is opened from now on."""
+        self._call("Page.addScriptToEvaluateOnNewDocument", source=POINTER)
+
+    def fill_in(self, cloud: str, name: str, password: str) -> None:
+        """Fills in the form that people sign in with."""
         self.open(f"{cloud}/hub/login?next=%2Fhub%2Fhome", "document.querySelector('#password_input') !== null")
         for field, text in (("username", name), ("password", password)):
             self.value(f"document.querySelector('#{field}_input').value = {json.dumps(text)}; true")
+
+    def sign_in(self, cloud: str, name: str, password: str) -> None:
+        self.fill_in(cloud, name, password)
         self.click("#login_submit")
         self.wait("location.pathname === '/hub/home' && document.readyState === 'complete'")
 
-    def run_notebook(self, lab: str, notebook: str) -> None:
-        """Opens a notebook, and runs all its cells from the menu."""
+    def run_notebook(self, lab: str, notebook: str, before: Callable[[], None] = lambda: None) -> None:
+        """Opens a notebook, and runs all its cells from the menu; ``before`` is called when the notebook is open, and when the menu is."""
         self.open(f"{lab}/tree/{notebook}", IDLE)
         time.sleep(SETTLE_SECONDS)
+        before()
         self.click(".lm-MenuBar-item:nth-child(4)")
+        before()
         self.click(".lm-Menu-item[data-command='runmenu:run-all']")
 
 
@@ -161,20 +186,14 @@ def browser(folder: Path) -> Iterator[str]:
 
 def take(address: str, cloud: str, logins: dict[str, str]) -> None:
     """Goes where a user goes, then where an operator looks while the user computes."""
-    member, operator = Page(address), Page(address)
-    member.sign_in(cloud, "acme-member", logins["acme-member"])
-    member.open(f"{cloud}/hub/spawn", "document.querySelector('input[name=flavor]') !== null")
-    member.picture("spawn.png")
-    member.click("form [type=submit]")
+    film, member, operator = Film(), Page(address), Page(address)
+    take_session(film, member, cloud, logins["acme-member"])
     lab = f"{cloud}/user/acme-member/lab"
-    member.wait("location.pathname.startsWith('/user/acme-member/lab')")
-    member.run_notebook(lab, "digits.ipynb")
-    member.wait(CELLS_RUN)
-    member.value("document.querySelector('.jp-CodeCell:last-of-type .jp-OutputArea').scrollIntoView({block: 'end', behavior: 'instant'})")
-    member.picture("notebook.png")
-
     usage, second = Page(address, member.context), Page(address, member.context)
     usage.open(f"{cloud}/services/dashboards/usage", "document.body.innerText.includes('digits.ipynb')")
+    time.sleep(SETTLE_SECONDS)
+    film.hold(usage.shot, 3.0)
+    film.write(PICTURES / "session.webp")
     second.run_notebook(lab, "words.ipynb")
     usage.wait("document.querySelector('section[aria-labelledby=now]').innerText.includes('words.ipynb')")
     usage.picture("usage.png")
@@ -186,6 +205,26 @@ def take(address: str, cloud: str, logins: dict[str, str]) -> None:
     operator.picture("console.png")
     operator.open(f"{cloud}/services/dashboards/operator/flavors", "document.body.innerText.includes('dev.4gb')")
     operator.picture("flavors.png")
+
+
+def take_session(film: Film, member: Page, cloud: str, password: str) -> None:
+    """From the sign-in to what the notebook's cells cost; spawn form and notebook on the way."""
+    member.point()
+    member.fill_in(cloud, "acme-member", password)
+    film.hold(member.shot, 1.0)
+    member.click("#login_submit")
+    member.wait("location.pathname === '/hub/home' && document.readyState === 'complete'")
+    member.open(f"{cloud}/hub/spawn", "document.querySelector('input[name=flavor]') !== null")
+    member.picture("spawn.png")
+    film.hold(member.shot, 2.0)
+    member.click("form [type=submit]")
+    lab = f"{cloud}/user/acme-member/lab"
+    film.until(member.shot, lambda: bool(member.value(f"location.href.startsWith('{lab}')")), WAIT_SECONDS_MAX)
+    member.run_notebook(lab, "digits.ipynb", before=lambda: film.hold(member.shot, 1.0))
+    film.until(member.shot, lambda: bool(member.value(f"{FOLLOW}; {CELLS_RUN}")), WAIT_SECONDS_MAX)
+    member.value(FOLLOW)
+    member.picture("notebook.png")
+    film.hold(member.shot, 3.0)
 
 
 def take_notebooks(address: str, member: Page, second: Page, server: str) -> None:

@@ -1,7 +1,7 @@
 """A service as a process: its command line, its log, where it listens, and how it is asked to stop.
 
 A record of the log is one line, whoever chose the names in it, so that no name can be read as another record or field:
-``TIME LEVEL LOGGER action=… field=value … message="…"``. Fields come from ``extra``, or from a message that begins with ``action=``;
+``TIME LEVEL LOGGER action=… field=value … message="…"``. Fields come from ``extra``;
 a message without fields, such as a library's, stands as it is.
 """
 
@@ -45,9 +45,6 @@ class OneLine(logging.Formatter):
         if fields:
             fields = {"action": fields.pop("action", record.levelname.lower()), **fields, "message": record.message}
             record.message = " ".join(f"{name}={_value(value)}" for name, value in fields.items())
-        elif str(record.msg).startswith("action=") and isinstance(record.args, tuple):
-            values = (_value(value) if isinstance(value, str) else value for value in record.args)
-            record.message = str(record.msg).replace("%r", "%s") % tuple(values)
         record.message = one_line(record.message)
         return super().formatMessage(record)
 

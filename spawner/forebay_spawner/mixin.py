@@ -111,7 +111,8 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         self.user_options = {**self.user_options, OPTION: flavor}
         step = Text("The virtual device will be %(flavor)s. It costs nothing until a cell computes.", flavor=flavor)
         self.steps.tell(HANDED_OVER, step.said(language))
-        self.log.info("action=spawn user=%s tenant=%s flavor=%s", self.user.name, tenant, flavor)
+        fields = {"action": "spawn", "user": self.user.name, "tenant": tenant, "flavor": flavor}
+        self.log.info("%s of %s gets a notebook with %s", self.user.name, tenant, flavor, extra=fields)
         started = await super().start()
         self.steps.tell(80, Text("The notebook server runs; JupyterLab loads.").said(language))
         return started
@@ -156,7 +157,8 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         try:
             return read_budgets(await _ask(f"{self.billing_url}api/budgets", token))
         except (HTTPClientError, OSError, ValidationError) as error:
-            self.log.warning("action=budgets_unread user=%s problem=%r", self.user.name, str(error))
+            fields = {"action": "budgets_unread", "user": self.user.name}
+            self.log.warning("budgets of %s could not be read: %r", self.user.name, str(error), extra=fields)
             return None
 
     def _visitors_token(self) -> str:

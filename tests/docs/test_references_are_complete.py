@@ -71,6 +71,11 @@ def test_the_page_of_endpoints_is_made_of_the_tables_of_routes(manual: Any, chec
     assert page_of(written.replace("`GET health`", "`GET wealth`")) == written
 
 
+def test_endpoints_are_listed_on_the_page_that_is_made_and_on_no_other(manual: Any) -> None:
+    listed = {name for name, text in manual.pages.items() if re.search(r"^\| `(GET|PUT|POST|DELETE) ", text, re.MULTILINE)}
+    assert listed == {"docs/reference/http.md"}
+
+
 def test_the_page_of_endpoints_lists_the_codes_that_all_services_have(manual: Any) -> None:
     rows = re.findall(r"\| (\d{3}) \| `(\w+)` \|", manual.section("docs/reference/http.md", "Refusals"))
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RequestError)]

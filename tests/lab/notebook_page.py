@@ -9,7 +9,12 @@ from typing import Any
 from lab_installation import Jupyter
 
 WAIT_MS = 120_000
-STARTING_MS = 1_000
+STATUS = """pattern => {
+    const button = document.querySelector('.forebay-status-button');
+    if (!new RegExp(pattern).test(button?.innerText)) return null;
+    const boxes = [...button.children].map(part => part.getBoundingClientRect()).filter(box => box.width);
+    return {text: button.innerText, label: button.ariaLabel, places: boxes.map(box => [box.x - boxes[0].x, box.y])};
+}"""
 PRESS_AGAIN_SECONDS = 5.0
 """A key that is pressed before the kernel has settled is lost."""
 
@@ -18,7 +23,7 @@ class NotebookPage:
     """``kind`` is ``lab`` or ``notebook``."""
 
     def __init__(self, browser: Any, server: Jupyter, kind: str, notebook: str, **options: Any) -> None:
-        self.kind = kind
+        self.kind, self._server, self._notebook = kind, server, notebook
         self.context = browser.new_context(viewport={"width": 1440, "height": 900}, **options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(WAIT_MS)
@@ -27,10 +32,19 @@ class NotebookPage:
         self.open()
 
     def open(self) -> None:
-        """Opens the page, again if it is open, and waits for the kernel."""
+        """Opens the page, and waits for the kernel: its indicator says "idle" before there is one, too."""
         self.page.goto(self._address)
+        deadline = time.monotonic() + WAIT_MS / 1000
+        while not self._has_kernel():
+            assert time.monotonic() < deadline, f"{self._notebook} gets no kernel"
+            self.page.wait_for_timeout(50)
         self.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]:visible")
-        self.page.wait_for_timeout(STARTING_MS)
+
+    def _has_kernel(self) -> bool:
+        """Whether the page is connected to the notebook's kernel, and that is idle, as the server says."""
+        answer = self.page.request.get(f"{self._server.url}/api/sessions", headers={"Authorization": f"token {self._server.token}"})
+        kernels = [session["kernel"] for session in answer.json() if session["path"] == self._notebook]
+        return any(kernel["connections"] and kernel["execution_state"] == "idle" for kernel in kernels)
 
     def close(self) -> None:
         self.context.close()
@@ -61,6 +75,8 @@ class NotebookPage:
         return self.output(number)
 
     def _press(self, number: int) -> None:
+        dialogs = self.page.locator(".jp-Dialog:visible").all_inner_texts()
+        assert not dialogs, f"cell {number} lies behind {dialogs}"
         self.cell(number).locator(".cm-content").click()
         self.page.keyboard.press("Control+Enter")
 
@@ -79,6 +95,11 @@ class NotebookPage:
 
     def status(self) -> str:
         return str(self.page.locator(".forebay-status-button").inner_text()).replace("\n", " ")
+
+    def status_once(self, pattern: str) -> dict[str, Any]:
+        """Text, label, and the places of the status item's parts from the first on, all in the moment in which its text is so."""
+        found: dict[str, Any] = self.page.wait_for_function(STATUS, arg=pattern).json_value()
+        return found
 
     def await_status(self, text: str) -> str:
         """The status item, once it says this."""

@@ -39,12 +39,6 @@ def notebook(request: pytest.FixtureRequest, browser: Any, server: Any) -> Itera
     page.close()
 
 
-def places(parts: Any) -> list[tuple[float, float]]:
-    """Where each begins, from the first on: what stands before it in the bar is not ours."""
-    boxes = [part.bounding_box() for part in parts.all()]
-    return [(box["x"] - boxes[0]["x"], box["y"]) for box in boxes]
-
-
 def test_a_cell_that_used_the_device_says_below_it_what_that_took_and_cost(notebook: NotebookPage) -> None:
     text = notebook.output(MAKE)
     assert "250000.0" in text
@@ -53,15 +47,12 @@ def test_a_cell_that_used_the_device_says_below_it_what_that_took_and_cost(noteb
 
 
 def test_the_status_item_tells_state_rate_and_spend_while_a_cell_computes_and_nothing_moves(notebook: NotebookPage) -> None:
-    assert "resident" in notebook.await_status("resident")
-    parts = notebook.page.locator(".forebay-status-dot:visible, .forebay-status-flavor, .forebay-status-more, .forebay-status-state")
-    before = places(parts)
+    before = notebook.status_once("resident")
     notebook.start(WORK)
-    shown = notebook.await_status("computing 2 s")
-    assert re.search(r"dev\.\dgb 0\.\d+ USD/h (< )?0\.\d+ USD", shown), shown
-    assert places(parts) == before, "the state stands last, and alone changes its width"
-    label = notebook.page.locator(".forebay-status-button").get_attribute("aria-label")
-    assert "computing" in label and "Rate 0." in label
+    shown = notebook.status_once("computing [2-9]")
+    assert re.search(r"dev\.\dgb\s0\.\d+ USD/h\s(< )?0\.\d+ USD", shown["text"]), shown
+    assert shown["places"] == before["places"], "the state stands last, and alone changes its width"
+    assert "computing" in shown["label"] and "Rate 0." in shown["label"]
     notebook.ended(WORK)
     notebook.await_status("resident")
 

@@ -197,6 +197,6 @@ def test_nothing_is_told_again_while_a_range_counts_down_as_expected(world: Make
     before = len(w.told("b"))
     for _ in range(4):
         w.wait(1)
-        w.machine.line.changes += 1  # somebody elsewhere came or went
+        w.machine.queue.changes += 1  # somebody elsewhere came or went
         w.do(Look())
     assert len(w.told("b")) == before

@@ -256,7 +256,7 @@ def test_a_session_that_ends_while_it_waits_leaves_the_queue(world: Make) -> Non
     w.join("b")
     w.acquire("b")
     w.do(SessionLeft("b"))
-    assert not len(w.machine.line)
+    assert not len(w.machine.queue)
 
 
 def test_a_session_that_ends_while_its_worker_starts_leaves_its_seat(world: Make) -> None:

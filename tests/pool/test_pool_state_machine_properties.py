@@ -482,7 +482,7 @@ class PoolHistory(RuleBasedStateMachine):
             self.do(WorkerGone(name, "killed"))
         assert not self.leases
         assert {record.rpartition("/")[0] for record in self.metered} == self.granted
-        assert not self.machine.sessions and not self.machine.fleet.workers and not len(self.machine.line)
+        assert not self.machine.sessions and not self.machine.fleet.workers and not len(self.machine.queue)
 
     def live(self, name: str, process: Process) -> None:
         """A healthy process does all it was told, and ends its span."""

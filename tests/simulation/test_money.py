@@ -29,9 +29,9 @@ from forebay_pool.billing.outbox import Outbox
 from forebay_pool.store.database import Store as PoolStore
 from simulation.auditor import Caught
 from simulation.money.accountant import Price, parts_of
-from simulation.money.fate import Killed
+from simulation.money.deaths import Killed
 from simulation.money.limits import LimitBook, Stretch
-from simulation.money.week import Week
+from simulation.money.scenario import Scenario
 from simulation.seeds import play, play_many
 from simulation.storm import StoryTold
 
@@ -87,14 +87,14 @@ def test_the_week_does_what_it_says() -> None:
     kinds: set[str] = set()
     items = corrections = invoiced = noted = used = 0
     for seed in range(POINTS):
-        week = Week(seed)
-        week.run()
-        kinds |= week.kinds
-        points |= week.till.fate.seen | {f"pool {name}" for name in week.disk.fate.seen}
-        diary += week.diary
-        items += len(week.emulator.account.of("invoiceitem"))
-        corrections += len(week.errands.answers("/api/corrections"))
-        for bill in week.bills:
+        scenario = Scenario(seed)
+        scenario.run()
+        kinds |= scenario.kinds
+        points |= scenario.billing.deaths.seen | {f"pool {name}" for name in scenario.disk.deaths.seen}
+        diary += scenario.diary
+        items += len(scenario.emulator.account.of("invoiceitem"))
+        corrections += len(scenario.errands.answers("/api/corrections"))
+        for bill in scenario.bills:
             invoiced, noted, used = invoiced + 1, noted + len(bill.notes), used + bool(bill.used)
     wanted = {"commit.before", "commit.after", "payments.claimed", "payments.collected", "payments.settled"}
     calls = ("customer.create", "meter.create", "meter_event.create")
@@ -106,17 +106,17 @@ def test_the_week_does_what_it_says() -> None:
     assert '"duplicates": 1' in told and "unpriced" in told
     assert kinds >= {"reserve", "post", "void", "usage", "reversal", "credit", "adjustment"}
     assert items and corrections and noted and used and invoiced > POINTS
-    week = Week(LATE)
-    week.run()
-    assert any(bill.late for bill in week.bills)
+    scenario = Scenario(LATE)
+    scenario.run()
+    assert any(bill.late for bill in scenario.bills)
 
 
 def test_a_seed_plays_the_same_week_again() -> None:
     diaries = []
     for _ in range(2):
-        week = Week(6)
-        week.run()
-        diaries.append(week.diary)
+        scenario = Scenario(6)
+        scenario.run()
+        diaries.append(scenario.diary)
     assert len(diaries[0]) > 20
     assert diaries[0] == diaries[1]
 
@@ -430,7 +430,7 @@ def test_a_broken_service_is_caught(breaks: Break, monkeypatch: pytest.MonkeyPat
 
 def story_of(seed: int) -> StoryTold | None:
     try:
-        Week(seed).run()
+        Scenario(seed).run()
     except StoryTold as story:
         return story
     return None

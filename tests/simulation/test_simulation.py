@@ -176,7 +176,7 @@ class ForgetsWhoWaits(StateMachine):
     def _place(self, request: Request) -> None:
         super()._place(request)
         if request.place is None and request.order % 7 == 0:
-            self.line.remove(request)
+            self.queue.remove(request)
 
 
 class LetsTheHungLive(StateMachine):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulation.money.till import OPERATOR, Till
+from simulation.money.billing_process import OPERATOR, BillingProcess
 
 
 @dataclass
@@ -22,10 +22,10 @@ class Errand:
     answer: Any = None
     status: int | None = None
 
-    def run(self, till: Till) -> bool:
+    def run(self, billing: BillingProcess) -> bool:
         """Whether it needs no other try."""
         headers = {"Authorization": f"token {OPERATOR}", "Idempotency-Key": self.key, "Content-Type": "application/json"}
-        response = till.call(self.method, self.target, self.body, headers)
+        response = billing.call(self.method, self.target, self.body, headers)
         if response is None or response.status >= 500:
             return False
         self.status, self.answer = response.status, json.loads(response.body)
@@ -42,9 +42,9 @@ class Errands:
     def add(self, method: str, target: str, body: dict[str, Any]) -> None:
         self.waiting.append(Errand(method, target, body, f"errand-{len(self.waiting) + len(self.done)}"))
 
-    def run(self, till: Till, loses: Callable[[], bool]) -> None:
+    def run(self, billing: BillingProcess, loses: Callable[[], bool]) -> None:
         """Until one is not answered, or ``loses`` says that its answer was lost on the way."""
-        while self.waiting and self.waiting[0].run(till) and not loses():
+        while self.waiting and self.waiting[0].run(billing) and not loses():
             self.done.append(self.waiting.pop(0))
 
     def taken(self, pattern: str) -> list[Errand]:

@@ -27,13 +27,13 @@ from sqlalchemy import func, select
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS
 from simulation.disk import Disk
-from simulation.money.fate import Fate, Killed
+from simulation.money.billing_process import POOL
+from simulation.money.deaths import Deaths, Killed
 from simulation.money.limits import Beat, LimitBook
-from simulation.money.till import POOL
 from simulation.outages import GATHER_NS
 
 if TYPE_CHECKING:
-    from simulation.money.week import Week
+    from simulation.money.scenario import Scenario
 
 T = TypeVar("T")
 POOL_FILE = "pool.sqlite3"
@@ -52,16 +52,16 @@ def _store_of(url: str) -> Store:
 class _Shell:
     """What heartbeats need of the pool's shell."""
 
-    def __init__(self, week: Week) -> None:
-        self._week = week
-        self.apply = week.apply
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self.apply = scenario.apply
 
     @property
     def machine(self) -> StateMachine:
-        return self._week.machine
+        return self._scenario.machine
 
     def clock_ns(self) -> int:
-        return self._week.agenda.now_ns
+        return self._scenario.agenda.now_ns
 
 
 class _Messenger(BillingClient):
@@ -72,7 +72,7 @@ class _Messenger(BillingClient):
         self._books = books
 
     async def send_heartbeat(self, body: Mapping[str, Any]) -> list[Budget]:
-        asked_ns, overtaken = self._books.week.told_ns, self._books.seems_late(body["sent_at_ns"])
+        asked_ns, overtaken = self._books.scenario.told_ns, self._books.seems_late(body["sent_at_ns"])
         budgets = await super().send_heartbeat(body)
         self._books.answered(body, asked_ns, budgets, overtaken)
         return budgets
@@ -81,10 +81,10 @@ class _Messenger(BillingClient):
 class PoolBooks(Disk):
     """Commits in groups and delivers, as ``Writer`` and ``Outbox`` do; each pool has an outbox of its own."""
 
-    def __init__(self, week: Week, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, scenario: Scenario, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
-        self.week = week
-        self.fate = Fate()
+        self.scenario = scenario
+        self.deaths = Deaths()
         self.store = _store_of(f"sqlite:///{folder / POOL_FILE}")
         self.metered: dict[str, UsageRecord] = {}
         """What a pool metered and has not lost since: what is to be billed."""
@@ -100,8 +100,8 @@ class PoolBooks(Disk):
         self._heartbeats = self._new_heartbeats()
 
     def _new_heartbeats(self) -> Heartbeats:
-        shell: Any = _Shell(self.week)
-        clock_ns = lambda: self.week.agenda.now_ns + self.week.unix_offset_ns  # noqa: E731 - reads better
+        shell: Any = _Shell(self.scenario)
+        clock_ns = lambda: self.scenario.agenda.now_ns + self.scenario.unix_offset_ns  # noqa: E731 - reads better
         return Heartbeats(shell, _Messenger(self), SOURCE, BEAT_NS / SECOND_NS, unix_ns=clock_ns)
 
     def seems_late(self, sent_ns: int) -> bool:
@@ -111,12 +111,12 @@ class PoolBooks(Disk):
 
     def answered(self, body: Mapping[str, Any], asked_ns: int, budgets: Sequence[Budget], overtaken: bool) -> None:
         """Billing answered a heartbeat."""
-        now_ns = self.week.agenda.now_ns
+        now_ns = self.scenario.agenda.now_ns
         told = {
             (one.tenant, one.user, one.span): (one.state, round(one.grace_seconds * SECOND_NS)) for one in budgets if one.state != "open"
         }
         named = {lease["record"]: lease for lease in body["leases"]}
-        self.limits.heard(Beat(now_ns, asked_ns, self.week.told_ns, named, told, self.week.office.limits_in_force(), overtaken))
+        self.limits.heard(Beat(now_ns, asked_ns, self.scenario.told_ns, named, told, self.scenario.operators.limits_in_force(), overtaken))
 
     def _new_outbox(self) -> Outbox:
         return Outbox(self.store, self, BillingClient("http://billing", POOL), SOURCE, lambda count, taken: None)
@@ -132,11 +132,11 @@ class PoolBooks(Disk):
         self.limits.saw(now_ns, event)
         if self._pending and not self._due:
             self._due = True
-            self.week.agenda.after(GATHER_NS, self._commit)
+            self.scenario.agenda.after(GATHER_NS, self._commit)
 
     def _begins(self, record: UsageRecord) -> None:
         """Clocks jump, and a lease has that of the moment in which it was opened."""
-        auditor = self.week.auditor
+        auditor = self.scenario.auditor
         lease = auditor.leases.get(record.lease) or auditor.ended.get(record.lease)
         if lease is not None:
             self.began[record.id] = record.started_at_unix_ns - lease.opened_unix_ns + lease.opened_ns
@@ -145,7 +145,7 @@ class PoolBooks(Disk):
         self._due = False
         if self.stopped_ns is not None:
             self._due = True
-            self.week.agenda.after(AGAIN_NS, self._commit)
+            self.scenario.agenda.after(AGAIN_NS, self._commit)
         elif self._pending:
             batch, self._pending = self._pending, Batch(records=[])
             try:
@@ -153,7 +153,7 @@ class PoolBooks(Disk):
             except Killed as killed:
                 if str(killed) == "commit.before":
                     self._loses(batch)
-                self.week.pool_dies(f"at {killed} of {len(batch.records)} records")
+                self.scenario.pool_dies(f"at {killed} of {len(batch.records)} records")
                 return
             if batch.records:
                 self.deliver_soon()
@@ -161,11 +161,11 @@ class PoolBooks(Disk):
     def _loses(self, batch: Batch) -> None:
         for record in batch.records:
             del self.metered[record.id]
-            self.week.note(f"lost {record.id} with the pool")
+            self.scenario.note(f"lost {record.id} with the pool")
 
     def dies(self, until_ns: int) -> None:
         """What waited for its commit is lost. (Since when things waited does not matter: all of it was later than the last commit.)"""
-        self.limits.pool_dies(self.week.agenda.now_ns)
+        self.limits.pool_dies(self.scenario.agenda.now_ns)
         self._loses(self._pending)
         self._pending = Batch(records=[])
 
@@ -176,7 +176,7 @@ class PoolBooks(Disk):
 
     def read(self, now_ns: int, now_unix_ns: int) -> Snapshot:
         """Also begins the next pool's deliveries."""
-        self.fate.spares()
+        self.deaths.spares()
         self.outbox, self._pause_seconds = self._new_outbox(), 0.0
         self._heartbeats = self._new_heartbeats()
         self.deliver_soon()
@@ -198,14 +198,14 @@ class PoolBooks(Disk):
         """Billing hears of what is there, in a moment; later if it did not take it just now."""
         seconds = self._pause_seconds if again else 0.0
         outbox = self.outbox
-        delay_ns = int(seconds * SECOND_NS) + self.week.chance.randrange(1, 20 * MILLISECOND_NS)
-        self.week.agenda.after(delay_ns, lambda: self._deliver(outbox))
+        delay_ns = int(seconds * SECOND_NS) + self.scenario.chance.randrange(1, 20 * MILLISECOND_NS)
+        self.scenario.agenda.after(delay_ns, lambda: self._deliver(outbox))
 
     def _deliver(self, outbox: Outbox) -> None:
-        if outbox is self.outbox and not self.week.down:
+        if outbox is self.outbox and not self.scenario.down:
             took_all = self.deliver()
             self._pause_seconds = 0.0 if took_all else min(RETRY_SECONDS_MAX, max(RETRY_SECONDS_FIRST, 2 * self._pause_seconds))
-            if not took_all and not self.week.down:
+            if not took_all and not self.scenario.down:
                 self.deliver_soon(again=True)
 
     def deliver(self) -> bool:
@@ -213,28 +213,28 @@ class PoolBooks(Disk):
         try:
             return self._loop.run_until_complete(self.outbox.deliver())
         except Killed as killed:
-            self.week.pool_dies(f"at {killed} of the outbox")
+            self.scenario.pool_dies(f"at {killed} of the outbox")
             return False
         finally:
-            self.week.see_to_billing()
+            self.scenario.see_to_billing()
 
     def beat(self) -> None:
         """Tells billing of the leases that are open, as the pool's loop does."""
-        if self.stopped_ns is not None or self.week.down:
+        if self.stopped_ns is not None or self.scenario.down:
             return
         try:
             self._loop.run_until_complete(self._heartbeats.beat())
         finally:
-            self.week.see_to_billing()
+            self.scenario.see_to_billing()
 
     def retry_refused(self) -> None:
         """What billing refused goes back into the line."""
-        if self.stopped_ns is None and not self.week.down:
+        if self.stopped_ns is None and not self.scenario.down:
             try:
                 if self.store.retry_refused():
                     self.deliver_soon()
             except Killed as killed:
-                self.week.pool_dies(f"at {killed} of what was refused")
+                self.scenario.pool_dies(f"at {killed} of what was refused")
 
     def undelivered(self) -> int:
         with self.store.engine.connect() as connection:

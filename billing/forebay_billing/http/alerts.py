@@ -74,7 +74,8 @@ class ChannelsHandler(BillingHandler):
         attempt = None if tenant in (None, identity.tenant) else Attempt("alerts.channel.add", tenant, body.model_dump())
         channel = await self.change(identity, work, lambda added: channel_json(added, with_secret=True), attempt)
         if channel is not None:
-            log.info("action=alerts.channel.add who=%s tenant=%s channel=%d", identity.name, tenant, channel.id)
+            fields = {"action": "alerts.channel.add", "who": identity.name, "tenant": tenant, "channel": channel.id}
+            log.info("an alert channel is added", extra=fields)
 
 
 class ChannelHandler(BillingHandler):

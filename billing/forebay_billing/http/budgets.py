@@ -52,7 +52,7 @@ class BudgetsHandler(BillingHandler):
         budget = await self.change(identity, work, budget_json, attempt)
         if budget is not None:
             self.context.budgets.changed()
-            log.info("action=budget.set who=%s tenant=%s budget=%d", identity.name, tenant, budget.id)
+            log.info("a budget is set", extra={"action": "budget.set", "who": identity.name, "tenant": tenant, "budget": budget.id})
 
 
 class BudgetHandler(BillingHandler):
@@ -76,7 +76,8 @@ class BudgetHandler(BillingHandler):
             identity, lambda books: remove_budget(books, number, tenant or None, origin, identity.name, now_ns, expected), document
         )
         if removed is not None:
-            log.info("action=budget.remove who=%s tenant=%s budget=%d", identity.name, removed.subject.tenant, removed.id)
+            fields = {"action": "budget.remove", "who": identity.name, "tenant": removed.subject.tenant, "budget": removed.id}
+            log.info("a budget is removed", extra=fields)
 
 
 def _wanted(body: BudgetBody, subject: Subject, currency: str, origin: Origin, who: str, now_ns: int) -> Budget:

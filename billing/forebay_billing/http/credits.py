@@ -51,7 +51,8 @@ class CreditsHandler(BillingHandler):
         attempt = Attempt("credit.grant", body.tenant, body.model_dump())
         made = await self.change(identity, work, invoices.credit_json, attempt)
         if made is not None:
-            log.info("action=credit.grant who=%s tenant=%s credit=%d", identity.name, made.tenant, made.grant.id)
+            fields = {"action": "credit.grant", "who": identity.name, "tenant": made.tenant, "credit": made.grant.id}
+            log.info("a credit is granted", extra=fields)
 
 
 class CreditRefundHandler(BillingHandler):
@@ -72,4 +73,4 @@ class CreditRefundHandler(BillingHandler):
             invoices.credit_json,
         )
         if made is not None:
-            log.info("action=credit.refund who=%s tenant=%s credit=%s", identity.name, made.tenant, id)
+            log.info("a credit is refunded", extra={"action": "credit.refund", "who": identity.name, "tenant": made.tenant, "credit": id})

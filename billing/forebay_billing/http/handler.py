@@ -134,7 +134,8 @@ class BillingHandler(JsonHandler):
             if aside.fault is not None:
                 await self.leave_once(identity, Attempt(f"{aside.kind}.row", aside.subject, came), InvalidRequest(aside.fault))
             elif self._is_news(f"{aside.kind} {aside.subject} {aside.came}"):
-                log.warning("action=row.stands_in kind=%s subject=%s fields=%s", aside.kind, aside.subject, ",".join(aside.came))
+                fields = {"action": "row.stands_in", "kind": aside.kind, "subject": aside.subject, "fields": ",".join(aside.came)}
+                log.warning("a row of defaults stands in for one that came broken", extra=fields)
                 await self._write_down(identity, f"{aside.kind}.stand_in", aside.subject, aside.came, aside.stands)
 
     def _idempotency_key(self, identity: Identity) -> Key | None:
@@ -155,10 +156,11 @@ class BillingHandler(JsonHandler):
         status = self.get_status()
         self.context.metrics.answered(self.endpoint, self.request.method, status, time.time() - self.request._start_time)
         if status >= 400:
-            log.warning(
-                "action=request.refused endpoint=%s method=%s status=%d code=%s",
-                self.endpoint, self.request.method, status, None if self.failure is None else self.failure.code,
-            )  # fmt: skip
+            fields = {
+                "action": "request.refused", "endpoint": self.endpoint, "method": self.request.method, "status": status,
+                "code": None if self.failure is None else self.failure.code,
+            }  # fmt: skip
+            log.warning("a request is refused", extra=fields)
 
 
 class UnknownHandler(BillingHandler, NotFoundHandler):

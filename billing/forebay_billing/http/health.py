@@ -40,7 +40,7 @@ class MetricsPage(BillingHandler, MetricsHandler):
                 lambda connection: (usage_reads.posted(connection, REVENUE, month), alerts.CLAIMS.unsettled(connection))
             )
         except BillingError as error:
-            log.warning("action=metrics.incomplete error=%s", error)
+            log.warning("metrics are incomplete", extra={"action": "metrics.incomplete", "error": error})
             return None
         return Situation(tuple(standings), {currency: -grains for currency, grains in revenue.items()}, deliveries)
 

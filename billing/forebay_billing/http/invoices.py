@@ -147,7 +147,8 @@ class InvoicesHandler(_InvoiceHandler):
             lambda found: [invoices.summary_json(about) for about in found],
         )
         if made is not None:
-            log.info("action=invoice.finalise who=%s tenant=%s month=%s invoices=%d", identity.name, body.tenant, month, len(made))
+            fields = {"action": "invoice.finalise", "who": identity.name, "tenant": body.tenant, "month": month, "invoices": len(made)}
+            log.info("invoices are final", extra=fields)
 
 
 class InvoiceHandler(_InvoiceHandler):
@@ -195,7 +196,8 @@ class CreditNotesHandler(_InvoiceHandler):
             lambda note: {"invoice": name} | asdict(note),
         )
         if note is not None:
-            log.info("action=invoice.credit_note who=%s invoice=%s note=%s", identity.name, name, note.name)
+            fields = {"action": "invoice.credit_note", "who": identity.name, "invoice": name, "note": note.name}
+            log.info("a credit note is written", extra=fields)
 
 
 class CreditNoteHandler(_InvoiceHandler):
@@ -235,7 +237,8 @@ class SettlementsHandler(_InvoiceHandler):
             invoices.summary_json,
         )
         if done is not None:
-            log.info("action=invoice.%s who=%s invoice=%s amount_minor=%d", body.kind, identity.name, name, body.amount_minor)
+            fields = {"action": f"invoice.{body.kind}", "who": identity.name, "invoice": name, "amount_minor": body.amount_minor}
+            log.info("a payment is noted", extra=fields)
 
 
 class VoidHandler(_InvoiceHandler):
@@ -250,7 +253,7 @@ class VoidHandler(_InvoiceHandler):
         body, now_ns = self.body(VoidBody), self.context.clock_ns()
         work = lambda books: invoices_writes.void(books, name, body.reason, identity.name, now_ns)  # noqa: E731 - reads better
         if await self.change(identity, work, invoices.summary_json) is not None:
-            log.info("action=invoice.void who=%s invoice=%s", identity.name, name)
+            log.info("an invoice is void", extra={"action": "invoice.void", "who": identity.name, "invoice": name})
 
 
 class FocusHandler(_InvoiceHandler):
@@ -309,4 +312,5 @@ class ProfileHandler(_InvoiceHandler):
 
         made = await self.change(identity, work, invoices.profile_json)
         if made is not None:
-            log.info("action=profile.change who=%s tenant=%s version=%d", identity.name, tenant, made.version)
+            fields = {"action": "profile.change", "who": identity.name, "tenant": tenant, "version": made.version}
+            log.info("a billing profile is changed", extra=fields)

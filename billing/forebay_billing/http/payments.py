@@ -75,7 +75,8 @@ class ContactHandler(BillingHandler):
         attempt = None if tenant == identity.tenant else Attempt("payments.contact", tenant, body.model_dump())
         contact = await self.change(identity, work, asdict, attempt)
         if contact is not None:
-            log.info("action=payments.contact who=%s tenant=%s version=%d", identity.name, tenant, contact.version)
+            fields = {"action": "payments.contact", "who": identity.name, "tenant": tenant, "version": contact.version}
+            log.info("a payment contact is changed", extra=fields)
 
 
 class PaymentInvoicesHandler(BillingHandler):
@@ -142,7 +143,8 @@ class DeadLetterHandler(BillingHandler):
             books.append_audit(now_ns, identity.name, "payments.dead_letter", row, {"state": "dead"}, after)
 
         await self.change(identity, job, lambda _: {"id": row_id, "action": body.action})
-        log.info("action=payments.dead_letter who=%s row=%d choice=%s", identity.name, row_id, body.action)
+        fields = {"action": "payments.dead_letter", "who": identity.name, "row": row_id, "choice": body.action}
+        log.info("a dead letter is settled", extra=fields)
 
 
 class ReconciliationHandler(BillingHandler):

@@ -92,10 +92,11 @@ class PriceHandler(BillingHandler):
         attempt = Attempt("price.change", f"{flavor}/{body.currency:.80}", body.model_dump())
         price = await self.change(identity, work, _made(usage.price_json), attempt)
         if price is not None:
-            log.info(
-                "action=price.change who=%s flavor=%s currency=%s version=%d price_nano_per_hour=%d valid_from_ns=%d",
-                identity.name, price.flavor, price.currency, price.version, price.price_nano_per_hour, price.valid_from_ns,
-            )  # fmt: skip
+            fields = {
+                "action": "price.change", "who": identity.name, "flavor": price.flavor, "currency": price.currency,
+                "version": price.version, "price_nano_per_hour": price.price_nano_per_hour, "valid_from_ns": price.valid_from_ns,
+            }  # fmt: skip
+            log.info("a price is changed", extra=fields)
 
 
 class ParkedPricesHandler(BillingHandler):
@@ -128,10 +129,11 @@ class ParkedPriceHandler(BillingHandler):
         attempt = Attempt("price.change", f"{PARKED}/{currency}", body.model_dump())
         price = await self.change(identity, work, _made(usage.parked_price_json), attempt)
         if price is not None:
-            log.info(
-                "action=parked-price.change who=%s currency=%s version=%d price_nano_per_gib_hour=%d valid_from_ns=%d",
-                identity.name, price.currency, price.version, price.price_nano_per_gib_hour, price.valid_from_ns,
-            )  # fmt: skip
+            fields = {
+                "action": "parked-price.change", "who": identity.name, "currency": price.currency, "version": price.version,
+                "price_nano_per_gib_hour": price.price_nano_per_gib_hour, "valid_from_ns": price.valid_from_ns,
+            }  # fmt: skip
+            log.info("the price of parked memory is changed", extra=fields)
 
 
 class SurchargesHandler(BillingHandler):
@@ -166,10 +168,12 @@ class SurchargeHandler(BillingHandler):
         attempt = Attempt("price.change", f"{priced_model(model)}/{body.currency:.80}", body.model_dump())
         version = await self.change(identity, work, _made(usage.surcharge_json), attempt)
         if version is not None:
-            log.info(
-                "action=surcharge.change who=%s model=%s currency=%s version=%d surcharge_nano_per_hour=%d valid_from_ns=%d",
-                identity.name, model, version.currency, version.version, version.surcharge_nano_per_hour, version.valid_from_ns,
-            )  # fmt: skip
+            fields = {
+                "action": "surcharge.change", "who": identity.name, "model": model, "currency": version.currency,
+                "version": version.version, "surcharge_nano_per_hour": version.surcharge_nano_per_hour,
+                "valid_from_ns": version.valid_from_ns,
+            }  # fmt: skip
+            log.info("a surcharge is changed", extra=fields)
 
 
 class PriceListHandler(BillingHandler):
@@ -204,7 +208,7 @@ class PriceListHandler(BillingHandler):
             Attempt("price-list.apply", "price list", {"text": text}),
         )
         if done is not None:
-            log.info("action=price-list.apply who=%s changes=%d", identity.name, len(done))
+            log.info("a price list is applied", extra={"action": "price-list.apply", "who": identity.name, "changes": len(done)})
 
 
 class PriceListDiffHandler(BillingHandler):
@@ -308,4 +312,7 @@ class PlanHandler(BillingHandler):
 
         plan = await self.change(identity, work, plans.plan_answer, Attempt("plan.change", tenant, body.model_dump()))
         if plan is not None:
-            log.info("action=plan.change who=%s tenant=%s version=%d valid_from=%s", identity.name, tenant, plan.version, plan.valid_from)
+            fields = {
+                "action": "plan.change", "who": identity.name, "tenant": tenant, "version": plan.version, "valid_from": plan.valid_from,
+            }  # fmt: skip
+            log.info("a plan is changed", extra=fields)

@@ -79,7 +79,8 @@ class RecipientsHandler(BillingHandler):
         attempt = None if tenant == identity.tenant else Attempt("reports.recipient.add", tenant, body.model_dump())
         added = await self.change(identity, work, _recipient_json, attempt)
         if added is not None:
-            log.info("action=reports.recipient.add who=%s tenant=%s recipient=%d", identity.name, tenant, added.id)
+            fields = {"action": "reports.recipient.add", "who": identity.name, "tenant": tenant, "recipient": added.id}
+            log.info("a recipient of reports is added", extra=fields)
 
 
 class RecipientHandler(BillingHandler):

@@ -52,7 +52,7 @@ class UsageHandler(BillingHandler):
             raise
         if done is not None:
             context.metrics.accepted(done.accepted, done.duplicates, done.costs)
-            log.info("action=usage.post accepted=%d duplicates=%d", done.accepted, done.duplicates)
+            log.info("usage is posted", extra={"action": "usage.post", "accepted": done.accepted, "duplicates": done.duplicates})
 
     def _check_clock(self, records: Sequence[UsageRecord]) -> None:
         latest_ns = self.context.clock_ns() + FUTURE_NS_MAX
@@ -85,7 +85,8 @@ class CorrectionsHandler(BillingHandler):
             lambda transaction: {"source": body.source, "id": body.id, "transaction": transaction},
         )
         if transaction is not None:
-            log.info("action=usage.correct who=%s source=%s id=%s transaction=%d", identity.name, body.source, body.id, transaction)
+            fields = {"action": "usage.correct", "who": identity.name, "source": body.source, "id": body.id, "transaction": transaction}
+            log.info("usage is corrected", extra=fields)
 
 
 class CheckHandler(BillingHandler):

@@ -125,13 +125,15 @@ class Exporter:
             try:
                 found = self._inbox.look(known, self._clock_ns())
             except StripeFailure as failure:
-                log.warning("action=payments.look.failed invoice=%s cause=%s error=%r", known.subject, failure.cause, str(failure))
+                fields = {"action": "payments.look.failed", "invoice": known.subject, "cause": failure.cause, "error": str(failure)}
+                log.warning("an invoice could not be looked at", extra=fields)
                 if failure.cause in OF_ALL_CALLS:
                     break
                 continue
             if self._books.write(partial(self._inbox.take_looked, known=found)):
                 changed += 1
-                log.info("action=payments.looked tenant=%s invoice=%s status=%s", known.tenant, known.subject, found.status)
+                fields = {"action": "payments.looked", "tenant": known.tenant, "invoice": known.subject, "status": found.status}
+                log.info("an invoice was looked at", extra=fields)
             failpoints.reach("payments.looked")
         return changed
 
@@ -143,7 +145,7 @@ class Exporter:
         failpoints.reach("payments.reports.noted")
         self._reports_read_ns = now_ns
         if noted:
-            log.warning("action=payments.reports.fetched count=%d", noted)
+            log.warning("reports came by no webhook, and were fetched", extra={"action": "payments.reports.fetched", "count": noted})
         return noted
 
     def _send(self, held: Claim) -> bool:
@@ -157,14 +159,16 @@ class Exporter:
         except BillingError:
             raise
         except Exception as error:
-            log.exception("action=payments.fault tenant=%s kind=%s subject=%s", held.order.tenant, held.order.kind, held.order.subject)
+            fields = {"action": "payments.fault", "tenant": held.order.tenant, "kind": held.order.kind, "subject": held.order.subject}
+            log.exception("an order failed by a fault of ours", extra=fields)
             self._failed(held, StripeFailure("unreachable", f"This service failed with {type(error).__name__}; its log has the cause."))
             return False
         if not self._books.write(lambda connection: _settle(connection, held, facts, delivered, self._clock_ns())):
             self._failed(held, _changed(held))
             return False
         failpoints.reach("payments.settled")
-        log.info("action=payments.sent tenant=%s kind=%s subject=%s", held.order.tenant, held.order.kind, held.order.subject)
+        fields = {"action": "payments.sent", "tenant": held.order.tenant, "kind": held.order.kind, "subject": held.order.subject}
+        log.info("an order is sent to Stripe", extra=fields)
         return True
 
     def _begin(self, held: Claim, facts: Facts) -> None:
@@ -179,10 +183,11 @@ class Exporter:
     def _failed(self, held: Claim, failure: StripeFailure) -> None:
         now_ns = self._clock_ns()
         step = next_step(failure, held.attempt, now_ns - held.first_tried_at_ns, self._chance())
-        log.warning(
-            "action=payments.failed tenant=%s kind=%s subject=%s attempt=%d cause=%s error=%r", held.order.tenant, held.order.kind,
-            held.order.subject, held.attempt, failure.cause, str(failure),
-        )  # fmt: skip
+        fields = {
+            "action": "payments.failed", "tenant": held.order.tenant, "kind": held.order.kind, "subject": held.order.subject,
+            "attempt": held.attempt, "cause": failure.cause, "error": str(failure),
+        }  # fmt: skip
+        log.warning("Stripe did not take an order", extra=fields)
         if isinstance(step, Dead):
             self._books.write(lambda connection: payment_outbox.CLAIMS.give_up(connection, held, now_ns, str(failure)))
         else:
@@ -205,7 +210,8 @@ class Exporter:
     def _event_failed(self, event: Any, failure: StripeFailure) -> None:
         now_ns = self._clock_ns()
         step = next_step(failure, event.attempts + 1, now_ns - event.received_at_ns, self._chance())
-        log.warning("action=payments.event.failed event=%s type=%s cause=%s error=%r", event.id, event.type, failure.cause, str(failure))
+        fields = {"action": "payments.event.failed", "event": event.id, "type": event.type, "cause": failure.cause, "error": str(failure)}
+        log.warning("an event of Stripe could not be handled", extra=fields)
         at_ns = None if isinstance(step, Dead) else now_ns + int(step.seconds * 10**9)
         self._books.write(lambda connection: webhook_inbox.later(connection, event, at_ns, str(failure)))
 

@@ -34,7 +34,8 @@ class BookedPayments:
         try:
             about = invoices_reads.invoice(connection, after.subject, after.tenant)
         except UnknownInvoice:
-            log.warning("action=payments.unknown_invoice invoice=%s tenant=%s", after.subject, after.tenant)
+            fields = {"action": "payments.unknown_invoice", "invoice": after.subject, "tenant": after.tenant}
+            log.warning("a payment came for an invoice that is not known", extra=fields)
             return
         books, now_ns = Books(connection), self._clock_ns()
         paid = sum(one.amount_minor for one in about.settlements if one.method == STRIPE and one.kind == "payment")
@@ -42,7 +43,8 @@ class BookedPayments:
         if after.status == "void" and about.state == "open":
             invoices.void(books, about.name, f"made void at Stripe: {after.stripe_id}", STRIPE, now_ns)
         elif came > about.open_minor + about.credited_minor:
-            log.error("action=payments.overpaid invoice=%s came=%d open=%d", about.name, came, about.open_minor)
+            sums = {"action": "payments.overpaid", "invoice": about.name, "came": came, "open": about.open_minor}
+            log.error("more was paid than was open", extra=sums)
         elif came > 0:
             reference = f"{after.stripe_id} {after.paid_minor}"
             invoices.pay(books, about.name, came, STRIPE, reference, STRIPE, now_ns, noted_since=True)

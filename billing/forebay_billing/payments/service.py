@@ -152,7 +152,8 @@ class Payments:
         try:
             self.exporter.fetch_reports()
         except StripeFailure as failure:
-            log.warning("action=payments.reports.failed cause=%s error=%r", failure.cause, str(failure))
+            fields = {"action": "payments.reports.failed", "cause": failure.cause, "error": str(failure)}
+            log.warning("reports could not be fetched", extra=fields)
 
     def _open_portal(self, customer: str) -> str:
         params: stripe.params.billing_portal.SessionCreateParams = {"customer": customer}
@@ -161,7 +162,7 @@ class Payments:
         return self._gateway.call("portal", lambda client: client.v1.billing_portal.sessions.create(params)).url
 
     async def _audit_refusal(self, reason: str, sender: str, now_ns: int) -> None:
-        log.warning("action=payments.webhook.refused sender=%s reason=%r", sender, reason)
+        log.warning("a webhook is refused", extra={"action": "payments.webhook.refused", "sender": sender, "reason": reason})
         self._audited = [at_ns for at_ns in self._audited if now_ns - at_ns < 60 * 10**9]
         if len(self._audited) < REFUSALS_AUDITED_PER_MINUTE:
             self._audited.append(now_ns)
@@ -190,9 +191,9 @@ class Payments:
                 busy = done.sent > 0 or done.events > 0
                 self._on_counts(await self._store.read(payment_outbox.CLAIMS.unsettled), done.sent, done.failed)
             except BillingError as error:
-                log.warning("action=payments.step.failed error=%r", str(error))
+                log.warning("a step failed and is tried again", extra={"action": "payments.step.failed", "error": str(error)})
             except Exception:
-                log.exception("action=payments.step.failed")
+                log.exception("a step failed and is tried again", extra={"action": "payments.step.failed"})
             if not busy:
                 try:
                     await asyncio.wait_for(self._stop.wait(), STEP_SECONDS)

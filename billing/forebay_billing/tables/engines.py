@@ -117,7 +117,7 @@ def _translated() -> Iterator[None]:
         yield
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())
-        log.error("action=store.failed error=%s reason=%r", type(error).__name__, reason)
+        log.error("the database refuses", extra={"action": "store.failed", "error": type(error).__name__, "reason": reason})
         if isinstance(error, OperationalError | InterfaceError):
             raise StoreUnavailable(f"The billing database failed ({reason}); nothing was written, send the same again later.") from error
         raise LedgerError(f"The billing database refused ({reason}); nothing was written, an operator must look.") from error

@@ -157,7 +157,7 @@ class BudgetWatch:
         self._last_rates.update({id: rate for id, rate in picture.rates.items() if rate})
         if picture.missing:
             count = await self._write(lambda books: alerts.write(books, picture.missing, now_ns))
-            log.info("action=budget.alerts count=%d", count)
+            log.info("budgets gave alerts", extra={"action": "budget.alerts", "count": count})
         return picture
 
     async def _deliver(self, parcel: AlertDelivery) -> None:
@@ -173,10 +173,12 @@ class BudgetWatch:
             else:
                 at_ns = now_ns + int(backoff_seconds(parcel.attempt, self._chance()) * 10**9)
                 settle = partial(alerts.CLAIMS.later, held=parcel, at_ns=at_ns, reason=reason)
-            log.warning("action=alert.undelivered alert=%d channel=%d attempt=%d", parcel.alert.id, parcel.channel.id, parcel.attempt)
+            fields = {"action": "alert.undelivered", "alert": parcel.alert.id, "channel": parcel.channel.id, "attempt": parcel.attempt}
+            log.warning("an alert is not delivered", extra=fields)
         else:
             settle = partial(alerts.CLAIMS.done, held=parcel, now_ns=self._clock_ns())
-            log.info("action=alert.delivered alert=%d channel=%d attempt=%d", parcel.alert.id, parcel.channel.id, parcel.attempt)
+            fields = {"action": "alert.delivered", "alert": parcel.alert.id, "channel": parcel.channel.id, "attempt": parcel.attempt}
+            log.info("an alert is delivered", extra=fields)
         await self._write(lambda books: settle(books.connection))
 
     async def _write(self, job: Callable[[Books], T]) -> T:

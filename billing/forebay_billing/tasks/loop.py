@@ -18,9 +18,9 @@ async def run_until_stopped(
             if await step():
                 continue
         except BillingError as error:
-            log.warning("action=%s.step.failed error=%r", name, str(error))
+            log.warning("a step failed and is tried again", extra={"action": f"{name}.step.failed", "error": str(error)})
         except Exception:
-            log.exception("action=%s.step.failed", name)
+            log.exception("a step failed and is tried again", extra={"action": f"{name}.step.failed"})
         try:
             await asyncio.wait_for(stop.wait(), pause_seconds)
         except TimeoutError:

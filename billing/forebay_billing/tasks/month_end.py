@@ -62,10 +62,11 @@ class MonthEnd:
             try:
                 made += await self._close_tenant(tenant, last)
             except BillingError as error:
-                log.error("action=invoice.finalise.failed tenant=%s error=%r", tenant, str(error))
+                fields = {"action": "invoice.finalise.failed", "tenant": tenant, "error": str(error)}
+                log.error("an invoice could not be made final", extra=fields)
         expired = await self._submit(lambda books: credits.expire(books, last.end_ns, self._clock_ns()))
         if expired:
-            log.info("action=credit.expired count=%d", expired)
+            log.info("credits have expired", extra={"action": "credit.expired", "count": expired})
         return made
 
     async def _close_tenant(self, tenant: str, last: Month) -> list[Invoice]:
@@ -79,7 +80,7 @@ class MonthEnd:
         done = await self._submit(lambda books: invoices.finalise(books, tenant, month, self._conditions, WHO, self._clock_ns()))
         failpoints.reach("invoice.finalise.after")
         for about in done:
-            log.info("action=invoice.finalise tenant=%s month=%s invoice=%s", tenant, month, about.name)
+            log.info("invoices are final", extra={"action": "invoice.finalise", "tenant": tenant, "month": month, "invoice": about.name})
         return done
 
     async def _submit(self, work: Callable[[Books], T]) -> T:
@@ -90,9 +91,9 @@ class MonthEnd:
             try:
                 await self.sweep()
             except BillingError as error:
-                log.warning("action=invoice.sweep.failed error=%r", str(error))
+                log.warning("the month's end failed and is tried again", extra={"action": "invoice.sweep.failed", "error": str(error)})
             except Exception:
-                log.exception("action=invoice.sweep.failed")
+                log.exception("the month's end failed and is tried again", extra={"action": "invoice.sweep.failed"})
             try:
                 await asyncio.wait_for(self._stop.wait(), SWEEP_SECONDS)
             except TimeoutError:

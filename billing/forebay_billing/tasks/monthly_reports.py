@@ -83,10 +83,12 @@ class MonthlyReports:
             else:
                 at_ns = now_ns + int(backoff_seconds(mailing.attempt, self._chance.random()) * 10**9)
                 settle = partial(mailings_writes.CLAIMS.later, held=mailing, at_ns=at_ns, reason=reason)
-            log.warning("action=report.undelivered recipient=%d month=%s", mailing.recipient.id, mailing.month)
+            fields = {"action": "report.undelivered", "recipient": mailing.recipient.id, "month": mailing.month}
+            log.warning("a report is not delivered", extra=fields)
         else:
             settle = partial(mailings_writes.CLAIMS.done, held=mailing, now_ns=self._clock_ns())
-            log.info("action=report.delivered recipient=%d month=%s", mailing.recipient.id, mailing.month)
+            fields = {"action": "report.delivered", "recipient": mailing.recipient.id, "month": mailing.month}
+            log.info("a report is delivered", extra=fields)
         await self._write(lambda books: settle(books.connection))
 
     async def _bring(self, mailing: Mailing) -> None:

@@ -113,7 +113,8 @@ def _accrual(lease: OpenLease, book: PriceBook, currency: str, finalised: frozen
     try:
         segments = segments_of(record, book, currency, finalised)
     except (Unpriced, InvalidRequest) as error:
-        log.warning("action=lease.unpriced source=%s record=%s error=%r", record.source, record.id, str(error))
+        fields = {"action": "lease.unpriced", "source": record.source, "record": record.id, "error": str(error)}
+        log.warning("a lease has no price", extra=fields)
         return None
     by_period: dict[str, int] = defaultdict(int)
     for segment in segments:

@@ -68,8 +68,8 @@ class Feed:
         self.connected = True
         FEED_CONNECTED.set(1)
         self._browsers.tell_all("feed")
-        counts = (len(snapshot.leases), len(snapshot.sessions), len(snapshot.devices))
-        logger.info("action=feed_opened leases=%d sessions=%d devices=%d", *counts)
+        counts = {"leases": len(snapshot.leases), "sessions": len(snapshot.sessions), "devices": len(snapshot.devices)}
+        logger.info("the pool's events are heard", extra={"action": "feed_opened", **counts})
 
     def _take_event(self, event: ServerEvent) -> None:
         """One event of the open stream. One that cannot be read is logged and left out."""
@@ -77,7 +77,7 @@ class Feed:
         try:
             change = self.pool_copy.apply(event, time.monotonic_ns())
         except ValueError as error:
-            logger.error("action=feed_event_unreadable problem=%r", str(error))
+            logger.error("an event of the pool cannot be read", extra={"action": "feed_event_unreadable", "problem": str(error)})
             return
         if change is None:
             return
@@ -105,7 +105,7 @@ class Feed:
         FEED_CONNECTED.set(0)
         if self.connected:
             self._browsers.tell_all("feed")
-        logger.warning("action=feed_lost problem=%r", str(problem))
+        logger.warning("the pool's events are lost", extra={"action": "feed_lost", "problem": str(problem)})
 
 
 class DeliveryWatch:
@@ -143,7 +143,7 @@ class DeliveryWatch:
         try:
             page = await self._billing.usage(self._token, since_ns=since_ns, limit=RECORDS_READ_MAX)
         except DashboardsError as error:
-            logger.warning("action=records_unread problem=%r", str(error))
+            logger.warning("records of the pool could not be read", extra={"action": "records_unread", "problem": str(error)})
             return self._deliveries.expired(self._clock())
         return self._deliveries.found(page.records, self._clock()) + self._deliveries.expired(self._clock())
 

@@ -47,7 +47,7 @@ class ActionPage(PageHandler):
             self.set_status(_status(error))
             self.ask(name, action, error.text)
             return
-        logger.info("action=operator_%s_%s who=%s subject=%s", self.kind, act, self.visitor.name, name)
+        logger.info("an operator acted", extra={"action": f"operator_{self.kind}_{act}", "who": self.visitor.name, "subject": name})
         if "HX-Request" in self.request.headers:
             self.show("fragments/action_done.html", sentence=sentence)
         else:

@@ -149,7 +149,8 @@ class FlavorEditPage(FlavorTable):
                 )
                 flavor_saved = True
                 saved = Text("Memory and equivalents were saved; the price was not.") if edit.prices else saved
-                logger.info("action=flavor_changed who=%s flavor=%s memory_bytes=%d", self.visitor.name, row.name, edit.memory_bytes)
+                fields = {"action": "flavor_changed", "who": self.visitor.name, "flavor": row.name, "memory_bytes": edit.memory_bytes}
+                logger.info("a flavor is changed", extra=fields)
             for new in edit.prices:
                 price = await self.services.billing.set_price(
                     self.token, row.name, new.nano_per_hour, new.currency, new.first, edit.start_ns, expecting(new.stamp)
@@ -159,10 +160,11 @@ class FlavorEditPage(FlavorTable):
                     "What comes before the price in %(currency)s was saved, and this price too; what comes after it was not.",
                     currency=new.currency,
                 )
-                logger.info(
-                    "action=price_changed who=%s flavor=%s currency=%s price_nano_per_hour=%d version=%d",
-                    self.visitor.name, row.name, price.currency, price.price_nano_per_hour, price.version,
-                )  # fmt: skip
+                fields = {
+                    "action": "price_changed", "who": self.visitor.name, "flavor": row.name, "currency": price.currency,
+                    "price_nano_per_hour": price.price_nano_per_hour, "version": price.version,
+                }  # fmt: skip
+                logger.info("a price is changed", extra=fields)
         except (UpstreamRefused, UpstreamUnavailable) as error:
             problem = saved if overtaken(error) else Text("%(saved)s %(problem)s", saved=saved, problem=error.text)
             return Unsaved(problem, flavor_saved, currencies)

@@ -170,7 +170,8 @@ class TermEditPage(TenantDesk):
             await self._show_refused(terms, key, typed, error)
             return
         self.services.browsers.tell_all("tenants")
-        logger.info("action=operator_terms_set who=%s tenant=%s kind=%s", self.visitor.name, name, judged.kind)
+        fields = {"action": "operator_terms_set", "who": self.visitor.name, "tenant": name, "kind": judged.kind}
+        logger.info("a tenant's terms are set", extra=fields)
         await self._show_saved(name, key, terms, judged)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:

@@ -38,7 +38,8 @@ class PaymentsPage(PageHandler):
             self.set_status(HTTPStatus.BAD_REQUEST if refused else HTTPStatus.SERVICE_UNAVAILABLE)
             await self._show(error.text, None)
             return
-        logger.info("action=dead_letter_settled who=%s row=%d choice=%s", self.visitor.name, number, choice)
+        fields = {"action": "dead_letter_settled", "who": self.visitor.name, "row": number, "choice": choice}
+        logger.info("a dead letter is settled", extra=fields)
         await self._show(None, _settled(number, choice))
 
     def _typed(self) -> tuple[int, str, str]:

@@ -68,7 +68,8 @@ class PriceListPage(PageHandler):
             if action == "apply":
                 changes = await billing.apply_price_list(self.token, text, expecting(stamp))
                 self.services.browsers.tell_all("prices")
-                logger.info("action=price_list_applied who=%s changes=%d", self.visitor.name, len(changes.changes))
+                fields = {"action": "price_list_applied", "who": self.visitor.name, "changes": len(changes.changes)}
+                logger.info("a price list is applied", extra=fields)
                 text, tag = await billing.price_list(self.token)
                 stamp = stamp_of(tag)
             elif action == "preview":
@@ -134,7 +135,8 @@ class SurchargesPage(PageHandler):
                 await self._show(arguments, error.text)
             return
         self.services.browsers.tell_all("prices")
-        logger.info("action=surcharge_changed who=%s model=%s version=%d", self.visitor.name, version.model, version.version)
+        fields = {"action": "surcharge_changed", "who": self.visitor.name, "model": version.model, "version": version.version}
+        logger.info("a surcharge is changed", extra=fields)
         start = f"{times.moment(version.valid_from_ns):%Y-%m-%d %H:%M:%S} UTC"
         await self._show(
             {},
@@ -189,7 +191,8 @@ class PlansPage(PageHandler):
             else:
                 await self._show(arguments, error.text)
             return
-        logger.info("action=plan_changed who=%s tenant=%s version=%d", self.visitor.name, plan.tenant, plan.version)
+        fields = {"action": "plan_changed", "who": self.visitor.name, "tenant": plan.tenant, "version": plan.version}
+        logger.info("a plan is changed", extra=fields)
         saved = Text("The plan of %(tenant)s from %(month)s is saved.", tenant=plan.tenant, month=plan.valid_from)
         await self._show({}, None, saved=saved)
 

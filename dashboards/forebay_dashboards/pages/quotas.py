@@ -55,7 +55,7 @@ class QuotasPage(PageHandler):
             self.set_status(HTTPStatus.SERVICE_UNAVAILABLE if isinstance(error, UpstreamUnavailable) else refused)
             await self._show(form, error.text)
             return
-        logger.info("action=operator_limits_set who=%s subject=%s", self.visitor.name, whose)
+        logger.info("limits are set", extra={"action": "operator_limits_set", "who": self.visitor.name, "subject": whose})
         await self._show(dict.fromkeys(FIELDS, ""), None, Text("What %(name)s is held to is saved. It counts from now on.", name=whose))
 
     async def _save_quota(self, form: dict[str, str]) -> str:

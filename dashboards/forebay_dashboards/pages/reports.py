@@ -35,7 +35,8 @@ class ReportsPage(PageHandler):
             self.set_status(HTTPStatus.BAD_REQUEST if refused else HTTPStatus.SERVICE_UNAVAILABLE)
             await self._show(error.text, None, target)
             return
-        logger.info("action=report_recipients_changed who=%s tenant=%s", self.visitor.name, self.visitor.tenant)
+        fields = {"action": "report_recipients_changed", "who": self.visitor.name, "tenant": self.visitor.tenant}
+        logger.info("recipients of reports are changed", extra=fields)
         await self._show(None, saved)
 
     async def _add(self, target: str) -> Text:

@@ -55,7 +55,8 @@ class SuggestionsPage(PageHandler):
             if overtaken(error):
                 return GONE
             raise
-        logger.info("action=flavor_made who=%s flavor=%s memory_bytes=%d", self.visitor.name, wanted.name, wanted.memory_bytes)
+        fields = {"action": "flavor_made", "who": self.visitor.name, "flavor": wanted.name, "memory_bytes": wanted.memory_bytes}
+        logger.info("a flavor is made", extra=fields)
         self.services.browsers.tell_all("prices")
         return None
 

@@ -106,7 +106,8 @@ class Upstream:
                 yield response
         except (TimeoutError, ClientError, OSError) as error:
             outcome = "unavailable"
-            logger.warning("action=upstream_unavailable service=%s path=%s problem=%r", self.name, path, error)
+            fields = {"action": "upstream_unavailable", "service": self.name, "path": path, "problem": error}
+            logger.warning("a service does not answer", extra=fields)
             raise UpstreamUnavailable(self.name, _reason(error)) from None
         finally:
             UPSTREAM_CALLS.labels(self.name, outcome).inc()
@@ -120,9 +121,11 @@ class Upstream:
             fault = None if error.get("fault") is None else Fault.model_validate(error["fault"])
             message = refusal(code, str(error["message"])[:MESSAGE_CHARACTERS_MAX], fault)
         except (ValueError, KeyError, TypeError, AttributeError):
-            logger.warning("action=unexpected_refusal service=%s status=%d", self.name, response.status)
+            fields = {"action": "unexpected_refusal", "service": self.name, "status": response.status}
+            logger.warning("a service refused what it should take", extra=fields)
         if response.status >= 500:
-            logger.warning("action=upstream_failed service=%s status=%d problem=%r", self.name, response.status, str(message))
+            fields = {"action": "upstream_failed", "service": self.name, "status": response.status, "problem": str(message)}
+            logger.warning("a service failed", extra=fields)
             return UpstreamUnavailable(self.name, Text("it failed with status %(status)s", status=response.status))
         return UpstreamRefused(self.name, response.status, code, message)
 
@@ -132,7 +135,8 @@ class Upstream:
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(str(part) for part in first["loc"])
-            logger.error("action=unexpected_answer service=%s where=%s problem=%s", self.name, where, first["msg"])
+            fields = {"action": "unexpected_answer", "service": self.name, "where": where, "problem": first["msg"]}
+            logger.error("a service answered what it should not", extra=fields)
             detail = Text("its answer is of another version (%(problem)s)", problem=f"{where}: {first['msg']}")
             raise UpstreamUnavailable(self.name, detail) from None
 

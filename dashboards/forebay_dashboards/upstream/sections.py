@@ -29,7 +29,7 @@ async def attempt(question: Awaitable[T], what: Text) -> Section[T]:
     try:
         return Section(await question)
     except UpstreamUnavailable as error:
-        logger.warning("action=section_missing what=%r problem=%r", str(what), str(error))
+        logger.warning("a section of a page is missing", extra={"action": "section_missing", "what": str(what), "problem": str(error)})
         return Section(
             None,
             Text(
@@ -39,5 +39,5 @@ async def attempt(question: Awaitable[T], what: Text) -> Section[T]:
             ),
         )
     except UpstreamRefused as error:
-        logger.warning("action=section_refused what=%r problem=%r", str(what), str(error))
+        logger.warning("a section of a page is refused", extra={"action": "section_refused", "what": str(what), "problem": str(error)})
         return Section(None, Text("%(what)s cannot be shown: %(problem)s", what=what, problem=error.text))

@@ -55,7 +55,7 @@ class Output:
         try:
             kernel.session.send(kernel.iopub_socket, kind, dict(content), parent=dict(header), ident=topic)
         except Exception as error:  # of whichever library closed its socket first
-            log.info("action=send kind=%s error=%s", kind, error)
+            log.info("a message was not sent: %s", error, extra={"action": "send", "kind": kind})
 
     def _publish(self, kind: str, data: Mapping[str, str], header: Header, name: str) -> None:
         with contextlib.suppress(OSError, RuntimeError, ValueError):

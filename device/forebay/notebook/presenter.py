@@ -90,7 +90,7 @@ class Presenter:
         try:
             self.home = next((row for row in service_calls.flavors() if row["chosen"]), None)
         except NotConfigured as error:  # a pool of this process's own that did not start yet
-            log.info("action=look error=%s", error)
+            log.info("flavors are not known yet: %s", error, extra={"action": "look"})
         except ForebayError as error:
             return str(error)
         return None
@@ -166,7 +166,7 @@ class Presenter:
             except ForebayError as error:
                 answer({"type": "answer", "id": said.get("id"), "error": str(error)})
             except Exception as error:
-                log.exception("action=%s", said.get("ask"))
+                log.exception("a front end got no answer", extra={"action": said.get("ask")})
                 answer({"type": "answer", "id": said.get("id"), "error": f"{type(error).__name__}: {error}"})
             else:
                 answer({"type": "answer", "id": said.get("id"), "value": value})

@@ -74,7 +74,7 @@ class Outbox:
             pause_seconds = 0.0 if await self.deliver() else min(RETRY_SECONDS_MAX, max(RETRY_SECONDS_FIRST, 2 * pause_seconds))
 
     async def retry_refused(self) -> None:
-        """Now and every REFUSED_RETRY_SECONDS, until cancelled, puts what billing refused back into the line."""
+        """Now and every REFUSED_RETRY_SECONDS, until cancelled, puts what billing refused back into the queue."""
         while True:
             try:
                 again = await asyncio.wrap_future(self._writer.call(self._store.retry_refused))

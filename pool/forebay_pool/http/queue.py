@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from forebay_service.identity import COMPUTE, OPERATE, SERVICE, TENANT_NAME
 from forebay_wire.texts import NAME_CHARS_MAX, name_of
@@ -83,7 +83,7 @@ class QuotaItem(Api):
         expected = self.expected()
         await self.context.write(lambda: self.context.store.set_quota(tenant, user, quota, identity.name, expected))
         self.shell.apply(QuotaSet(tenant, user, quota))
-        fields: dict[str, Any] = {"action": "quota_set", "tenant": tenant, "of_user": user, "user": identity.name, "quota": asdict(quota)}
+        fields = {"action": "quota_set", "tenant": tenant, "of_user": user, "user": identity.name, "quota": asdict(quota)}
         log.info("quota of %s set by %s: %s", f"{user} of {tenant}" if user else tenant, identity.name, quota, extra=fields)
         self._answer(self.shell.machine.accounts.of(tenant, user))
 

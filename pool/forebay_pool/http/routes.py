@@ -83,9 +83,10 @@ ROUTES = (
         status=SWITCHING,
     ),
     Route(
-        *("GET", "api/worker", WorkerLink, "The link of a worker that this pool started (WebSocket)"),
+        *("GET", "api/worker", WorkerLink, "The link of a worker (WebSocket)"),
         refusals=(UpgradeRequired.status,),
         status=SWITCHING,
+        who="a worker that this pool started",
     ),
     Route("GET", "api/flavors", flavors.Flavors, "All flavors, whether they can be had and why not, and their prices", list[FlavorRow]),
     Route(

@@ -52,7 +52,7 @@ class Core:
         self.limits = limits
         self.fleet = Fleet(devices, flavors, policy, ranking)
         self.accounts = Accounts(limits.fair_share_half_life_seconds)
-        self.line = Queue(self.fleet, self.accounts)
+        self.queue = Queue(self.fleet, self.accounts)
         self.lengths = LeaseLengths()
         self.arrivals = Arrivals()
         self.sessions: dict[str, Session] = {}
@@ -68,7 +68,7 @@ class Core:
         self._loose: dict[str, Seat] = {}
         """Seats that the event at hand may have left something free on."""
         self._look_anew = False
-        """Whether the event at hand may let anybody in the line start, wherever that is."""
+        """Whether the event at hand may let anybody in the queue start, wherever that is."""
         self._promised: dict[str, Request] = {}
         """Devices with something free that are kept for a request whose session's tensors are there, and that request."""
         self._keepers: dict[Make, Request] = {}

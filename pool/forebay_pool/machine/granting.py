@@ -70,9 +70,9 @@ class Granting(QueuePositions):
         self._touch(session)
 
     def _place(self, request: Request) -> None:
-        """Claims a free place for the request, or puts it in the line."""
+        """Claims a free place for the request, or puts it in the queue."""
         session = request.session
-        barred = self.accounts.bar(session, request.span, self.line.demand_milli(self.fleet.lane_of(session)), self._now) is not None
+        barred = self.accounts.bar(session, request.span, self.queue.demand_milli(self.fleet.lane_of(session)), self._now) is not None
         place = None if barred else self.find_place(request) or self._find_elsewhere(request)
         if place is not None:
             self._claim(request, place)
@@ -81,12 +81,12 @@ class Granting(QueuePositions):
         if hopeless is not None:
             self._drop_request(session, not_servable(hopeless, request.number))
             return
-        self.line.add(request)
+        self.queue.add(request)
         self._contend(request.lane, request)
 
     def _contend(self, lane: Lane, newcomer: Request) -> None:
         """Something may have to be kept for somebody who came into the lane, if it is the first there."""
-        head = self.line.head(lane, self._now)
+        head = self.queue.head(lane, self._now)
         if head is None or head[1] is not newcomer:
             return
         if lane[0]:
@@ -119,7 +119,7 @@ class Granting(QueuePositions):
             return place
         for make in {device.make: None for device in place.devices}:
             if make in self._keepers:
-                self._stopped.setdefault(make, Turns()).put(session.id, self.line.rank(request, self._now))
+                self._stopped.setdefault(make, Turns()).put(session.id, self.queue.rank(request, self._now))
         return None
 
     def _find_elsewhere(self, request: Request) -> Place | None:
@@ -178,16 +178,16 @@ class Granting(QueuePositions):
 
         So many are looked at in a tick; the next one goes on from there.
         """
-        walk = self._movers or iter(list(self.line.waiting.values()))
+        walk = self._movers or iter(list(self.queue.waiting.values()))
         self._movers = walk
         hopeless: set[tuple[str, str]] = set()
         looked = tries = 0
         for request in islice(walk, MOVERS_MAX):
             looked += 1
             session = request.session
-            if not request.lane[0] or (session.flavor, session.tenant) in hopeless or self.line.waiting.get(request.order) is not request:
+            if not request.lane[0] or (session.flavor, session.tenant) in hopeless or self.queue.waiting.get(request.order) is not request:
                 continue
-            if self.accounts.bar(session, request.span, self.line.demand_milli(request.lane), self._now) is not None:
+            if self.accounts.bar(session, request.span, self.queue.demand_milli(request.lane), self._now) is not None:
                 continue
             place = self._find_elsewhere(request)
             if place is not None:
@@ -203,7 +203,7 @@ class Granting(QueuePositions):
 
     def may_pass(self, request: Request, holder: Request) -> bool:
         """Whether the request may take what is kept for another: it comes before it, or will be done by then (backfill)."""
-        if self.line.rank(request, self._now) < self.line.rank(holder, self._now):
+        if self.queue.rank(request, self._now) < self.queue.rank(holder, self._now):
             return True
         if holder.aged or self._now - holder.arrived_ns >= self.limits.backfill_seconds_max * SECOND:
             return False
@@ -443,8 +443,8 @@ class Granting(QueuePositions):
         self._out.append(TellWorker(worker.id, END))
 
     def _leave_line(self, request: Request) -> None:
-        """Takes the request out of the line: those behind it may need less than it did."""
-        self.line.remove(request)
+        """Takes the request out of the queue: those behind it may need less than it did."""
+        self.queue.remove(request)
         self._roused |= dict.fromkeys(self.accounts.both(request.session))
         blocked, request.blocks = request.blocks, {}
         for device in blocked:
@@ -472,7 +472,7 @@ class Granting(QueuePositions):
             self._settle(seat)
 
     def _free_up(self, *seats: Seat) -> None:
-        """Something of the seats may be free: they are offered to the line at the end of the event."""
+        """Something of the seats may be free: they are offered to the queue at the end of the event."""
         for seat in seats:
             self._loose[seat.device.id] = seat
 

@@ -54,7 +54,7 @@ def _check_session(machine: StateMachine, session: Session) -> None:
     unheard = parking is None and holder is not None and holder.away_ns is not None
     _demand(machine, kept == parked or unheard, "a session's parked bytes are metered otherwise than they are", name)
     if request is not None:
-        waits = machine.line.waiting.get(request.order) is request
+        waits = machine.queue.waiting.get(request.order) is request
         places = (lease is not None, waits, request.place is not None)
         _demand(machine, sum(places) == 1, f"a request drains, waits, is placed: {places}", name)
         _demand(machine, request.session is session, "a request is somebody else's", name)
@@ -162,18 +162,18 @@ def _check_worker(machine: StateMachine, worker: Worker) -> None:
 
 
 def _check_line(machine: StateMachine) -> None:
-    for order, request in machine.line.waiting.items():
+    for order, request in machine.queue.waiting.items():
         session = request.session
         alive = machine.sessions.get(session.id) is session and session.request is request and request.order == order
         _demand(machine, alive, "a dead request waits", session.id)
         _demand(machine, request.lane == machine.fleet.lane_of(session), "a request waits in another lane than its session's", session.id)
-        _demand(machine, machine.line.is_reachable(request), "a request waits where nobody looks", session.id)
+        _demand(machine, machine.queue.is_reachable(request), "a request waits where nobody looks", session.id)
         for name in request.blocks:
             _demand(machine, machine.promised_to(name) is request, "a device is kept for somebody else", name, session.id)
 
 
     for (model, _), keeper in machine.keepers.items():
-        alive = machine.line.waiting.get(keeper.order) is keeper and not keeper.lane[0]
+        alive = machine.queue.waiting.get(keeper.order) is keeper and not keeper.lane[0]
         _demand(machine, alive, f"{model} is kept for nobody", keeper.session.id)
 
 

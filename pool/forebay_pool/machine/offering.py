@@ -29,7 +29,7 @@ class Offering(Granting):
                         del self._back[lane]
             if self._look_anew:
                 self._look_anew = False
-                self._free_up(*(self.fleet.seats[device] for device in self.line.homes))
+                self._free_up(*(self.fleet.seats[device] for device in self.queue.homes))
                 self._unsettle(self.fleet.makes, gone=True)
             while self._loose:
                 self._offer(self._loose.pop(next(iter(self._loose))))
@@ -41,19 +41,19 @@ class Offering(Granting):
         """Lets as many come back from the account's bench as it has room for; whether there was anybody."""
         found = False
         room = account.room_milli
-        while (benched := account.next_benched(self._now, room, self.line.is_taken)) is not None:
+        while (benched := account.next_benched(self._now, room, self.queue.is_taken)) is not None:
             spot, demand_milli = benched
             found, room = True, None if room is None else room - demand_milli
-            self.line.put_back(spot)
-            self._back[spot.lane] = len(self.line) + 1
+            self.queue.put_back(spot)
+            self._back[spot.lane] = len(self.queue) + 1
         return found
 
     def _offer_to(self, lane: Lane) -> bool:
         """Offers a place that the first of the lane could start at; True if there is one. The next of them may do so at another one."""
-        head = self.line.head(lane, self._now)
-        if head is None or len(self.line) >= self._back[lane]:
+        head = self.queue.head(lane, self._now)
+        if head is None or len(self.queue) >= self._back[lane]:
             return False
-        self._back[lane] = len(self.line)
+        self._back[lane] = len(self.queue)
         place = self.find_place(head[1])
         if place is not None:
             self._free_up(*self.fleet.seats_of(place))
@@ -114,7 +114,7 @@ class Offering(Granting):
     def _elect(self, make: Make, gone: bool) -> bool:
         """Whether somebody could start before it was known whom the make is kept for."""
         self._keepers.pop(make, None)
-        for head in self.line.heads_anywhere(self.fleet.served_by(make), self._now):
+        for head in self.queue.heads_anywhere(self.fleet.served_by(make), self._now):
             if gone and self._starts(head):
                 return True
             if make not in self._keepers and self._waits_for(head, make[0]):
@@ -126,7 +126,7 @@ class Offering(Granting):
     def _release_stopped(self, make: Make, keeper: Request | None) -> None:
         """Offers the devices of those who do not come after the keeper."""
         stopped = self._stopped.get(make)
-        until = None if keeper is None else self.line.rank(keeper, self._now)
+        until = None if keeper is None else self.queue.rank(keeper, self._now)
         while stopped is not None and (first := stopped.first(self._rank_of)) is not None and (until is None or first[1] < until):
             stopped.drop(first[0])
             self._offer_home(first[0])
@@ -138,12 +138,12 @@ class Offering(Granting):
             self._free_up(*(self.fleet.seats[device.id] for device in worker.devices))
 
     def _rank_of(self, session: str) -> Rank | None:
-        """Where the session stands in the line; None if it does not."""
+        """Where the session stands in the queue; None if it does not."""
         known = self.sessions.get(session)
         request = None if known is None else known.request
-        if request is None or not request.lane[0] or self.line.waiting.get(request.order) is not request:
+        if request is None or not request.lane[0] or self.queue.waiting.get(request.order) is not request:
             return None
-        return self.line.rank(request, self._now)
+        return self.queue.rank(request, self._now)
 
     def _offer_again(self) -> None:
         """Time has passed: ranks are not what they were, and more may pass those for whom something is kept."""
@@ -159,7 +159,7 @@ class Offering(Granting):
     def _comes_first(self, request: Request, seat: Seat) -> bool:
         """Whether nobody before it has the seat kept already."""
         holder = self._promised.get(seat.device.id)
-        return holder is None or (holder is not request and self.line.rank(request, self._now) < self.line.rank(holder, self._now))
+        return holder is None or (holder is not request and self.queue.rank(request, self._now) < self.queue.rank(holder, self._now))
 
     def _fits_quota(self, request: Request, model: str) -> bool:
         """Whether its quota lets it have what it needs of this model: another model may do with less."""
@@ -176,4 +176,4 @@ class Offering(Granting):
 
     def heads_for(self, seat: Seat) -> list[Request]:
         """Those whose turn it may be on the seat and whom no quota stops, by rank: the first of each lane."""
-        return self.line.heads_for(seat, self.fleet.flavors_of(seat), self._now) if seat.free_milli else []
+        return self.queue.heads_for(seat, self.fleet.flavors_of(seat), self._now) if seat.free_milli else []

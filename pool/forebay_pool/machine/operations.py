@@ -29,7 +29,7 @@ class Operations(Resuming):
 
     def _reconsider(self, changed: str | None) -> None:
         """Refuses those who wait for what is served no more, and places anew whom that concerns: a flavor's requests, or all."""
-        self.line.rebuild()
+        self.queue.rebuild()
         for session in list(self.sessions.values()):
             request = session.request
             if request is None:
@@ -57,7 +57,7 @@ class Operations(Resuming):
     def outlook(self, flavor: Flavor, tenant: str) -> Outlook:
         """How long a new session of the tenant would wait for the flavor, at the usual priority and its quotas aside."""
         lane: Lane = ((), flavor.name, ())
-        waiting = self.line.crowd.rivals(lane, 0)
+        waiting = self.queue.competition.rivals(lane, 0)
         if not waiting and self.fleet.choose(flavor, tenant, self.has_room_for_workers) is not None:
             return Outlook(0, 0.0)
         own_ns = self.lengths.mean_ns(flavor.name)

@@ -33,7 +33,7 @@ UNESTIMATED = ("quota", "budget", "store")
 
 
 class QueuePositions(ParkedSessions):
-    """Goes through the line, a bounded part at a time."""
+    """Goes through the queue, a bounded part at a time."""
 
     _walk: Iterator[tuple[Request, Standing] | None] | None = None
     _walked_changes = -1
@@ -54,15 +54,15 @@ class QueuePositions(ParkedSessions):
     @property
     def line_changed(self) -> bool:
         """Whether a look has anything to tell."""
-        return self._walk is not None or (self.line.changes != self._walked_changes and bool(self.line.waiting))
+        return self._walk is not None or (self.queue.changes != self._walked_changes and bool(self.queue.waiting))
 
     def _looked(self, event: Look) -> None:
-        """Goes on telling, and begins anew where the line changed since it began last."""
-        self._tell_line(self.line.changes != self._walked_changes)
+        """Goes on telling, and begins anew where the queue changed since it began last."""
+        self._tell_queue(self.queue.changes != self._walked_changes)
 
-    def _tell_line(self, anew: bool) -> None:
-        if self._walk is None and anew and self.line.waiting:
-            self._walk, self._walked_changes = self._standings(), self.line.changes
+    def _tell_queue(self, anew: bool) -> None:
+        if self._walk is None and anew and self.queue.waiting:
+            self._walk, self._walked_changes = self._standings(), self.queue.changes
             self._foresight = None
         self._whys.clear()
         effort = 0
@@ -75,18 +75,18 @@ class QueuePositions(ParkedSessions):
         self._walk = None
 
     def _standings(self) -> Iterator[tuple[Request, Standing] | None]:
-        """All who wait, in the order in which their turns would come as things are; a walk over a snapshot of the line.
+        """All who wait, in the order in which their turns would come as things are; a walk over a snapshot of the queue.
 
         None: so many were ranked, and nobody is told yet.
         """
         ranked: list[list[tuple[tuple[bool, Rank], Request]]] = []
-        everybody = iter(list(self.line.waiting.values()))
+        everybody = iter(list(self.queue.waiting.values()))
         while some := list(islice(everybody, RANKED_MAX)):
             ranked.append(sorted(self._ranked(some), key=itemgetter(0)))
             yield None
         ahead, tenants = Ahead(self.fleet), dict[str, Ahead]()
         for _, request in heapq.merge(*ranked, key=itemgetter(0)):
-            if self.line.waiting.get(request.order) is not request:
+            if self.queue.waiting.get(request.order) is not request:
                 continue
             lane, own = request.lane, tenants.setdefault(request.session.tenant, Ahead(self.fleet))
             count, work_ns = ahead.of(lane)
@@ -98,9 +98,9 @@ class QueuePositions(ParkedSessions):
     def _ranked(self, requests: Iterable[Request]) -> Iterator[tuple[tuple[bool, Rank], Request]]:
         """Everybody's rank; whom a quota stops comes after those whom none does."""
         for request in requests:
-            if self.line.waiting.get(request.order) is request:
-                barred = self.accounts.bar(request.session, request.span, self.line.demand_milli(request.lane), self._now) is not None
-                yield (barred, self.line.rank(request, self._now)), request
+            if self.queue.waiting.get(request.order) is request:
+                barred = self.accounts.bar(request.session, request.span, self.queue.demand_milli(request.lane), self._now) is not None
+                yield (barred, self.queue.rank(request, self._now)), request
 
     def _standing(self, request: Request, ahead: int, ahead_tenant: int, ahead_ns: int | None) -> Standing:
         why = self._why(request)
@@ -121,7 +121,7 @@ class QueuePositions(ParkedSessions):
             return STORE
         if self._awaited:
             return GATHERING
-        demand_milli = self.line.demand_milli(request.lane)
+        demand_milli = self.queue.demand_milli(request.lane)
         barred = self.accounts.bar(session, request.span, demand_milli, self._now)
         if barred is not None:
             account, bar = barred
@@ -142,9 +142,9 @@ class QueuePositions(ParkedSessions):
         return any(fate(worker, self.fleet, self.accounts) == "stay" for worker in residents(seat))
 
     def _tell_newcomer(self, request: Request) -> None:
-        """Tells somebody who has just come into the line: as if all of its level came before it, until the next look knows better."""
+        """Tells somebody who has just come into the queue: as if all of its level came before it, until the next look knows better."""
         self._whys.clear()
-        ahead = max(0, self.line.crowd.rivals(request.lane, request.level) - 1)
+        ahead = max(0, self.queue.competition.rivals(request.lane, request.level) - 1)
         self._tell_queued(request, self._standing(request, ahead, 0, None if ahead else 0))
 
     def _tell_queued(self, request: Request, standing: Standing) -> None:

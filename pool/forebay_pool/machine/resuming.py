@@ -21,7 +21,7 @@ CONFIRM_SECONDS = 2.0
 """How often it is written until when leases are confirmed: what a crash may cost us, at most, of a lease that ends with it."""
 
 GATHER_SECONDS = 2.0
-"""How long a pool that starts waits for those who stood in the line, before it gives to others what they were to get."""
+"""How long a pool that starts waits for those who stood in the queue, before it gives to others what they were to get."""
 
 
 class Resuming(Sessions):

@@ -63,19 +63,19 @@ class Revoking(Offering):
         lowest = self._revocable.lowest
         if lowest is None:
             return
-        for request in self.line.heads_above(lowest + self.limits.preempt_priority_gap, self._now):
+        for request in self.queue.heads_above(lowest + self.limits.preempt_priority_gap, self._now):
             self._preempt_for(request)
 
     def _preempt_for(self, request: Request) -> None:
         """Revokes leases of priorities that are lower by the gap, the lowest and latest first, until the request will have room."""
         gap = self.limits.preempt_priority_gap
-        if not gap or self.line.waiting.get(request.order) is not request:
+        if not gap or self.queue.waiting.get(request.order) is not request:
             return
-        if self.accounts.bar(request.session, request.span, self.line.demand_milli(request.lane), self._now) is not None:
+        if self.accounts.bar(request.session, request.span, self.queue.demand_milli(request.lane), self._now) is not None:
             return
         request.preempts = {name: lease for name, lease in request.preempts.items() if name in self._leases}
         chosen: list[Lease] = []
-        needed = self.line.demand_milli(request.lane) - sum(lease.held_milli for lease in request.preempts.values())
+        needed = self.queue.demand_milli(request.lane) - sum(lease.held_milli for lease in request.preempts.values())
         victims = self._victims(request, request.priority - gap)
         while needed > 0 and (lease := next(victims, None)) is not None:
             needed -= lease.held_milli

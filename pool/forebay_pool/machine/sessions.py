@@ -102,14 +102,14 @@ class Sessions(Workers):
             return refusals.unwritten(number)
         if pending is not None and pending.number not in (0, number):
             return refusals.waits_already(number, pending.number)
-        if pending is None and len(self.line) >= self.limits.queue_max:
-            return refusals.queue_full(number, len(self.line))
+        if pending is None and len(self.queue) >= self.limits.queue_max:
+            return refusals.queue_full(number, len(self.queue))
         why = refusals.why_not(session, self.fleet.flavors[session.flavor], self.fleet)
         return self._no_money_for(session, number, span) if why is None else refusals.not_servable(why, number)
 
     def _no_money_for(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
         """What no waiting would help: a quota that is too small for the request alone, a budget that refuses."""
-        demand_milli = self.line.demand_milli(self.fleet.lane_of(session))
+        demand_milli = self.queue.demand_milli(self.fleet.lane_of(session))
         accounts, notebook = self.accounts.both(session), self.accounts.notebook_of(session, span)
         for account in accounts if notebook is None else (*accounts, notebook):
             why = account.never_fits(demand_milli)
@@ -136,7 +136,7 @@ class Sessions(Workers):
             request = session.request
             if request is not None and session.tenant == event.tenant and event.user in (None, session.user):
                 self._refuse_if_hopeless(request)
-        self.line.rebuild()
+        self.queue.rebuild()
         self._look_anew = True
 
     def _refuse_if_hopeless(self, request: Request) -> bool:
@@ -190,7 +190,7 @@ class Sessions(Workers):
         session = self._session
         request, session.priority = session.request, message.priority
         if request is not None:
-            self.line.remove(request)
+            self.queue.remove(request)
             request.priority = self.accounts.priority_of(session, session.priority)
             if session.lease is None:
                 self._place_again(request)

@@ -137,11 +137,11 @@ class StateMachine(Operations):
         self._write_confirmations()
         self._check_revocations()
         self._check_deadlines()
-        if self.line.waiting:
-            self.line.promote(self._now - int(self.limits.wait_seconds_max * SECOND))
+        if self.queue.waiting:
+            self.queue.promote(self._now - int(self.limits.wait_seconds_max * SECOND))
             self._offer_again()
             self._move_waiting()
-            self._tell_line(anew=True)
+            self._tell_queue(anew=True)
         if not self.stopping:
             self._make_way()
             self._keep_warm()

@@ -354,7 +354,7 @@ class Workers(Draining):
         taken_back = lease.state == "closing" and (interrupted or lease.ending != "revoked")
         self._close(lease, lease.ending if taken_back else reason, self._now - idle_ns)
         if session.request is not None:
-            self.line.add(session.request)
+            self.queue.add(session.request)
         self._touch(session)
         self._let_rest(lease)
         if session.stalled and session.worker is not None:
@@ -425,7 +425,7 @@ class Workers(Draining):
 
     def _make_way(self) -> None:
         """Where the pool has all the workers it may and somebody waits, one that was started ahead of need makes way."""
-        if not self.accepting or not self.line.waiting or len(self.fleet.workers) < self.limits.workers_max:
+        if not self.accepting or not self.queue.waiting or len(self.fleet.workers) < self.limits.workers_max:
             return
         warm = (worker for worker in self.fleet.workers.values() if worker.state == "warm" and worker.session is None)
         idle = next((worker for worker in warm if not in_want(self.fleet.seats[worker.device.id], worker.devices)), None)
@@ -434,7 +434,7 @@ class Workers(Draining):
 
     def _keep_warm(self) -> None:
         """Prestarts workers on free devices, so many of each kind. One place is left to somebody who waits."""
-        workers_max = self.limits.workers_max - (1 if self.line.waiting else 0)
+        workers_max = self.limits.workers_max - (1 if self.queue.waiting else 0)
         for kind, spare in self.fleet.spare.items():
             room = min(self.limits.warm_workers - spare, workers_max - len(self.fleet.workers))
             if room > 0:

@@ -41,7 +41,7 @@ AGED = PRIORITY_MAX + 1
 Make = tuple[str, int]
 """Devices that serve the same flavors: a model, with so many bytes of memory."""
 Lane = tuple[tuple[str, ...], str, tuple[str, ...]]
-"""Those in the line who need the same: the devices that their tensors are on (none: any will do), the flavor, and of its models those that
+"""Those in the queue who need the same: the devices that their tensors are on (none: any will do), the flavor, and of its models those that
 are kept for other tenants (where any device will do)."""
 
 
@@ -450,7 +450,7 @@ class Session:
     away_ns: int | None = None
     """Since when its client has no link and is waited for."""
     waited: QueuePlace | None = None
-    """Where it stood in the line when its link broke; its client asks again when it is back."""
+    """Where it stood in the queue when its link broke; its client asks again when it is back."""
     stalled: bool = False
     """Its client stopped reading: nothing computes for it until it is back."""
     parking: Parking | None = None

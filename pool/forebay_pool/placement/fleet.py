@@ -135,7 +135,7 @@ class Fleet:
         return found
 
     def lane_of(self, session: Session) -> Lane:
-        """Where in the line the session waits."""
+        """Where in the queue the session waits."""
         if session.worker is not None:
             return session.worker.names, session.flavor, ()
         if not self.policy.models:

@@ -116,7 +116,7 @@ class Outlook(NamedTuple):
     """What somebody who comes now would meet."""
 
     waiting: int
-    """Requests in the line that compete for the same devices."""
+    """Requests in the queue that compete for the same devices."""
     wait_seconds: float | None
     """Until the grant; zero where a place is free, None where nobody knows yet how long leases last."""
 

@@ -73,7 +73,7 @@ class Window:
 
 
 class Spot(NamedTuple):
-    """A part of the line that an account keeps out of it: a user's requests in a lane at a level, or all of a tenant's (user None)."""
+    """A part of the queue that an account keeps out of it: a user's requests in a lane at a level, or all of a tenant's (user None)."""
 
     lane: Lane
     level: int
@@ -193,7 +193,7 @@ class Account:
     # The bench
 
     def bench(self, spot: Spot, demand_milli: int, order: int) -> None:
-        """Keeps the spot out of the line until there is room for so much."""
+        """Keeps the spot out of the queue until there is room for so much."""
         if spot not in self._benched:
             self._benched[spot] = demand_milli
             heapq.heappush(self._bench, (-spot.level, order, demand_milli, spot))
@@ -212,7 +212,7 @@ class Account:
         return spot, demand_milli
 
     def clear_bench(self) -> None:
-        """All its spots are filed in the line anew."""
+        """All its spots are filed in the queue anew."""
         self._bench.clear()
         self._benched.clear()
 

@@ -31,7 +31,7 @@ class Queue:
     def __init__(self, fleet: Fleet, accounts: Accounts) -> None:
         self.waiting: dict[int, Request] = {}
         self.accounts = accounts
-        self.crowd = Competition(fleet)
+        self.competition = Competition(fleet)
         self.changes = 0
         """Grows with every change, for who wants to know whether there was one."""
         self._fleet = fleet
@@ -96,7 +96,7 @@ class Queue:
         self._lanes, self._at, self._anywhere, self._users, self._orders, self._entries = {}, {}, {}, {}, {}, 0
         self._ages = [(request.arrived_ns, request.order) for request in self.waiting.values()]
         heapq.heapify(self._ages)
-        self.crowd, self._sizes = Competition(self._fleet), Counter()
+        self.competition, self._sizes = Competition(self._fleet), Counter()
         for account in self.accounts:
             account.clear_bench()
         for request in self.waiting.values():
@@ -106,7 +106,7 @@ class Queue:
         self.changes += 1
 
     def _count(self, request: Request, change: int) -> None:
-        self.crowd.add(request.lane, request.level, change)
+        self.competition.add(request.lane, request.level, change)
         for user in (None, request.session.user):
             spot = Spot(request.lane, request.level, request.session.tenant, user)
             self._sizes[spot] += change
@@ -145,7 +145,7 @@ class Queue:
 
     @property
     def homes(self) -> Iterable[str]:
-        """The devices on which tensors of sessions in the line are."""
+        """The devices on which tensors of sessions in the queue are."""
         return list(self._at)
 
     def _in_turn(self, lanes: list[Lane], now_ns: int) -> list[Request]:
@@ -211,7 +211,7 @@ class Queue:
         return True
 
     def is_reachable(self, request: Request) -> bool:
-        """Whether the request's turn can come: each part of the line that it is in comes up, or sits on a bench. For checks."""
+        """Whether the request's turn can come: each part of the queue that it is in comes up, or sits on a bench. For checks."""
         lane, level, tenant, user = request.lane, request.level, request.session.tenant, request.session.user
         if self.accounts.notebook_of(request.session, request.span) is not None:
             return True

@@ -23,7 +23,7 @@ DRAINING = Why("draining", Cause("lease_drains", "The session's previous lease i
 
 
 def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
-    """Why a session in the line, that no quota stops, has no lease."""
+    """Why a session in the queue, that no quota stops, has no lease."""
     if session.worker is not None:
         here = [fleet.seats[device.id] for device in session.worker.devices]
         worst = here[0] if len(here) == 1 else min(here, key=lambda seat: (seat.is_open, seat.free_milli))

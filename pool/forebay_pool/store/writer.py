@@ -188,7 +188,7 @@ class Writer:
                 future.set_exception(error)
 
     def _take(self) -> Batch:
-        """The next commit. What it says of standing things is taken out, its records stay in the line until they are written."""
+        """The next commit. What it says of standing things is taken out, its records stay in the queue until they are written."""
         with self._wake:
             batch, self._standing = self._standing, Batch()
             count = min(len(self._records), BATCH_RECORDS_MAX)

@@ -169,7 +169,7 @@ class StateCollector(Collector):
         workers: Tally[str] = Tally(worker.state for worker in machine.fleet.workers.values())
         yield _gauge("forebay_pool_workers", "Worker processes, by state", ("state",), {(s,): workers[s] for s in WORKER_STATES})
         yield from _seat_families(machine.fleet.seats.values())
-        yield _gauge("forebay_pool_queue_requests", "Requests that wait for a device", (), {(): len(machine.line)})
+        yield _gauge("forebay_pool_queue_requests", "Requests that wait for a device", (), {(): len(machine.queue)})
         yield from _waiting_families(machine.sessions.values(), self._clock_ns())
         yield from _backlog_families(self._backlog(), self._unix_ns())
         yield from device_families(self._readings, machine.fleet.seats)

@@ -1,4 +1,4 @@
-"""Priorities and places in the line outlive the pool, and what was used lately is found by when it ended."""
+"""Priorities and places in the queue outlive the pool, and what was used lately is found by when it ended."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ class Killed(BaseException):
     """The process ends here: no code of the service catches this."""
 
 
-class Fate:
+class Deaths:
     """Of one service. Once it died every further point kills as well, so that nothing of the dead process goes on."""
 
     def __init__(self) -> None:

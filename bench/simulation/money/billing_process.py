@@ -32,7 +32,7 @@ from forebay_service.identity import OPERATE, SERVICE, Identity, TokenAuthentica
 from sqlalchemy import text
 from stripe_emulator import Emulator
 
-from simulation.money.fate import Fate, Killed
+from simulation.money.deaths import Deaths, Killed
 from simulation.money.wires import DirectStripe, Exchange, Request, Response
 
 T = TypeVar("T")
@@ -82,8 +82,8 @@ class OneThread(Store):
         return self.snapshot(work)
 
 
-class Till:
-    """:meth:`start` it; when ``fate.died_at`` is set after a call, :meth:`dies` and start it again."""
+class BillingProcess:
+    """:meth:`start` it; when ``deaths.died_at`` is set after a call, :meth:`dies` and start it again."""
 
     def __init__(
         self, folder: Path, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int], emulator: Emulator, chance: random.Random,
@@ -91,7 +91,7 @@ class Till:
     ) -> None:  # fmt: skip
         self.mode = mode
         self.url = f"sqlite:///{folder / BILLING_FILE}"
-        self.fate = Fate()
+        self.deaths = Deaths()
         self.running = False
         self._loop, self._clock_ns, self._emulator, self._chance, self._clerk = loop, clock_ns, emulator, chance, clerk
         self._doorbell = doorbell
@@ -111,7 +111,7 @@ class Till:
             exchange.breaks()
 
     def start(self) -> None:
-        self.fate.spares()
+        self.deaths.spares()
         metrics = Metrics()
         gateway = Gateway(Emulator.api_key, http_client=DirectStripe(self._emulator))
         self._store = OneThread(engines_of(self.url), self._clock_ns, metrics.committed, self._clerk)
@@ -137,7 +137,7 @@ class Till:
 
     async def ask(self, request: Request) -> Response:
         """Raises ConnectionError where it does not run, or dies meanwhile."""
-        if not self.running or self.fate.died_at is not None:
+        if not self.running or self.deaths.died_at is not None:
             raise ConnectionRefusedError("billing does not run")
         exchange = Exchange()
         self._under_way.add(exchange)

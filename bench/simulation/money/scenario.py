@@ -31,12 +31,12 @@ from tornado.httpclient import AsyncHTTPClient
 from simulation.agenda import SECOND_NS
 from simulation.auditor import Caught
 from simulation.money.accountant import HOUR_NS, Accountant, prices_of
+from simulation.money.billing_process import BILLING_FILE, OPERATOR, BillingProcess, Clerk
 from simulation.money.bills import Bill
-from simulation.money.fate import Killed
+from simulation.money.deaths import Killed
 from simulation.money.months import month_after, month_of
-from simulation.money.office import DAY_NS, Inspector, Office
+from simulation.money.operators import DAY_NS, Inspector, Operators
 from simulation.money.pool_books import BEAT_NS, POOL_FILE, REFUSED_RETRY_NS, PoolBooks
-from simulation.money.till import BILLING_FILE, OPERATOR, Clerk, Till
 from simulation.money.wires import DirectHttp, Doorbell, Request, Response
 from simulation.storm import Machine, Storm
 
@@ -77,15 +77,15 @@ def _folder() -> Path:
 class _Clock:
     """The emulator's."""
 
-    def __init__(self, week: Week) -> None:
-        self._week = week
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
 
     @property
     def now_ns(self) -> int:
-        return self._week.billing_ns()
+        return self._scenario.billing_ns()
 
 
-class Week(Storm):
+class Scenario(Storm):
     """One seed. Nothing is written outside of a folder of its own, in memory where the host has such a place."""
 
     def __init__(self, seed: int, machine: Machine = StateMachine) -> None:
@@ -94,8 +94,8 @@ class Week(Storm):
         self._early_ns = self.chance.choice([0, self.chance.randrange(60) * SECOND_NS, 40 * DAY_NS])
         self.unix_offset_ns = NEW_YEAR_NS - self._early_ns
         self.diary: list[str] = []
-        self.office = Office(self, random.Random(f"office {seed}"))
-        self.errands = self.office.errands
+        self.operators = Operators(self, random.Random(f"office {seed}"))
+        self.errands = self.operators.errands
         self.operator = Inspector(self, random.Random(f"inspector {seed}"))
         self._calm_ns = 0
         """Since when nothing goes wrong any more."""
@@ -122,7 +122,7 @@ class Week(Storm):
         self.emulator = Emulator(_Clock(self))
         mode: Literal["meters", "invoices"] = self.chance.choice(("meters", "meters", "invoices"))
         self.doorbell = Doorbell(random.Random(f"doorbell {seed}"), lambda: 0.0 if self.calm else LOST_ANSWERS)
-        self.till = Till(self.folder, self.loop, self._billing_clock, self.emulator, self.chance, mode, self.doorbell)
+        self.billing = BillingProcess(self.folder, self.loop, self._billing_clock, self.emulator, self.chance, mode, self.doorbell)
 
     # Time: the pool's clock jumps about, billing's only goes ahead
 
@@ -156,8 +156,8 @@ class Week(Storm):
         AsyncHTTPClient.configure(DirectHttp, carry=self._carry)
         try:
             with ExitStack() as stack:
-                stack.enter_context(billing_failpoints.armed(self.till.fate.reach))
-                stack.enter_context(pool_failpoints.armed(self.disk.fate.reach))
+                stack.enter_context(billing_failpoints.armed(self.billing.deaths.reach))
+                stack.enter_context(pool_failpoints.armed(self.disk.deaths.reach))
                 super().run()
         finally:
             AsyncHTTPClient._restore_configuration(kept)
@@ -165,19 +165,19 @@ class Week(Storm):
             self._close()
 
     def _close(self) -> None:
-        self.till.fate.spares()
-        if self.till.running:
-            self.till.dies()
+        self.billing.deaths.spares()
+        if self.billing.running:
+            self.billing.dies()
         self.disk.store.close()
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
         shutil.rmtree(self.folder)
 
     def _play(self) -> None:
-        self.till.start()
-        self.office.set_first_prices()
-        self.office.set_first_budgets()
-        self.office.set_channel()
+        self.billing.start()
+        self.operators.set_first_prices()
+        self.operators.set_first_budgets()
+        self.operators.set_channel()
         self.agenda.after(SECOND_NS, self._strike_money)
         self.agenda.after(SECOND_NS, self._bill)
         self.agenda.after(REFUSED_RETRY_NS, self._retry_refused)
@@ -199,26 +199,26 @@ class Week(Storm):
     def pool_dies(self, where: str) -> None:
         self.note(f"the pool dies {where}")
         self.reached[f"pool died {where.partition(' of ')[0]}"] += 1
-        self.disk.fate.spares()
+        self.disk.deaths.spares()
         self.kill_pool()
 
     def see_to_billing(self) -> None:
         """Buries billing if it died just now; somebody starts it again."""
-        if self.till.running and self.till.fate.died_at is not None:
-            self.note(f"billing dies at {self.till.fate.died_at}")
-            self.reached[f"billing died at {self.till.fate.died_at}"] += 1
-            self.till.dies()
+        if self.billing.running and self.billing.deaths.died_at is not None:
+            self.note(f"billing dies at {self.billing.deaths.died_at}")
+            self.reached[f"billing died at {self.billing.deaths.died_at}"] += 1
+            self.billing.dies()
             if self._leaps and self.chance.random() < 0.3:
                 self._leap(25 * HOUR_NS)
             self.agenda.after(int(self.chance.expovariate(1) * SECOND_NS), self._start_billing)
 
     def _start_billing(self) -> None:
-        if not self.till.running:
+        if not self.billing.running:
             self.note("billing starts")
-            self.till.start()
+            self.billing.start()
 
     def _kill_billing(self) -> None:
-        self.till.fate.died_at = "no particular point"
+        self.billing.deaths.died_at = "no particular point"
         self.see_to_billing()
 
     # The network between pool and billing
@@ -230,14 +230,14 @@ class Week(Storm):
             raise ConnectionResetError("the request was lost")
         if self.chance.random() < rough:
             self.agenda.after(int(self.chance.expovariate(0.5) * SECOND_NS), lambda: self._arrives_again(request))
-        response = await self.till.ask(request)
+        response = await self.billing.ask(request)
         self.note(f"{request.method} {request.target}: {response.status} {response.body[:80]!r}")
         if self.chance.random() < rough:
             raise ConnectionResetError("the answer was lost")
         return response
 
     def _arrives_again(self, request: Request) -> None:
-        self.till.call(request.method, request.target, request.body, dict(request.headers))
+        self.billing.call(request.method, request.target, request.body, dict(request.headers))
         self.see_to_billing()
 
     # What goes wrong
@@ -246,14 +246,14 @@ class Week(Storm):
         if self.calm:
             return
         fates: list[Callable[[], None]] = [
-            lambda: self.disk.fate.comes_after(self.chance.randrange(1, 8)),
-            lambda: self.disk.fate.comes_after(self.chance.randrange(1, 8)),
-            lambda: self.till.fate.comes_after(self.chance.randrange(1, 12)),
-            lambda: self.till.fate.comes_after(self.chance.randrange(1, 12)),
+            lambda: self.disk.deaths.comes_after(self.chance.randrange(1, 8)),
+            lambda: self.disk.deaths.comes_after(self.chance.randrange(1, 8)),
+            lambda: self.billing.deaths.comes_after(self.chance.randrange(1, 12)),
+            lambda: self.billing.deaths.comes_after(self.chance.randrange(1, 12)),
             self._kill_billing,
             self._trouble_stripe,
             self._trouble_stripe,
-            *self.office.deeds(),
+            *self.operators.deeds(),
             self._pay_stripe,
             self._pay_stripe,
             lambda: self._leap(self.chance.choice([HOUR_NS // 2, HOUR_NS]) if self._leaps else 0),
@@ -277,8 +277,8 @@ class Week(Storm):
     def _hear_reports(self) -> None:
         """Nothing that was thrown away is unheard of before Stripe forgets it."""
         self._activate_meters()
-        self.reached["reports fetched"] += self.till.fetch_reports()
-        self.till.step()
+        self.reached["reports fetched"] += self.billing.fetch_reports()
+        self.billing.step()
 
     def _pay_stripe(self) -> None:
         """People pay at Stripe, or cannot, and the operator makes an invoice void there; of all that webhooks tell."""
@@ -300,26 +300,26 @@ class Week(Storm):
 
     def _work(self) -> None:
         """A round of each of its loops, and what comes from Stripe."""
-        if self.till.running:
+        if self.billing.running:
             try:
                 if self.calm or self.chance.random() < 0.4:
-                    self.till.collect()
+                    self.billing.collect()
                 if self._asks and (self.calm or self._meter_chance.random() < 0.2):
-                    self.reached["reports fetched"] += self.till.fetch_reports()
-                self.till.step()
+                    self.reached["reports fetched"] += self.billing.fetch_reports()
+                self.billing.step()
                 if self.calm or self.chance.random() < 0.2:
-                    self.till.look_again()
-                if self.till.expire():
+                    self.billing.look_again()
+                if self.billing.expire():
                     raise Caught("money is held of which nobody has spoken for too long")
                 if self.calm or self.chance.random() < 0.2:
-                    self.till.close_months()
+                    self.billing.close_months()
                 if self.calm or self.chance.random() < 0.5:
-                    self.till.tell_alerts()
+                    self.billing.tell_alerts()
             except (Killed, BillingError) as end:
                 self.note(f"billing's loop ends: {end!r}")
         self.see_to_billing()
-        if self.till.running:
-            self.errands.run(self.till, lambda: not self.calm and self.chance.random() < LOST_ANSWERS)
+        if self.billing.running:
+            self.errands.run(self.billing, lambda: not self.calm and self.chance.random() < LOST_ANSWERS)
         self.see_to_billing()
         if self.calm or self.chance.random() < 0.5:
             self._trouble_meters()
@@ -336,7 +336,7 @@ class Week(Storm):
                 self.reached["webhooks lost for good"] += 1
                 continue
             header = {"Stripe-Signature": self.emulator.signature(payload, secret)}
-            response = self.till.call("POST", "/api/payments/webhook", payload.encode(), header)
+            response = self.billing.call("POST", "/api/payments/webhook", payload.encode(), header)
             self.see_to_billing()
             if response is None or response.status >= 500:
                 self.emulator.webhooks.append((payload, secret))
@@ -346,8 +346,8 @@ class Week(Storm):
     def _clear_up(self) -> None:
         self._calm_ns = self.agenda.now_ns
         super()._clear_up()
-        self.disk.fate.spares()
-        self.till.fate.spares()
+        self.disk.deaths.spares()
+        self.billing.deaths.spares()
         self._start_billing()
         while self.emulator.faults.take("POST GET "):
             pass
@@ -369,9 +369,9 @@ class Week(Storm):
         self._rest()
         for _ in range(3):
             self._pay_stripe()
-            self.office.settle()
-        self.office.take_back()
-        self.office.correct()
+            self.operators.settle()
+        self.operators.take_back()
+        self.operators.correct()
         self._rest()
         self._leap(4 * DAY_NS)
         self._rest()
@@ -382,49 +382,49 @@ class Week(Storm):
             self.disk.retry_refused()
             self.agenda.run(self.agenda.now_ns + 5 * SECOND_NS)
             self._work()
-            counts = self.till.read(CLAIMS.unsettled)
-            alerts = self.till.read(alerts_writes.CLAIMS.unsettled)
+            counts = self.billing.read(CLAIMS.unsettled)
+            alerts = self.billing.read(alerts_writes.CLAIMS.unsettled)
             if not (alerts or counts.get("waiting") or self.errands.waiting or self.disk.undelivered() or self.emulator.webhooks):
                 self._work()
-                if not self.till.read(CLAIMS.unsettled):
+                if not self.billing.read(CLAIMS.unsettled):
                     return
             self._retry_dead()
             self._leap(max(CLAIMS.claim_ns, 2 * HOUR_NS))
         left = [(errand.method, errand.target) for errand in self.errands.waiting]
         query = text("SELECT kind, subject, note FROM payment_outbox WHERE state IN ('dead', 'waiting')")
-        dead = [tuple(row) for row in self.till.read(lambda connection: connection.execute(query).all())]
+        dead = [tuple(row) for row in self.billing.read(lambda connection: connection.execute(query).all())]
         raise Caught(f"still waiting: {self.disk.undelivered()} records, {counts} orders, {alerts} alerts, errands {left}, dead {dead}")
 
     def _retry_dead(self) -> None:
         headers = {"Authorization": f"token {OPERATOR}"}
-        response = self.till.call("GET", "/api/payments/outbox?state=dead", None, headers)
+        response = self.billing.call("GET", "/api/payments/outbox?state=dead", None, headers)
         if response is None:
             raise Caught("billing does not answer in a calm moment")
         for id in {answer["id"] for answer in self.errands.answers("/api/alerts/channels")}:
-            self.till.call("POST", f"/api/alerts/channels/{id}", {"action": "retry"}, headers)
+            self.billing.call("POST", f"/api/alerts/channels/{id}", {"action": "retry"}, headers)
         for id in [row["id"] for row in json.loads(response.body)["rows"]]:
-            self.till.call("POST", f"/api/payments/outbox/{id}", {"action": "retry", "reason": "calm"}, headers)
+            self.billing.call("POST", f"/api/payments/outbox/{id}", {"action": "retry", "reason": "calm"}, headers)
 
     def _account(self) -> None:
         corrected = {answer["id"]: answer["transaction"] for answer in self.errands.answers("/api/corrections")}
         prices = list(prices_of([*self.errands.answers("/api/prices/"), *self.errands.answers("/api/surcharges/")]))
-        accountant = Accountant(self.disk.metered, prices, corrected, self.office.rules())
+        accountant = Accountant(self.disk.metered, prices, corrected, self.operators.rules())
         with self.disk.store.engine.connect() as connection:
             accountant.check_pool(connection)
         now_ns = self.billing_ns()
-        hours = self.till.read(lambda connection: accountant.check_billing(connection, now_ns))
+        hours = self.billing.read(lambda connection: accountant.check_billing(connection, now_ns))
         self.bills = accountant.bills
-        self.till.read(lambda connection: accountant.check_limits(connection, self.disk.limits, self.disk.began, self._calm_ns))
-        self.till.read(lambda connection: accountant.check_alerts(connection, self.doorbell.heard))
+        self.billing.read(lambda connection: accountant.check_limits(connection, self.disk.limits, self.disk.began, self._calm_ns))
+        self.billing.read(lambda connection: accountant.check_alerts(connection, self.doorbell.heard))
         kinds = text("SELECT DISTINCT kind FROM transactions")
-        self.kinds = set(self.till.read(lambda connection: connection.execute(kinds).scalars().all()))
-        self.till.read(lambda connection: self.reached.update(accountant.reached(connection, self.disk.limits)))
-        self.till.read(lambda connection: accountant.check_stripe(self.emulator, connection, hours, self.till.mode))
+        self.kinds = set(self.billing.read(lambda connection: connection.execute(kinds).scalars().all()))
+        self.billing.read(lambda connection: self.reached.update(accountant.reached(connection, self.disk.limits)))
+        self.billing.read(lambda connection: accountant.check_stripe(self.emulator, connection, hours, self.billing.mode))
         self._find_no_differences("/api/check")
         self._find_no_differences(f"/api/payments/reconciliation?since_ns={NEW_YEAR_NS - self._early_ns - DAY_NS}&until_ns={now_ns}")
 
     def _find_no_differences(self, target: str) -> None:
         """Billing's own checks agree."""
-        response = self.till.call("GET", target, None, {"Authorization": f"token {OPERATOR}"})
+        response = self.billing.call("GET", target, None, {"Authorization": f"token {OPERATOR}"})
         if response is None or response.status != 200 or json.loads(response.body)["differences"]:
             raise Caught(f"{target} finds {response and response.body!r:.500}")

@@ -1,4 +1,4 @@
-"""The operator's office: what people do to billing while things break, each as an errand, and what of it was taken."""
+"""What operators do to billing while things break, each as an errand, and what of it was taken."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from forebay_billing.payments.exporter import WINDOW_NS
 from simulation.agenda import SECOND_NS
 from simulation.auditor import Caught
 from simulation.money.accountant import CURRENCIES, HOUR_NS, PARKED_PRICES
+from simulation.money.billing_process import OPERATOR
 from simulation.money.bills import Rules
 from simulation.money.errands import Errand, Errands
 from simulation.money.limits import Limited, limited
 from simulation.money.months import month_of
 from simulation.money.pool_books import SOURCE
-from simulation.money.till import OPERATOR
 from simulation.operator import Operator
 from simulation.people import NOTEBOOKS, notebook_of
 
 if TYPE_CHECKING:
-    from simulation.money.week import Week
+    from simulation.money.scenario import Scenario
 
 DAY_NS = 24 * HOUR_NS
 AMOUNT_MINOR_MAX = 2000
@@ -30,24 +30,24 @@ AMOUNT_MINOR_MAX = 2000
 class Inspector(Operator):
     """The storm's operator, whose budgets are billing's."""
 
-    def __init__(self, week: Week, chance: random.Random) -> None:
-        super().__init__(week, chance)
-        self._week = week
+    def __init__(self, scenario: Scenario, chance: random.Random) -> None:
+        super().__init__(scenario, chance)
+        self._scenario = scenario
 
     def _set_budget(self) -> None:
-        self._week.office.set_budget(*self._somebody())
+        self._scenario.operators.set_budget(*self._somebody())
 
     def lets_all(self) -> None:
         super().lets_all()
-        self._week.office.raise_budgets()
+        self._scenario.operators.raise_budgets()
 
 
-class Office:
-    """Of one week."""
+class Operators:
+    """Of one scenario."""
 
-    def __init__(self, week: Week, chance: random.Random) -> None:
+    def __init__(self, scenario: Scenario, chance: random.Random) -> None:
         self.errands = Errands()
-        self._week = week
+        self._scenario = scenario
         self._chance = chance
         self._budgets: dict[Limited, dict[str, Any]] = {}
         """As they were asked for last."""
@@ -62,55 +62,55 @@ class Office:
         for currency, price in PARKED_PRICES.items():
             body = {"price_nano_per_gib_hour": price, "valid_from_ns": 0}
             headers = {"Authorization": f"token {OPERATOR}"}
-            response = self._week.till.call("PUT", f"/api/parked-prices/{currency}", body, headers)
+            response = self._scenario.billing.call("PUT", f"/api/parked-prices/{currency}", body, headers)
             if response is None or response.status != 200:
                 raise Caught(f"billing does not take the price of parked bytes: {response and response.body!r}")
-        for flavor in self._week.flavor_names:
+        for flavor in self._scenario.flavor_names:
             delay_ns = 0
             for currency in ("USD", "JPY"):
                 body = {"price_nano_per_hour": 3601 * self._chance.randrange(10**10), "currency": currency, "valid_from_ns": 0}
                 body |= {"new": True} if currency == "USD" else {}
                 delay_ns += 0 if self._chance.random() < 0.7 else self._chance.randrange(1, 40 * SECOND_NS)
-                self._week.agenda.after(delay_ns, lambda f=flavor, b=body: self.errands.add("PUT", f"/api/prices/{f}", b))
+                self._scenario.agenda.after(delay_ns, lambda f=flavor, b=body: self.errands.add("PUT", f"/api/prices/{f}", b))
 
     def set_price(self) -> None:
         body = {"price_nano_per_hour": 3601 * self._chance.randrange(10**10), "currency": self._chance.choice(("USD", "JPY"))}
-        soon_ns = self._week.agenda.now_ns + self._week.unix_offset_ns + self._chance.randrange(4 * SECOND_NS)
-        body |= {"valid_from_ns": soon_ns} if soon_ns > self._week.billing_ns() + SECOND_NS else {}
-        flavor = self._chance.choice(self._week.flavor_names)
+        soon_ns = self._scenario.agenda.now_ns + self._scenario.unix_offset_ns + self._chance.randrange(4 * SECOND_NS)
+        body |= {"valid_from_ns": soon_ns} if soon_ns > self._scenario.billing_ns() + SECOND_NS else {}
+        flavor = self._chance.choice(self._scenario.flavor_names)
         if any(answer["flavor"] == flavor and answer["currency"] == body["currency"] for answer in self.errands.answers("/api/prices/")):
             self.errands.add("PUT", f"/api/prices/{flavor}", body)
 
     def set_surcharge(self) -> None:
         """From now on or a little later; before the first one there is none."""
         body = {"surcharge_nano_per_hour": 3601 * self._chance.randrange(10**10), "currency": self._chance.choice(("USD", "JPY"))}
-        soon_ns = self._week.agenda.now_ns + self._week.unix_offset_ns + self._chance.randrange(4 * SECOND_NS)
-        body |= {"valid_from_ns": soon_ns} if soon_ns > self._week.billing_ns() + SECOND_NS else {}
-        model = self._chance.choice(sorted({device.model for device in self._week.devices}))
+        soon_ns = self._scenario.agenda.now_ns + self._scenario.unix_offset_ns + self._chance.randrange(4 * SECOND_NS)
+        body |= {"valid_from_ns": soon_ns} if soon_ns > self._scenario.billing_ns() + SECOND_NS else {}
+        model = self._chance.choice(sorted({device.model for device in self._scenario.devices}))
         self.errands.add("PUT", f"/api/surcharges/{model}", body)
 
     def correct(self) -> None:
         """Of a record that is not older than the hours at which the exporter looks again."""
-        since_ns = self._week.billing_ns() - WINDOW_NS + DAY_NS
-        young = sorted(id for id, record in self._week.disk.metered.items() if record.started_at_unix_ns > since_ns)
+        since_ns = self._scenario.billing_ns() - WINDOW_NS + DAY_NS
+        young = sorted(id for id, record in self._scenario.disk.metered.items() if record.started_at_unix_ns > since_ns)
         if young:
             id = self._chance.choice(young)
             self.errands.add("POST", "/api/corrections", {"source": SOURCE, "id": id, "reason": "a complaint"})
 
     def grant(self) -> None:
         """Credit that is good for ever, or lapses within the week or the month."""
-        now_ns = self._week.billing_ns()
+        now_ns = self._scenario.billing_ns()
         lapses_ns = now_ns + self._chance.choice((20 * SECOND_NS, 5 * HOUR_NS, 3 * DAY_NS, 20 * DAY_NS, 45 * DAY_NS))
         begins_ns = self._chance.choice((0, 0, now_ns, now_ns + 10 * SECOND_NS))
-        body: dict[str, Any] = {"tenant": self._chance.choice(self._week.tenants), "name": "a gift", "effective_at_ns": begins_ns}
+        body: dict[str, Any] = {"tenant": self._chance.choice(self._scenario.tenants), "name": "a gift", "effective_at_ns": begins_ns}
         body |= {"kind": self._chance.choice(("prepaid", "promotional")), "priority": self._chance.choice((0, 50, 50, 100))}
         body |= {"expires_at_ns": lapses_ns} if self._chance.random() < 0.6 else {}
         self.errands.add("POST", "/api/credits", body | {"amount_minor": self._chance.randrange(1, AMOUNT_MINOR_MAX)})
 
     def close_month(self) -> None:
         """Refused where it is not over, or another before it is open; usage that comes later counts in the next."""
-        month = month_of(self._week.billing_ns() - self._chance.choice((0, 20 * DAY_NS, 20 * DAY_NS)))
-        self.errands.add("POST", "/api/invoices", {"tenant": self._chance.choice(self._week.tenants), "month": month})
+        month = month_of(self._scenario.billing_ns() - self._chance.choice((0, 20 * DAY_NS, 20 * DAY_NS)))
+        self.errands.add("POST", "/api/invoices", {"tenant": self._chance.choice(self._scenario.tenants), "month": month})
 
     def take_back(self) -> None:
         """A part of an invoice, or all of it."""
@@ -122,8 +122,8 @@ class Office:
 
     def set_plan(self) -> None:
         """From this month on, or one that is not far."""
-        tenant = self._chance.choice(self._week.tenants)
-        month = month_of(self._week.billing_ns() + self._chance.choice((-20, 0, 0, 20)) * DAY_NS)
+        tenant = self._chance.choice(self._scenario.tenants)
+        month = month_of(self._scenario.billing_ns() + self._chance.choice((-20, 0, 0, 20)) * DAY_NS)
         body: dict[str, Any] = {"currency": CURRENCIES[tenant][0], "valid_from": month, "new": True}
         body["discount_bps"] = self._chance.choice((0, 0, 333, 1250, 10_000))
         body["free_nano"] = self._chance.choice((0, 0, self._chance.randrange(30 * 10**9)))
@@ -135,7 +135,7 @@ class Office:
         self.errands.add("PUT", f"/api/plans/{tenant}", body)
 
     def set_tax(self) -> None:
-        tenant = self._chance.choice(self._week.tenants)
+        tenant = self._chance.choice(self._scenario.tenants)
         bps = self._chance.choice((0, 700, 1900, 2125))
         self.errands.add("PUT", f"/api/profiles/{tenant}", {"tax_label": "VAT", "tax_bps": bps})
 
@@ -150,7 +150,7 @@ class Office:
     def settle(self) -> None:
         """Money by bank, where Stripe does not collect; or nothing is asked for any more."""
         made = self._made()
-        if made and self._week.till.mode == "meters":
+        if made and self._scenario.billing.mode == "meters":
             invoice = self._chance.choice(made)
             target = f"/api/invoices/{invoice['number']}"
             if self._chance.random() < 0.2:
@@ -162,7 +162,7 @@ class Office:
 
     def set_first_budgets(self) -> None:
         """A tenant, or somebody of it, or a notebook that has little money from the beginning on, in most weeks."""
-        tenant = self._chance.choice(self._week.tenants)
+        tenant = self._chance.choice(self._scenario.tenants)
         if self._chance.random() < 0.7:
             limit, grace = self._chance.randrange(5 * 10**9, 60 * 10**9), self._chance.choice((0, 5, 20))
             body = {"tenant": tenant, "window": self._window(), "limit_nano": limit, "on_limit": "drain", "grace_seconds": grace}
@@ -179,7 +179,7 @@ class Office:
         return {"user": user} | ({} if notebook is None else {"notebook": notebook})
 
     def set_some_budget(self) -> None:
-        tenant = self._chance.choice(self._week.tenants)
+        tenant = self._chance.choice(self._scenario.tenants)
         self.set_budget(tenant, self._chance.choice([None, f"{tenant}-{self._chance.randrange(3)}"]))
 
     def set_budget(self, tenant: str, user: str | None) -> None:
@@ -207,7 +207,7 @@ class Office:
 
     def set_channel(self) -> None:
         body = {"kind": "webhook", "target": "https://alerts.example/hook"}
-        body |= {} if self._chance.random() < 0.5 else {"tenant": self._chance.choice(self._week.tenants)}
+        body |= {} if self._chance.random() < 0.5 else {"tenant": self._chance.choice(self._scenario.tenants)}
         self.errands.add("POST", "/api/alerts/channels", body)
 
     def rules(self) -> Rules:
