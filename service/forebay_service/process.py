@@ -46,7 +46,7 @@ class OneLine(logging.Formatter):
             fields = {"action": fields.pop("action", record.levelname.lower()), **fields, "message": record.message}
             record.message = " ".join(f"{name}={_value(value)}" for name, value in fields.items())
         elif str(record.msg).startswith("action=") and isinstance(record.args, tuple):
-            values = (_value(value) if isinstance(value, str) else value for value in record.args)
+            values = (value if isinstance(value, int | float) else _value(value) for value in record.args)
             record.message = str(record.msg).replace("%r", "%s") % tuple(values)
         record.message = one_line(record.message)
         return super().formatMessage(record)

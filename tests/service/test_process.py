@@ -52,6 +52,11 @@ def test_fields_in_the_message_are_written_in_the_same_way() -> None:
     assert line.endswith(' ERROR service action=login.failed count=3 user="eve tenant=acme" error="no such user"')
 
 
+def test_what_an_exception_says_is_one_field_however_it_is_given() -> None:
+    (line,) = written("action=%s.failed error=%s", "hold", ValueError("no tenant action=forged"))
+    assert line.endswith(' ERROR service action=hold.failed error="no tenant action=forged"')
+
+
 def test_a_message_without_fields_stands_as_it_is() -> None:
     (line,) = written("Running upgrade %s -> %s", "0001", "0002 (head)")
     assert line.endswith(" ERROR service Running upgrade 0001 -> 0002 (head)")
