@@ -152,11 +152,7 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   whole_.alone = wire::Alone::kResults;
   int64_t bytes = plan.new_bytes;
   for (const uint64_t id : ids) bytes += storages_.at(id).share() == nullptr ? storages_.at(id).bytes() : 0;
-  if (!gang_.all_have_room(bytes)) {
-    leave();
-    has_room_ = false;
-    return whole_;
-  }
+  if (!gang_.all_have_room(bytes)) return give_up();
   place_batches(ids);
   std::vector<uint64_t> sums;
   for (const uint64_t id : ids) {
@@ -174,7 +170,11 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
     if (way->uses >= way->next_trial) {
       const uint64_t uses = way->uses;
       Trial trial(gang_, device_, storages_, layouts_, caller_, shares_, number, plan, words);
-      *way = trial.way().value_or(whole_);
+      try {
+        *way = trial.way().value_or(whole_);
+      } catch (const c10::OutOfMemoryError&) {  // a trial holds more than the call
+        return give_up();
+      }
       way->alone = trial.why_none();
       way->uses = uses;
       tried_ = way->is_sure ? wire::Alone::kTrial : wire::Alone::kValues;
@@ -281,6 +281,12 @@ void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
     const auto local = local_view(geometry_of(made), made.item_bytes, period, devices());
     if (local && local->dimension == rows->dimension && outputs[index]->storage_bytes % period == 0) shares_.cut(id, period);
   });
+}
+
+Way& DataParallel::give_up() {
+  leave();
+  has_room_ = false;
+  return whole_;
 }
 
 void DataParallel::leave() {

@@ -107,7 +107,8 @@ class DataParallel {
   std::map<uint64_t, int64_t> to_be_cut(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
   void run_whole(Plan& plan, const wire::Words& words);
-  // Where memory is short each storage has one home again.
+  // Where memory is short each storage has one home again, and nothing is divided any more.
+  Way& give_up();
   void leave();
   int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
 
