@@ -308,6 +308,12 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
     ("windows' gradient of fewer windows", aten.unfold_backward.default, (torch.ones(1), [5, 5], 0, 3, 1), "grad_in .* does not fit"),
     ("distances among points of no dimensions", aten._pdist_forward.default, (torch.ones(5, 1, 0), 2.0), "self .* does not fit"),
     (
+        "a result that is too small for noise",
+        aten.rrelu_with_noise.out,
+        (torch.rand(4, 4), torch.rand(4, 4), 0.125, 0.5, True, None, torch.rand(4, 2)),
+        "out .* does not fit",
+    ),
+    (
         "noise that lies in one place",
         aten.rrelu_with_noise.default,
         (torch.rand(20), torch.ones(1).expand(20), 0.0, 1.0, True, None),
