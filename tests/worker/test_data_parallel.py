@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from devices import PAIR
+from devices import PAIR, pair_of
 from forebay_wire import messages, stream
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from link_to_pool import WAIT_SECONDS_MAX
@@ -87,7 +87,7 @@ class Loop:
 
 @pytest.fixture
 def loop(start_worker: Callable[..., Any], device: str) -> Any:
-    client = start_worker(device=f"{device}+{device}").connect()
+    client = start_worker(device=pair_of(device)).connect()
     with client.socket:
         client.hello()
         yield Loop(client)
@@ -100,6 +100,7 @@ def test_what_devices_hold_together_reads_as_on_one(loop: Loop) -> None:
     loop.check()
 
 
+@pytest.mark.parametrize("device", ["cpu:0"])  # a kernel of the stand-in's that finds a bad index costs the device
 @pytest.mark.parametrize("row", [0, ROWS - 1])
 def test_a_failure_in_the_rows_of_one_device_is_as_precise_as_on_one(loop: Loop, row: int) -> None:
     loop.run()
@@ -114,6 +115,7 @@ def test_a_failure_in_the_rows_of_one_device_is_as_precise_as_on_one(loop: Loop,
     loop.check()
 
 
+@pytest.mark.parametrize("device", ["cpu:0"])  # a kernel of the stand-in's that finds a bad index costs the device
 @pytest.mark.parametrize("row", [0, ROWS - 1])
 def test_what_is_written_by_bad_indices_keeps_its_rows_on_all_devices(loop: Loop, row: int) -> None:
     """In a storage in rows, after a round that wrote to it by good indices."""

@@ -191,11 +191,7 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
     owners_.prepare(parts_);
     return owned_;
   }
-  if (!has_room_for(plan, ids)) {
-    leave();
-    has_room_ = false;
-    return whole_;
-  }
+  if (!has_room_for(plan, ids)) return give_up();
   owners_.copy(ids);
   std::vector<uint64_t> sums;
   for (const uint64_t id : ids) {
@@ -335,6 +331,12 @@ void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
     const auto local = local_view(geometry_of(made), made.item_bytes, period, devices());
     if (local && local->dimension == rows->dimension && outputs[index]->storage_bytes % period == 0) shares_.cut(id, period);
   });
+}
+
+Way& DataParallel::give_up() {
+  leave();
+  has_room_ = false;
+  return whole_;
 }
 
 void DataParallel::leave() {

@@ -120,7 +120,8 @@ class DataParallel {
   // Whether each device has room for what a call makes and is given, or has by now.
   bool has_room_for(const Plan& plan, const std::vector<uint64_t>& ids);
   void run_whole(Plan& plan, const wire::Words& words);
-  // Where memory is short each storage has one home again.
+  // Where memory is short each storage has one home again, and nothing is divided any more.
+  Way& give_up();
   void leave();
   int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
 

@@ -218,6 +218,10 @@ void Gang::settings(uint64_t bits) {
   for (const auto& other : others_) other->settings(bits);
 }
 
+void Gang::limit(int64_t bytes) {
+  for (const auto& other : others_) other->limit(bytes);
+}
+
 void Gang::forget() {
   for (const auto& other : others_) other->forget();
   templates_.clear();

@@ -48,8 +48,9 @@ class Gang {
   // A template of this worker's own, until all are forgotten. Throws wire::WireError as making a plan does.
   uint64_t define_own(const wire::Template& source, c10::OperatorHandle op);
   Plan& own_plan(uint64_t definition) { return *slices_[definition - wire::kTemplatesMax].plan; }
-  // As SETTINGS says.
+  // As SETTINGS and LIMIT say.
   void settings(uint64_t bits);
+  void limit(int64_t bytes);
 
   // A call, or a part of one, with what defines it.
   struct Part {

@@ -154,6 +154,8 @@ std::optional<Way> Trial::way() {
       if (runs_as(whole, memory)) return way_;
     } catch (const RankLost&) {
       throw;
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
     } catch (const std::exception&) {  // sizes of the parts do not fit each other
     }
   }
