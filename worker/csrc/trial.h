@@ -72,6 +72,7 @@ class Trial {
   // Has storages be in rows that are untouched, or are copies that the call writes to, where a dimension is as long as that of rows.
   void place_targets(const wire::Argument& argument, size_t& tensor);
   Run run(Plan& plan, const wire::Words& words, const Memory& memory);
+  at::Tensor off_device(const at::Tensor& made) const;
   bool leaves_as(const Run& whole, const std::vector<Run>& parts);
   bool makes_as(size_t index, const Run& whole, const std::vector<Run>& parts, wire::Output& output);
   bool makes_rows(const at::Tensor& whole, const std::vector<at::Tensor>& parts, size_t dimension, int64_t rows, wire::Output& output);
