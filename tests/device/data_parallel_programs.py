@@ -2,8 +2,9 @@
 
 ``data_parallel_programs.py train ROWS ADDRESS TICKET MODEL…`` prints the losses and the squares of the parameters' norms of each model as
 JSON; ``adam`` and ``momentum`` the same of other optimizers, with the profile; ``profile ROWS ADDRESS TICKET MODEL…`` the profile of each
-training, and its text; ``random COUNT ADDRESS TICKET`` holds so many random programs against the CPU, and prints the seeds of those that
-differ as JSON; ``states`` the same of programs that update lists of weights and states as optimizers do.
+training, and its text; ``states ROWS ADDRESS TICKET`` the masks of dropouts, what draws on rows leave, and what batch norms of all kinds
+leave; ``random COUNT ADDRESS TICKET`` holds so many random programs against the CPU, and prints the seeds of those that differ as JSON;
+``updates`` the same of programs that update lists of weights and states as optimizers do.
 """
 
 from __future__ import annotations
@@ -134,6 +135,52 @@ def profiled(name: str, rows: int, optimizers: Optimizer = decayed) -> dict[str,
     return {"profile": profile.as_json(), "text": profile_report.text(profile, 100), "losses": losses, "squares": squares}
 
 
+def masks(rows: int) -> list[list[float]]:
+    """By several chances to drop, and what draws in place leave in rows."""
+    torch.manual_seed(3)
+    found = []
+    for p in (0.0, 0.3, 1.0, 0.5, 0.3, 0.3, 0.0):
+        x = torch.ones(rows, 5, 3).to("cuda")
+        dropped = functional.dropout(x, p)
+        turned = functional.dropout(x.transpose(1, 2), p)
+        noise, truths = (x + 1).normal_(0.5, 2.0), (x + 1).bernoulli_(0.4)
+        found += [value.flatten().cpu().tolist() for value in (dropped, turned, noise, truths)]
+    return found
+
+
+NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], torch.dtype]] = {
+    "of one dimension": (lambda: nn.BatchNorm1d(6), (6,), torch.float32),
+    "of two": (lambda: nn.BatchNorm2d(6), (6, 4, 3), torch.float32),
+    "of three": (lambda: nn.BatchNorm3d(6), (6, 2, 3, 2), torch.float64),
+    "by the mean of all": (lambda: nn.BatchNorm1d(6, momentum=None), (6, 5), torch.float32),
+    "without running statistics": (lambda: nn.BatchNorm1d(6, track_running_stats=False), (6,), torch.float64),
+    "without weights": (lambda: nn.BatchNorm2d(6, affine=False), (6, 4, 3), torch.float32),
+    "channels last": (lambda: nn.BatchNorm2d(6).to(memory_format=torch.channels_last), (6, 4, 3), torch.float32),
+    "under autocast": (lambda: nn.Sequential(nn.Conv2d(6, 6, 1), nn.BatchNorm2d(6)), (6, 4, 3), torch.float32),
+}
+
+
+def normed(name: str, rows: int) -> list[float]:
+    """Results, gradients and states of some steps, one of which has a row a device; the mean of the input is far from zero."""
+    make, row, dtype = NORMS[name]
+    torch.manual_seed(5)
+    norm, generator, found = make().to("cuda", dtype), torch.Generator().manual_seed(6), []
+    for count in (rows, rows, rows, rows, 4, 4, 4, 4, rows - 5, rows):
+        x = torch.randn(count, *row, generator=generator, dtype=dtype) * 2 + 7
+        if "last" in name:
+            x = x.to(memory_format=torch.channels_last)
+        x = x.to("cuda").requires_grad_()
+        with torch.autocast("cuda", torch.bfloat16, enabled="autocast" in name):
+            y = norm(x)
+        (y.float() * x.detach().cos()).sum().backward()
+        assert x.grad is not None
+        found += [*y.detach().flatten()[:6].tolist(), *x.grad.flatten()[-6:].tolist()]
+    gradients = [parameter.grad.flatten() for parameter in norm.parameters() if parameter.grad is not None]
+    for value in (*gradients, *(buffer.flatten() for buffer in norm.buffers())):
+        found += value.double().tolist()
+    return found
+
+
 Value = torch.Tensor
 UNARY: list[Callable[[Value], Value]] = [
     torch.relu,
@@ -156,6 +203,7 @@ UNARY: list[Callable[[Value], Value]] = [
     lambda x: torch.where(x > 0, x, x[:1]),
     lambda x: x * torch.arange(ROWS, device=x.device)[:, None] / ROWS,
     lambda x: x.repeat(2, 1)[::2],
+    lambda x: functional.batch_norm(x, None, None, training=True),
 ]
 BINARY: list[Callable[[Value, Value], Value]] = [
     torch.add,
@@ -276,5 +324,7 @@ if __name__ == "__main__":
         print(json.dumps({name: profiled(name, count, adam if sys.argv[1] == "adam" else momentum) for name in sys.argv[5:]}))
     elif sys.argv[1] == "profile":
         print(json.dumps({name: profiled(name, count) for name in sys.argv[5:]}))
+    elif sys.argv[1] == "states":
+        print(json.dumps({"masks": masks(count), "norms": {name: normed(name, count) for name in NORMS}}))
     else:
-        print(json.dumps([seed for seed in range(count) if differs(seed, updated if sys.argv[1] == "states" else run)]))
+        print(json.dumps([seed for seed in range(count) if differs(seed, updated if sys.argv[1] == "updates" else run)]))

@@ -117,6 +117,53 @@ def test_a_failure_in_the_rows_of_one_device_is_as_precise_as_on_one(loop: Loop,
 
 @pytest.mark.parametrize("device", ["cpu:0"])  # a kernel of the stand-in's that finds a bad index costs the device
 @pytest.mark.parametrize("row", [0, ROWS - 1])
+def test_a_batch_norm_after_a_failure_that_is_not_known_yet_leaves_its_statistics(loop: Loop, row: int) -> None:
+    """The failing call's device, be it the other one, is first heard of in the middle of the batch norm, which several calls make."""
+    loop.run()
+    channel, count = Geometry(6, (ROWS,), (1,)), ROWS * 4
+    batch, indices = list(loop.kept)[:2]
+    statistics = {loop.client.upload(torch.full((ROWS,), float(start))): float(start) for start in (0, 1)}
+    tensors = (SQUARE, channel, channel)
+    arguments = [Argument(Tag.TENSOR, geometry=geometry) for geometry in tensors]
+    more = (Argument(Tag.BOOL, flag=True), Argument(Tag.DOUBLE), Argument(Tag.DOUBLE))
+    outputs = (NEW, *(Output(OutputTag.NEW, geometry=channel, storage_bytes=count) for _ in range(2)))
+    template = Template(
+        loop.client.operator(aten.native_batch_norm.default),
+        (arguments[0], Argument(Tag.NONE), Argument(Tag.NONE), *arguments[1:], *more),
+        outputs,
+    )
+    number = loop.client.template(template)
+
+    def normalise() -> tuple[int, ...]:
+        fresh = tuple(loop.client.storage() for _ in outputs)
+        views = (stream.View(storage) for storage in (batch, *statistics))
+        loop.client.send(stream.Call(number, (*views, 0.5, 1e-5, *fresh)))
+        return fresh
+
+    x = loop.kept[batch]
+    mean, variance = torch.zeros(ROWS), torch.ones(ROWS)
+    for _ in range(4):
+        made = normalise()
+        mean, variance = mean.lerp(x.mean(0), 0.5), variance.lerp(x.var(0), 0.5)
+    values = dict(zip(statistics, (mean, variance), strict=True))
+    result = (x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt()
+    torch.testing.assert_close(loop.client.download(made[0], SQUARE), result, rtol=1e-4, atol=1e-4)
+    bad = loop.kept[indices].clone()
+    bad[row, 3] = ROWS
+    loop.client.send(stream.Write(indices, 0, bytes(bad.view(torch.uint8).numpy().reshape(-1))))
+    assert isinstance(loop.client.sync(), stream.Done)
+    loop.gather(batch, indices)
+    normalise()
+    reply = loop.client.sync()
+    assert isinstance(reply, stream.Failure) and reply.operator == "aten::gather"
+    for storage, value in values.items():
+        torch.testing.assert_close(loop.client.download(storage, channel), value, rtol=1e-4, atol=1e-4)
+    loop.check({batch: x})
+    made = normalise()
+    torch.testing.assert_close(loop.client.download(made[0], SQUARE), result, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("row", [0, ROWS - 1])
 def test_what_is_written_by_bad_indices_keeps_its_rows_on_all_devices(loop: Loop, row: int) -> None:
     """In a storage in rows, after a round that wrote to it by good indices."""
     loop.run()

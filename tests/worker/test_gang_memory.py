@@ -104,8 +104,8 @@ def test_each_device_is_held_to_its_part_and_has_all_of_it_back_while_the_sessio
 
 
 @pytest.mark.parametrize("device", [PAIR, STANDIN_PAIR])
-def test_a_trial_for_which_a_device_has_no_room_is_told_as_that_and_ends_the_division(start_worker: Callable[..., Any]) -> None:
-    """The call itself has room beside 60 MiB, with 24 MiB of batch and as much of result; its parts have none beside those."""
+def test_what_one_device_keeps_makes_room_for_a_trial_on_another(start_worker: Callable[..., Any]) -> None:
+    """The call has room beside 60 MiB, with 24 MiB of batch and as much of result; its parts have none beside those."""
     client = start_worker().connect()
     with client.socket:
         client.hello()
@@ -120,4 +120,5 @@ def test_a_trial_for_which_a_device_has_no_room_is_told_as_that_and_ends_the_div
             client.send(stream.Free((batch, made)))
         client.send(stream.TellGang(7))
         told = client.reply()
-        assert [one.reason for one in told.alone if one.operator == "aten::mul.Tensor"] == [stream.Alone.NO_BATCH, stream.Alone.NO_ROOM]
+        assert [one.reason for one in told.alone if one.operator == "aten::mul.Tensor"] == [stream.Alone.NO_BATCH, stream.Alone.TRIAL]
+        assert told.divided.calls == 3

@@ -162,7 +162,7 @@ Way* DataParallel::known(uint64_t number, Plan& plan, const wire::Words& words) 
   if (!has_rows) return &copies_;
   const auto found = ways_.find(*key);
   if (found == ways_.end() || found->second.whole || found->second.uses >= found->second.next_trial) return nullptr;
-  if (!to_be_cut(found->second, plan, words).empty()) return nullptr;
+  if (!to_be_cut(found->second, plan, words).empty() || !composes(found->second, words)) return nullptr;
   return local_words(found->second, plan, words, 0, devices()) ? &found->second : nullptr;
 }
 
@@ -204,7 +204,7 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   Way* way = &copies_;
   if (has_rows) {
     way = &ways_[key.value()];
-    if (!plan.mutated.empty() && fails_by_value(plan)) return whole_;  // or some devices would write their rows, and others not
+    if (!plan.mutated.empty() && fails_by_value(plan) && !plan.random) return whole_;  // or some devices would write their rows, and others not
     if (way->uses >= way->next_trial) {
       const uint64_t uses = way->uses;
       make_room_for_whole(plan, ids, devices() + 3);
@@ -213,10 +213,11 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
       tried_ = way->is_sure ? wire::Alone::kTrial : wire::Alone::kValues;
       way->next_trial = !way->is_sure || uses + 1 < kTrials ? uses + 1 : uses + kTrialsApart;
     }
-    if (way->whole || !local_words(*way, plan, words, 0, devices())) {
+    if (way->composition) owners_.make_room(way->composition->bytes(devices()), ids);
+    if (way->whole || !local_words(*way, plan, words, 0, devices()) || !composes(*way, words)) {
       ++way->uses;
       make_room_for_whole(plan, ids, 1);
-      whole_.alone = way->whole ? way->alone : wire::Alone::kViews;
+      whole_.alone = way->whole ? way->alone : way->composition ? wire::Alone::kNoRoom : wire::Alone::kViews;
       return whole_;
     }
   }
@@ -260,16 +261,38 @@ void DataParallel::place_untouched(const Way& way, const Plan& plan, const wire:
   });
 }
 
+bool DataParallel::composes(const Way& way, const wire::Words& words) const {
+  if (!way.composition) return true;
+  const auto& composition = *way.composition;
+  if (composition.fits && !composition.fits(words)) return false;
+  return gang_.all_have_room(composition.bytes(devices())) && storages_.size() + composition.made.size() <= wire::kStoragesMax;
+}
+
 void DataParallel::carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence) {
   if (way.whole) return run_whole(plan, words);
   if (way.by_owners) {
     for (const auto& part : parts_) may_fail_ = may_fail_ || (part.place != 0 && may_fail(*part.call.plan));
     return owners_.carry_out(parts_, sequence);
   }
+  ++way.uses;
+  if (way.composition) return run_composed(way, plan, words, sequence);
+  run_divided(way, number, plan, words, sequence);
+}
+
+void DataParallel::run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence) {
+  std::vector<wire::Words> local;
+  for (int place = 0; place < devices(); ++place) local.push_back(local_words(way, plan, words, place, devices()).value());
+  std::vector<uint64_t> results;
+  for_each_made(plan, words, [&](size_t, uint64_t id) { results.push_back(id); });
+  ComposedCall call(gang_, device_, storages_, caller_, *way.composition, std::move(local), results);
+  may_fail_ = true;
+  call.carry_out(shares_, plan, sequence, settle_);
+}
+
+void DataParallel::run_divided(const Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence) {
   place_untouched(way, plan, words);
   const uint64_t definition = way.starts.empty() ? number : way.definition;
   Plan& local = way.starts.empty() ? plan : gang_.own_plan(definition);
-  ++way.uses;
   for (int place = 1; place < devices(); ++place) {
     gang_.send(place, definition, local, *local_words(way, plan, words, place, devices()), sequence);
     gang_.rank(place).flush();
@@ -277,17 +300,18 @@ void DataParallel::carry_out(Way& way, uint64_t number, Plan& plan, const wire::
   may_fail_ = may_fail_ || may_fail(local);
   std::vector<const OutputPlan*> outputs;
   collect(plan.outputs, outputs);
-  caller_.bind(local, *local_words(way, plan, words, 0, devices()));
-  caller_.run(local);
+  try {
+    caller_.bind(local, *local_words(way, plan, words, 0, devices()));
+    caller_.run(local);
+  } catch (...) {  // the others were told to make what this one did not
+    for_each_made(plan, words, [&](size_t, uint64_t id) {
+      for (int place = 1; place < devices(); ++place) gang_.rank(place).free(id);
+    });
+    throw;
+  }
   for_each_made(plan, words, [&](size_t index, uint64_t id) {
     const Way::Made made = way.starts.empty() ? Way::Made{{Sharing::kCopies, 0, 0}, outputs[index]->storage_bytes} : way.made[index];
     shares_.made(id, made.placement, made.bytes);
-  });
-}
-
-void DataParallel::withdraw(const Plan& plan, const wire::Words& words) {
-  for_each_made(plan, words, [&](size_t, uint64_t id) {
-    for (int place = 1; place < devices(); ++place) gang_.rank(place).free(id);
   });
 }
 

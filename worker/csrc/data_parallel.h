@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include <forebay/gang_work.h>
 
 #include "call.h"
+#include "composition.h"
 #include "gang.h"
 #include "owners.h"
 #include "placement.h"
@@ -48,6 +50,7 @@ struct Way {
   std::vector<Start> starts;  // of the tensor arguments, in order; none where all are the same
   std::vector<Made> made;     // the new storages, in order
   std::vector<int64_t> fresh; // of each tensor argument, the period that it is to have where it is untouched or a copy; 0 for copies
+  std::shared_ptr<const Composition> composition;  // of more calls than one, if it is
   bool is_sure = true;        // false where the values told nothing, as zeros
   uint64_t uses = 0;
   uint64_t next_trial = 0;    // at so many uses
@@ -58,8 +61,17 @@ std::optional<wire::Words> local_words(const Way& way, const Plan& plan, const w
 
 class DataParallel {
  public:
-  DataParallel(Gang& gang, const Device& device, Storages& storages, Layouts& layouts, Caller& caller)
-      : gang_(gang), device_(device), storages_(storages), layouts_(layouts), caller_(caller), shares_(gang, device, storages, layouts), owners_(gang, storages, caller, shares_) {
+  // `settle`: waits until all that was sent to other devices is carried out; false where something failed.
+  using Settle = std::function<bool()>;
+  DataParallel(Gang& gang, const Device& device, Storages& storages, Layouts& layouts, Caller& caller, Settle settle)
+      : gang_(gang),
+        device_(device),
+        storages_(storages),
+        layouts_(layouts),
+        caller_(caller),
+        settle_(std::move(settle)),
+        shares_(gang, device, storages, layouts),
+        owners_(gang, storages, caller, shares_) {
     whole_.whole = true;
     owned_.by_owners = true;
   }
@@ -81,14 +93,12 @@ class DataParallel {
   // Why the call that was prepared last was tried; none where it was not.
   std::optional<wire::Alone> tried() const { return tried_; }
   // Whether all that was sent must be known to be carried out before the call writes to what was there.
-  bool must_settle(const Plan& plan) const { return !plan.mutated.empty() && may_fail_; }
+  bool must_settle(const Way& way, const Plan& plan) const { return !way.composition && !plan.mutated.empty() && may_fail_; }
   void settled() { may_fail_ = false; }
   // Whether several owners carry out the present call.
   bool is_parted() const { return parts_.size() > 1; }
-  // Carries out a call. Throws as Caller::run; then other devices may still hold its results.
+  // Carries out a call. Throws as Caller::run; then no device holds its results.
   void carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
-  // Of a call that was carried out on other devices alone.
-  void withdraw(const Plan& plan, const wire::Words& words);
 
   // Makes storages whole on this device. All must be settled.
   void gather(const std::vector<uint64_t>& ids);
@@ -120,6 +130,10 @@ class DataParallel {
   // Whether each device has room for what a call makes and is given, or has by now.
   bool has_room_for(const Plan& plan, const std::vector<uint64_t>& ids);
   void run_whole(Plan& plan, const wire::Words& words);
+  void run_divided(const Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
+  void run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence);
+  // Whether a way's composition serves such a call, and every device has room for what it makes meanwhile.
+  bool composes(const Way& way, const wire::Words& words) const;
   // Where memory is short each storage has one home again, and nothing is divided any more.
   Way& give_up();
   void leave();
@@ -130,6 +144,7 @@ class DataParallel {
   Storages& storages_;
   Layouts& layouts_;
   Caller& caller_;
+  Settle settle_;
   Shares shares_;
   Owners owners_;
   bool on_ = false;

@@ -8,21 +8,9 @@
 #include <forebay/out_of_memory.h>
 
 #include "bulk_copy.h"
+#include "operators.h"
 
 namespace forebay::worker {
-
-namespace {
-
-constexpr int kLevels = 4;  // of each device's memory
-
-// Operators whose result for an item of their lists depends on the same items of the other lists alone, by the beginning of their names.
-constexpr std::array<std::string_view, 3> kItemwise{"aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_"};
-
-bool is_itemwise(const std::string& name) {
-  return std::any_of(kItemwise.begin(), kItemwise.end(), [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; });
-}
-
-bool is_list(wire::Tag tag) { return tag == wire::Tag::kTensorList || tag == wire::Tag::kScalarList; }
 
 size_t words_of(const wire::Argument& argument) {
   switch (argument.tag) {
@@ -47,10 +35,23 @@ size_t words_of(const wire::Argument& argument) {
   }
 }
 
-size_t words_of(const wire::Output& output) {
+static size_t words_of(const wire::Output& output) {
   if (output.tag == wire::OutputTag::kNew) return 1;
   return std::accumulate(output.items.begin(), output.items.end(), size_t{0}, [](size_t sum, const auto& item) { return sum + words_of(item); });
 }
+
+namespace {
+
+constexpr int kLevels = 4;  // of each device's memory
+
+// Operators whose result for an item of their lists depends on the same items of the other lists alone, by the beginning of their names.
+constexpr std::array<std::string_view, 3> kItemwise{"aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_"};
+
+bool is_itemwise(const std::string& name) {
+  return std::any_of(kItemwise.begin(), kItemwise.end(), [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; });
+}
+
+bool is_list(wire::Tag tag) { return tag == wire::Tag::kTensorList || tag == wire::Tag::kScalarList; }
 
 // The length of all lists of an operator that takes their items one by one; 0 where it is none.
 size_t length_of_lists(const wire::Template& call) {
@@ -207,6 +208,20 @@ int64_t Gang::part_of(int64_t limit_bytes) const {
 // Definitions.
 
 void Gang::define_operator(const uint8_t* bytes, size_t count) { operators_.push_back({0, {bytes, bytes + count}}); }
+
+Gang::Operator Gang::own_operator(const std::string& name) {
+  const auto known = own_operator_numbers_.find(name);
+  if (known != own_operator_numbers_.end()) return known->second;
+  const size_t dot = std::min(name.find('.'), name.size());
+  const std::string base = "aten::" + name.substr(0, dot), overload = name.substr(std::min(dot + 1, name.size()));
+  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), overload.c_str());
+  wire::Writer out;
+  out.string(base);
+  out.string(overload);
+  out.u64(schema_hash(toString(handle.schema())));
+  own_operators_.push_back({0, {out.bytes().begin(), out.bytes().end()}});
+  return own_operator_numbers_.emplace(name, Operator{wire::kOperatorsMax + own_operators_.size() - 1, handle}).first->second;
+}
 
 void Gang::define_template(const wire::Template& source, c10::OperatorHandle op) {
   templates_.push_back(source);
@@ -532,11 +547,11 @@ void Gang::spread() {
 
 // Calls on other devices.
 
-void Gang::send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence) {
+void Gang::send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence, const Plan* of) {
   Rank& other = rank(place);
   const Definition& source = definition < wire::kTemplatesMax ? definitions_[definition] : slices_[definition - wire::kTemplatesMax].definition;
-  sent_.push_back({place, other.calls(), sequence, {}});
-  other.call(definition, source, source.op, operators_[source.op], plan.words, words);
+  sent_.push_back({place, other.calls(), sequence, &(of == nullptr ? plan : *of).op.schema().name(), {}});
+  other.call(definition, source, source.op, definition_of(source.op), plan.words, words);
   for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) { sent_.back().fresh.push_back(id); });
 }
 
@@ -559,7 +574,7 @@ std::optional<Gang::Stopped> Gang::settle() {
   for (const auto& other : others_) {
     auto failure = other->settle();
     if (!failure) continue;
-    failure->sequence = sequence_of(other->number(), failure->sequence);
+    name_failure(other->number(), *failure);
     if (!stopped || failure->sequence < stopped->failure.sequence) stopped = Stopped{std::move(*failure), {}};
   }
   const auto sent = std::exchange(sent_, {});
@@ -570,10 +585,11 @@ std::optional<Gang::Stopped> Gang::settle() {
   return stopped;
 }
 
-// The client's number of a call that the other device `place` knows by another.
-uint64_t Gang::sequence_of(int place, uint64_t call) const {
-  const auto found = std::find_if(sent_.begin(), sent_.end(), [&](const Sent& one) { return one.place == place && one.call == call; });
-  return found == sent_.end() ? call : found->sequence;
+void Gang::name_failure(int place, Failure& failure) const {
+  const auto found = std::find_if(sent_.begin(), sent_.end(), [&](const Sent& one) { return one.place == place && one.call == failure.sequence; });
+  if (found == sent_.end()) return;
+  failure.sequence = found->sequence;
+  failure.op = *found->name;
 }
 
 void Gang::flush() {

@@ -28,6 +28,9 @@ namespace forebay::worker {
 // its part of the rows (data_parallel.h).
 enum class Homes { kFill, kScatter, kDataParallel };
 
+// How many words a call has for an argument.
+size_t words_of(const wire::Argument& argument);
+
 class Gang {
  public:
   Gang(std::vector<std::unique_ptr<Rank>> others, Homes homes, const Device& device, Storages& storages, Layouts& layouts)
@@ -48,6 +51,12 @@ class Gang {
   // A template of this worker's own, until all are forgotten. Throws wire::WireError as making a plan does.
   uint64_t define_own(const wire::Template& source, c10::OperatorHandle op);
   Plan& own_plan(uint64_t definition) { return *slices_[definition - wire::kTemplatesMax].plan; }
+  // An operator for templates of this worker's own, by its name after "aten::".
+  struct Operator {
+    uint64_t number;
+    c10::OperatorHandle handle;
+  };
+  Operator own_operator(const std::string& name);
   // As SETTINGS and LIMIT say.
   void settings(uint64_t bits);
   void limit(int64_t bytes);
@@ -96,7 +105,8 @@ class Gang {
   void compute_at(int place) { active_ = place; }
 
   // Sends a call to the other device `place`, whose storages must be there; as `call`, but its results are the caller's to take for made.
-  void send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence);
+  // `of`: the client's call, where this is a step of it.
+  void send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence, const Plan* of = nullptr);
   // As send; its results lie there alone.
   void call(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence);
   // A storage that came while calls may still be at work.
@@ -135,6 +145,7 @@ class Gang {
     int place;
     uint64_t call;                // its number at the other device
     uint64_t sequence;            // the client's
+    const std::string* name;      // of the client's operator
     std::vector<uint64_t> fresh;  // storages that it makes, and that came after it
   };
   // What a call is given and makes, in bytes.
@@ -161,7 +172,9 @@ class Gang {
   int home_for(int64_t bytes, const std::vector<int64_t>& used);
   // As relieve. Throws CommandError where there is no room even so.
   void make_room(int place, int64_t bytes, const std::vector<uint64_t>& but);
-  uint64_t sequence_of(int place, uint64_t call) const;
+  // Says of a failure on the other device `place` which call of the client it was.
+  void name_failure(int place, Failure& failure) const;
+  const Definition& definition_of(uint64_t op) const { return op < wire::kOperatorsMax ? operators_[op] : own_operators_[op - wire::kOperatorsMax]; }
   Slice& slice_of(uint64_t number, const std::vector<size_t>& items);
 
   std::vector<std::unique_ptr<Rank>> others_;
@@ -174,6 +187,8 @@ class Gang {
   int64_t copied_bytes_ = 0;
   std::vector<Sent> sent_;  // since all was settled
   std::vector<Definition> operators_;
+  std::vector<Definition> own_operators_;  // numbers from kOperatorsMax on
+  std::unordered_map<std::string, Operator> own_operator_numbers_;
   std::vector<c10::OperatorHandle> handles_;
   std::vector<wire::Template> templates_;
   std::vector<Definition> definitions_;  // of the templates

@@ -7,7 +7,7 @@ const std::string Session::kNoOperator = "none";
 
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes) {
   gang_ = std::make_unique<Gang>(std::move(others), homes, device_, storages_, layouts_);
-  if (homes == Homes::kDataParallel) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts_, caller_);
+  if (homes == Homes::kDataParallel) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts_, caller_, [this] { return is_settled(); });
 }
 
 void Session::watch_others(std::vector<pollfd>& polled) const {
@@ -104,7 +104,7 @@ wire::Work& Session::work_of(const Way& way, const Plan& plan) {
 
 void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
   Way* way = data_parallel_->known(number, plan, words_);
-  const bool settles = way == nullptr || data_parallel_->must_settle(plan);
+  const bool settles = way == nullptr || data_parallel_->must_settle(*way, plan);
   if (settles && !is_settled()) return never_make(plan, stopped_);
   uint64_t since_ns = work_.clock();
   if (way == nullptr) {
@@ -126,7 +126,6 @@ void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
   } catch (...) {
     caller_.withdraw();
     if (is_settled()) announced(stop_now(plan.op.schema().name(), sequence, &plan));
-    if (!way->whole && !way->by_owners) data_parallel_->withdraw(plan, words_);
     never_make(plan, stopped_);
   }
 }
