@@ -121,6 +121,10 @@ def _share() -> list[Figure]:
         Figure("share/device memory is back after a worker was killed"),
         Figure("share/idle device memory of a worker", "MiB"),
         Figure("share/time slice: short step beside a long kernel, p50 ÷ alone", "ratio"),
+        Figure("share/one session on two devices computes the same losses as on one"),
+        Figure("share/one session on two devices, step ÷ on one", "ratio"),
+        Figure("share/its bytes are the same after it was parked"),
+        Figure("share/both devices' memory is back while it is parked"),
     ]
 
 

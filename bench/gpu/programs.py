@@ -78,9 +78,14 @@ def product(device: str, rows: int) -> float:
     return float((left @ left.t()).sum().item())
 
 
-def free_bytes(device: str) -> int:
-    """Of the device's memory, as its driver says to a native process."""
-    return int(torch.cuda.mem_get_info(device)[0])
+def free_bytes(device: str, of: str | None = None) -> int:
+    """Of the device's memory, or of another one's, as its driver says to a native process."""
+    return int(torch.cuda.mem_get_info(of or device)[0])
+
+
+def count(device: str) -> int:
+    """Devices that a native process sees."""
+    return max(1, torch.cuda.device_count())
 
 
 # Memory

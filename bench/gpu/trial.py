@@ -40,8 +40,8 @@ class Trial:
         return peer.native(self.device, self.root / f"native-{next(self._numbers)}.log")
 
     def worker(self) -> contextlib.AbstractContextManager[Worker]:
-        return worker_on(self.device, self.root)
+        return worker_on([self.device], self.root)
 
-    def session(self, limit_bytes: int | None = None) -> contextlib.AbstractContextManager[Session]:
-        """A session with an open lease; its limit is the device's memory at most."""
-        return session_on(self.device, self.root, min(limit_bytes or self.sizes.limit_bytes, self.memory_bytes))
+    def session(self, limit_bytes: int | None = None, *others: str) -> contextlib.AbstractContextManager[Session]:
+        """A session with an open lease, on the other devices too; its limit is the device's memory at most."""
+        return session_on([self.device, *others], self.root, min(limit_bytes or self.sizes.limit_bytes, self.memory_bytes))

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,7 +37,7 @@ class WorkerSilent(Exception):
 class Worker:
     """A worker process, told what to do as its pool tells it."""
 
-    def __init__(self, device: str, root: Path) -> None:
+    def __init__(self, devices: Sequence[str], root: Path) -> None:
         self._heard: queue.Queue[messages.FromWorker] = queue.Queue()
         self._server = serve(self._hear, "127.0.0.1", 0)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -45,7 +45,8 @@ class Worker:
         self.folder = Path(tempfile.mkdtemp(prefix="w-", dir=root))
         self.log = self.folder / "log"
         url = f"ws://127.0.0.1:{self._server.socket.getsockname()[1]}/api/worker"
-        command = [sys.executable, "-m", "forebay_worker", "--pool", url, "--worker", self.folder.name, "--device", device]
+        command = [sys.executable, "-m", "forebay_worker", "--pool", url, "--worker", self.folder.name]
+        command += [option for device in devices for option in ("--device", device)]
         command += ["--socket-dir", str(self.folder), "--spill-dir", str(self.folder), "--log-level", "info"]
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
         began = time.monotonic()
@@ -136,9 +137,9 @@ class Session:
 
 
 @contextlib.contextmanager
-def worker_on(device: str, root: Path) -> Iterator[Worker]:
+def worker_on(devices: Sequence[str], root: Path) -> Iterator[Worker]:
     """A started worker without a session."""
-    worker = Worker(device, root)
+    worker = Worker(devices, root)
     try:
         yield worker
     finally:
@@ -146,9 +147,9 @@ def worker_on(device: str, root: Path) -> Iterator[Worker]:
 
 
 @contextlib.contextmanager
-def session_on(device: str, root: Path, limit_bytes: int) -> Iterator[Session]:
+def session_on(devices: Sequence[str], root: Path, limit_bytes: int) -> Iterator[Session]:
     """A session with an open lease on a worker of its own."""
-    with worker_on(device, root) as worker, client(worker.folder / "client.log") as peer:
+    with worker_on(devices, root) as worker, client(worker.folder / "client.log") as peer:
         worker.assign(limit_bytes)
         session = Session(worker, peer)
         session.connect()

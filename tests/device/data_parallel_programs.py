@@ -1,16 +1,19 @@
 """Programs whose batches come anew in each iteration: trainings, and random ones.
 
 ``data_parallel_programs.py train ROWS ADDRESS TICKET MODEL…`` prints the losses and the squares of the parameters' norms of each model as
-JSON; ``profile ROWS ADDRESS TICKET MODEL…`` the profile of each training, and its text; ``random COUNT ADDRESS TICKET`` holds so many
-random programs against the CPU, and prints the seeds of those that differ as JSON.
+JSON; ``adam`` and ``momentum`` the same of other optimizers, with the profile; ``profile ROWS ADDRESS TICKET MODEL…`` the profile of each
+training, and its text; ``states ROWS ADDRESS TICKET`` the masks of dropouts, what draws on rows leave, and what batch norms of all kinds
+leave; ``random COUNT ADDRESS TICKET`` holds so many random programs against the CPU, and prints the seeds of those that differ as JSON;
+``updates`` the same of programs that update lists of weights and states as optimizers do.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -55,6 +58,12 @@ def perceptron(*more: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 512), nn.Tanh(), *more, nn.Linear(512, WORDS))
 
 
+def layers(count: int) -> nn.Module:
+    """Of 4 MiB each."""
+    middle = (part for _ in range(count) for part in (nn.Linear(1024, 1024), nn.GELU()))
+    return nn.Sequential(nn.Linear(32, 1024), *middle, nn.Linear(1024, WORDS))
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "perceptron": (perceptron, (32,)),
     "dropout": (lambda: perceptron(nn.Dropout(0.3)), (32,)),
@@ -64,6 +73,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "attention with dropout": (lambda: Attention(0.1), (12,)),
 }
 """How each is made, and the sizes of one row of its batch."""
+LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    f"{count} layers": (functools.partial(layers, count), (32,)) for count in (8, 15)
+}
+"""As the models, for tests of memory."""
 
 
 def batch(generator: torch.Generator, row: tuple[int, ...], rows: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,12 +86,28 @@ def batch(generator: torch.Generator, row: tuple[int, ...], rows: int) -> tuple[
     return torch.randn(rows, *row, generator=generator), torch.randint(0, WORDS, (rows,), generator=generator)
 
 
-def train(name: str, rows: int) -> tuple[list[float], list[float]]:
+Optimizer = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
+
+
+def decayed(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01)
+
+
+def momentum(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+    """It has one state, and needs no memory for the time of its step."""
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def adam(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-3, eps=1e-3)  # or the rounding of small gradients would count
+
+
+def train(name: str, rows: int, optimizers: Optimizer = decayed) -> tuple[list[float], list[float]]:
     """Losses of all steps, the last of which has fewer rows, and of an evaluation after them; and the squares of the parameters' norms."""
-    make, row = MODELS[name]
+    make, row = (MODELS | LARGE)[name]
     torch.manual_seed(0)
     model, generator = make().to("cuda"), torch.Generator().manual_seed(1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+    optimizer = optimizers(model.parameters())
     losses = []
     for step in range(STEPS):
         x, y = batch(generator, row, rows if step < STEPS - 1 else rows - 5)
@@ -95,15 +124,61 @@ def train(name: str, rows: int) -> tuple[list[float], list[float]]:
     return losses, [parameter.detach().square().sum().item() for parameter in model.parameters()]
 
 
-def profiled(name: str, rows: int) -> dict[str, object]:
+def profiled(name: str, rows: int, optimizers: Optimizer = decayed) -> dict[str, object]:
     """Of a training, as ``forebay profile`` has it."""
     profiler = Profiler()
     profiler.start()
-    train(name, rows)
+    losses, squares = train(name, rows, optimizers)
     profile, failure = profiler.stop()
     if failure is not None:
         raise failure
-    return {"profile": profile.as_json(), "text": profile_report.text(profile, 100)}
+    return {"profile": profile.as_json(), "text": profile_report.text(profile, 100), "losses": losses, "squares": squares}
+
+
+def masks(rows: int) -> list[list[float]]:
+    """By several chances to drop, and what draws in place leave in rows."""
+    torch.manual_seed(3)
+    found = []
+    for p in (0.0, 0.3, 1.0, 0.5, 0.3, 0.3, 0.0):
+        x = torch.ones(rows, 5, 3).to("cuda")
+        dropped = functional.dropout(x, p)
+        turned = functional.dropout(x.transpose(1, 2), p)
+        noise, truths = (x + 1).normal_(0.5, 2.0), (x + 1).bernoulli_(0.4)
+        found += [value.flatten().cpu().tolist() for value in (dropped, turned, noise, truths)]
+    return found
+
+
+NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], torch.dtype]] = {
+    "of one dimension": (lambda: nn.BatchNorm1d(6), (6,), torch.float32),
+    "of two": (lambda: nn.BatchNorm2d(6), (6, 4, 3), torch.float32),
+    "of three": (lambda: nn.BatchNorm3d(6), (6, 2, 3, 2), torch.float64),
+    "by the mean of all": (lambda: nn.BatchNorm1d(6, momentum=None), (6, 5), torch.float32),
+    "without running statistics": (lambda: nn.BatchNorm1d(6, track_running_stats=False), (6,), torch.float64),
+    "without weights": (lambda: nn.BatchNorm2d(6, affine=False), (6, 4, 3), torch.float32),
+    "channels last": (lambda: nn.BatchNorm2d(6).to(memory_format=torch.channels_last), (6, 4, 3), torch.float32),
+    "under autocast": (lambda: nn.Sequential(nn.Conv2d(6, 6, 1), nn.BatchNorm2d(6)), (6, 4, 3), torch.float32),
+}
+
+
+def normed(name: str, rows: int) -> list[float]:
+    """Results, gradients and states of some steps, one of which has a row a device; the mean of the input is far from zero."""
+    make, row, dtype = NORMS[name]
+    torch.manual_seed(5)
+    norm, generator, found = make().to("cuda", dtype), torch.Generator().manual_seed(6), []
+    for count in (rows, rows, rows, rows, 4, 4, 4, 4, rows - 5, rows):
+        x = torch.randn(count, *row, generator=generator, dtype=dtype) * 2 + 7
+        if "last" in name:
+            x = x.to(memory_format=torch.channels_last)
+        x = x.to("cuda").requires_grad_()
+        with torch.autocast("cuda", torch.bfloat16, enabled="autocast" in name):
+            y = norm(x)
+        (y.float() * x.detach().cos()).sum().backward()
+        assert x.grad is not None
+        found += [*y.detach().flatten()[:6].tolist(), *x.grad.flatten()[-6:].tolist()]
+    gradients = [parameter.grad.flatten() for parameter in norm.parameters() if parameter.grad is not None]
+    for value in (*gradients, *(buffer.flatten() for buffer in norm.buffers())):
+        found += value.double().tolist()
+    return found
 
 
 Value = torch.Tensor
@@ -128,6 +203,7 @@ UNARY: list[Callable[[Value], Value]] = [
     lambda x: torch.where(x > 0, x, x[:1]),
     lambda x: x * torch.arange(ROWS, device=x.device)[:, None] / ROWS,
     lambda x: x.repeat(2, 1)[::2],
+    lambda x: functional.batch_norm(x, None, None, training=True),
 ]
 BINARY: list[Callable[[Value, Value], Value]] = [
     torch.add,
@@ -160,7 +236,81 @@ def run(seed: int, device: str) -> list[torch.Tensor]:
     return [*results, *(weight.detach().cpu() for weight in weights)]
 
 
-def differs(seed: int) -> bool:
+class Updates:
+    """Weights that a batch is multiplied by, their gradients, and states, in lists that optimizers' operators change; by chance."""
+
+    def __init__(self, seed: int, device: str) -> None:
+        self.chance, self.generator, self.device = random.Random(seed), torch.Generator().manual_seed(seed), device
+        self.sizes = [1024 * self.chance.choice((1, 4, 8, 16)) for _ in range(self.chance.randint(3, 6))]
+        self.weights = [torch.randn(16, size, generator=self.generator).to(device) for size in self.sizes]
+        self.states = [torch.zeros_like(weight) for weight in self.weights]
+        self.averages = [weight.clone() for weight in self.weights]
+        self.seen: list[torch.Tensor] = []
+
+    def some(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        """All in most cases."""
+        return values if self.chance.random() < 0.7 else values[self.chance.randrange(len(values)) :]
+
+    def clip(self, gradients: list[torch.Tensor]) -> None:
+        norm = torch.stack(torch._foreach_norm(gradients)).norm()
+        torch._foreach_mul_(gradients, torch.clamp(1 / (norm + 1e-6), max=1.0))
+        self.seen.append(norm)
+
+    def adapt(self, gradients: list[torch.Tensor]) -> None:
+        torch._foreach_lerp_(self.states, gradients, 0.3)
+        roots = torch._foreach_sqrt(torch._foreach_abs(self.states))
+        torch._foreach_add_(roots, 1.0)
+        torch._foreach_addcdiv_(self.weights, self.states, roots, value=-0.1)
+
+    def momentum(self, gradients: list[torch.Tensor]) -> None:
+        torch._foreach_mul_(self.states, 0.9)
+        torch._foreach_mul_(self.some(self.states), 1.1)
+        torch._foreach_add_(self.states, gradients, alpha=0.1)
+        torch._foreach_add_(self.weights, self.states, alpha=-0.1)
+
+    def average(self, _: list[torch.Tensor]) -> None:
+        for average, weight in zip(self.averages, self.weights, strict=True):
+            average.lerp_(weight, 0.1)
+
+    def one(self, gradients: list[torch.Tensor]) -> None:
+        index = self.chance.randrange(len(gradients))
+        self.weights[index].sub_(0.05 * gradients[index])
+        self.states[index].zero_()
+
+    def read(self, _: list[torch.Tensor]) -> None:
+        value = self.chance.choice([*self.weights, *self.states, *self.averages])
+        self.seen += [value.sum(), value[:2].cpu().clone()]
+
+    def renew(self, _: list[torch.Tensor]) -> None:
+        self.states = [state + 0.5 for state in self.states]
+
+    def fail(self, _: list[torch.Tensor]) -> None:
+        """Nothing that was there is lost."""
+        torch._foreach_mul_(self.states, 0.5)
+        try:
+            self.weights[0].index_select(0, torch.tensor([99]).to(self.device)).sum().item()
+        except (IndexError, RuntimeError):
+            return
+        raise AssertionError("an index that leads nowhere was taken")
+
+    def step(self) -> None:
+        x = torch.randn(ROWS, 16, generator=self.generator).to(self.device)
+        results = [torch.tanh(x @ weight) for weight in self.weights]
+        gradients = [x.t() @ result / ROWS for result in results]
+        kinds = (self.clip, self.adapt, self.momentum, self.average, self.one, self.read, self.renew, self.fail)
+        for change in self.chance.choices(kinds, k=self.chance.randint(2, 5)):
+            change(gradients)
+        self.seen.append(results[0].square().mean())
+
+
+def updated(seed: int, device: str) -> list[torch.Tensor]:
+    updates = Updates(seed, device)
+    for _ in range(7):
+        updates.step()
+    return [value.cpu() for value in (*updates.seen, *updates.weights, *updates.states, *updates.averages)]
+
+
+def differs(seed: int, run: Callable[[int, str], list[torch.Tensor]]) -> bool:
     ours, theirs = run(seed, "cuda"), run(seed, "cpu")
     return not all(torch.allclose(one, other, rtol=1e-3, atol=1e-3, equal_nan=True) for one, other in zip(ours, theirs, strict=True))
 
@@ -170,7 +320,11 @@ if __name__ == "__main__":
     count = int(sys.argv[2])
     if sys.argv[1] == "train":
         print(json.dumps({name: train(name, count) for name in sys.argv[5:]}))
+    elif sys.argv[1] in ("adam", "momentum"):
+        print(json.dumps({name: profiled(name, count, adam if sys.argv[1] == "adam" else momentum) for name in sys.argv[5:]}))
     elif sys.argv[1] == "profile":
         print(json.dumps({name: profiled(name, count) for name in sys.argv[5:]}))
+    elif sys.argv[1] == "states":
+        print(json.dumps({"masks": masks(count), "norms": {name: normed(name, count) for name in NORMS}}))
     else:
-        print(json.dumps([seed for seed in range(count) if differs(seed)]))
+        print(json.dumps([seed for seed in range(count) if differs(seed, updated if sys.argv[1] == "updates" else run)]))

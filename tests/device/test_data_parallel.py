@@ -23,10 +23,10 @@ SEEDS = 40
 
 
 @contextmanager
-def running(folder: Path, devices: int, python: str | None = None) -> Iterator[tuple[str, str]]:
-    """A worker of so many devices."""
+def running(folder: Path, devices: int, python: str | None = None, memory_bytes: int = MEMORY_BYTES) -> Iterator[tuple[str, str]]:
+    """A worker of so many devices, each of so much memory."""
     several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
-    with standalone_worker(folder, "--threads", "1", *several, memory_bytes=devices * MEMORY_BYTES, python=python) as reached:
+    with standalone_worker(folder, "--threads", "1", *several, memory_bytes=devices * memory_bytes, python=python) as reached:
         yield reached
 
 
@@ -64,6 +64,13 @@ def test_random_programs_give_what_one_device_gives(tmp_path: Path, devices: int
         assert said("random", str(400 if full_sweep else 20), *reached) == []
 
 
+@pytest.mark.parametrize(("devices", "memory_mib"), [(2, 256), (2, 26), (4, 14)])
+def test_random_updates_of_lists_give_what_one_device_gives(tmp_path: Path, devices: int, memory_mib: int, full_sweep: bool) -> None:
+    """In little memory most of what is there is on one device at a time."""
+    with running(tmp_path, devices, memory_bytes=memory_mib << 20) as reached:
+        assert said("updates", str(200 if full_sweep else 10), *reached) == []
+
+
 def seconds(process: psutil.Process) -> float:
     """Of the processors that the process has taken."""
     times = process.cpu_times()
@@ -87,18 +94,67 @@ def test_a_profile_tells_what_was_divided_and_what_ran_on_one_device(tmp_path: P
     assert gang["divided"]["ns"] > 0 and gang["copies"]["ns"] > 0
     assert gang["divided"]["ns"] + gang["copies"]["ns"] + gang["alone_ns"] < found["batch norm"]["profile"]["wall_ns"]
     alone = {(one["operator"], one["reason"]) for one in gang["alone"]}
-    assert {("aten::native_batch_norm", "results"), ("aten::native_batch_norm_backward", "results")} <= alone
     assert ("aten::convolution_backward", "trial") in alone and ("aten::convolution", "no_batch") in alone
     assert [one["ns"] for one in gang["alone"]] == sorted((one["ns"] for one in gang["alone"]), reverse=True)
     assert "| The 2 devices of cuda:0" in found["batch norm"]["text"]
-    told = [line for line in found["batch norm"]["text"].splitlines() if line.startswith("| aten::native_batch_norm ")]
-    assert any("the parts' results are not the whole's" in line for line in told)
+    told = [line for line in found["batch norm"]["text"].splitlines() if line.startswith("| aten::convolution_backward ")]
+    assert any("tried, whole and in parts" in line for line in told)
     (other,) = found["convolutions"]["profile"]["gangs"]
     norms = {(one["operator"], one["reason"]) for one in other["alone"] if "norm" in one["operator"]}
     assert norms == {(f"aten::native_group_norm{backward}", "trial") for backward in ("", "_backward")}, "of this profile's stretch alone"
+
+
+def test_batch_norms_and_dropouts_are_divided(tmp_path: Path) -> None:
+    """They run on one device alone before a batch was found, and where they are tried."""
+    with running(tmp_path, 2) as reached:
+        found = said("profile", "16", *reached, "batch norm", "attention with dropout")
+    norms, dropouts = {"aten::native_batch_norm", "aten::native_batch_norm_backward"}, {"aten::native_dropout"}
+    for model, operators in (("batch norm", norms), ("attention with dropout", dropouts)):
+        (gang,) = found[model]["profile"]["gangs"]
+        for operator in operators:
+            reasons = {one["reason"] for one in gang["alone"] if one["operator"] == operator}
+            assert {"trial"} <= reasons <= {"no_batch", "trial"}, operator
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_what_is_composed_of_several_calls_is_what_one_device_gives(tmp_path: Path, devices: int) -> None:
+    """Masks and draws bit for bit; batch norms of all kinds, with their running statistics, within rounding."""
+    one, several = tmp_path / "one", tmp_path / "several"
+    one.mkdir()
+    several.mkdir()
+    with running(one, 1) as reached:
+        expected = said("states", "16", *reached)
+    with running(several, devices) as reached:
+        found = said("states", "16", *reached)
+    assert found["masks"] == expected["masks"]
+    assert found["norms"].keys() == expected["norms"].keys()
+    for name, values in expected["norms"].items():
+        tolerance = 5e-2 if "autocast" in name else 1e-4
+        assert found["norms"][name] == pytest.approx(values, rel=tolerance, abs=tolerance), name
 
 
 def test_a_profile_of_one_device_tells_of_no_gang(tmp_path: Path) -> None:
     with running(tmp_path, 1) as reached:
         found = said("profile", "16", *reached, "perceptron")["perceptron"]
     assert found["profile"]["gangs"] == [] and "devices of cuda" not in found["text"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "optimizer", "layers", "memory_mib"),
+    [(2, "adam", "8 layers", 256), (2, "adam", "8 layers", 124), (4, "momentum", "15 layers", 64)],
+    ids=["with room for copies", "with room for one copy and a part of the states", "of three times a device's memory"],
+)
+def test_devices_share_states_and_more_where_memory_is_short(
+    tmp_path: Path, devices: int, optimizer: str, layers: str, memory_mib: int
+) -> None:
+    """The parameters are 36 MiB of 8 layers and 64 of 15, gradients and each state as much; each device updates its part."""
+    with running(tmp_path, 1, memory_bytes=1 << 30) as reached:
+        one = said(optimizer, "64", *reached, layers)[layers]
+    with running(tmp_path, devices, memory_bytes=memory_mib << 20) as reached:
+        several = said(optimizer, "64", *reached, layers)[layers]
+    assert several["losses"] == pytest.approx(one["losses"], rel=1e-4)
+    assert several["squares"] == pytest.approx(one["squares"], rel=1e-3, abs=1e-6)
+    (gang,) = several["profile"]["gangs"]
+    assert {cause["reason"] for cause in gang["alone"]} <= {"no_batch", "trial", "values", "results", "kept"}, "no device lacked room"
+    updates = [cause["operator"] for cause in gang["alone"] if "_foreach" in cause["operator"] and cause["reason"] != "no_batch"]
+    assert updates == []

@@ -18,6 +18,8 @@ from forebay_pool.hosts.probes import Drivers
 from forebay_pool.model.types import Kind
 from forebay_pool.service import Service
 from forebay_pool.settings import Settings
+from forebay_wire.messages import DeviceModel
+from forebay_wire.texts import name_of
 
 GIB = 2**30
 MI210 = {"kind": "hip", "index": 0, "model": "AMD Instinct MI210", "memory_bytes": 64 * GIB, "uuid": "", "driver": None}
@@ -66,6 +68,13 @@ def test_accelerators_of_both_vendors_are_lent_beside_the_development_device(pre
     found = {name: [model for model in names if model in ("NVIDIA A30", "MI210")] for name, names in models.items()}
     assert found["dev.1gb"] == ["MI210", "NVIDIA A30"]
     assert found["small.64gb"] == ["MI210"], "a flavor that does not fit is not served"
+
+
+@pytest.mark.parametrize("name", ["NVIDIA \0 A30\n", "N" * 200, ""])
+def test_whatever_a_driver_calls_a_device_it_is_lent_under_a_name_that_bills_take(prepare: Prepare, name: str) -> None:
+    (_, (_, model, _)) = found_by(prepare(says({**A30, "model": name}).replace("echo", "printf %s")))
+    assert model == name_of(name)
+    assert DeviceModel(kind="cuda", model=name).model == model, "its worker calls it the same"
 
 
 @pytest.mark.parametrize("script", ["echo nonsense", "echo '{}'", "exit 3", says({**A30, "memory_bytes": "much"})])

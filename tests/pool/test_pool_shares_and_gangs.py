@@ -143,6 +143,21 @@ def test_a_gang_is_claimed_in_one_step_and_metered_with_its_count(shared: Make) 
     assert (record.devices, record.duration_ns) == (2, 2 * SECOND)
 
 
+def test_a_gang_that_loses_a_device_costs_nothing_and_gives_all_devices_back(shared: Make) -> None:
+    """Its worker ends with the process of any of its devices."""
+    w = shared(2)
+    worker = w.lease("a", flavor="pair")
+    w.wait(2)
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=1, busy_ns=0, commands=0))
+    w.do(WorkerGone(worker, "the process of device cpu:1 ended"))
+    (record,) = w.records
+    assert (record.devices, record.duration_ns, record.close_reason) == (2, 0, "failed")
+    closed, lost = w.told("a")[-2:]
+    assert (closed.reason, closed.duration_ns) == ("failed", 0)
+    assert "the process of device cpu:1 ended" in lost.message
+    w.lease("b", flavor="pair")
+
+
 def test_a_gang_has_its_flavors_memory_of_which_each_device_sets_aside_a_part(shared: Make) -> None:
     w = shared(2)
     worker = w.lease("a", flavor="pair")

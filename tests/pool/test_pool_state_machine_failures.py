@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.model.events import SessionDismissed, SessionLeft, ShutDown, StoreChanged, WorkerAway, WorkerGone, WorkerUnlinked
+from forebay_pool.model.events import (
+    SessionDismissed,
+    SessionLeft,
+    SessionParked,
+    ShutDown,
+    StoreChanged,
+    WorkerAway,
+    WorkerGone,
+    WorkerUnlinked,
+)
 from forebay_pool.model.types import Device
 from forebay_wire import messages as wire
 
@@ -39,6 +48,25 @@ def test_what_a_dead_worker_held_is_free(world: Make) -> None:
     assert isinstance(lost, wire.SessionLost)
     assert "killed by SIGKILL" in lost.message
     assert not w.machine.sessions
+
+
+def test_a_worker_that_dies_while_it_restores_a_session_costs_nothing(world: Make) -> None:
+    w = world(cpus(1))
+    worker = w.lease("s")
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=1 << 20, busy_ns=0, commands=0))
+    w.wait(2)
+    w.drain("s")
+    w.do(SessionParked("s"))
+    w.worker(worker, wire.Parked(bytes=1 << 20))
+    w.wait(1)
+    w.acquire("s", 2)
+    assert w.ordered(worker)[-1] == wire.Restore()
+    w.wait(3)
+    w.do(WorkerGone(worker, "killed by SIGKILL"))
+    leases = [record for record in w.records if record.flavor != "@parked"]
+    assert [(record.close_reason, record.duration_ns) for record in leases] == [("drained", 2 * SECOND)]
+    assert isinstance(w.told("s")[-1], wire.SessionLost)
+    assert w.machine.fleet.seats["main/cpu:0"].free_milli == 1000
 
 
 def test_a_heartbeat_of_another_epoch_confirms_nothing(world: Make) -> None:

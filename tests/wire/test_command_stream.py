@@ -138,6 +138,7 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
         st.builds(stream.TellSegments, UNSIGNED),
         st.builds(stream.TellGang, UNSIGNED),
         st.builds(stream.Settings, st.integers(0, stream.SETTINGS_MAX)),
+        st.builds(stream.Limit, UNSIGNED),
         st.builds(stream.Share, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),
         st.builds(stream.WriteShared, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),
         st.builds(stream.ReadShared, UNSIGNED, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),

@@ -9,6 +9,13 @@ TWO_DEVICES = "cpu:0,cpu:0"
 PAIR = "cpu:0+cpu:0"
 """Where storages and calls go as they do for users."""
 
+STANDIN_PAIR = "standin:0+standin:1"
+
+
+def pair_of(device: str) -> str:
+    """A session's devices, of which this one is the first."""
+    return STANDIN_PAIR if device == "standin:0" else f"{device}+{device}"
+
 
 def options_of(names: str) -> list[str]:
     """A worker's options for devices that are named with commas, or with plus signs, between them."""

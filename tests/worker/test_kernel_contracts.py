@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import Client
-from fenced_worker import FILLS, FencedWorker, compiled_fence
+from fenced_worker import ANSWER_SECONDS_MAX, FILLS, FencedWorker, compiled_fence
 from forebay_wire import stream
 from forebay_worker import _executor
 from hostile_calls import HostileCall, invented, lying, record
@@ -100,6 +100,8 @@ def verdict(answers: list[Any]) -> str:
     one, other = answers
     if "ended" in (one[0], other[0]):
         return "a kernel ended its worker"
+    if "slow" in (one[0], other[0]):
+        return f"a kernel occupied its worker for {ANSWER_SECONDS_MAX} s"
     if "wrote before" in one[1] or "wrote before" in other[1]:
         return "a kernel wrote before its tensor"
     return "" if one == other else "the answer depends on memory that is not an argument"
@@ -279,6 +281,44 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
         (*[QKV] * 4, None, QKV, torch.ones(1, 2, 32), torch.ones(()), torch.ones(()), 0.5, [True, True, True, False]),
         "dropout_p is 0.5 and must be 0",
     ),
+    (
+        "a norm's gradient with the means of fewer rows",
+        aten.native_layer_norm_backward.default,
+        (SIX, SIX, [3], torch.ones(1, 5, 1), torch.ones(1, 6, 1), None, None, [True, True, True]),
+        "mean .* does not fit",
+    ),
+    (
+        "a norm's gradient of fewer rows",
+        aten.native_layer_norm_backward.default,
+        (SIX[:, :4], SIX, [3], torch.ones(1, 6, 1), torch.ones(1, 6, 1), torch.ones(3), torch.ones(3), [True, True, True]),
+        "input .* does not fit",
+    ),
+    (
+        "a loss's gradient of no loss",
+        aten.binary_cross_entropy_backward.default,
+        (torch.ones(0), torch.tensor(0.5), torch.tensor(1.0), None, 1),
+        "grad_output .* does not fit",
+    ),
+    (
+        "an activation's gradient of other sizes",
+        aten.gelu_backward.default,
+        (torch.rand(1).expand(2, 2), torch.rand(2, 1), "none"),
+        "self .* does not fit",
+    ),
+    ("windows' gradient of fewer windows", aten.unfold_backward.default, (torch.ones(1), [5, 5], 0, 3, 1), "grad_in .* does not fit"),
+    ("distances among points of no dimensions", aten._pdist_forward.default, (torch.ones(5, 1, 0), 2.0), "self .* does not fit"),
+    (
+        "a result that is too small for noise",
+        aten.rrelu_with_noise.out,
+        (torch.rand(4, 4), torch.rand(4, 4), 0.125, 0.5, True, None, torch.rand(4, 2)),
+        "out .* does not fit",
+    ),
+    (
+        "noise that lies in one place",
+        aten.rrelu_with_noise.default,
+        (torch.rand(20), torch.ones(1).expand(20), 0.0, 1.0, True, None),
+        "noise .* must have its elements together",
+    ),
     ("segments of more rows", SEGMENTS, (torch.ones(2, 3), "sum", torch.full((4, 1), 3), None, None, 1), "lengths .* does not fit"),
 ]
 
@@ -314,6 +354,14 @@ SEGMENTED = torch.arange(12.0).reshape(2, 6) / 4
 NOBODY = torch.zeros(0, 2, 3, 8)
 TOLD_BY_DEVICE = (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
 VALID: list[tuple[str, Any, tuple[Any, ...]]] = [
+    ("windows, their gradient", aten.unfold_backward.default, (torch.rand(2, 4, 3), [2, 9], -1, 3, 2)),
+    ("a number's windows, their gradient", aten.unfold_backward.default, (torch.rand(1), [], 0, 1, 1)),
+    (
+        "a norm over two dimensions, its gradient",
+        aten.native_layer_norm_backward.default,
+        (*[torch.rand(2, 3, 4)] * 2, [3, 4], *[torch.rand(2, 1, 1)] * 2, torch.rand(3, 4), None, [True, True, False]),
+    ),
+    ("a loss's mean, its gradient", aten.binary_cross_entropy_backward.default, (torch.ones(()), torch.rand(3, 2), torch.rand(3, 2))),
     ("attention in an empty batch", FLASH, (NOBODY, NOBODY, NOBODY, 0.0, True, None, None)),
     (
         "attention in an empty batch, its gradient",
@@ -410,6 +458,41 @@ APART: list[tuple[str, Any, tuple[Any, ...]]] = [
         (COLUMNS, torch.stack([ROWS, -ROWS], -1)[..., 1], ROWS[..., :1].expand(2, 2, 3, 8), 0.0, False, None, None),
     ),
     (
+        "a pool's indices, one number for all",
+        aten.fractional_max_pool3d_backward.default,
+        (
+            torch.rand(2, 3, 2, 2, 2),
+            torch.rand(2, 3, 5, 5, 5),
+            [2, 2, 2],
+            [2, 2, 2],
+            torch.tensor([7]).expand(2, 3, 2, 2, 2),
+        ),
+    ),
+    (
+        "a norm's mean and rstd, one number for all, and a gradient turned",
+        aten.native_layer_norm_backward.default,
+        (
+            torch.rand(3, 6).t(),
+            torch.rand(6, 3),
+            [3],
+            torch.ones(1).expand(6, 1),
+            torch.ones(1).expand(6, 1),
+            torch.rand(3),
+            None,
+            [True, True, False],
+        ),
+    ),
+    (
+        "a median of one number for all",
+        aten.median.dim_values,
+        (torch.rand(1).expand(2, 2, 2), -1, False, torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.int64)),
+    ),
+    (
+        "a median of rows that are one",
+        aten.nanmedian.dim_values,
+        (torch.rand(1, 2, 1).expand(2, 2, 2), 0, True, torch.zeros(1, 2, 2), torch.zeros(1, 2, 2, dtype=torch.int64)),
+    ),
+    (
         "bags' indices",
         aten._embedding_bag.default,
         (TABLE, torch.stack([ENTRIES, ENTRIES + 90], 1)[:, 0], torch.tensor([0, 90, 3, 90])[::2], False, 0, False, None, False, -1),
@@ -458,7 +541,7 @@ def test_every_term_names_an_argument_of_its_operator() -> None:
         packet = getattr(aten, name)
         known = {argument.name for kind in packet.overloads() for argument in getattr(packet, kind)._schema.arguments}
         for term in terms.split():
-            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^&|;@$'`?,])(.+)", term).groups()  # type: ignore[union-attr]
+            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^{}&|;@$'`?,])(.+)", term).groups()  # type: ignore[union-attr]
             flag = what.partition(":")[2].lstrip("!").partition("=")[0]
             assert {argument} | ({flag} if flag else set()) <= known, f"{name}: {term}"
-            assert what.lstrip("0-").rstrip("!") in known or relation not in "<^&|;@$'`?", f"{name}: {term}"
+            assert what.lstrip("0-").rstrip("!") in known or relation not in "<^{}&|;@$'`?", f"{name}: {term}"

@@ -76,8 +76,8 @@ class DeviceModel(Message):
 
     kind: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,31}$")]
     """``cpu``, ``cuda``, ``hip``, ``null``, or the name of an out-of-tree back end of PyTorch."""
-    model: Name
-    """For example ``MI250``, or ``cpu-dev`` for a development device."""
+    model: MendedName
+    """For example ``MI250``, or ``cpu-dev`` for a development device; a driver may call it anything."""
 
 
 # Session link, client to pool

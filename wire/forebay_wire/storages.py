@@ -11,6 +11,7 @@ from forebay_wire.vocabulary import (
     Free,
     Heard,
     Leave,
+    Limit,
     Mark,
     Read,
     ReadShared,
@@ -53,6 +54,8 @@ def put_storage_command(out: Writer, command: StorageCommand) -> None:
             put_numbers(out, 18, command.request)
         case Heard():
             put_numbers(out, 25, command.failure)
+        case Limit():
+            put_numbers(out, 29, command.bytes)
 
 
 def put_numbers(out: Writer, opcode: int, *numbers: int) -> None:
@@ -95,4 +98,6 @@ def get_storage_command(reader: Reader, opcode: int) -> Command:
             return Leave(reader.varint())
         case 25:
             return Heard(reader.varint())
+        case 29:
+            return Limit(reader.varint())
     raise WireError(f"an unknown command {opcode}")

@@ -349,7 +349,14 @@ class Settings:
     bits: int
 
 
-StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Heard | Share | WriteShared | ReadShared | Copy | Leave
+@dataclass(frozen=True)
+class Limit:
+    """What the session may hold on this device from here on, within what its worker was given; the rest goes back to the device."""
+
+    bytes: int
+
+
+StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Heard | Share | WriteShared | ReadShared | Copy | Leave | Limit
 Command = (
     Hello
     | Fetch
@@ -498,6 +505,7 @@ class Alone(IntEnum):
     SIZES = 4
     TRIAL = 5
     VALUES = 6
+    KEPT = 7
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ Term term_of(std::string_view text) {
       term.flag = term.flag.substr(0, is);
     }
   }
-  const size_t relation = text.find_first_of("=~<>#%^&|;@$'`?,");
-  if (text[relation] == '=' || text[relation] == '~' || text[relation] == '^') {
+  const size_t relation = text.find_first_of("=~<>#%^{}&|;@$'`?,");
+  if (std::string_view("=~^{").find(text[relation]) != std::string_view::npos) {
     for (; text.find_last_of("/!+0^-") == text.size() - 1; text.remove_suffix(1)) {
       term.rows |= text.back() == '/';
       term.dense |= text.back() == '!';
@@ -181,6 +181,12 @@ class Check {
     throw std::logic_error("the contract of " + schema_.name() + " names an argument " + std::string(name) + ", which it does not have");
   }
 
+  // Then no copy can stand in for it.
+  bool is_written(std::string_view name) const {
+    const auto* alias = schema_.arguments()[index_of(name)].alias_info();
+    return alias != nullptr && alias->isWrite();
+  }
+
   const ArgumentPlan& argument(std::string_view name) const { return plan_.arguments[index_of(name)]; }
 
   bool flag_holds(const Term& term) const {
@@ -252,6 +258,10 @@ class Check {
         return above(term, given);
       case '^':
         return slices(term, given);
+      case '{':
+        return normalized(term, given);
+      case '}':
+        return windows(term, given);
       case '&':
         return half(term, given);
       case '|':
@@ -286,7 +296,7 @@ class Check {
     if (!fits) return subject + " does not fit the other arguments";
     if (term.filled && layout->numel == 0) return subject + " has no elements";
     if (layout->numel == 0) return "";
-    return term.each && lies_apart(term, *layout) ? subject + " must have its elements together; call contiguous() first" : "";
+    return (term.each || is_written(term.argument)) && lies_apart(term, *layout) ? subject + " must have its elements together; call contiguous() first" : "";
   }
 
   std::string each(const Term& term) {
@@ -381,6 +391,34 @@ class Check {
     const int64_t dim = argument("dim").prototype.toInt();
     const bool fits = dim >= -rank && dim < rank && own->numel == whole->sizes[static_cast<size_t>(dim < 0 ? dim + rank : dim)];
     return fits ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
+  }
+
+  // As many elements as the other tensor has rows, of the operator's "normalized_shape" each.
+  std::string normalized(const Term& term, const ArgumentPlan& given) const {
+    const Layout *own = layout_of(given), *whole = layout_of(argument(term.what));
+    const size_t behind = numbers(argument("normalized_shape")).size();
+    if (own == nullptr || whole == nullptr || behind > whole->sizes.size()) return "";  // the kernel says so itself
+    const auto before = wire::elements_of(Sizes(whole->sizes.begin(), whole->sizes.end() - static_cast<std::ptrdiff_t>(behind)));
+    return own->numel == before ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
+  }
+
+  // Windows of so many numbers each, along one dimension of what has such sizes.
+  std::string windows(const Term& term, const ArgumentPlan& given) const {
+    const Layout* own = layout_of(given);
+    Sizes sizes = numbers(argument(term.what));
+    const int64_t rank = static_cast<int64_t>(sizes.size()), dim = argument("dim").prototype.toInt();
+    const int64_t size = argument("size").prototype.toInt(), step = argument("step").prototype.toInt();
+    if (own == nullptr) return "";
+    bool fits = size >= 0 && step > 0;
+    if (rank > 0 && fits && dim >= -rank && dim < rank) {
+      int64_t& along = sizes[static_cast<size_t>(dim < 0 ? dim + rank : dim)];
+      fits = size <= along;
+      along = (along - size) / step + 1;
+    } else {
+      fits = fits && rank == 0 && size <= 1;  // of a number
+    }
+    sizes.push_back(size);
+    return fits && own->sizes == sizes ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
   }
 
   // One number for each row or column of the other tensor's matrices, whichever are fewer.

@@ -107,6 +107,7 @@ void DataParallel::place_batches(const std::vector<uint64_t>& ids) {
     if (batch == batches_.end()) continue;
     const int64_t period = batch->second;
     batches_.erase(batch);
+    owners_.make_room_at(0, 2 * storages_.at(id).bytes(), ids);
     shares_.gather(id);
     shares_.cut(id, period);
   }
@@ -124,44 +125,77 @@ uint64_t DataParallel::number_of(const Placement& placement) {
 std::optional<DataParallel::Key> DataParallel::key_of(uint64_t number, const Plan& plan, const wire::Words& words, bool& has_rows) {
   Key key{number};
   bool fits = true;
+  given_.clear();
   for_each_tensor(plan, words, [&](size_t, uint64_t id) {
     const Entry& entry = storages_.at(id);
-    const Share* share = entry.share();
+    Share* share = entry.share();
+    if (share != nullptr) given_.push_back(share);
     fits = fits && (share == nullptr ? entry.is_untouched() : share->placement.sharing == Sharing::kCopies || share->placement.sharing == Sharing::kRows);
     has_rows = has_rows || (share != nullptr && share->placement.sharing == Sharing::kRows);
     key.push_back(share == nullptr ? 0 : number_of(share->placement));
   });
+  for (Share* share : given_) {
+    share->used = calls_;
+    share->is_lent = share->is_lent || has_rows;
+  }
   return fits ? std::optional(std::move(key)) : std::nullopt;
 }
 
-Way* DataParallel::known(uint64_t number, const Plan& plan, const wire::Words& words) {
+std::vector<Owners::Part> DataParallel::owned_parts(uint64_t number, Plan& plan, const wire::Words& words) {
+  bool in_rows = false;
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) {
+    const Share* share = storages_.at(id).share();
+    in_rows = in_rows || (share != nullptr && share->placement.sharing == Sharing::kRows) || batches_.count(id) != 0;
+  });
+  return in_rows ? std::vector<Owners::Part>() : owners_.parts_of(number, plan, words);
+}
+
+Way* DataParallel::known(uint64_t number, Plan& plan, const wire::Words& words) {
   bool has_rows = false;
-  if (!gang_.all_have_room(plan.new_bytes)) return nullptr;
+  ++calls_;
   const auto key = key_of(number, plan, words, has_rows);
-  if (!key) return nullptr;
+  if (!has_rows && (!key || gang_.length_of_items(number) > 1)) {
+    parts_ = owned_parts(number, plan, words);
+    if (!parts_.empty()) return owners_.are_ready(parts_) ? &owned_ : nullptr;
+  }
+  if (!key || !owners_.have_room(plan.new_bytes)) return nullptr;
   if (!has_rows) return &copies_;
   const auto found = ways_.find(*key);
   if (found == ways_.end() || found->second.whole || found->second.uses >= found->second.next_trial) return nullptr;
-  if (!to_be_cut(found->second, plan, words).empty()) return nullptr;
+  if (!to_be_cut(found->second, plan, words).empty() || !composes(found->second, words)) return nullptr;
   return local_words(found->second, plan, words, 0, devices()) ? &found->second : nullptr;
+}
+
+void DataParallel::make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids, int64_t times) {
+  int64_t bytes = plan.new_bytes;
+  for (const uint64_t id : ids) {
+    const Share* share = storages_.at(id).share();
+    if (!plan.mutated.empty() || (share != nullptr && share->placement.sharing == Sharing::kRows)) bytes += storages_.at(id).bytes();
+  }
+  owners_.make_room_at(0, times * bytes, ids);
+}
+
+bool DataParallel::has_room_for(const Plan& plan, const std::vector<uint64_t>& ids) {
+  int64_t bytes = plan.new_bytes;
+  for (const uint64_t id : ids) bytes += storages_.at(id).share() == nullptr ? storages_.at(id).bytes() : 0;
+  return owners_.make_room(bytes, ids);
 }
 
 Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& words) {
   const auto ids = Gang::storages_of(plan, words);
   tried_.reset();
   whole_.alone = wire::Alone::kResults;
-  int64_t bytes = plan.new_bytes;
-  for (const uint64_t id : ids) bytes += storages_.at(id).share() == nullptr ? storages_.at(id).bytes() : 0;
-  if (!gang_.all_have_room(bytes)) {
-    leave();
-    has_room_ = false;
-    return whole_;
-  }
   place_batches(ids);
+  parts_ = owned_parts(number, plan, words);
+  if (!parts_.empty()) {
+    owners_.prepare(parts_);
+    return owned_;
+  }
+  if (!has_room_for(plan, ids)) return give_up();
+  owners_.copy(ids);
   std::vector<uint64_t> sums;
   for (const uint64_t id : ids) {
     const Share* share = storages_.at(id).share();
-    if (share == nullptr && !storages_.at(id).is_untouched()) shares_.copy(id);
     if (share != nullptr && (share->placement.sharing == Sharing::kSum || share->placement.sharing == Sharing::kMean)) sums.push_back(id);
   }
   shares_.sum(sums);
@@ -170,19 +204,20 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   Way* way = &copies_;
   if (has_rows) {
     way = &ways_[key.value()];
-    if (!plan.mutated.empty() && fails_by_value(plan)) return whole_;  // or some devices would write their rows, and others not
+    if (!plan.mutated.empty() && fails_by_value(plan) && !plan.random) return whole_;  // or some devices would write their rows, and others not
     if (way->uses >= way->next_trial) {
       const uint64_t uses = way->uses;
-      Trial trial(gang_, device_, storages_, layouts_, caller_, shares_, number, plan, words);
-      *way = trial.way().value_or(whole_);
-      way->alone = trial.why_none();
+      make_room_for_whole(plan, ids, devices() + 3);
+      *way = tried_way(number, plan, words);
       way->uses = uses;
       tried_ = way->is_sure ? wire::Alone::kTrial : wire::Alone::kValues;
       way->next_trial = !way->is_sure || uses + 1 < kTrials ? uses + 1 : uses + kTrialsApart;
     }
-    if (way->whole || !local_words(*way, plan, words, 0, devices())) {
+    if (way->composition) owners_.make_room(way->composition->bytes(devices()), ids);
+    if (way->whole || !local_words(*way, plan, words, 0, devices()) || !composes(*way, words)) {
       ++way->uses;
-      whole_.alone = way->whole ? way->alone : wire::Alone::kViews;
+      make_room_for_whole(plan, ids, 1);
+      whole_.alone = way->whole ? way->alone : way->composition ? wire::Alone::kNoRoom : wire::Alone::kViews;
       return whole_;
     }
   }
@@ -191,6 +226,18 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
     shares_.cut(id, period);
   }
   return *way;
+}
+
+Way DataParallel::tried_way(uint64_t number, Plan& plan, const wire::Words& words) {
+  Way way = whole_;
+  try {
+    Trial trial(gang_, device_, storages_, layouts_, caller_, shares_, number, plan, words);
+    if (auto found = trial.way()) return *found;
+    way.alone = trial.why_none();
+  } catch (const c10::OutOfMemoryError&) {  // there is no room for a trial, but may be for the call
+    way.alone = wire::Alone::kNoRoom;
+  }
+  return way;
 }
 
 std::map<uint64_t, int64_t> DataParallel::to_be_cut(const Way& way, const Plan& plan, const wire::Words& words) {
@@ -214,12 +261,38 @@ void DataParallel::place_untouched(const Way& way, const Plan& plan, const wire:
   });
 }
 
+bool DataParallel::composes(const Way& way, const wire::Words& words) const {
+  if (!way.composition) return true;
+  const auto& composition = *way.composition;
+  if (composition.fits && !composition.fits(words)) return false;
+  return gang_.all_have_room(composition.bytes(devices())) && storages_.size() + composition.made.size() <= wire::kStoragesMax;
+}
+
 void DataParallel::carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence) {
   if (way.whole) return run_whole(plan, words);
+  if (way.by_owners) {
+    for (const auto& part : parts_) may_fail_ = may_fail_ || (part.place != 0 && may_fail(*part.call.plan));
+    return owners_.carry_out(parts_, sequence);
+  }
+  ++way.uses;
+  if (way.composition) return run_composed(way, plan, words, sequence);
+  run_divided(way, number, plan, words, sequence);
+}
+
+void DataParallel::run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence) {
+  std::vector<wire::Words> local;
+  for (int place = 0; place < devices(); ++place) local.push_back(local_words(way, plan, words, place, devices()).value());
+  std::vector<uint64_t> results;
+  for_each_made(plan, words, [&](size_t, uint64_t id) { results.push_back(id); });
+  ComposedCall call(gang_, device_, storages_, caller_, *way.composition, std::move(local), results);
+  may_fail_ = true;
+  call.carry_out(shares_, plan, sequence, settle_);
+}
+
+void DataParallel::run_divided(const Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence) {
   place_untouched(way, plan, words);
   const uint64_t definition = way.starts.empty() ? number : way.definition;
   Plan& local = way.starts.empty() ? plan : gang_.own_plan(definition);
-  ++way.uses;
   for (int place = 1; place < devices(); ++place) {
     gang_.send(place, definition, local, *local_words(way, plan, words, place, devices()), sequence);
     gang_.rank(place).flush();
@@ -227,17 +300,18 @@ void DataParallel::carry_out(Way& way, uint64_t number, Plan& plan, const wire::
   may_fail_ = may_fail_ || may_fail(local);
   std::vector<const OutputPlan*> outputs;
   collect(plan.outputs, outputs);
-  caller_.bind(local, *local_words(way, plan, words, 0, devices()));
-  caller_.run(local);
+  try {
+    caller_.bind(local, *local_words(way, plan, words, 0, devices()));
+    caller_.run(local);
+  } catch (...) {  // the others were told to make what this one did not
+    for_each_made(plan, words, [&](size_t, uint64_t id) {
+      for (int place = 1; place < devices(); ++place) gang_.rank(place).free(id);
+    });
+    throw;
+  }
   for_each_made(plan, words, [&](size_t index, uint64_t id) {
     const Way::Made made = way.starts.empty() ? Way::Made{{Sharing::kCopies, 0, 0}, outputs[index]->storage_bytes} : way.made[index];
     shares_.made(id, made.placement, made.bytes);
-  });
-}
-
-void DataParallel::withdraw(const Plan& plan, const wire::Words& words) {
-  for_each_made(plan, words, [&](size_t, uint64_t id) {
-    for (int place = 1; place < devices(); ++place) gang_.rank(place).free(id);
   });
 }
 
@@ -283,8 +357,15 @@ void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
   });
 }
 
+Way& DataParallel::give_up() {
+  leave();
+  has_room_ = false;
+  return whole_;
+}
+
 void DataParallel::leave() {
   on_ = false;
+  owners_.make_room(storages_.limit_bytes(), {});  // as much as can be: what is left is in rows
   std::vector<uint64_t> ids;
   for (const auto& item : storages_.items()) ids.push_back(item.id);
   gather(ids);
@@ -302,7 +383,10 @@ void DataParallel::park() {
 
 void DataParallel::gather(const std::vector<uint64_t>& ids) {
   for (const uint64_t id : ids) {
-    if (storages_.at(id).share() != nullptr) shares_.gather(id);
+    const Share* share = storages_.at(id).share();
+    if (share == nullptr) continue;
+    if (share->placement.sharing == Sharing::kRows) owners_.make_room_at(0, storages_.at(id).bytes(), ids);
+    shares_.gather(id);
   }
 }
 
@@ -310,7 +394,7 @@ void DataParallel::gather_to_read(const std::vector<uint64_t>& ids) {
   for (const uint64_t id : ids) {
     const Share* share = storages_.at(id).share();
     if (share == nullptr || share->placement.sharing == Sharing::kCopies) continue;
-    if (share->placement.sharing == Sharing::kRows) shares_.gather(id);
+    if (share->placement.sharing == Sharing::kRows) gather({id});
     else shares_.copy(id);
   }
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,7 +19,9 @@
 #include <forebay/gang_work.h>
 
 #include "call.h"
+#include "composition.h"
 #include "gang.h"
+#include "owners.h"
 #include "placement.h"
 #include "plan.h"
 #include "shares.h"
@@ -41,11 +44,13 @@ struct Way {
     int64_t bytes = 0;  // of the whole
   };
   bool whole = false;         // on this device alone
+  bool by_owners = false;     // each part by one device, which need not be this one (owners.h)
   wire::Alone alone = wire::Alone::kResults;  // why, if it is
   uint64_t definition = 0;    // of the template of the parts
   std::vector<Start> starts;  // of the tensor arguments, in order; none where all are the same
   std::vector<Made> made;     // the new storages, in order
   std::vector<int64_t> fresh; // of each tensor argument, the period that it is to have where it is untouched or a copy; 0 for copies
+  std::shared_ptr<const Composition> composition;  // of more calls than one, if it is
   bool is_sure = true;        // false where the values told nothing, as zeros
   uint64_t uses = 0;
   uint64_t next_trial = 0;    // at so many uses
@@ -56,9 +61,19 @@ std::optional<wire::Words> local_words(const Way& way, const Plan& plan, const w
 
 class DataParallel {
  public:
-  DataParallel(Gang& gang, const Device& device, Storages& storages, Layouts& layouts, Caller& caller)
-      : gang_(gang), device_(device), storages_(storages), layouts_(layouts), caller_(caller), shares_(gang, device, storages, layouts) {
+  // `settle`: waits until all that was sent to other devices is carried out; false where something failed.
+  using Settle = std::function<bool()>;
+  DataParallel(Gang& gang, const Device& device, Storages& storages, Layouts& layouts, Caller& caller, Settle settle)
+      : gang_(gang),
+        device_(device),
+        storages_(storages),
+        layouts_(layouts),
+        caller_(caller),
+        settle_(std::move(settle)),
+        shares_(gang, device, storages, layouts),
+        owners_(gang, storages, caller, shares_) {
     whole_.whole = true;
+    owned_.by_owners = true;
   }
 
   // Bytes came from the client.
@@ -72,18 +87,18 @@ class DataParallel {
   void forget() { ways_.clear(); }
 
   // Null where something must be moved or tried before: then all must be settled, and it is `prepared`.
-  Way* known(uint64_t number, const Plan& plan, const wire::Words& words);
+  Way* known(uint64_t number, Plan& plan, const wire::Words& words);
   // Throws CommandError, what the operator throws, wire::WireError.
   Way& prepared(uint64_t number, Plan& plan, const wire::Words& words);
   // Why the call that was prepared last was tried; none where it was not.
   std::optional<wire::Alone> tried() const { return tried_; }
   // Whether all that was sent must be known to be carried out before the call writes to what was there.
-  bool must_settle(const Plan& plan) const { return !plan.mutated.empty() && may_fail_; }
+  bool must_settle(const Way& way, const Plan& plan) const { return !way.composition && !plan.mutated.empty() && may_fail_; }
   void settled() { may_fail_ = false; }
-  // Carries out a call. Throws as Caller::run; then other devices may still hold its results.
+  // Whether several owners carry out the present call.
+  bool is_parted() const { return parts_.size() > 1; }
+  // Carries out a call. Throws as Caller::run; then no device holds its results.
   void carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
-  // Of a call that was carried out on other devices alone.
-  void withdraw(const Plan& plan, const wire::Words& words);
 
   // Makes storages whole on this device. All must be settled.
   void gather(const std::vector<uint64_t>& ids);
@@ -103,11 +118,24 @@ class DataParallel {
   std::optional<Key> key_of(uint64_t number, const Plan& plan, const wire::Words& words, bool& has_rows);
   // Gives untouched storages the placements that the way says.
   void place_untouched(const Way& way, const Plan& plan, const wire::Words& words);
+  // What a trial of a call finds.
+  Way tried_way(uint64_t number, Plan& plan, const wire::Words& words);
   // Copies that a way wants in rows.
   std::map<uint64_t, int64_t> to_be_cut(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
+  // The parts in which owners carry out a call; none where it is not theirs.
+  std::vector<Owners::Part> owned_parts(uint64_t number, Plan& plan, const wire::Words& words);
+  // Has this device have room for so many times what a call makes and is given in rows, as far as can be.
+  void make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids, int64_t times);
+  // Whether each device has room for what a call makes and is given, or has by now.
+  bool has_room_for(const Plan& plan, const std::vector<uint64_t>& ids);
   void run_whole(Plan& plan, const wire::Words& words);
-  // Where memory is short each storage has one home again.
+  void run_divided(const Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
+  void run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence);
+  // Whether a way's composition serves such a call, and every device has room for what it makes meanwhile.
+  bool composes(const Way& way, const wire::Words& words) const;
+  // Where memory is short each storage has one home again, and nothing is divided any more.
+  Way& give_up();
   void leave();
   int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
 
@@ -116,16 +144,21 @@ class DataParallel {
   Storages& storages_;
   Layouts& layouts_;
   Caller& caller_;
+  Settle settle_;
   Shares shares_;
+  Owners owners_;
   bool on_ = false;
-  bool has_room_ = true;                           // on each device for a copy; once it has not, nothing is divided any more
+  bool has_room_ = true;                           // on each device for what a call is given; once it has not, nothing is divided any more
   bool may_fail_ = false;                          // something that was sent since all was settled
   std::unordered_set<uint64_t> uploads_;           // that no call has used yet
   std::map<Key, std::shared_ptr<int64_t>> came_;   // how often uploads of a kind were freed or written anew
   std::unordered_map<uint64_t, int64_t> batches_;  // the periods of those that were found, and are not cut yet
   std::vector<Placement> placements_;              // by number, from 1
   std::unordered_map<Key, Way, KeyHash> ways_;
-  Way copies_, whole_;
+  Way copies_, whole_, owned_;
+  std::vector<Owners::Part> parts_;                // of the present call, if it is owned
+  std::vector<Share*> given_;                      // to the present call
+  uint64_t calls_ = 0;
   std::optional<wire::Alone> tried_;
 };
 

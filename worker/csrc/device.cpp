@@ -75,8 +75,11 @@ c10::Storage storage_of(c10::DataPtr memory, int64_t bytes, c10::Allocator* allo
 
 c10::DispatchKey dispatch_key(c10::DeviceType type) { return c10::computeDispatchKey(c10::kByte, c10::kStrided, c10::Device(type)); }
 
-Device::Device(std::string kind, int index, std::string model)
-    : kind_(std::move(kind)), model_(std::move(model)), where_(type_of(kind_), type_of(kind_) == c10::kCPU ? -1 : static_cast<c10::DeviceIndex>(index)) {
+Device::Device(std::string kind, int index, std::string model, LimitMemory limit_memory)
+    : kind_(std::move(kind)),
+      model_(std::move(model)),
+      where_(type_of(kind_), type_of(kind_) == c10::kCPU ? -1 : static_cast<c10::DeviceIndex>(index)),
+      limit_memory_(std::move(limit_memory)) {
   if (is_host()) return;
   at::globalContext().lazyInitDevice(where_.type());
   const auto seen = at::accelerator::deviceCount();
@@ -86,6 +89,10 @@ Device::Device(std::string kind, int index, std::string model)
 void Device::enter(std::optional<int> threads) const {
   if (threads) at::set_num_threads(*threads);
   if (!is_host()) at::accelerator::setDeviceIndex(where_.index());
+}
+
+void Device::limit_memory(int64_t bytes) const {
+  if (!is_host()) limit_memory_(bytes);
 }
 
 c10::Storage Device::allocate(int64_t bytes, bool zeroed) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -18,8 +19,11 @@ c10::DispatchKey dispatch_key(c10::DeviceType type);
 
 class Device {
  public:
+  // Has an accelerator's allocator give out so many bytes at most, temporaries included.
+  using LimitMemory = std::function<void(int64_t bytes)>;
+
   // Throws std::invalid_argument for an unknown kind, c10::Error where PyTorch sees no such device.
-  Device(std::string kind, int index, std::string model);
+  Device(std::string kind, int index, std::string model, LimitMemory limit_memory);
 
   const std::string& kind() const { return kind_; }
   const std::string& model() const { return model_; }
@@ -29,6 +33,9 @@ class Device {
 
   // To be called by the thread that computes, before anything else.
   void enter(std::optional<int> threads) const;
+
+  // What this process may hold on the device. A host's memory is limited by memory.h.
+  void limit_memory(int64_t bytes) const;
 
   // Storages that nothing can resize. `zeroed`: nobody's old bytes show.
   c10::Storage allocate(int64_t bytes, bool zeroed) const;
@@ -57,6 +64,7 @@ class Device {
   std::string kind_;
   std::string model_;
   c10::Device where_;
+  LimitMemory limit_memory_;
   std::optional<c10::Event> event_;
 };
 

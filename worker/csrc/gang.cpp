@@ -8,21 +8,9 @@
 #include <forebay/out_of_memory.h>
 
 #include "bulk_copy.h"
+#include "operators.h"
 
 namespace forebay::worker {
-
-namespace {
-
-constexpr int kLevels = 4;  // of each device's memory
-
-// Operators whose result for an item of their lists depends on the same items of the other lists alone, by the beginning of their names.
-constexpr std::array<std::string_view, 3> kItemwise{"aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_"};
-
-bool is_itemwise(const std::string& name) {
-  return std::any_of(kItemwise.begin(), kItemwise.end(), [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; });
-}
-
-bool is_list(wire::Tag tag) { return tag == wire::Tag::kTensorList || tag == wire::Tag::kScalarList; }
 
 size_t words_of(const wire::Argument& argument) {
   switch (argument.tag) {
@@ -47,10 +35,23 @@ size_t words_of(const wire::Argument& argument) {
   }
 }
 
-size_t words_of(const wire::Output& output) {
+static size_t words_of(const wire::Output& output) {
   if (output.tag == wire::OutputTag::kNew) return 1;
   return std::accumulate(output.items.begin(), output.items.end(), size_t{0}, [](size_t sum, const auto& item) { return sum + words_of(item); });
 }
+
+namespace {
+
+constexpr int kLevels = 4;  // of each device's memory
+
+// Operators whose result for an item of their lists depends on the same items of the other lists alone, by the beginning of their names.
+constexpr std::array<std::string_view, 3> kItemwise{"aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_"};
+
+bool is_itemwise(const std::string& name) {
+  return std::any_of(kItemwise.begin(), kItemwise.end(), [&](std::string_view prefix) { return name.rfind(prefix, 0) == 0; });
+}
+
+bool is_list(wire::Tag tag) { return tag == wire::Tag::kTensorList || tag == wire::Tag::kScalarList; }
 
 // The length of all lists of an operator that takes their items one by one; 0 where it is none.
 size_t length_of_lists(const wire::Template& call) {
@@ -146,12 +147,43 @@ void for_each_storage(const Plan& plan, const wire::Words& words, wire::Word kin
 
 }  // namespace
 
-std::vector<uint64_t> Gang::storages_of(const Plan& plan, const wire::Words& words) {
-  std::vector<uint64_t> ids;
-  for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) { ids.push_back(id); });
+namespace {
+
+std::vector<uint64_t> each_once(std::vector<uint64_t> ids) {
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+// Whether each storage word of a plan is of a tensor that the call writes to. `tensor`: as the plan counts tensors.
+void collect_written(const Plan& plan, const std::vector<ArgumentPlan>& arguments, size_t& tensor, std::vector<bool>& written) {
+  for (const auto& argument : arguments) {
+    const bool mutated = std::find(plan.mutated.begin(), plan.mutated.end(), tensor) != plan.mutated.end();
+    if (argument.tag == wire::Tag::kTensor) written.push_back(mutated);
+    if (argument.tag == wire::Tag::kTensor || argument.tag == wire::Tag::kScalarTensor || argument.tag == wire::Tag::kNone) ++tensor;
+    collect_written(plan, argument.items, tensor, written);
+  }
+}
+
+}  // namespace
+
+std::vector<uint64_t> Gang::storages_of(const Plan& plan, const wire::Words& words) {
+  std::vector<uint64_t> ids;
+  for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) { ids.push_back(id); });
+  return each_once(std::move(ids));
+}
+
+std::vector<uint64_t> Gang::written_of(const Plan& plan, const wire::Words& words) {
+  if (plan.mutated.empty()) return {};
+  std::vector<bool> written;
+  size_t tensor = 0;
+  collect_written(plan, plan.arguments, tensor, written);
+  std::vector<uint64_t> ids;
+  auto is_written = written.begin();
+  for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) {
+    if (*is_written++) ids.push_back(id);
+  });
+  return each_once(std::move(ids));
 }
 
 namespace {
@@ -177,6 +209,20 @@ int64_t Gang::part_of(int64_t limit_bytes) const {
 
 void Gang::define_operator(const uint8_t* bytes, size_t count) { operators_.push_back({0, {bytes, bytes + count}}); }
 
+Gang::Operator Gang::own_operator(const std::string& name) {
+  const auto known = own_operator_numbers_.find(name);
+  if (known != own_operator_numbers_.end()) return known->second;
+  const size_t dot = std::min(name.find('.'), name.size());
+  const std::string base = "aten::" + name.substr(0, dot), overload = name.substr(std::min(dot + 1, name.size()));
+  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(base.c_str(), overload.c_str());
+  wire::Writer out;
+  out.string(base);
+  out.string(overload);
+  out.u64(schema_hash(toString(handle.schema())));
+  own_operators_.push_back({0, {out.bytes().begin(), out.bytes().end()}});
+  return own_operator_numbers_.emplace(name, Operator{wire::kOperatorsMax + own_operators_.size() - 1, handle}).first->second;
+}
+
 void Gang::define_template(const wire::Template& source, c10::OperatorHandle op) {
   templates_.push_back(source);
   handles_.push_back(op);
@@ -185,6 +231,10 @@ void Gang::define_template(const wire::Template& source, c10::OperatorHandle op)
 
 void Gang::settings(uint64_t bits) {
   for (const auto& other : others_) other->settings(bits);
+}
+
+void Gang::limit(int64_t bytes) {
+  for (const auto& other : others_) other->limit(bytes);
 }
 
 void Gang::forget() {
@@ -222,34 +272,42 @@ uint64_t Gang::define_own(const wire::Template& source, c10::OperatorHandle op) 
 
 // What is carried out where.
 
-std::vector<Gang::Part> Gang::parts_of(uint64_t number, const Plan& plan, const wire::Words& words) {
+size_t Gang::length_of_items(uint64_t number) const {
+  return is_itemwise(handles_[number].schema().name()) ? length_of_lists(templates_[number]) : 0;
+}
+
+std::vector<std::vector<uint64_t>> Gang::items_of(uint64_t number, const wire::Words& words) const {
   const auto& source = templates_[number];
-  if (!is_itemwise(plan.op.schema().name())) return {};
-  const size_t length = length_of_lists(source);
-  std::vector<std::vector<int64_t>> bytes(length, std::vector<int64_t>(size(), 0));  // of each item at each device
+  std::vector<std::vector<uint64_t>> items(length_of_lists(source));
   auto word = words.begin();
   for (const auto& argument : source.arguments) {
-    if (argument.tag != wire::Tag::kTensorList || argument.items.size() != length) {
+    if (argument.tag != wire::Tag::kTensorList || argument.items.size() != items.size()) {
       word += static_cast<std::ptrdiff_t>(words_of(argument));
       continue;
     }
-    for (size_t item = 0; item < length; ++item) {
-      if (argument.items[item].tag == wire::Tag::kTensor) {
-        const Entry& entry = storages_.at(*word);
-        if (entry.holds_anything()) bytes[item][static_cast<size_t>(entry.home())] += entry.bytes();
-      }
+    for (size_t item = 0; item < items.size(); ++item) {
+      if (argument.items[item].tag == wire::Tag::kTensor) items[item].push_back(*word);
       word += static_cast<std::ptrdiff_t>(words_of(argument.items[item]));
     }
   }
+  return items;
+}
+
+Gang::Part Gang::part_of_items(uint64_t number, const wire::Words& words, const std::vector<size_t>& items) {
+  Slice& slice = slice_of(number, items);
+  const auto index = static_cast<uint64_t>(&slice - slices_.data());
+  const auto& source = templates_[number];
+  return {wire::kTemplatesMax + index, slice.plan.get(), Selection(source, length_of_lists(source), items).words(words)};
+}
+
+std::vector<Gang::Part> Gang::parts_of(uint64_t number, const wire::Words& words) {
+  if (length_of_items(number) == 0) return {};
+  std::vector<std::vector<int64_t>> bytes;  // of each item at each device
+  for (const auto& ids : items_of(number, words)) bytes.push_back(load_of(ids, 0).there);
   const auto lists = divided(bytes);
   if (lists.size() < 2) return {};
   std::vector<Part> parts;
-  for (const auto& list : lists) {
-    Slice& slice = slice_of(number, list);
-    const auto index = static_cast<uint64_t>(&slice - slices_.data());
-    parts.push_back({wire::kTemplatesMax + index, nullptr, Selection(source, length, list).words(words)});
-  }
-  for (auto& part : parts) part.plan = slices_[part.definition - wire::kTemplatesMax].plan.get();
+  for (const auto& list : lists) parts.push_back(part_of_items(number, words, list));
   return parts;
 }
 
@@ -363,18 +421,25 @@ bool Gang::is_gathered(const std::vector<uint64_t>& ids, int place) const {
   });
 }
 
-void Gang::make_room(int place, int64_t bytes, const std::vector<uint64_t>& but) {
+void Gang::relieve(int place, int64_t bytes, const std::vector<uint64_t>& but) {
   std::vector<std::pair<int64_t, uint64_t>> others;  // the largest first
   for (const auto& item : storages_.items()) {
     const Entry& entry = storages_.at(item.id);
-    if (entry.holds_anything() && entry.home() == place && !std::binary_search(but.begin(), but.end(), item.id)) others.emplace_back(-item.bytes, item.id);
+    if (entry.share() == nullptr && entry.holds_anything() && entry.home() == place && !std::binary_search(but.begin(), but.end(), item.id)) others.emplace_back(-item.bytes, item.id);
   }
   std::sort(others.begin(), others.end());
   for (const auto& [minus, id] : others) {
     if (bytes <= spare_room(place)) return;
     const int target = roomiest();
-    if (target != place && -minus <= spare_room(target)) bring(id, target);
+    if (target == place || -minus > spare_room(target)) continue;
+    const bool was_kept = storages_.at(id).is_kept();
+    bring(id, target);
+    if (was_kept) storages_.at(id).keep();
   }
+}
+
+void Gang::make_room(int place, int64_t bytes, const std::vector<uint64_t>& but) {
+  relieve(place, bytes, but);
   if (bytes <= room(place)) return;
   const int64_t part = part_of(storages_.limit_bytes());
   throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, used(place), part) + ". Its " + std::to_string(size()) +
@@ -482,11 +547,11 @@ void Gang::spread() {
 
 // Calls on other devices.
 
-void Gang::send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence) {
+void Gang::send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence, const Plan* of) {
   Rank& other = rank(place);
   const Definition& source = definition < wire::kTemplatesMax ? definitions_[definition] : slices_[definition - wire::kTemplatesMax].definition;
-  sent_.push_back({place, other.calls(), sequence, {}});
-  other.call(definition, source, source.op, operators_[source.op], plan.words, words);
+  sent_.push_back({place, other.calls(), sequence, &(of == nullptr ? plan : *of).op.schema().name(), {}});
+  other.call(definition, source, source.op, definition_of(source.op), plan.words, words);
   for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) { sent_.back().fresh.push_back(id); });
 }
 
@@ -509,7 +574,7 @@ std::optional<Gang::Stopped> Gang::settle() {
   for (const auto& other : others_) {
     auto failure = other->settle();
     if (!failure) continue;
-    failure->sequence = sequence_of(other->number(), failure->sequence);
+    name_failure(other->number(), *failure);
     if (!stopped || failure->sequence < stopped->failure.sequence) stopped = Stopped{std::move(*failure), {}};
   }
   const auto sent = std::exchange(sent_, {});
@@ -520,10 +585,11 @@ std::optional<Gang::Stopped> Gang::settle() {
   return stopped;
 }
 
-// The client's number of a call that the other device `place` knows by another.
-uint64_t Gang::sequence_of(int place, uint64_t call) const {
-  const auto found = std::find_if(sent_.begin(), sent_.end(), [&](const Sent& one) { return one.place == place && one.call == call; });
-  return found == sent_.end() ? call : found->sequence;
+void Gang::name_failure(int place, Failure& failure) const {
+  const auto found = std::find_if(sent_.begin(), sent_.end(), [&](const Sent& one) { return one.place == place && one.call == failure.sequence; });
+  if (found == sent_.end()) return;
+  failure.sequence = found->sequence;
+  failure.op = *found->name;
 }
 
 void Gang::flush() {

@@ -28,6 +28,9 @@ namespace forebay::worker {
 // its part of the rows (data_parallel.h).
 enum class Homes { kFill, kScatter, kDataParallel };
 
+// How many words a call has for an argument.
+size_t words_of(const wire::Argument& argument);
+
 class Gang {
  public:
   Gang(std::vector<std::unique_ptr<Rank>> others, Homes homes, const Device& device, Storages& storages, Layouts& layouts)
@@ -48,8 +51,15 @@ class Gang {
   // A template of this worker's own, until all are forgotten. Throws wire::WireError as making a plan does.
   uint64_t define_own(const wire::Template& source, c10::OperatorHandle op);
   Plan& own_plan(uint64_t definition) { return *slices_[definition - wire::kTemplatesMax].plan; }
-  // As SETTINGS says.
+  // An operator for templates of this worker's own, by its name after "aten::".
+  struct Operator {
+    uint64_t number;
+    c10::OperatorHandle handle;
+  };
+  Operator own_operator(const std::string& name);
+  // As SETTINGS and LIMIT say.
   void settings(uint64_t bits);
+  void limit(int64_t bytes);
 
   // A call, or a part of one, with what defines it.
   struct Part {
@@ -60,20 +70,33 @@ class Gang {
   // The parts in which a call is carried out whose operator takes each item of its lists by itself: by the devices that its items lie on, and in as
   // many as a device has room for.
   // None where it is carried out whole. Throws wire::WireError as making a plan does.
-  std::vector<Part> parts_of(uint64_t number, const Plan& plan, const wire::Words& words);
+  std::vector<Part> parts_of(uint64_t number, const wire::Words& words);
+
+  // The length of the lists of an operator that takes their items one by one; 0 for any other.
+  size_t length_of_items(uint64_t number) const;
+  // The storages of each item of such lists.
+  std::vector<std::vector<uint64_t>> items_of(uint64_t number, const wire::Words& words) const;
+  // Some of the items alone. Throws wire::WireError as making a plan does.
+  Part part_of_items(uint64_t number, const wire::Words& words, const std::vector<size_t>& items);
 
   // The storages that a call is given, each once, in order.
   static std::vector<uint64_t> storages_of(const Plan& plan, const wire::Words& words);
+  // Those of them that the call writes to.
+  static std::vector<uint64_t> written_of(const Plan& plan, const wire::Words& words);
   // Where a call is to be carried out that is given such storages and makes so many bytes more: 0 is this device, others from 1. None where no
   // device has room for it as it is: then, once all is settled, clear_place makes room. Throws CommandError where that cannot be.
   std::optional<int> place_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes);
   int clear_place(const std::vector<uint64_t>& ids, int64_t fresh_bytes);
   // As clear_place, of a device.
   void clear(int place, const std::vector<uint64_t>& ids, int64_t fresh_bytes);
+  // Moves storages but these from a device to others, the largest first, until it has room for so many bytes and some to spare. All must be settled.
+  void relieve(int place, int64_t bytes, const std::vector<uint64_t>& but);
   // Whether these storages lie on a device, but for those that hold nothing yet. If not, all must be settled before they are gathered there.
   bool is_gathered(const std::vector<uint64_t>& ids, int place) const;
   // Throws CommandError; then they lie where they lay, or where they were wanted.
   void gather(const std::vector<uint64_t>& ids, int place);
+  // As gather, of one.
+  void bring(uint64_t id, int place);
   // Gives a storage that holds nothing a home.
   void give_home(uint64_t id);
 
@@ -82,7 +105,8 @@ class Gang {
   void compute_at(int place) { active_ = place; }
 
   // Sends a call to the other device `place`, whose storages must be there; as `call`, but its results are the caller's to take for made.
-  void send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence);
+  // `of`: the client's call, where this is a step of it.
+  void send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence, const Plan* of = nullptr);
   // As send; its results lie there alone.
   void call(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence);
   // A storage that came while calls may still be at work.
@@ -99,6 +123,8 @@ class Gang {
   int64_t& copied_bytes() { return copied_bytes_; }
   // Whether each device has room for so many bytes more.
   bool all_have_room(int64_t bytes) const;
+  bool has_room(int place, int64_t bytes) const { return bytes <= room(place); }
+  int roomiest() const;
   // As all_have_room. Throws CommandError if not.
   void demand_room(int64_t bytes) const;
   // Throws CommandError if something that was sent there failed.
@@ -119,6 +145,7 @@ class Gang {
     int place;
     uint64_t call;                // its number at the other device
     uint64_t sequence;            // the client's
+    const std::string* name;      // of the client's operator
     std::vector<uint64_t> fresh;  // storages that it makes, and that came after it
   };
   // What a call is given and makes, in bytes.
@@ -141,13 +168,13 @@ class Gang {
   int64_t room(int place) const { return part_of(storages_.limit_bytes()) - used(place); }
   // As room, without what operators keep for the time that they run, as far as it can be left free.
   int64_t spare_room(int place) const { return room(place) - part_of(storages_.limit_bytes()) / 8; }
-  int roomiest() const;
   std::vector<std::vector<size_t>> divided(const std::vector<std::vector<int64_t>>& bytes) const;
   int home_for(int64_t bytes, const std::vector<int64_t>& used);
-  void bring(uint64_t id, int place);
-  // Moves others away from a device until it has room. Throws CommandError.
+  // As relieve. Throws CommandError where there is no room even so.
   void make_room(int place, int64_t bytes, const std::vector<uint64_t>& but);
-  uint64_t sequence_of(int place, uint64_t call) const;
+  // Says of a failure on the other device `place` which call of the client it was.
+  void name_failure(int place, Failure& failure) const;
+  const Definition& definition_of(uint64_t op) const { return op < wire::kOperatorsMax ? operators_[op] : own_operators_[op - wire::kOperatorsMax]; }
   Slice& slice_of(uint64_t number, const std::vector<size_t>& items);
 
   std::vector<std::unique_ptr<Rank>> others_;
@@ -160,6 +187,8 @@ class Gang {
   int64_t copied_bytes_ = 0;
   std::vector<Sent> sent_;  // since all was settled
   std::vector<Definition> operators_;
+  std::vector<Definition> own_operators_;  // numbers from kOperatorsMax on
+  std::unordered_map<std::string, Operator> own_operator_numbers_;
   std::vector<c10::OperatorHandle> handles_;
   std::vector<wire::Template> templates_;
   std::vector<Definition> definitions_;  // of the templates

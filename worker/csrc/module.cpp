@@ -1,4 +1,5 @@
 // The executor as Python sees it.
+#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -72,11 +73,12 @@ Homes homes_of(const std::string& name) {
 }
 
 std::unique_ptr<Server> make_server(std::string kind, int index, std::string model, const std::string& address, std::optional<int> threads,
-                                    std::string spill_directory, const std::vector<std::pair<std::string, std::string>>& others, const std::string& homes) {
+                                    std::string spill_directory, const std::vector<std::pair<std::string, std::string>>& others, const std::string& homes,
+                                    Device::LimitMemory limit_memory) {
   install_host_limit();
   std::vector<RankAddress> addresses;
   for (const auto& [other, ticket] : others) addresses.push_back({other, ticket_of(ticket)});
-  return std::make_unique<Server>(Device(std::move(kind), index, std::move(model)), address, threads, std::move(spill_directory), std::move(addresses),
+  return std::make_unique<Server>(Device(std::move(kind), index, std::move(model), std::move(limit_memory)), address, threads, std::move(spill_directory), std::move(addresses),
                                   homes_of(homes));
 }
 
@@ -87,8 +89,8 @@ PYBIND11_MODULE(_executor, module) {
   module.attr("TORCH_VERSION") = TORCH_VERSION;
   using release = py::call_guard<py::gil_scoped_release>;
   py::class_<Server>(module, "Server")
-      .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory") = "",
-           py::arg("others") = py::list(), py::arg("homes") = "fill")
+      .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory"),
+           py::arg("others"), py::arg("homes"), py::arg("limit_memory"))
       .def_property_readonly("address", &Server::address)
       .def_property_readonly("event_descriptor", &Server::event_descriptor)
       .def("assign",

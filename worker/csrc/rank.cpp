@@ -116,6 +116,13 @@ void Rank::settings(uint64_t bits) {
   out_.varint(bits);
 }
 
+void Rank::limit(int64_t bytes) {
+  if (limit_bytes_ == bytes) return;
+  limit_bytes_ = bytes;
+  say(wire::Command::kLimit);
+  out_.varint(static_cast<uint64_t>(bytes));
+}
+
 void Rank::allocate(uint64_t id, int64_t bytes) {
   say(wire::Command::kAllocate);
   out_.varint(id);

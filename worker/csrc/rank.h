@@ -60,6 +60,8 @@ class Rank {
             const wire::Words& words);
   void forget();
   void settings(uint64_t bits);
+  // What the device may hold; memory that nothing holds there goes back to it.
+  void limit(int64_t bytes);
   void allocate(uint64_t id, int64_t bytes);
   void free(uint64_t id) { freed_.push_back(id); }
   void write(uint64_t id, int64_t offset, const uint8_t* data, int64_t bytes);
@@ -104,6 +106,7 @@ class Rank {
   uint64_t request_ = 0;
   uint64_t calls_ = 0;
   int64_t used_bytes_ = 0;
+  std::optional<int64_t> limit_bytes_;  // as it was told
   std::unordered_map<uint64_t, uint64_t> operators_;  // the numbers that the other worker knows them by
   std::unordered_map<uint64_t, uint64_t> templates_;
 };

@@ -93,6 +93,8 @@ void Session::execute(wire::Reader& in) {
       return tell_gang(in);
     case Command::kSettings:
       return settings(in);
+    case Command::kLimit:
+      return limit(in);
     case Command::kHello:
       throw wire::WireError("a second HELLO");
     case Command::kOperator:
@@ -133,9 +135,23 @@ void Session::execute(wire::Reader& in) {
 }
 
 void Session::set_limit(int64_t bytes) {
+  given_bytes_ = bytes;
+  hold_to(bytes);
+}
+
+void Session::hold_to(int64_t bytes) {
+  const int64_t part = gang_ ? gang_->part_of(bytes) : bytes;
   storages_.set_limit(bytes);
-  set_host_limit(gang_ ? gang_->part_of(bytes) : bytes);
+  set_host_limit(part);
   if (device_.is_host()) fence_process(bytes);
+  device_.limit_memory(part);
+  if (gang_) gang_->limit(part);
+}
+
+// As the first worker of a gang says.
+void Session::limit(wire::Reader& in) {
+  hold_to(static_cast<int64_t>(std::min(in.varint(), static_cast<uint64_t>(given_bytes_))));
+  device_.release_cache();
 }
 
 void Session::settle() {
@@ -150,13 +166,20 @@ void Session::settle() {
 
 int64_t Session::park(const ParkingSpace& space, const std::string& spill_directory) {
   if (data_parallel_) data_parallel_->park();
-  if (gang_) gang_->fetch_all();
+  if (gang_) {
+    gang_->fetch_all();
+    gang_->limit(0);
+    gang_->flush();
+  }
   return storages_.park(space, spill_directory);
 }
 
 void Session::restore() {
   if (!storages_.parked()) return;
-  if (gang_) gang_->spread();
+  if (gang_) {
+    gang_->limit(gang_->part_of(storages_.limit_bytes()));
+    gang_->spread();
+  }
   storages_.restore();
 }
 

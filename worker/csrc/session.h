@@ -82,6 +82,7 @@ class Session {
   // The session may have been parked and restored since.
   void finish_upload(const Upload& upload);
 
+  // As the pool says: what the session may hold.
   void set_limit(int64_t bytes);
   int64_t used_bytes() const { return storages_.used_bytes(); }
   int64_t limit_bytes() const { return storages_.limit_bytes(); }
@@ -120,6 +121,9 @@ class Session {
   void tell_segments(wire::Reader& in);
   void tell_gang(wire::Reader& in);
   void settings(wire::Reader& in);
+  void limit(wire::Reader& in);
+  // Each of its devices to its part.
+  void hold_to(int64_t bytes);
   void share(wire::Reader& in);
   void write_shared(wire::Reader& in);
   void read_shared(wire::Reader& in);
@@ -214,6 +218,7 @@ class Session {
   std::vector<wire::Change> changes_;
   uint64_t following_ = 0;
   bool moves_bulk_ = false;
+  int64_t given_bytes_ = 0;  // by the pool
   uint64_t failures_ = 0;  // so far
   uint64_t sequence_ = 0;  // of the next CALL or ASK
   Cause stopped_;          // the last failure, until the client has heard of it

@@ -7,7 +7,7 @@ const std::string Session::kNoOperator = "none";
 
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes) {
   gang_ = std::make_unique<Gang>(std::move(others), homes, device_, storages_, layouts_);
-  if (homes == Homes::kDataParallel) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts_, caller_);
+  if (homes == Homes::kDataParallel) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts_, caller_, [this] { return is_settled(); });
 }
 
 void Session::watch_others(std::vector<pollfd>& polled) const {
@@ -84,7 +84,7 @@ void Session::call_in_gang(uint64_t number, uint64_t sequence) {
   if (data_parallel_) data_parallel_->look(number, plan, words_);
   try {
     if (data_parallel_ && data_parallel_->is_on()) return call_divided(number, plan, sequence);
-    auto parts = gang_->parts_of(number, plan, words_);
+    auto parts = gang_->parts_of(number, words_);
     if (parts.empty()) carry_out(number, plan, words_, sequence);
     for (auto part = parts.begin(); part != parts.end() && !stopped_; ++part) carry_out(part->definition, *part->plan, part->words, sequence);
   } catch (const wire::WireError&) {
@@ -98,12 +98,13 @@ void Session::call_in_gang(uint64_t number, uint64_t sequence) {
 
 wire::Work& Session::work_of(const Way& way, const Plan& plan) {
   if (way.whole) return work_.alone(plan.op, way.alone);
+  if (way.by_owners) return data_parallel_->is_parted() ? work_.divided() : work_.alone(plan.op, wire::Alone::kKept);
   return way.starts.empty() ? work_.copies() : work_.divided();
 }
 
 void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
   Way* way = data_parallel_->known(number, plan, words_);
-  const bool settles = way == nullptr || data_parallel_->must_settle(plan);
+  const bool settles = way == nullptr || data_parallel_->must_settle(*way, plan);
   if (settles && !is_settled()) return never_make(plan, stopped_);
   uint64_t since_ns = work_.clock();
   if (way == nullptr) {
@@ -125,7 +126,6 @@ void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
   } catch (...) {
     caller_.withdraw();
     if (is_settled()) announced(stop_now(plan.op.schema().name(), sequence, &plan));
-    if (!way->whole) data_parallel_->withdraw(plan, words_);
     never_make(plan, stopped_);
   }
 }

@@ -12,11 +12,14 @@ constexpr int64_t kBucketBytes = int64_t{64} << 20;  // of sums that are made to
 
 }  // namespace
 
-void Shares::hold(uint64_t id, const Placement& placement, bool made) {
+void Shares::hold(uint64_t id, const Placement& placement, bool made, std::unique_ptr<RankMemory> there) {
   Entry& entry = storages_.at(id);
   auto share = std::make_unique<Share>(placement);
   const int64_t bytes = placement.bytes_of(entry.bytes(), devices());
-  for (int place = 1; place < devices(); ++place) share->others.push_back(std::make_unique<RankMemory>(gang_.rank(place), id, bytes, made));
+  for (int place = 1; place < devices(); ++place) {
+    if (there && there->rank().number() == place) share->others.push_back(std::move(there));
+    else share->others.push_back(std::make_unique<RankMemory>(gang_.rank(place), id, bytes, made));
+  }
   if (placement.sharing != Sharing::kRows) share->count_copies(gang_.copied_bytes(), entry.bytes() * (devices() - 1));
   entry.share_as(std::move(share));
 }
@@ -120,45 +123,114 @@ void Shares::write(uint64_t id, int place, const c10::Storage& memory, int64_t b
   copy.finish();
 }
 
-void Shares::sum(const std::vector<uint64_t>& ids) {
+void Shares::add_up(const std::vector<uint64_t>& ids, const std::function<void(const std::vector<uint64_t>&)>& finish) {
   std::vector<uint64_t> bucket;
   int64_t bytes = 0;
   for (const uint64_t id : ids) {
     bucket.push_back(id);
     bytes += storages_.at(id).bytes();
     if (bytes < kBucketBytes && id != ids.back()) continue;
-    sum_together(bucket);
+    add_up(bucket);
+    finish(bucket);
     bucket.clear();
     bytes = 0;
   }
 }
 
-// Each device is asked for all of them at once, and told all at once.
-void Shares::sum_together(const std::vector<uint64_t>& ids) {
+// Each device is asked for all of them at once.
+void Shares::add_up(const std::vector<uint64_t>& bucket) {
   for (int place = 1; place < devices(); ++place) {
     std::vector<c10::Storage> parts;
     std::vector<Rank::Range> ranges;
-    for (const uint64_t id : ids) {
+    for (const uint64_t id : bucket) {
       const int64_t bytes = storages_.at(id).bytes();
       parts.push_back(device_.allocate_parked(bytes));
       ranges.push_back({id, 0, bytes, static_cast<uint8_t*>(parts.back().mutable_data())});
     }
     gang_.rank(place).read(ranges);
-    for (size_t index = 0; index < ids.size(); ++index) {
-      at::Tensor sum = flat(ids[index]);
+    for (size_t index = 0; index < bucket.size(); ++index) {
+      at::Tensor sum = flat(bucket[index]);
       sum.add_(at::from_blob(ranges[index].target, sum.sizes(), sum.options().device(at::kCPU)).to(device_.where()));
     }
     device_.synchronize();  // before the parts go
   }
-  for (const uint64_t id : ids) {
+  for (const uint64_t id : bucket) {
     if (storages_.at(id).share()->placement.sharing == Sharing::kMean) flat(id).div_(devices());
   }
-  for (int place = 1; place < devices(); ++place) {
-    for (const uint64_t id : ids) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
-    gang_.rank(place).flush();
+}
+
+void Shares::sum(const std::vector<uint64_t>& ids) {
+  add_up(ids, [this](const std::vector<uint64_t>& bucket) {
+    for (int place = 1; place < devices(); ++place) {
+      for (const uint64_t id : bucket) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
+      gang_.rank(place).flush();
+    }
+    for (int place = 1; place < devices(); ++place) gang_.demand(gang_.rank(place));
+    for (const uint64_t id : bucket) storages_.at(id).share()->placement = {Sharing::kCopies, 0, 0};
+  });
+}
+
+void Shares::sum_at(const std::vector<uint64_t>& ids, int place) {
+  add_up(ids, [this, place](const std::vector<uint64_t>& bucket) {
+    for (const uint64_t id : bucket) {
+      if (place != 0) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
+    }
+    if (place != 0) gang_.demand(gang_.rank(place));
+    for (const uint64_t id : bucket) keep(id, place);
+  });
+}
+
+void Shares::keep(uint64_t id, int place) {
+  Entry& entry = storages_.at(id);
+  if (place == 0) {
+    entry.share_as(nullptr);
+  } else {
+    entry.live_elsewhere(std::move(entry.share()->others[static_cast<size_t>(place) - 1]));
   }
-  for (int place = 1; place < devices(); ++place) gang_.demand(gang_.rank(place));
-  for (const uint64_t id : ids) storages_.at(id).share()->placement = {Sharing::kCopies, 0, 0};
+  entry.keep();
+}
+
+std::vector<c10::Storage> Shares::fetched(const std::vector<uint64_t>& ids) {
+  std::vector<c10::Storage> memory, on_host;
+  std::vector<std::vector<Rank::Range>> ranges(static_cast<size_t>(devices()));
+  for (const uint64_t id : ids) {
+    const Entry& entry = storages_.at(id);
+    const int64_t bytes = entry.bytes();
+    memory.push_back(entry.home() == 0 ? entry.memory() : device_.allocate(bytes, /*zeroed=*/false));
+    on_host.push_back(entry.home() == 0 || device_.is_host() ? memory.back() : device_.allocate_parked(bytes));
+    if (entry.home() != 0) ranges[static_cast<size_t>(entry.home())].push_back({id, 0, bytes, static_cast<uint8_t*>(on_host.back().mutable_data())});
+  }
+  for (int place = 1; place < devices(); ++place) gang_.rank(place).read(ranges[static_cast<size_t>(place)]);
+  for (size_t index = 0; index < ids.size(); ++index) {
+    if (!on_host[index].is_alias_of(memory[index])) device_.copy(memory[index], 0, on_host[index], 0, storages_.at(ids[index]).bytes());
+  }
+  device_.synchronize();  // before host memory goes
+  return memory;
+}
+
+void Shares::spread(const std::vector<uint64_t>& ids) {
+  if (ids.empty()) return;
+  int64_t bytes = 0;
+  for (const uint64_t id : ids) bytes += storages_.at(id).bytes();
+  gang_.demand_room(bytes);
+  auto memory = fetched(ids);
+  for (size_t index = 0; index < ids.size(); ++index) {
+    Entry& entry = storages_.at(ids[index]);
+    const int home = entry.home();
+    auto there = entry.leave_home();
+    entry.exchange(memory[index]);
+    hold(ids[index], {Sharing::kCopies, 0, 0}, /*made=*/false, std::move(there));
+    for (int place = 1; place < devices(); ++place) {
+      if (place != home) write(ids[index], place, entry.memory(), entry.bytes());
+    }
+  }
+  try {
+    gang_.flush();
+    for (int place = 1; place < devices(); ++place) gang_.demand(gang_.rank(place));
+  } catch (const CommandError&) {
+    for (const uint64_t id : ids) storages_.at(id).share_as(nullptr);
+    throw;
+  }
 }
 
 // All elements of a sum or mean.

@@ -22,8 +22,13 @@ class Shares {
 
   // Has every device hold all of it; a sum is made first. Throws CommandError where a device has no room.
   void copy(uint64_t id);
-  // Makes what are sums and means of the devices' parts, on all of them.
+  // As copy, of several that each lie whole on one device, together.
+  void spread(const std::vector<uint64_t>& ids);
+  // Makes what are sums and means of the devices' parts, on all of them; or on one alone, which keeps them.
   void sum(const std::vector<uint64_t>& ids);
+  void sum_at(const std::vector<uint64_t>& ids, int place);
+  // Has one device alone keep what all hold copies of. Nothing need be settled before.
+  void keep(uint64_t id, int place);
   // A storage that nothing has touched.
   void begin(uint64_t id, const Placement& placement);
   // Cuts a storage that lies whole on this device.
@@ -42,14 +47,19 @@ class Shares {
 
  private:
   int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
-  void hold(uint64_t id, const Placement& placement, bool made);
+  // `there`: what one of the other devices holds of it already.
+  void hold(uint64_t id, const Placement& placement, bool made, std::unique_ptr<RankMemory> there = nullptr);
   // Copies between a whole storage and one with a device's part of it.
   void copy_rows(const c10::Storage& whole, const c10::Storage& part, int64_t bytes, int place, int64_t period, bool to_whole) const;
   c10::Storage fetched(uint64_t id, int place, int64_t bytes);
   void send(uint64_t id, int place, const c10::Storage& memory, int64_t bytes);
   void write(uint64_t id, int place, const c10::Storage& memory, int64_t bytes);
   at::Tensor flat(uint64_t id);
-  void sum_together(const std::vector<uint64_t>& ids);
+  // In buckets: has this device's part be the sum, or the mean, of all; then does with each bucket what is to be done with it.
+  void add_up(const std::vector<uint64_t>& ids, const std::function<void(const std::vector<uint64_t>&)>& finish);
+  void add_up(const std::vector<uint64_t>& bucket);
+  // Memory of this device with the bytes of storages that lie whole on others.
+  std::vector<c10::Storage> fetched(const std::vector<uint64_t>& ids);
 
   Gang& gang_;
   const Device& device_;

@@ -57,6 +57,8 @@ class Share {
 
   Placement placement;
   std::vector<std::unique_ptr<RankMemory>> others;
+  uint64_t used = 0;     // the number of the call that used it last
+  bool is_lent = false;  // a call on rows has used it
 
  private:
   int64_t* copied_bytes_ = nullptr;
@@ -87,6 +89,11 @@ class Entry {
     spilled_.clear();
     elsewhere_ = std::move(memory);
   }
+  // Its memory at its home, which is its no more.
+  std::unique_ptr<RankMemory> leave_home() { return std::move(elsewhere_); }
+  // Whether its home is one that it was given to stay there (owners.h).
+  bool is_kept() const { return kept_; }
+  void keep() { kept_ = true; }
 
   // The storage's memory, zeroed if it is new. May throw c10::OutOfMemoryError.
   const c10::Storage& touch(const Device& device);
@@ -99,6 +106,7 @@ class Entry {
   Share* share() const { return share_.get(); }
   void share_as(std::unique_ptr<Share> share) {
     share_ = std::move(share);
+    kept_ = false;
     forget_views();
   }
   // Counts it there when it is freed.
@@ -118,6 +126,7 @@ class Entry {
     memory_ = std::move(memory);
     elsewhere_.reset();
     share_.reset();
+    kept_ = false;
     forget_views();
   }
   void forget_views() { views_ = {}; }
@@ -137,6 +146,7 @@ class Entry {
   c10::Storage memory_{nullptr};
   std::unique_ptr<RankMemory> elsewhere_;
   std::unique_ptr<Share> share_;
+  bool kept_ = false;
   struct End {
     std::shared_ptr<int64_t> count;
     ~End() {

@@ -8,29 +8,13 @@
 #include <ATen/core/Tensor.h>
 
 #include "call.h"
+#include "composed_call.h"
+#include "composition.h"
 #include "data_parallel.h"
 #include "gang.h"
 #include "shares.h"
 
 namespace forebay::worker {
-
-using Memory = std::map<uint64_t, c10::Storage>;
-
-// As long as it lives, storages have other memory than their own.
-class Loan {
- public:
-  Loan(Storages& storages, const Memory& memory) : storages_(storages), memory_(memory) { exchange(); }
-  ~Loan() { exchange(); }
-  Loan(const Loan&) = delete;
-  Loan& operator=(const Loan&) = delete;
-
- private:
-  void exchange() {
-    for (auto& [id, storage] : memory_) storages_.at(id).exchange(storage);
-  }
-  Storages& storages_;
-  Memory memory_;
-};
 
 // Of one call, whose storages are copies, or in rows, or whole on this device. All runs on this device, on copies of what it may write to.
 class Trial {
@@ -61,8 +45,19 @@ class Trial {
     int64_t rows;  // in a period
   };
 
+  Memory whole_memory();
+  // As compositions say; none where nothing else than what they say may divide the call. `composed`: whether they say anything of it.
+  std::optional<Way> composed_way(const Run& whole, const Memory& memory, bool& composed);
+  bool composes_as(const Composition& composition, const Run& whole, const Memory& memory);
+  // The bytes of a new storage of the whole's.
+  c10::Storage stored(const at::Tensor& made, const wire::Output& output) const;
+  // Has the way that fits values which tell nothing be tried with others; then it is sure where it fits those too.
+  void try_other_values(const Memory& memory);
+  Memory other_values(const Memory& memory, bool in_runs) const;
   void note_tensors(const wire::Argument& argument, size_t& tensor);
   bool runs_as(const Run& whole, const Memory& memory);
+  Memory part_of(const Memory& memory, int place);
+  Memory copied(const Memory& memory) const;
   // 0 where the storage is not in rows.
   int64_t period_of(uint64_t id);
   bool localise(Attempt attempt);
@@ -72,6 +67,9 @@ class Trial {
   // Has storages be in rows that are untouched, or are copies that the call writes to, where a dimension is as long as that of rows.
   void place_targets(const wire::Argument& argument, size_t& tensor);
   Run run(Plan& plan, const wire::Words& words, const Memory& memory);
+  // Whether this device has little room for what the whole and all parts make; then it is held off the device.
+  bool is_short() const;
+  at::Tensor off_device(const at::Tensor& made) const;
   bool leaves_as(const Run& whole, const std::vector<Run>& parts);
   bool makes_as(size_t index, const Run& whole, const std::vector<Run>& parts, wire::Output& output);
   bool makes_rows(const at::Tensor& whole, const std::vector<at::Tensor>& parts, size_t dimension, int64_t rows, wire::Output& output);
@@ -97,6 +95,7 @@ class Trial {
   std::vector<Rows> rows_;
   std::map<uint64_t, int64_t> fresh_;  // periods of what is to be in rows
   wire::Template local_;
+  wire::Template tried_;  // the parts', before their results were known
   Way way_;
   bool had_parts_ = false;  // what it is given could be parted
   std::vector<size_t> open_;  // new storages that are a sum or a mean
@@ -106,5 +105,7 @@ class Trial {
 // `length`: of what they are made of, where that may be longer than they are.
 bool is_close(const at::Tensor& one, const at::Tensor& other, double length = 0);
 bool is_telling(const at::Tensor& tensor);
+// As is_telling, and whether truths are not all the same.
+bool is_varied(const at::Tensor& tensor);
 
 }  // namespace forebay::worker

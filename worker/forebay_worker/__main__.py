@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import json
 import logging
 import math
@@ -138,12 +139,10 @@ def others_elsewhere(options: argparse.Namespace) -> list[tuple[str, bytes]]:
 def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argparse.Namespace) -> Server:
     """The executor, which listens. Raises WorkerError."""
     executor = pytorch.load_executor(device.kind)
-    spill = str(options.spill_dir or "")
+    where = (address_of(options), options.threads, str(options.spill_dir or ""), others, options.homes)
+    limit_memory = functools.partial(pytorch.limit_accelerator_memory, device)
     try:
-        return cast(
-            "Server",
-            executor.Server(device.kind, device.index, device.model, address_of(options), options.threads, spill, others, options.homes),
-        )
+        return cast("Server", executor.Server(device.kind, device.index, device.model, *where, limit_memory))
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None
 
@@ -153,7 +152,6 @@ async def serve(server: Server, devices: Sequence[SeenDevice], gang: Gang | None
     device = devices[0]
     if options.standalone:
         limit_bytes = options.memory or sum(one.memory_bytes for one in devices)
-        pytorch.limit_accelerator_memory(device, limit_bytes)
         ticket = options.ticket or os.environ.pop(TICKET_VARIABLE)
         work = asyncio.ensure_future(standalone.serve(server, bytes.fromhex(ticket), limit_bytes))
     else:

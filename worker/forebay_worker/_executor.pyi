@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 TORCH_VERSION: str
 
 Event = tuple[str, int, int, int, str]
@@ -15,9 +17,10 @@ class Server:
         model: str,
         address: str,
         threads: int | None,
-        spill_directory: str = "",
-        others: list[tuple[str, bytes]] = [],
-        homes: str = "fill",
+        spill_directory: str,
+        others: list[tuple[str, bytes]],
+        homes: str,
+        limit_memory: Callable[[int], None],
     ) -> None: ...
     def assign(
         self, ticket: bytes, limit_bytes: int, idle_release_seconds: float, source: tuple[str, bytes] | None = None

@@ -21,7 +21,7 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.frames import Frame, Opcode
 
 from forebay_worker.errors import LinkLost, LinkRefused
-from forebay_worker.pytorch import SeenDevice, limit_accelerator_memory
+from forebay_worker.pytorch import SeenDevice
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Event, Server
@@ -318,7 +318,6 @@ class WorkerLink:
             case messages.Assign():
                 if self._assigned.is_set():
                     raise LinkRefused("the pool gave this worker a second session")
-                limit_accelerator_memory(self._worker.device, message.memory_limit_bytes)
                 source = None if message.source is None else (message.source.address, bytes.fromhex(message.source.ticket))
                 executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds, source)
                 self._heartbeat_seconds = message.heartbeat_seconds
@@ -328,7 +327,6 @@ class WorkerLink:
             case _ if not self._assigned.is_set():
                 raise LinkRefused(f"the pool sent {message.type} to a worker without a session")
             case messages.Open():
-                limit_accelerator_memory(self._worker.device, message.memory_limit_bytes)
                 self._standing.opened(message)
                 executor.open(message.epoch, message.memory_limit_bytes)
             case messages.Close():

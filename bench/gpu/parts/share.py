@@ -6,10 +6,12 @@ import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from forebay_wire import messages
+
 from gpu.figures import SESSION_COUNTS
 from gpu.peer import Peer
 from gpu.trial import NOT_REHEARSED, Trial
-from gpu.worker import Session
+from gpu.worker import HOST, Session
 
 MODEL = "gpt2"
 MEMORY_SHARE = 0.8
@@ -17,6 +19,8 @@ MEMORY_SHARE = 0.8
 UNNOTICED_BYTES = 64 << 20
 RETURN_SECONDS_MAX = 10.0
 KERNELS = 12
+PIECES = 8
+"""In which a session on two devices holds a quarter of its memory; each of them may have a copy of all."""
 DIFFERENCE_MAX = 1e-3
 """Of a loss, relative."""
 
@@ -34,6 +38,7 @@ def run(trial: Trial, _: float | None) -> None:
         slices(trial, sessions[0], sessions[1])
         assertion(trial, sessions[0], sessions[1:], alone)
         killed(trial, native, sessions[1:], limit_bytes, alone)
+        divided(trial, native, sessions[1], limit_bytes, alone)
 
 
 def started(trial: Trial, stack: contextlib.ExitStack, count: int, limit_bytes: int) -> list[Session]:
@@ -131,6 +136,50 @@ def killed(trial: Trial, native: Peer, others: list[Session], limit_bytes: int, 
         trial.report.take(idle, taken / (1 << 20), "its context, libraries and kernels, with nothing held")
         missing = returned(native, before)
         trial.report.take(back, missing <= UNNOTICED_BYTES, f"{missing / (1 << 20):.0f} MiB are missing")
+
+
+def divided(trial: Trial, native: Peer, single: Session, limit_bytes: int, alone: list[float]) -> None:
+    """One session on two devices, or twice on the only one: what it computes, holds and gives back."""
+    same, slower, whole, back = (
+        "one session on two devices computes the same losses as on one",
+        "one session on two devices, step ÷ on one",
+        "its bytes are the same after it was parked",
+        "both devices' memory is back while it is parked",
+    )
+    kind, _, index = trial.device.partition(":")
+    other = trial.device if native.call("programs.count") < 2 else f"{kind}:{1 - int(index)}"
+    with trial.report.figures(same, slower, whole, back), trial.session(limit_bytes, other) as session:
+        trial.report.take(same, alike(losses(trial, [session])[0], alone), f"on {trial.device} and {other}")
+        for one in (single, session):
+            one.peer.call("models.make", model=MODEL)
+        trial.report.take(slower, rates(trial, [single])[0] / rates(trial, [session])[0])
+        session.peer.call("models.discard", model=MODEL)
+        for piece in range(PIECES):
+            session.peer.call("programs.fill", count_bytes=limit_bytes // (4 * PIECES), name=f"held-{piece}", seed=piece)
+        told = session.peer.call("programs.digest", name="held")
+        session.rest()
+        held = free_bytes(trial, native, other)
+        session.worker.send(messages.Park(host_bytes_max=HOST[0], spill_bytes_max=HOST[1]))
+        session.worker.expect(messages.Parked)
+        given_back(trial, native, other, back, held, limit_bytes // 4)
+        session.open()
+        trial.report.take(whole, session.peer.call("programs.digest", name="held") == told)
+
+
+def free_bytes(trial: Trial, native: Peer, other: str) -> int:
+    """Of both devices, or of the only one."""
+    return 0 if trial.is_host else sum(native.call("programs.free_bytes", of=one.replace("hip", "cuda")) for one in {trial.device, other})
+
+
+def given_back(trial: Trial, native: Peer, other: str, name: str, held: int, count_bytes: int) -> None:
+    """Whether so much more is free than while the session held it."""
+    if trial.is_host:
+        trial.report.skip(name, "a host has no device memory")
+        return
+    ends = time.monotonic() + RETURN_SECONDS_MAX
+    while (back := free_bytes(trial, native, other) - held) < count_bytes and time.monotonic() < ends:
+        time.sleep(0.2)
+    trial.report.take(name, back >= count_bytes, f"{back / (1 << 20):.0f} MiB of {count_bytes / (1 << 20):.0f}")
 
 
 def returned(native: Peer, before: int) -> int:

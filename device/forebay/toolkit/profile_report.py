@@ -22,6 +22,7 @@ REASONS = {
     Alone.SIZES: "only computing tells the sizes of its results",
     Alone.TRIAL: "tried, whole and in parts",
     Alone.VALUES: "tried again, since its values told nothing",
+    Alone.KEPT: "one device keeps what it is given",
 }
 """Why calls ran on one device alone."""
 
@@ -69,7 +70,7 @@ def _devices(profile: Profile) -> list[str]:
 def _gang(gang: GangWork, top: int) -> str:
     """How the devices of a session shared its calls, and what one of them did alone."""
     works = [
-        ("divided, each its rows", gang.divided.calls, gang.divided.ns),
+        ("divided, each its part", gang.divided.calls, gang.divided.ns),
         ("copies, each the same", gang.copies.calls, gang.copies.ns),
         ("one alone", sum(lone.work.calls for lone in gang.alone), gang.alone_ns),
     ]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forebay_wire.texts import MendedName
 from pydantic import BaseModel, ConfigDict
 
 from forebay_pool.errors import one_line
@@ -38,7 +39,7 @@ class SeenDevice(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     kind: Kind
-    model: str
+    model: MendedName
     memory_bytes: int
 
 

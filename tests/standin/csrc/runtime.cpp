@@ -1,5 +1,7 @@
 #include "runtime.h"
 
+#include <unistd.h>
+
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
@@ -8,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -36,6 +40,8 @@ Settings read_settings() {
   const std::string_view planted = fault == nullptr ? "" : fault;
   settings.waits = planted != "no-wait";
   settings.copies_in_order = planted != "stray-copies";
+  const char* holdings = std::getenv("FOREBAY_STANDIN_HOLDINGS");
+  settings.holdings = holdings == nullptr ? "" : holdings;
   return settings;
 }
 
@@ -397,6 +403,17 @@ int Runtime::device_of(const void* address) {
 void Runtime::empty_cache() {
   const Lock lock(mutex_);
   for (auto& usage : usage_) usage.cached = 0;
+  tell_holdings();
+}
+
+// For other processes; the file is there whole or not at all.
+void Runtime::tell_holdings() const {
+  if (settings_.holdings.empty()) return;
+  const std::string name = settings_.holdings + "/" + std::to_string(::getpid()), fresh = name + ".new";
+  std::ofstream out(fresh);
+  for (const auto& usage : usage_) out << usage.limit << ' ' << usage.allocated << ' ' << usage.cached << '\n';
+  out.close();
+  std::rename(fresh.c_str(), name.c_str());
 }
 
 Usage Runtime::usage(int device) {
@@ -407,6 +424,7 @@ Usage Runtime::usage(int device) {
 void Runtime::set_limit(int device, size_t bytes) {
   const Lock lock(mutex_);
   usage_[static_cast<size_t>(device)].limit = std::min(bytes, settings_.memory_bytes);
+  tell_holdings();
 }
 
 std::vector<std::string> Runtime::findings() {

@@ -37,6 +37,7 @@ struct Settings {
   std::chrono::microseconds delay{};
   bool waits = true;           // a synchronisation waits
   bool copies_in_order = true; // copies run on the current stream
+  std::string holdings;        // a folder
 };
 
 class Runtime {
@@ -77,6 +78,7 @@ class Runtime {
   std::vector<std::string> findings();
 
  private:
+  void tell_holdings() const;  // under the lock
   struct Job {
     std::function<void()> run;
     std::vector<BlockRef> blocks;

@@ -8,6 +8,8 @@ Read from the environment at the first use:
 - ``FOREBAY_STANDIN_DEVICES``: how many devices there are, 2 by default and at most.
 - ``FOREBAY_STANDIN_MEMORY_BYTES``: of each, 4 GiB by default.
 - ``FOREBAY_STANDIN_DELAY_MICROSECONDS``: how long a job waits at least, 100 by default.
+- ``FOREBAY_STANDIN_HOLDINGS``: a folder. Each process writes what its allocator may hold, holds and keeps of each device into a file of its
+  number, whenever it is limited or has given back what it kept.
 - ``FOREBAY_STANDIN_FAULT``: ``no-wait`` (no synchronisation waits) or ``stray-copies`` (copies run on another stream), to see that tests
   notice.
 """

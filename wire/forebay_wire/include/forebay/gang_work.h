@@ -18,8 +18,9 @@ enum class Alone : uint8_t {
   kSizes = 4,    // only carrying it out tells how large its results are
   kTrial = 5,    // it was tried: carried out whole, and in parts
   kValues = 6,   // as kTrial; its values told nothing, so its next use is a trial, too
+  kKept = 7,     // one device alone keeps what it is given
 };
-constexpr uint8_t kAloneMax = 6;
+constexpr uint8_t kAloneMax = 7;
 
 struct Work {
   uint64_t calls = 0;
@@ -34,7 +35,7 @@ struct LoneWork {
 
 struct GangWork {
   uint64_t devices = 1;
-  Work divided;  // each device computed on its rows
+  Work divided;  // each device computed on its rows, or on its items of lists
   Work copies;   // each device computed the same
   std::vector<LoneWork> alone;
 };

@@ -76,6 +76,7 @@ enum class Command : uint8_t {
   kSettings = 26,
   kTellSegments = 27,
   kTellGang = 28,
+  kLimit = 29,  // of a gang's first worker to the others
 };
 
 // Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.

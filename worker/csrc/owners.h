@@ -1,0 +1,72 @@
+// Which device keeps what not every device needs all the time, while a batch is divided among the devices of a gang (data_parallel.h).
+//
+// An optimizer's states, and what it updates, are kept by one device each, which alone updates them: so the devices together hold them once, and
+// each does its part of the update (Rajbhandari et al., "ZeRO", SC 2020). Where memory is short, each copy that was not used for long is kept by one
+// device, too. What is kept by one comes back as a copy on all when a call on rows uses it next, with others that will be used so.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "call.h"
+#include "device.h"
+#include "gang.h"
+#include "plan.h"
+#include "shares.h"
+#include "storage.h"
+
+namespace forebay::worker {
+
+class Owners {
+ public:
+  Owners(Gang& gang, Storages& storages, Caller& caller, Shares& shares) : gang_(gang), storages_(storages), caller_(caller), shares_(shares) {}
+
+  // A call, or the items of one that one device updates, and that device.
+  struct Part {
+    int place;
+    Gang::Part call;
+  };
+  // How a call is carried out by the owners of what it is given; none where each device, or one for all, is to carry it out. Nothing may lie in rows.
+  std::vector<Part> parts_of(uint64_t number, Plan& plan, const wire::Words& words);
+  // Whether nothing must be moved before.
+  bool are_ready(const std::vector<Part>& parts) const;
+  // All must be settled. Throws CommandError.
+  void prepare(const std::vector<Part>& parts);
+  // Throws as Caller::run, when the other devices have been sent their parts.
+  void carry_out(std::vector<Part>& parts, uint64_t sequence);
+
+  // Has each of these that one device keeps be a copy on all, and more that calls on rows have used, as there is room. All must be settled. Throws CommandError.
+  void copy(const std::vector<uint64_t>& ids);
+  // Whether each device, or one, has room for so many bytes more and for what operators keep while they run.
+  bool have_room(int64_t bytes) const { return gang_.all_have_room(bytes + spare_bytes()); }
+  bool has_room(int place, int64_t bytes) const { return gang_.has_room(place, bytes + spare_bytes()); }
+  // Whether each device has room for so many bytes more, once copies but these were left to one device each, those first that were not used for
+  // the longest time, and what full devices keep was moved to others. All must be settled. Throws CommandError.
+  bool make_room(int64_t bytes, const std::vector<uint64_t>& but);
+  // As make_room, of one device.
+  bool make_room_at(int place, int64_t bytes, const std::vector<uint64_t>& but);
+
+ private:
+  static constexpr int64_t kSpareShare = 16;  // of a device's memory
+
+  std::vector<int> places_of(const std::vector<std::vector<uint64_t>>& items) const;
+  // What several parts are given.
+  std::vector<uint64_t> shared_by(const std::vector<Part>& parts) const;
+  bool is_owned_together(uint64_t number, const Plan& plan, const wire::Words& words) const;
+  // Leaves a copy to one device.
+  void keep(uint64_t id, int place);
+  // Leaves copies and sums but these to one device each until there is room.
+  void leave_copies(const std::function<bool()>& has_room, const std::vector<uint64_t>& but);
+  int64_t spare_bytes() const { return gang_.part_of(storages_.limit_bytes()) / kSpareShare; }
+  int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
+
+  Gang& gang_;
+  Storages& storages_;
+  Caller& caller_;
+  Shares& shares_;
+  std::set<uint64_t> lent_;  // kept by one device, and used as copies by calls on rows; some may be gone
+};
+
+}  // namespace forebay::worker
