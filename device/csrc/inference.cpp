@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -270,14 +271,29 @@ bool has_grown(const Growth& growth) {
   return std::any_of(growth.written.begin(), growth.written.end(), [](const auto& grown) { return grown.has_value(); });
 }
 
+[[noreturn]] void refuse_growth(const at::Tensor& written, at::IntArrayRef grown) {
+  TORCH_CHECK(false, "output with shape ", written.sizes(), " doesn't match the broadcast shape ", grown);
+}
+
 // Only `out` may grow. Meta kernels in Python let what is written in place grow, too.
 void refuse_growth_in_place(const OperatorInfo& info, const torch::jit::Stack& stack, const Growth& growth) {
   if (info.writes_out) return;
   const auto tensors = written_of(info, stack);
   for (size_t index = 0; index < tensors.size(); ++index) {
-    const auto& grown = growth.written[index];
-    TORCH_CHECK(!grown, "output with shape ", tensors[index].sizes(), " doesn't match the broadcast shape ", c10::IntArrayRef(grown ? grown->sizes : std::vector<int64_t>()));
+    if (growth.written[index]) refuse_growth(tensors[index], growth.written[index]->sizes);
   }
+}
+
+// The same before such a kernel warns of it.
+void refuse_broadcast_in_place(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (!info.pointwise || info.writes_out || !info.writes) return;
+  c10::DimVector sizes(stack[0].toTensor().sizes());
+  for (const auto& value : stack) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    if (!at::are_expandable(sizes, value.toTensor().sizes())) return;
+    sizes = at::infer_size_dimvector(sizes, value.toTensor().sizes());
+  }
+  if (stack[0].toTensor().sizes() != sizes) refuse_growth(stack[0].toTensor(), sizes);
 }
 
 // An elementwise operator lays out the `out` that it resizes as its inputs lie; meta kernels in Python lay it out anew.
@@ -405,6 +421,24 @@ void keep_channels_last(const OperatorInfo& info, const torch::jit::Stack& stack
   }
 }
 
+// Devices lay out what a pool of one volume without a batch gives as that volume lies; the meta kernel does not say it.
+void keep_channels_last_of_volume(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
+  if (info.name != "aten::max_pool3d_with_indices" || stack[0].toTensor().dim() != 4) return;
+  const auto batch = stack[0].toTensor().unsqueeze(0);
+  if (batch.is_contiguous() || !batch.is_contiguous(at::MemoryFormat::ChannelsLast3d)) return;
+  for (auto& result : prediction.results) {
+    for (auto& item : result.items) item.strides = c10::get_channels_last_strides_3d(item.sizes);
+  }
+}
+
+// The loss of one sample without a batch is a number; the meta kernel makes a batch of it.
+void keep_number_of_sample(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
+  if (info.name != "aten::multi_margin_loss" || !info.overload.empty() || stack[1].toTensor().dim() != 0) return;
+  auto& item = prediction.results.front().items.front();
+  item.sizes.clear();
+  item.strides.clear();
+}
+
 }  // namespace
 
 bool only_worker_knows(const OperatorInfo& info) { return info.asks || Distrusted::get().holds(info.name); }
@@ -459,6 +493,7 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
     prediction.asks = true;
     return prediction;
   }
+  refuse_broadcast_in_place(info, stack);
   Trial trial;
   for (const auto& value : stack) trial.arguments.push_back(to_meta(value));
   trial.results = trial.arguments;
@@ -488,6 +523,8 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   keep_type_of_input(info, stack, prediction);
   keep_type_of_sums(info, stack, prediction);
   keep_channels_last(info, stack, prediction);
+  keep_channels_last_of_volume(info, stack, prediction);
+  keep_number_of_sample(info, stack, prediction);
   return prediction;
 }
 

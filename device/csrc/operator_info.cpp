@@ -112,6 +112,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   output_mask = schema.argumentIndexWithName("output_mask");
   scalars_shape = is_any_of(name, {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"});
   takes_indices = is_any_of(name, {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"});
+  fills_expanded = is_any_of(name, {"aten::index_fill_", "aten::index_put_", "aten::_index_put_impl_", "aten::masked_fill_"});
   normalizes = !writes_out &&
                is_any_of(name, {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update", "aten::native_layer_norm",
                                 "aten::native_group_norm"});

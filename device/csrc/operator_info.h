@@ -46,6 +46,7 @@ struct OperatorInfo {
   bool asks;                 // only running it tells its results' geometry or value
   bool scalars_shape;        // the values of its scalars decide its results' geometry
   bool takes_indices;        // takes index tensors from the host, as CUDA's kernels do
+  bool fills_expanded;       // writes to an expanded tensor, with a warning
   bool views;                // returns a view of an argument: never recorded as it is
   bool supported;
   bool sparse = false;         // this is how it is called with sparse tensors
