@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -174,15 +176,19 @@ def test_nobody_wakes_up_to_send_in_a_loop_that_reads() -> None:
 
 
 def test_what_a_loop_records_between_two_reads_is_sent_before_the_second() -> None:
-    """As far as the worker keeps up, which no single round can count on."""
-    x, sent = torch.zeros((), device="cuda"), []
-    for _ in range(20):
-        for _ in range(3):
-            x.add_(1).item()
-        before = _C.statistics()["frames_sent"]
-        for _ in range(100):
-            x.add_(1)
-        sent.append(_C.statistics()["frames_sent"] - before)
+    """As far as the worker keeps up, which it cannot where both are on one processor: so this thread goes from one to the other."""
+    x, sent, processors = torch.zeros((), device="cuda"), [], os.sched_getaffinity(0)
+    try:
+        for _, processor in zip(range(20), itertools.cycle(processors), strict=False):
+            os.sched_setaffinity(0, {processor})
+            for _ in range(3):
+                x.add_(1).item()
+            before = _C.statistics()["frames_sent"]
+            for _ in range(100):
+                x.add_(1)
+            sent.append(_C.statistics()["frames_sent"] - before)
+    finally:
+        os.sched_setaffinity(0, processors)
     assert max(sent) >= 5
     assert x.item() == 20 * 103
 
