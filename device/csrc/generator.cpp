@@ -4,7 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstring>
-#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "devices.h"
@@ -17,65 +17,85 @@ constexpr int64_t kStateBytes = 2 * sizeof(uint64_t);  // seed, counter: as long
 
 }  // namespace
 
+RandomState::Place RandomState::get() const {
+  const std::lock_guard lock(mutex_);
+  return place_;
+}
+
+void RandomState::set(Place place) {
+  const std::lock_guard lock(mutex_);
+  place_ = place;
+}
+
+RandomState::Place RandomState::next() {
+  const std::lock_guard lock(mutex_);
+  const Place place = place_;
+  ++place_.counter;
+  return place;
+}
+
+void RandomState::take_back(Place place) {
+  const std::lock_guard lock(mutex_);
+  if (place_ == Place{place.seed, place.counter + 1}) place_ = place;
+}
+
 VirtualGenerator::VirtualGenerator(c10::DeviceIndex device)
-    : c10::GeneratorImpl(c10::Device(c10::kCUDA, device), c10::DispatchKeySet(c10::DispatchKey::CUDA)), seed_(c10::default_rng_seed_val) {}
+    : VirtualGenerator(device, std::make_shared<RandomState>(RandomState::Place{c10::default_rng_seed_val, 0})) {}
 
-std::pair<uint64_t, uint64_t> VirtualGenerator::next() {
-  const std::lock_guard lock(mutex_);
-  return {seed_, counter_++};
-}
+VirtualGenerator::VirtualGenerator(c10::DeviceIndex device, std::shared_ptr<RandomState> state)
+    : c10::GeneratorImpl(c10::Device(c10::kCUDA, device), c10::DispatchKeySet(c10::DispatchKey::CUDA)), state_(std::move(state)) {}
 
-void VirtualGenerator::take_back(uint64_t seed, uint64_t counter) {
-  const std::lock_guard lock(mutex_);
-  if (seed_ == seed && counter_ == counter + 1) counter_ = counter;
-}
-
-void VirtualGenerator::set_current_seed(uint64_t seed) {
-  seed_ = seed;
-  counter_ = 0;
-}
-void VirtualGenerator::set_offset(uint64_t offset) { counter_ = offset; }
-uint64_t VirtualGenerator::get_offset() const { return counter_; }
-uint64_t VirtualGenerator::current_seed() const { return seed_; }
+void VirtualGenerator::set_current_seed(uint64_t seed) { state_->set({seed, 0}); }
+void VirtualGenerator::set_offset(uint64_t offset) { state_->set({current_seed(), offset}); }
+uint64_t VirtualGenerator::get_offset() const { return state_->get().counter; }
+uint64_t VirtualGenerator::current_seed() const { return state_->get().seed; }
 
 uint64_t VirtualGenerator::seed() {
-  set_current_seed(c10::detail::getNonDeterministicRandom(true));
-  return seed_;
+  const uint64_t drawn = c10::detail::getNonDeterministicRandom(true);
+  set_current_seed(drawn);
+  return drawn;
 }
 
 void VirtualGenerator::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
   TORCH_CHECK(state.numel() == kStateBytes, "the state of a cuda generator has ", kStateBytes, " bytes, not ", state.numel());
   const auto* bytes = static_cast<const uint8_t*>(state.data());
-  std::memcpy(&seed_, bytes, sizeof(seed_));
-  std::memcpy(&counter_, bytes + sizeof(seed_), sizeof(counter_));
+  RandomState::Place place{};
+  std::memcpy(&place.seed, bytes, sizeof(place.seed));
+  std::memcpy(&place.counter, bytes + sizeof(place.seed), sizeof(place.counter));
+  state_->set(place);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> VirtualGenerator::get_state() const {
   auto state = at::empty({kStateBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
   auto* bytes = state.data_ptr<uint8_t>();
-  std::memcpy(bytes, &seed_, sizeof(seed_));
-  std::memcpy(bytes + sizeof(seed_), &counter_, sizeof(counter_));
+  const auto place = state_->get();
+  std::memcpy(bytes, &place.seed, sizeof(place.seed));
+  std::memcpy(bytes + sizeof(place.seed), &place.counter, sizeof(place.counter));
   return state.getIntrusivePtr();
 }
 
-VirtualGenerator* VirtualGenerator::clone_impl() const {
-  auto* copy = new VirtualGenerator(device().index());
-  copy->seed_ = seed_;
-  copy->counter_ = counter_;
-  return copy;
+void VirtualGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
+  const auto generator = c10::dynamic_intrusive_pointer_cast<VirtualGenerator>(other);
+  TORCH_CHECK(generator, "Expected a CUDA Generator");
+  state_ = generator->state_;
 }
 
-void RandomCalls::note(uint64_t sequence, VirtualGenerator& generator, uint64_t counter) {
+c10::intrusive_ptr<c10::GeneratorImpl> VirtualGenerator::graphsafe_get_state() const {
+  return c10::make_intrusive<VirtualGenerator>(device().index(), state_);
+}
+
+VirtualGenerator* VirtualGenerator::clone_impl() const { return new VirtualGenerator(device().index(), std::make_shared<RandomState>(state_->get())); }
+
+void RandomCalls::note(uint64_t sequence, const std::shared_ptr<RandomState>& state, RandomState::Place place) {
   if (calls_.size() == kRandomCallsMax) calls_.pop_front();
-  auto kept = c10::intrusive_ptr<VirtualGenerator>::reclaim_copy(&generator);
-  calls_.push_back({sequence, c10::weak_intrusive_ptr<VirtualGenerator>(kept), generator.current_seed(), counter});
+  calls_.push_back({sequence, state, place});
 }
 
 void RandomCalls::take_back_from(uint64_t sequence) {
   for (; !calls_.empty() && calls_.back().sequence >= sequence; calls_.pop_back()) {
     const Call& call = calls_.back();
-    if (const auto generator = call.generator.lock()) generator->take_back(call.seed, call.counter);
+    if (const auto state = call.state.lock()) state->take_back(call.place);
   }
 }
 

@@ -1,24 +1,45 @@
-// The virtual device's random generator: a seed and a count of the random calls made with it, nothing more.
+// The virtual device's random generator: a seed and a count of the random calls made with it, nothing more. Generators may share them.
 #pragma once
 
 #include <ATen/core/Generator.h>
 
 #include <cstdint>
 #include <deque>
-#include <utility>
+#include <memory>
+#include <mutex>
 
 namespace forebay {
+
+class RandomState {
+ public:
+  struct Place {
+    uint64_t seed;
+    uint64_t counter;
+    bool operator==(const Place&) const = default;
+  };
+
+  explicit RandomState(Place place) : place_(place) {}
+
+  Place get() const;
+  void set(Place place);
+  // The place of the next random call, which this counts.
+  Place next();
+  // The call that had this place, the last one, has not come about.
+  void take_back(Place place);
+
+ private:
+  mutable std::mutex mutex_;
+  Place place_;
+};
 
 class VirtualGenerator final : public c10::GeneratorImpl {
  public:
   explicit VirtualGenerator(c10::DeviceIndex device);
+  VirtualGenerator(c10::DeviceIndex device, std::shared_ptr<RandomState> state);
 
   static c10::DeviceType device_type() { return c10::kCUDA; }
 
-  // (seed, counter) of the next random call, which this counts.
-  std::pair<uint64_t, uint64_t> next();
-  // The call that had this counter, the last one, has not come about.
-  void take_back(uint64_t seed, uint64_t counter);
+  const std::shared_ptr<RandomState>& state() const { return state_; }
 
   void set_current_seed(uint64_t seed) override;
   void set_offset(uint64_t offset) override;
@@ -27,18 +48,20 @@ class VirtualGenerator final : public c10::GeneratorImpl {
   uint64_t seed() override;
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
+  // Shares the other's state from now on.
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) override;
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
 
  private:
   VirtualGenerator* clone_impl() const override;
 
-  uint64_t seed_;
-  uint64_t counter_ = 0;
+  std::shared_ptr<RandomState> state_;
 };
 
 // The last random calls of a device: what they drew is given back where a failure kept them from coming about.
 class RandomCalls {
  public:
-  void note(uint64_t sequence, VirtualGenerator& generator, uint64_t counter);
+  void note(uint64_t sequence, const std::shared_ptr<RandomState>& state, RandomState::Place place);
   // The call of this number and all after it have not come about.
   void take_back_from(uint64_t sequence);
   void clear() { calls_.clear(); }
@@ -46,9 +69,8 @@ class RandomCalls {
  private:
   struct Call {
     uint64_t sequence;
-    c10::weak_intrusive_ptr<VirtualGenerator> generator;
-    uint64_t seed;
-    uint64_t counter;
+    std::weak_ptr<RandomState> state;
+    RandomState::Place place;
   };
   std::deque<Call> calls_;
 };

@@ -484,11 +484,11 @@ void Recorder::ask(OperatorInfo& info, Stack& stack, Scan& scan, const Predictio
 void Recorder::bind_random(const OperatorInfo& info, Scan& scan) {
   if (!info.random) return;
   const at::Generator& generator = scan.random.defined() ? scan.random : default_generator(device_);
-  auto* impl = at::check_generator<VirtualGenerator>(generator);
-  const auto [seed, counter] = impl->next();
-  stream_.random_calls().note(stream_.upcoming_call(), *impl, counter);
-  scan.bind(wire::Word::kBits, seed);
-  scan.bind(wire::Word::kCounter, counter);
+  const auto& state = at::check_generator<VirtualGenerator>(generator)->state();
+  const auto place = state->next();
+  stream_.random_calls().note(stream_.upcoming_call(), state, place);
+  scan.bind(wire::Word::kBits, place.seed);
+  scan.bind(wire::Word::kCounter, place.counter);
 }
 
 // Templates; all under the stream's lock.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -44,3 +45,19 @@ def test_a_clone_of_a_generator_goes_its_own_way() -> None:
     other = one.clone_state()
     assert one.device == torch.device("cuda", 0) and one.initial_seed() == other.initial_seed() == 4
     assert torch.equal(torch.rand(9, device="cuda", generator=one), torch.rand(9, device="cuda", generator=other))
+
+
+def test_generators_that_share_a_state_draw_one_after_the_other() -> None:
+    one, other = torch.Generator(device="cuda").manual_seed(4), torch.Generator(device="cuda").manual_seed(5)
+    alone = torch.Generator(device="cuda").manual_seed(4)
+    expected = [torch.rand(3, device="cuda", generator=alone) for _ in range(4)]
+    other.graphsafe_set_state(one)
+    third = one.graphsafe_get_state()
+    drawn = [torch.rand(3, device="cuda", generator=generator) for generator in (one, other, third, one)]
+    assert all(torch.equal(a, b) for a, b in zip(expected, drawn, strict=True))
+    assert torch.equal(other.get_state(), alone.get_state())
+    apart = one.clone_state()
+    one.manual_seed(6)
+    assert (other.initial_seed(), apart.initial_seed()) == (6, 4)
+    with pytest.raises(RuntimeError):
+        one.graphsafe_set_state(torch.Generator())
