@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/OpMathType.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -270,14 +271,43 @@ bool has_grown(const Growth& growth) {
   return std::any_of(growth.written.begin(), growth.written.end(), [](const auto& grown) { return grown.has_value(); });
 }
 
+[[noreturn]] void refuse_growth(const at::Tensor& written, at::IntArrayRef grown) {
+  TORCH_CHECK(false, "output with shape ", written.sizes(), " doesn't match the broadcast shape ", grown);
+}
+
 // Only `out` may grow. Meta kernels in Python let what is written in place grow, too.
 void refuse_growth_in_place(const OperatorInfo& info, const torch::jit::Stack& stack, const Growth& growth) {
   if (info.writes_out) return;
   const auto tensors = written_of(info, stack);
   for (size_t index = 0; index < tensors.size(); ++index) {
-    const auto& grown = growth.written[index];
-    TORCH_CHECK(!grown, "output with shape ", tensors[index].sizes(), " doesn't match the broadcast shape ", c10::IntArrayRef(grown ? grown->sizes : std::vector<int64_t>()));
+    if (growth.written[index]) refuse_growth(tensors[index], growth.written[index]->sizes);
   }
+}
+
+bool is_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at::Tensor& tensor) {
+  for (size_t index = 0; index < stack.size(); ++index) {
+    if (info.arguments[index].written) continue;
+    if (stack[index].isTensor() && stack[index].toTensor().is_same(tensor)) return true;
+    if (!stack[index].isTensorList()) continue;
+    for (const auto& item : stack[index].toListRef()) {
+      if (item.toTensor().is_same(tensor)) return true;
+    }
+  }
+  return false;
+}
+
+// The same before such a kernel warns of it; also of what is read and given as `out`.
+void refuse_broadcast_in_place(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  if (!info.pointwise || !info.writes) return;
+  const auto written = written_of(info, stack);
+  if (written.size() != 1 || !written.front().defined() || (info.writes_out && !is_read(info, stack, written.front()))) return;
+  c10::DimVector sizes(written.front().sizes());
+  for (const auto& value : stack) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    if (!at::are_expandable(sizes, value.toTensor().sizes())) return;
+    sizes = at::infer_size_dimvector(sizes, value.toTensor().sizes());
+  }
+  if (written.front().sizes() != sizes) refuse_growth(written.front(), sizes);
 }
 
 // An elementwise operator lays out the `out` that it resizes as its inputs lie; meta kernels in Python lay it out anew.
@@ -292,18 +322,6 @@ void lay_out_as_inputs(const OperatorInfo& info, const torch::jit::Stack& tried,
   const auto iterator = config.build();
   auto& out = *growth.written.front();
   if (iterator.ninputs() > 0 && iterator.output().sizes() == c10::IntArrayRef(out.sizes)) out.strides = iterator.output().strides().vec();
-}
-
-bool is_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at::Tensor& tensor) {
-  for (size_t index = 0; index < stack.size(); ++index) {
-    if (info.arguments[index].written) continue;
-    if (stack[index].isTensor() && stack[index].toTensor().is_same(tensor)) return true;
-    if (!stack[index].isTensorList()) continue;
-    for (const auto& item : stack[index].toListRef()) {
-      if (item.toTensor().is_same(tensor)) return true;
-    }
-  }
-  return false;
 }
 
 // A CPU broadcasts a few operators in place, against PyTorch's rule, which only `out` is free of.
@@ -405,6 +423,24 @@ void keep_channels_last(const OperatorInfo& info, const torch::jit::Stack& stack
   }
 }
 
+// Devices lay out what a pool of one volume without a batch gives as that volume lies; the meta kernel does not say it.
+void keep_channels_last_of_volume(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
+  if (info.name != "aten::max_pool3d_with_indices" || stack[0].toTensor().dim() != 4) return;
+  const auto batch = stack[0].toTensor().unsqueeze(0);
+  if (batch.is_contiguous() || !batch.is_contiguous(at::MemoryFormat::ChannelsLast3d)) return;
+  for (auto& result : prediction.results) {
+    for (auto& item : result.items) item.strides = c10::get_channels_last_strides_3d(item.sizes);
+  }
+}
+
+// The loss of one sample without a batch is a number; the meta kernel makes a batch of it.
+void keep_number_of_sample(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
+  if (info.name != "aten::multi_margin_loss" || !info.overload.empty() || stack[1].toTensor().dim() != 0) return;
+  auto& item = prediction.results.front().items.front();
+  item.sizes.clear();
+  item.strides.clear();
+}
+
 }  // namespace
 
 bool only_worker_knows(const OperatorInfo& info) { return info.asks || Distrusted::get().holds(info.name); }
@@ -459,6 +495,7 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
     prediction.asks = true;
     return prediction;
   }
+  refuse_broadcast_in_place(info, stack);
   Trial trial;
   for (const auto& value : stack) trial.arguments.push_back(to_meta(value));
   trial.results = trial.arguments;
@@ -488,6 +525,8 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   keep_type_of_input(info, stack, prediction);
   keep_type_of_sums(info, stack, prediction);
   keep_channels_last(info, stack, prediction);
+  keep_channels_last_of_volume(info, stack, prediction);
+  keep_number_of_sample(info, stack, prediction);
   return prediction;
 }
 

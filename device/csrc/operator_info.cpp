@@ -103,7 +103,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   asks = asks || handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
   // What these return besides the embeddings differs between kinds of devices and modes.
   asks = asks || is_any_of(name, {"aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::multilabel_margin_loss_forward"});
-  pointwise = handle.hasTag(at::Tag::pointwise);
+  pointwise = handle.hasTag(at::Tag::pointwise) || is_any_of(name, {"aten::eq_", "aten::ge_", "aten::gt_", "aten::le_", "aten::lt_", "aten::ne_"});
   heeds_settings = !pointwise && !views;
   generator = schema.argumentIndexWithName("generator");
   distribution = is_any_of(name, {"aten::bernoulli_", "aten::cauchy_", "aten::exponential_", "aten::geometric_", "aten::log_normal_", "aten::normal_", "aten::random_",
@@ -112,6 +112,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   output_mask = schema.argumentIndexWithName("output_mask");
   scalars_shape = is_any_of(name, {"aten::arange", "aten::range", "aten::linspace", "aten::logspace"});
   takes_indices = is_any_of(name, {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"});
+  fills_expanded = is_any_of(name, {"aten::index_fill_", "aten::index_put_", "aten::_index_put_impl_", "aten::masked_fill_"});
   normalizes = !writes_out &&
                is_any_of(name, {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update", "aten::native_layer_norm",
                                 "aten::native_group_norm"});

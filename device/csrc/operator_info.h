@@ -46,13 +46,14 @@ struct OperatorInfo {
   bool asks;                 // only running it tells its results' geometry or value
   bool scalars_shape;        // the values of its scalars decide its results' geometry
   bool takes_indices;        // takes index tensors from the host, as CUDA's kernels do
+  bool fills_expanded;       // writes to an expanded tensor, with a warning
   bool views;                // returns a view of an argument: never recorded as it is
   bool supported;
   bool sparse = false;         // this is how it is called with sparse tensors
   bool writes_out;            // takes `out`
   bool writes;                // to a tensor that it is given
   bool normalizes;            // returns statistics beside what it normalised
-  bool pointwise;             // as PyTorch tags it
+  bool pointwise;             // as PyTorch tags it, but for comparisons in place
   bool heeds_settings;        // may be computed in another way where the program has set PyTorch so
   bool distribution;          // fills its tensor with draws, told by numbers alone
   std::optional<int> generator;

@@ -1,6 +1,7 @@
 #include "recorder.h"
 
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/List.h>
 #include <c10/util/Exception.h>
 
@@ -291,6 +292,14 @@ void prepare_indices(c10::DeviceIndex device, Stack& stack) {
   stack[1] = std::move(moved);
 }
 
+// As native kernels do; the worker's warn nobody.
+void warn_of_expanded(const OperatorInfo& info, const Stack& stack) {
+  if (!info.fills_expanded || at::has_internal_overlap(stack[0].toTensor()) != at::MemOverlap::Yes) return;
+  const auto name = info.takes_indices ? "index_put_" : info.name.substr(std::string_view("aten::").size());
+  TORCH_WARN("Use of ", name, " on expanded tensors is deprecated. Please clone() the tensor before performing this operation. ",
+             "This also applies to advanced indexing e.g. tensor[", info.takes_indices ? "indices] = tensor" : "mask] = scalar");
+}
+
 constexpr uint64_t kStoragesOfAnswer = wire::kItemsMax;  // ids set aside for a list of unknown length
 
 constexpr uint64_t kFirstGeneration = 1;  // of a process that never lost its tensors
@@ -394,6 +403,7 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
   scan.generation = stream_.generation();
   Scanner(info, scan).scan(stack);
   const bool overlapping = info.writes && overlaps(info, stack);
+  if (overlapping) [[unlikely]] warn_of_expanded(info, stack);
   auto lock = stream_.lock_for(scan.generation);
   Entry* entry = find(hash_of(scan.key), scan.key);
   if (entry != nullptr && entry->prediction.asks) {

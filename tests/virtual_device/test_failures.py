@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import os
+import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
@@ -16,6 +17,7 @@ MISTAKES: dict[str, Callable[[str], object]] = {
     "broadcast": lambda device: torch.ones(2, device=device) + torch.ones(3, device=device),
     "in place": lambda device: torch.ones(3, 1, device=device).atan2_(torch.ones(3, 5, device=device)),
     "comparison in place": lambda device: torch.ones(1, device=device).eq_(torch.ones(5, device=device)),
+    "logic in place": lambda device: torch.ones(1, device=device).logical_and_(torch.ones(5, device=device)),
     "linear": lambda device: torch.nn.functional.linear(torch.ones(2, 4, device=device), torch.ones(2, 3, device=device)),
     "view": lambda device: torch.ones(2, device=device).view(3),
     "cat": lambda device: torch.cat([torch.ones(2, 3, device=device), torch.ones(3, 2, device=device)]),
@@ -39,6 +41,47 @@ def test_a_shape_error_raises_at_once_with_the_words_of_the_native_operator(mist
         mistake("cuda")
     assert type(recorded.value) is native.type
     assert str(recorded.value).splitlines()[0] == str(native.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("mistake", ["in place", "comparison in place", "logic in place"])
+def test_what_is_refused_in_place_is_not_warned_of_as_if_it_had_grown(mistake: str) -> None:
+    with warnings.catch_warnings(record=True) as caught, pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        warnings.simplefilter("always")
+        MISTAKES[mistake]("cuda")
+    assert not caught
+
+
+EXPANDED: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "index_fill_": lambda x, first: x.index_fill_(0, first, 1.0),
+    "index_put_": lambda x, first: x.index_put_((first,), torch.ones((), device=x.device)),
+    "setitem": lambda x, first: x.__setitem__(first, 2.0),
+    "masked_fill_": lambda x, first: x.masked_fill_(x == 0, 1.0),
+    "fill_": lambda x, first: x.fill_(1.0),
+    "of one element": lambda x, first: x[:1].index_fill_(0, first, 1.0),
+}
+
+
+@pytest.mark.parametrize("write", EXPANDED.values(), ids=EXPANDED)
+def test_writing_to_an_expanded_tensor_is_warned_of_at_each_call_as_natively(write: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
+    told: dict[str, list[str]] = {}
+    for device in ("cpu", "cuda"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                write(torch.zeros(1, 3, device=device).expand(4, 3), torch.tensor([0], device=device))
+        told[device] = [str(warning.message).split(" (Triggered")[0] for warning in caught]
+    assert told["cuda"] == told["cpu"]
+
+
+def test_the_loss_of_one_sample_without_a_batch_is_a_number_from_its_first_call_on() -> None:
+    scores, label = torch.randn(4), torch.tensor(1)
+    for reduction in ("none", "mean", "sum"):
+        here, there = scores.clone().requires_grad_(), scores.cuda().requires_grad_()
+        expected = torch.nn.functional.multi_margin_loss(here, label, reduction=reduction)
+        actual = torch.nn.functional.multi_margin_loss(there, label.cuda(), reduction=reduction)
+        (expected.backward(), actual.backward())
+        torch.testing.assert_close((actual.detach().cpu(), there.grad.cpu()), (expected.detach(), here.grad))
+    assert torch.nn.functional.multi_margin_loss(scores.cuda()[None], label.cuda()[None], reduction="none").shape == (1,)
 
 
 @pytest.mark.parametrize(
