@@ -59,3 +59,24 @@ def test_other_libraries_are_not_given_an_address_that_is_none() -> None:
         torch.from_dlpack(x)
     assert not hasattr(x, "__cuda_array_interface__")
     assert torch.equal(torch.from_dlpack(x.cpu()), torch.arange(3.0))
+
+
+def test_a_slice_of_a_storage_is_refused_by_name_and_its_bytes_can_be_swapped() -> None:
+    """Both took a worker's memory for this process's; the second one ended it."""
+    x = torch.arange(3, dtype=torch.int32, device="cuda")
+    storage: Any = x.untyped_storage()
+    with pytest.raises(RuntimeError, match=r"slice of a storage is not available .* storage\.cpu\(\)"):
+        storage[4:8]
+    assert storage[4] == 1 and list(storage.cpu()[4:8]) == [1, 0, 0, 0]
+    storage.byteswap(torch.int32)
+    assert x.tolist() == [0, 1 << 24, 2 << 24]
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 4, 4), (3, 4, 2, 6), (1, 4, 4, 4), (3, 2, 2, 2)])
+def test_a_pool_of_a_volume_without_a_batch_lies_as_the_volume(sizes: tuple[int, ...]) -> None:
+    volume = torch.randn(1, *sizes).to(memory_format=torch.channels_last_3d)[0]
+    for given in (volume, volume.contiguous()):
+        expected = nn.functional.max_pool3d(given, 2, return_indices=True)
+        actual = nn.functional.max_pool3d(given.cuda(), 2, return_indices=True)
+        for here, there in zip(expected, actual, strict=True):
+            assert there.stride() == here.stride() and torch.equal(there.cpu(), here)

@@ -48,6 +48,23 @@ def _resize(self: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
     return self
 
 
+def _getitem(self: torch.UntypedStorage, place: Any) -> Any:
+    if self.device.type == "cuda" and isinstance(place, slice):
+        raise NotOnVirtualDevice("A slice of a storage", "it would begin within a worker's memory; slice a tensor, or storage.cpu().")
+    return _base.__getitem__(self, place)
+
+
+def _byteswap(self: torch.UntypedStorage, element_size: int) -> None:
+    """What loading a file from a machine of the other byte order calls."""
+    if self.device.type != "cuda":
+        return _base._byteswap(self, element_size)  # type: ignore[no-any-return]
+    there: Any = self
+    content = there.cpu()
+    content._byteswap(element_size)
+    self.copy_(content)
+    return None
+
+
 def _share(self: torch.UntypedStorage, *arguments: Any, **others: Any) -> NoReturn:
     """What sending a tensor to another process calls."""
     if self.device.type != "cuda":
@@ -90,6 +107,7 @@ def install() -> None:
     """Teaches the constructor the device, and what else reaches for an address."""
     setattr(torch.UntypedStorage, "__new__", staticmethod(_new))  # noqa: B010 mypy forbids the assignment
     methods = {"_write_file": _write_file, "_set_from_file": _set_from_file, "resize_": _resize, "_share_cuda_": _share}
+    methods |= {"__getitem__": _getitem, "_byteswap": _byteswap}
     for name, function in methods.items():
         setattr(torch.UntypedStorage, name, function)
     tensors: Any = torch.Tensor
