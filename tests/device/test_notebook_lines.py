@@ -22,6 +22,18 @@ error = run("torch.cuda.synchronize()")
 assert "issued at cell [3], line 3\n" in str(error) + "\n", error
 """
 )
+TOO_LARGE = (
+    CELLS
+    + r"""
+import traceback
+run("import torch\nx = torch.ones(1 << 20, device='cuda')")
+error = run("y = x + 1\n\nz = x.repeat(1 << 20)")
+assert type(error).__name__ == "OutOfMemoryError", error
+frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "ipython-input-2" in frame.filename]
+assert [frame.lineno for frame in frames] == [3], traceback.extract_tb(error.__traceback__)
+assert run("assert x.sum().item() == 1 << 20 and (y - x).sum().item() == 1 << 20") is None
+"""
+)
 LOST = (
     CELLS
     + r"""
@@ -52,6 +64,11 @@ assert not any("/forebay/" in name for name in frames), frames
 
 def test_a_late_failure_names_the_cell_and_its_line(run_forked: Any) -> None:
     done = run_forked(LATE, FOREBAY_URL="local")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_cannot_fit_is_raised_at_its_line_of_its_cell(run_forked: Any) -> None:
+    done = run_forked(TOO_LARGE, FOREBAY_URL="local")
     assert done.returncode == 0, done.stderr
 
 

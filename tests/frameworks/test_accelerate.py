@@ -8,7 +8,7 @@ import pytest
 import torch
 from accelerate import Accelerator, cpu_offload, dispatch_model, infer_auto_device_map
 from accelerate.state import AcceleratorState
-from accelerate.utils import get_max_memory
+from accelerate.utils import find_executable_batch_size, get_max_memory
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.testing import assert_close
@@ -77,3 +77,28 @@ def test_weights_kept_on_the_host_come_to_the_device_when_they_are_needed() -> N
     parts = dispatch_model(network(), {"0": 0, "1": 0, "2": "cpu"}, main_device=0)
     assert_close(parts(x).cpu(), expected(x), rtol=1e-4, atol=1e-5)
     assert get_max_memory()[0] <= torch.cuda.get_device_properties(0).total_memory
+
+
+def test_its_search_for_a_batch_size_ends_at_one_that_trains() -> None:
+    limit, tried = torch.cuda.get_device_properties(0).total_memory, []
+
+    @find_executable_batch_size(starting_batch_size=1 << 16)  # type: ignore[untyped-decorator]
+    def trained(batch_size: int) -> list[float]:
+        tried.append(batch_size)
+        model = network().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, y = torch.ones(batch_size, 64, device="cuda"), torch.zeros(batch_size, dtype=torch.long, device="cuda")
+        losses = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            activations = torch.empty(batch_size, limit >> 12, dtype=torch.uint8, device="cuda")
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+            del activations
+        return losses
+
+    losses = trained()
+    assert len(tried) > 3 and limit >> 2 < tried[-1] * (limit >> 12) < limit
+    assert losses[0] > losses[1] > losses[2]

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torchmetrics
 from lightning.pytorch.callbacks import EarlyStopping, StochasticWeightAveraging
+from lightning.pytorch.tuner import Tuner
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.testing import assert_close
@@ -117,3 +118,34 @@ def test_fabric_runs_a_loop_of_ones_own(tmp_path: Path) -> None:
         net.weight.zero_()
     fabric.load(tmp_path / "state.ckpt", {"model": model, "optimizer": optimizer})
     assert torch.equal(net.weight, weight)
+
+
+class LargeDigits(Digits):
+    """Holds a hundredth of the device's memory for each sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch_size = 2
+
+    def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
+        return DataLoader(loader(0, 512).dataset, batch_size=self.batch_size)
+
+    def val_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
+        return loader(64, 96)
+
+    def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
+        room = torch.cuda.get_device_properties(0).total_memory // 100
+        activations = torch.empty(len(batch[0]), room, dtype=torch.uint8, device=self.device)
+        loss = super().training_step(batch, index)
+        del activations
+        return loss
+
+
+@pytest.mark.parametrize(("mode", "least"), [("power", 64), ("binsearch", 90)])
+def test_its_search_for_a_batch_size_ends_at_one_that_trains(tmp_path: Path, mode: str, least: int) -> None:
+    model, tuned = LargeDigits(), trainer(tmp_path, "gpu", max_epochs=1)
+    found = Tuner(tuned).scale_batch_size(model, mode=mode, init_val=2)
+    assert least <= found < 100 and model.batch_size == found
+    model.losses.clear()
+    tuned.fit(model)
+    assert len(model.losses) == -(-512 // found) and all(torch.isfinite(loss) for loss in model.losses)

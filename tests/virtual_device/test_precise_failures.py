@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import fork_server
 import pytest
@@ -377,6 +378,23 @@ def test_a_kind_of_call_waits_once_and_a_steady_loop_never() -> None:
     for _ in range(5):
         step()
     assert _C.statistics()["syncs"] == syncs
+
+
+def test_a_fresh_process_knows_what_earlier_ones_of_its_installation_asked(tmp_path: Path) -> None:
+    code = """
+import torch
+from forebay import _C
+model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.GELU(), torch.nn.Linear(7, 3)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.ones(2, 5, device="cuda")).logsumexp(1).sum().backward()
+optimizer.step()
+print(_C.statistics()["syncs"])
+"""
+    environment = os.environ | {"FOREBAY_KNOWN_CALLS": str(tmp_path / "known-calls")}
+    command = [fork_server.programs(), "-c", code]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment) for _ in range(2)]
+    asked = [int(run.stdout) for run in runs]
+    assert asked[0] > 10 and asked[1] == 0
 
 
 def test_what_cannot_fit_raises_at_the_call_and_is_not_counted() -> None:

@@ -252,6 +252,31 @@ def test_damage_on_disk_ends_the_session_with_a_sentence(start_on_pool: Start) -
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("host_bytes_max", [0, 1 << 40])
+def test_a_session_is_parked_with_a_failure_that_nobody_heard_of(start_on_pool: Start, host_bytes_max: int) -> None:
+    worker = start_on_pool()
+    client = worker.serve()
+    client.hears = False
+    with client.socket:
+        made = fill(client)
+        lost, spoiled = client.storage(), next(iter(made))
+        client.send(stream.Allocate(lost, LIMIT_BYTES), stream.Write(spoiled, 0, b"!"))
+        worker.drain(client)
+        assert park(worker, host_bytes_max, 1 << 40).bytes == total(made)
+        client.send(stream.Write(spoiled, 0, b"?"))
+        worker.pool.expect(messages.Starved)
+        worker.pool.send(messages.Restore())
+        worker.pool.expect(messages.Restored)
+        worker.open()
+        failure = client.sync()
+        assert isinstance(failure, stream.Failure) and failure.code == stream.FailureCode.OUT_OF_MEMORY
+        client.send(stream.Heard(failure.number))
+        check(client, made)
+        client.send(stream.Read(client.request(), lost, 0, 1))
+        assert client.reply().code == stream.FailureCode.NEVER_MADE
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("host_bytes_max", [0, 1 << 40])
 def test_a_session_is_parked_within_an_upload_which_goes_on_under_the_next_lease(start_on_pool: Start, host_bytes_max: int) -> None:
     worker = start_on_pool()
     client = worker.serve()
