@@ -114,7 +114,7 @@ void CommandStream::take_notice(Reply reply, wire::Reader& body) {
   noticed_ = true;
 }
 
-void CommandStream::throw_notice() {
+void CommandStream::throw_notice(std::optional<uint64_t> own) {
   std::unique_lock lock(notice_mutex_);
   if (auto told = also_told_.extract(current_thread())) {
     noticed_ = notice_ || !also_told_.empty();
@@ -122,11 +122,11 @@ void CommandStream::throw_notice() {
     throw_failure(told.mapped());
   }
   if (!notice_) return;
-  const bool own = notice_->code == FailureCode::kNeverMade || thread_of(device_, notice_->sequence) == current_thread();
-  if (!own && std::chrono::steady_clock::now() - noticed_at_ < kOwnPatience) return;
+  const bool ours = notice_->code == FailureCode::kNeverMade || thread_of(device_, notice_->sequence) == current_thread();
+  if (!ours && std::chrono::steady_clock::now() - noticed_at_ < kOwnPatience) return;
   const ToldFailure failure = *notice_;
   lock.unlock();
-  throw_failure(failure);
+  throw_failure(failure, own);
 }
 
 // Under mutex_.

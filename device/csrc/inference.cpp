@@ -284,16 +284,30 @@ void refuse_growth_in_place(const OperatorInfo& info, const torch::jit::Stack& s
   }
 }
 
-// The same before such a kernel warns of it.
+bool is_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at::Tensor& tensor) {
+  for (size_t index = 0; index < stack.size(); ++index) {
+    if (info.arguments[index].written) continue;
+    if (stack[index].isTensor() && stack[index].toTensor().is_same(tensor)) return true;
+    if (!stack[index].isTensorList()) continue;
+    for (const auto& item : stack[index].toListRef()) {
+      if (item.toTensor().is_same(tensor)) return true;
+    }
+  }
+  return false;
+}
+
+// The same before such a kernel warns of it; also of what is read and given as `out`.
 void refuse_broadcast_in_place(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  if (!info.pointwise || info.writes_out || !info.writes) return;
-  c10::DimVector sizes(stack[0].toTensor().sizes());
+  if (!info.pointwise || !info.writes) return;
+  const auto written = written_of(info, stack);
+  if (written.size() != 1 || !written.front().defined() || (info.writes_out && !is_read(info, stack, written.front()))) return;
+  c10::DimVector sizes(written.front().sizes());
   for (const auto& value : stack) {
     if (!value.isTensor() || !value.toTensor().defined()) continue;
     if (!at::are_expandable(sizes, value.toTensor().sizes())) return;
     sizes = at::infer_size_dimvector(sizes, value.toTensor().sizes());
   }
-  if (stack[0].toTensor().sizes() != sizes) refuse_growth(stack[0].toTensor(), sizes);
+  if (written.front().sizes() != sizes) refuse_growth(written.front(), sizes);
 }
 
 // An elementwise operator lays out the `out` that it resizes as its inputs lie; meta kernels in Python lay it out anew.
@@ -308,18 +322,6 @@ void lay_out_as_inputs(const OperatorInfo& info, const torch::jit::Stack& tried,
   const auto iterator = config.build();
   auto& out = *growth.written.front();
   if (iterator.ninputs() > 0 && iterator.output().sizes() == c10::IntArrayRef(out.sizes)) out.strides = iterator.output().strides().vec();
-}
-
-bool is_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at::Tensor& tensor) {
-  for (size_t index = 0; index < stack.size(); ++index) {
-    if (info.arguments[index].written) continue;
-    if (stack[index].isTensor() && stack[index].toTensor().is_same(tensor)) return true;
-    if (!stack[index].isTensorList()) continue;
-    for (const auto& item : stack[index].toListRef()) {
-      if (item.toTensor().is_same(tensor)) return true;
-    }
-  }
-  return false;
 }
 
 // A CPU broadcasts a few operators in place, against PyTorch's rule, which only `out` is free of.

@@ -69,6 +69,18 @@ void add_value(Hash& hash, const c10::IValue& value) {
   hash.add(value.isNone() ? 3 : value.isDouble() ? 4 : value.isComplexDouble() ? 5 : 6);
 }
 
+bool shares(const c10::TensorImpl* written, const c10::TensorImpl* read) {
+  if (read == written || !read->has_storage() || !read->unsafe_storage().is_alias_of(written->unsafe_storage())) return false;
+  return at::get_overlap_status(const_cast<c10::TensorImpl*>(written), const_cast<c10::TensorImpl*>(read)) != at::MemOverlapStatus::No;
+}
+
+bool shares(const c10::TensorImpl* written, const c10::IValue& value) {
+  if (value.isTensor()) return shares(written, value.unsafeToTensorImpl());
+  if (!value.isTensorList()) return false;
+  const auto items = value.toListRef();
+  return std::any_of(items.begin(), items.end(), [&](const c10::IValue& item) { return shares(written, item.unsafeToTensorImpl()); });
+}
+
 }  // namespace
 
 uint64_t kind_of(const OperatorInfo& info, const torch::jit::Stack& stack, uint64_t worker) {
@@ -85,11 +97,7 @@ bool overlaps(const OperatorInfo& info, const torch::jit::Stack& stack) {
     if (!written->is_cuda() || !written->has_storage()) continue;
     if (at::has_internal_overlap(const_cast<c10::TensorImpl*>(written)) == at::MemOverlap::Yes) return true;
     for (size_t other = 0; other < stack.size(); ++other) {
-      if (other == index || !stack[other].isTensor()) continue;
-      const auto* read = stack[other].unsafeToTensorImpl();
-      if (read == written || !read->has_storage() || !read->unsafe_storage().is_alias_of(written->unsafe_storage())) continue;
-      const auto status = at::get_overlap_status(const_cast<c10::TensorImpl*>(written), const_cast<c10::TensorImpl*>(read));
-      if (status != at::MemOverlapStatus::No) return true;
+      if (other != index && shares(written, stack[other])) return true;
     }
   }
   return false;

@@ -103,7 +103,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& handle)
   asks = asks || handle.hasTag(at::Tag::dynamic_output_shape) || handle.hasTag(at::Tag::data_dependent_output);
   // What these return besides the embeddings differs between kinds of devices and modes.
   asks = asks || is_any_of(name, {"aten::_embedding_bag", "aten::_embedding_bag_forward_only", "aten::multilabel_margin_loss_forward"});
-  pointwise = handle.hasTag(at::Tag::pointwise);
+  pointwise = handle.hasTag(at::Tag::pointwise) || is_any_of(name, {"aten::eq_", "aten::ge_", "aten::gt_", "aten::le_", "aten::lt_", "aten::ne_"});
   heeds_settings = !pointwise && !views;
   generator = schema.argumentIndexWithName("generator");
   distribution = is_any_of(name, {"aten::bernoulli_", "aten::cauchy_", "aten::exponential_", "aten::geometric_", "aten::log_normal_", "aten::normal_", "aten::random_",

@@ -53,7 +53,7 @@ struct OperatorInfo {
   bool writes_out;            // takes `out`
   bool writes;                // to a tensor that it is given
   bool normalizes;            // returns statistics beside what it normalised
-  bool pointwise;             // as PyTorch tags it
+  bool pointwise;             // as PyTorch tags it, but for comparisons in place
   bool heeds_settings;        // may be computed in another way where the program has set PyTorch so
   bool distribution;          // fills its tensor with draws, told by numbers alone
   std::optional<int> generator;

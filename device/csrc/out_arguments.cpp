@@ -57,6 +57,8 @@ void check_overlaps(const c10::OperatorHandle& functional, const Stack& inputs, 
 }
 
 void copy_to(const at::Tensor& out, const at::Tensor& result, const OperatorInfo& info) {
+  TORCH_CHECK(info.name != "aten::nonzero" || out.scalar_type() == result.scalar_type(), "nonzero: Expected out tensor to have scalar type ",
+              result.scalar_type(), " but got scalar type", out.scalar_type());
   TORCH_CHECK(c10::canCast(result.scalar_type(), out.scalar_type()), info.name, ": result type ", result.scalar_type(),
               " can't be cast to the desired output type ", out.scalar_type());
   at::native::resize_output(out, result.sizes());

@@ -397,9 +397,9 @@ void CommandStream::free(const StorageHandle& handle) {
   appended();
 }
 
-CommandStream::Question::Question(CommandStream& stream) : clock_(stream.waited_ns_), stream_(stream) {
+CommandStream::Question::Question(CommandStream& stream, std::optional<uint64_t> own) : clock_(stream.waited_ns_), stream_(stream) {
   stream.need_lease();
-  stream.check_stopped();
+  stream.check_stopped(own);
   refuse_in_signal_handler();
   lock_ = stream.lock_to_receive();
   stream.syncs_.fetch_add(1, std::memory_order_relaxed);
@@ -421,10 +421,10 @@ void CommandStream::Question::settles() {
 }
 
 void CommandStream::await(std::optional<uint64_t> own) {
-  check_stopped();
+  check_stopped(own);
   if (!unsynchronised_.load() && !synchronising_.load()) return;
   const ActivityClock profiled(Activity::kSynchronize, device_);
-  Question question(*this);
+  Question question(*this, own);
   const uint64_t request = new_request();
   {
     const std::lock_guard lock(mutex_);

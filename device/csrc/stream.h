@@ -123,8 +123,9 @@ class CommandStream {
   // Waits for the call of this number, which the current thread has just recorded: its failure is thrown as the operator itself would.
   void finish(uint64_t sequence) { await(sequence); }
   // Throws the failure that stopped the worker, where the current thread issued what failed or has lost a call by it, or nobody else took notice of it.
-  void check_stopped() {
-    if (noticed_.load(std::memory_order_relaxed)) [[unlikely]] throw_notice();
+  // A failure of the call `own` is thrown as the operator itself would.
+  void check_stopped(std::optional<uint64_t> own = std::nullopt) {
+    if (noticed_.load(std::memory_order_relaxed)) [[unlikely]] throw_notice(own);
   }
   // Of the random calls that are recorded; under the lock.
   RandomCalls& random_calls() { return random_calls_; }
@@ -184,7 +185,8 @@ class CommandStream {
   // A wait for an answer, from before it is asked for: without the GIL, under the lease and receive_mutex_, counted and timed.
   class Question {
    public:
-    explicit Question(CommandStream& stream);
+    // `own`: the call that is waited for.
+    explicit Question(CommandStream& stream, std::optional<uint64_t> own = std::nullopt);
     ~Question();
     // Under mutex_, with the append of what is answered once all before it is done.
     void settles();
@@ -233,7 +235,7 @@ class CommandStream {
   void hear(const ToldFailure& failure);
   void tell_others(const ToldFailure& failure);
   void take_notice(wire::Reply reply, wire::Reader& body);
-  [[gnu::cold]] void throw_notice();
+  [[gnu::cold]] void throw_notice(std::optional<uint64_t> own);
   void forget_failures();
   void listen();
   bool has_whole_frame();

@@ -128,7 +128,7 @@ class LargeDigits(Digits):
         self.batch_size = 2
 
     def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
-        return DataLoader(loader(0, 512).dataset, batch_size=self.batch_size, drop_last=True)  # a batch norm takes no single sample
+        return DataLoader(loader(0, 512).dataset, batch_size=self.batch_size)
 
     def val_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
         return loader(64, 96)
@@ -141,10 +141,11 @@ class LargeDigits(Digits):
         return loss
 
 
-def test_its_search_for_a_batch_size_ends_at_one_that_trains(tmp_path: Path) -> None:
-    model, tuned = LargeDigits(), trainer(tmp_path, "gpu", max_epochs=1, limit_val_batches=0)
-    found = Tuner(tuned).scale_batch_size(model, init_val=16)
-    assert found == model.batch_size == 64, "128 samples do not fit"
+@pytest.mark.parametrize(("mode", "least"), [("power", 64), ("binsearch", 90)])
+def test_its_search_for_a_batch_size_ends_at_one_that_trains(tmp_path: Path, mode: str, least: int) -> None:
+    model, tuned = LargeDigits(), trainer(tmp_path, "gpu", max_epochs=1)
+    found = Tuner(tuned).scale_batch_size(model, mode=mode, init_val=2)
+    assert least <= found < 100 and model.batch_size == found
     model.losses.clear()
     tuned.fit(model)
-    assert len(model.losses) == 512 // found and all(torch.isfinite(loss) for loss in model.losses)
+    assert len(model.losses) == -(-512 // found) and all(torch.isfinite(loss) for loss in model.losses)

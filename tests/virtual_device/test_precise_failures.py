@@ -392,9 +392,9 @@ print(_C.statistics()["syncs"])
 """
     environment = os.environ | {"FOREBAY_KNOWN_CALLS": str(tmp_path / "known-calls")}
     command = [fork_server.programs(), "-c", code]
-    done = [subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment) for _ in range(2)]
-    first, second = (int(process.stdout) for process in done)
-    assert first > 10 and second == 0
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment) for _ in range(2)]
+    asked = [int(run.stdout) for run in runs]
+    assert asked[0] > 10 and asked[1] == 0
 
 
 def test_what_cannot_fit_raises_at_the_call_and_is_not_counted() -> None:

@@ -262,10 +262,11 @@ def test_a_session_is_parked_with_a_failure_that_nobody_heard_of(start_on_pool: 
         client.send(stream.Allocate(lost, LIMIT_BYTES), stream.Write(spoiled, 0, b"!"))
         worker.drain(client)
         assert park(worker, host_bytes_max, 1 << 40).bytes == total(made)
+        client.send(stream.Write(spoiled, 0, b"?"))
+        worker.pool.expect(messages.Starved)
         worker.pool.send(messages.Restore())
         worker.pool.expect(messages.Restored)
         worker.open()
-        client.send(stream.Write(spoiled, 0, b"?"))
         failure = client.sync()
         assert isinstance(failure, stream.Failure) and failure.code == stream.FailureCode.OUT_OF_MEMORY
         client.send(stream.Heard(failure.number))
