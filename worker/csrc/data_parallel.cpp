@@ -395,7 +395,7 @@ void DataParallel::gather_to_read(const std::vector<uint64_t>& ids) {
     const Share* share = storages_.at(id).share();
     if (share == nullptr || share->placement.sharing == Sharing::kCopies) continue;
     if (share->placement.sharing == Sharing::kRows) gather({id});
-    else shares_.copy(id);
+    else shares_.sum({id});
   }
 }
 

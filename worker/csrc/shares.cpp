@@ -29,24 +29,6 @@ void Shares::made(uint64_t id, const Placement& placement, int64_t bytes) {
   hold(id, placement, /*made=*/true);
 }
 
-void Shares::copy(uint64_t id) {
-  Entry& entry = storages_.at(id);
-  if (entry.cause()) return;
-  if (entry.share() != nullptr) {
-    if (entry.share()->placement.sharing == Sharing::kCopies) return;
-    if (entry.share()->placement.sharing != Sharing::kRows) return sum({id});
-  }
-  gather(id);
-  gang_.demand_room(entry.bytes());
-  hold(id, {Sharing::kCopies, 0, 0}, /*made=*/false);
-  try {
-    for (int place = 1; entry.has_memory() && place < devices(); ++place) send(id, place, entry.memory(), entry.bytes());
-  } catch (...) {
-    entry.share_as(nullptr);
-    throw;
-  }
-}
-
 void Shares::begin(uint64_t id, const Placement& placement) {
   Entry& entry = storages_.at(id);
   auto own = device_.allocate(placement.bytes_of(entry.bytes(), devices()), /*zeroed=*/true);

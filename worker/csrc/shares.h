@@ -20,9 +20,7 @@ class Shares {
  public:
   Shares(Gang& gang, const Device& device, Storages& storages, Layouts& layouts) : gang_(gang), device_(device), storages_(storages), layouts_(layouts) {}
 
-  // Has every device hold all of it; a sum is made first. Throws CommandError where a device has no room.
-  void copy(uint64_t id);
-  // As copy, of several that each lie whole on one device, together.
+  // Has every device hold a copy of what lies whole on one. Throws CommandError where a device has no room.
   void spread(const std::vector<uint64_t>& ids);
   // Makes what are sums and means of the devices' parts, on all of them; or on one alone, which keeps them.
   void sum(const std::vector<uint64_t>& ids);
